@@ -1,0 +1,60 @@
+"""What is wrong with a field: the one shape in which every validation in this program answers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+
+class ErrorSort(StrEnum):
+    """The sorts of field error, spelt as the causes of a Kubernetes `Status`."""
+
+    INVALID = "FieldValueInvalid"
+    REQUIRED = "FieldValueRequired"
+    NOT_SUPPORTED = "FieldValueNotSupported"
+    DUPLICATE = "FieldValueDuplicate"
+    FORBIDDEN = "FieldValueForbidden"
+    TOO_LONG = "FieldValueTooLong"
+    TOO_MANY = "FieldValueTooMany"
+    TYPE_INVALID = "FieldValueTypeInvalid"
+    NOT_FOUND = "FieldValueNotFound"
+    INTERNAL = "InternalError"
+
+
+# What a person reads between the path and the value, as kubectl users know it.
+_TITLES: Final = {
+    ErrorSort.INVALID: "Invalid value",
+    ErrorSort.REQUIRED: "Required value",
+    ErrorSort.NOT_SUPPORTED: "Unsupported value",
+    ErrorSort.DUPLICATE: "Duplicate value",
+    ErrorSort.FORBIDDEN: "Forbidden",
+    ErrorSort.TOO_LONG: "Too long",
+    ErrorSort.TOO_MANY: "Too many",
+    ErrorSort.TYPE_INVALID: "Invalid value",
+    ErrorSort.NOT_FOUND: "Not found",
+    ErrorSort.INTERNAL: "Internal error",
+}
+
+_WITHOUT_VALUE: Final = frozenset({ErrorSort.REQUIRED, ErrorSort.FORBIDDEN, ErrorSort.TOO_LONG, ErrorSort.INTERNAL})
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One thing wrong in one place: where (`spec.podSets[0].count`), of what sort, why, and the value that was found."""
+
+    path: str
+    sort: ErrorSort
+    message: str
+    value: object = msgspec.UNSET
+
+    @property
+    def cause(self) -> str:
+        """The sentence without its path, as `details.causes[].message` carries it."""
+        title = _TITLES[self.sort]
+        if self.value is not msgspec.UNSET and self.sort not in _WITHOUT_VALUE:
+            title = f"{title}: {msgspec.json.encode(self.value).decode()}"
+        return f"{title}: {self.message}" if self.message else title
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.cause}" if self.path else self.cause
