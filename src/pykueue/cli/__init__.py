@@ -1,1 +1,97 @@
+"""The door: one click group whose commands are loaded only when they are called.
 
+Start-up time is what a person feels, so a command's module (and what it imports) is read when that command runs or
+shows its own help. The table below is the whole list of commands, in the order in which help shows them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import click
+
+from pykueue.errors import AnswerIsNo, PykueueError
+from pykueue.version import __version__
+
+
+class Verb(NamedTuple):
+    module: str
+    summary: str
+
+
+# name -> where it lives, and the line that `pykueue --help` shows. A test holds the two against each other.
+VERBS: Final[dict[str, Verb]] = {
+    "up": Verb("up", "Run an API server on this machine, nothing else needed."),
+    "plan": Verb("plan", "Decide offline: the objects given, the scheduling decisions out."),
+    "config": Verb("config", "Check a Configuration file."),
+    "install": Verb("install", "Render what a cluster needs."),
+    "testenv": Verb("testenv", "Stand in for kube-apiserver and etcd in envtest suites."),
+    "completion": Verb("completion", "Print shell completion for bash, zsh or fish."),
+    "version": Verb("version", "Print the version."),
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        command: click.Command = importlib.import_module(f"pykueue.cli.{verb.module}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.summary) for name, verb in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            nearest = difflib.get_close_matches(args[0], VERBS, n=1) if args else []
+            if nearest and isinstance(error.message, str) and "Did you mean" not in error.message:
+                error.message += f" Did you mean {nearest[0]!r}?"
+            raise
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", prog_name="pykueue", message="%(prog)s %(version)s")
+def program() -> None:
+    """Job queueing for Kubernetes: quotas, cohorts that lend and borrow, priorities, fair sharing.
+
+    Compatible with the Kueue API. Exit codes: 0 done, 1 the answer is no, 2 the call or the input is wrong.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program; a person never sees a traceback for what they typed."""
+    try:
+        program.main(args=list(arguments) if arguments is not None else None, prog_name="pykueue", standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except AnswerIsNo as answer:
+        if str(answer):
+            click.echo(str(answer), err=True)
+        sys.exit(1)
+    except PykueueError as error:
+        click.echo(f"pykueue: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader (`| head`) went away: not an error of ours. Python would complain again at exit.
+        sys.stdout = None
+        sys.exit(0)
