@@ -1,0 +1,293 @@
+"""What every Kubernetes object carries: metadata, owners, conditions, selectors; and how times and names are spelt.
+
+Nothing here has heard of queueing. The types are for reading: every field has a default that means *absent*, so that a
+partial object always decodes. Times and durations travel as text and become integers of nanoseconds where somebody
+calculates. Checks of names return sentences, one for each thing wrong, and none when all is well.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+Nanoseconds: TypeAlias = int
+TimeText: TypeAlias = str
+DurationText: TypeAlias = str
+
+MICROSECOND: Final = 1_000
+MILLISECOND: Final = 1_000_000
+SECOND: Final = 1_000_000_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+
+
+class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The shape that every type of the API shares: immutable, camelCase on the wire, silent about what is absent."""
+
+
+def always_written() -> Any:
+    """A text field that reads as "" when absent, and that is written even when empty because its schema requires it."""
+    return msgspec.field(default_factory=str)
+
+
+# --- Types ------------------------------------------------------------------------------------------------------------
+
+
+class OwnerReference(ApiStruct, frozen=True):
+    """The object that this one belongs to, and goes with."""
+
+    api_version: str = always_written()
+    kind: str = always_written()
+    name: str = always_written()
+    uid: str = always_written()
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ManagedFieldsEntry(ApiStruct, frozen=True):
+    """Which writer set which fields, and when."""
+
+    manager: str = ""
+    operation: str = ""
+    api_version: str = ""
+    time: TimeText | None = None
+    fields_type: str = ""
+    fields_v1: dict[str, Any] | None = None
+    subresource: str = ""
+
+
+class ObjectMeta(ApiStruct, frozen=True):
+    """Who an object is: its name and place, its revision, its labels, its owners."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: TimeText | None = None
+    deletion_timestamp: TimeText | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
+    self_link: str = ""
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The one owner that steers this object, if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class ListMeta(ApiStruct, frozen=True):
+    """What a list says of itself: the revision it shows, and how to read on."""
+
+    resource_version: str = ""
+    remaining_item_count: int | None = None
+    self_link: str = ""
+    # `continue` is a word of Python; the wire keeps its own spelling.
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Condition(ApiStruct, frozen=True):
+    """One thing that is true, false or unknown of an object, since when, and why."""
+
+    type: str = always_written()
+    status: str = always_written()
+    observed_generation: int = 0
+    last_transition_time: TimeText | None = None
+    reason: str = always_written()
+    message: str = always_written()
+
+
+class LabelSelectorRequirement(ApiStruct, frozen=True):
+    """One demand on one label: `operator` is In, NotIn, Exists or DoesNotExist."""
+
+    key: str = always_written()
+    operator: str = always_written()
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(ApiStruct, frozen=True):
+    """All of `matchLabels` and all of `matchExpressions`. An empty one selects everything; an absent one, nothing."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+# --- Times ------------------------------------------------------------------------------------------------------------
+
+
+class TimeError(ValueError):
+    """A text that is neither the time nor the duration it should be."""
+
+
+_TIME: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_DAY_SECONDS: Final = 86_400
+
+
+# The same second is read many times over (creation times, transition times of one pass), so the answers are kept.
+@lru_cache(maxsize=1 << 15)
+def parse_time(text: TimeText) -> Nanoseconds:
+    """Nanoseconds since 1970 of an RFC 3339 time, with any fraction (cut at nanoseconds) and any offset."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise TimeError(f"{text!r} is not an RFC 3339 time such as 2025-01-31T09:30:00Z")
+    year, month, day, hour, minute, second = map(int, found.group(1, 2, 3, 4, 5, 6))
+    fraction, sign, offset_hours, offset_minutes = found.group(7, 8, 9, 10)
+    try:
+        days = date(year, month, day).toordinal() - _EPOCH
+    except ValueError as error:
+        raise TimeError(f"{text!r} is not a day of the calendar: {error}") from None
+    if hour > 23 or minute > 59 or second > 59:
+        raise TimeError(f"{text!r} is not a time of the day")
+    seconds = days * _DAY_SECONDS + hour * 3600 + minute * 60 + second
+    if sign is not None:
+        if int(offset_hours) > 24 or int(offset_minutes) > 59:
+            raise TimeError(f"{text!r} has an offset that no place on earth has")
+        offset = int(offset_hours) * 3600 + int(offset_minutes) * 60
+        seconds += offset if sign == "-" else -offset
+    nanoseconds = int(fraction[:9].ljust(9, "0")) if fraction else 0
+    return seconds * SECOND + nanoseconds
+
+
+def _format(time: Nanoseconds) -> str:
+    days, seconds = divmod(time // SECOND, _DAY_SECONDS)
+    try:
+        day = date.fromordinal(days + _EPOCH)
+    except (ValueError, OverflowError):
+        raise TimeError(f"{time} nanoseconds since 1970 is not in a year of four digits") from None
+    return f"{day.isoformat()}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+@lru_cache(maxsize=1 << 12)
+def format_time(time: Nanoseconds) -> TimeText:
+    """RFC 3339 in UTC, cut to whole seconds, as every timestamp of an object's metadata and conditions is kept."""
+    return _format(time) + "Z"
+
+
+def format_micro_time(time: Nanoseconds) -> TimeText:
+    """RFC 3339 in UTC with six digits of a second, as Leases and Events keep theirs."""
+    return f"{_format(time)}.{time % SECOND // MICROSECOND:06}Z"
+
+
+# --- Durations --------------------------------------------------------------------------------------------------------
+
+_UNITS: Final[dict[str, int]] = {
+    "ns": 1,
+    "us": MICROSECOND,
+    "µs": MICROSECOND,
+    "μs": MICROSECOND,
+    "ms": MILLISECOND,
+    "s": SECOND,
+    "m": MINUTE,
+    "h": HOUR,
+}
+# The digits are bounded so that hostile text is refused here and never reaches int().
+_DURATION: Final = re.compile(r"([+-]?)((?:(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:ns|[uµμ]s|ms|s|m|h))+)", re.ASCII)
+_DURATION_PART: Final = re.compile(r"(\d*)\.?(\d*)(ns|[uµμ]s|ms|s|m|h)", re.ASCII)
+_LONGEST_DURATION: Final = 2**63 - 1
+
+
+def parse_duration(text: DurationText) -> Nanoseconds:
+    """Nanoseconds of a duration such as `1h30m`, `500ms` or `-1.5s`."""
+    if text in ("0", "+0", "-0"):
+        return 0
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise TimeError(f"{text!r} is not a duration such as 1h30m or 500ms")
+    total = 0
+    for whole, fraction, unit in _DURATION_PART.findall(found[2]):
+        size = _UNITS[unit]
+        total += int(whole or 0) * size + int(fraction or 0) * size // 10 ** len(fraction)
+    if total > _LONGEST_DURATION:
+        raise TimeError(f"{text!r} is longer than the 292 years that a duration can hold")
+    return -total if found[1] == "-" else total
+
+
+def format_duration(duration: Nanoseconds) -> DurationText:
+    """A duration as the API writes it: `1h30m0s`, `1.5s`, `500ms`, `0s`."""
+    if duration == 0:
+        return "0s"
+    sign, rest = ("-", -duration) if duration < 0 else ("", duration)
+    for unit, size in (("ns", 1), ("µs", MICROSECOND), ("ms", MILLISECOND)):
+        if rest < size * 1000:
+            return f"{sign}{_decimal(rest, size)}{unit}"
+    hours, rest = divmod(rest, HOUR)
+    minutes, rest = divmod(rest, MINUTE)
+    shown = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{shown}{_decimal(rest, SECOND)}s"
+
+
+def _decimal(amount: int, unit: int) -> str:
+    whole, rest = divmod(amount, unit)
+    if rest == 0:
+        return str(whole)
+    return f"{whole}.{str(rest).zfill(len(str(unit)) - 1).rstrip('0')}"
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+LABEL_LENGTH: Final = 63
+SUBDOMAIN_LENGTH: Final = 253
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
+_QUALIFIED: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+
+_LABEL_RULE: Final = "must be lower case letters, digits and '-', with a letter or digit first and last"
+_LABEL_1035_RULE: Final = "must be lower case letters, digits and '-', with a letter first and a letter or digit last"
+_SUBDOMAIN_RULE: Final = "must be lower case letters, digits, '-' and '.', with a letter or digit around every '.'"
+_QUALIFIED_RULE: Final = "must be letters, digits, '-', '_' and '.', with a letter or digit first and last"
+
+Complaints: TypeAlias = tuple[str, ...]
+
+
+def _check(text: str, length: int, pattern: re.Pattern[str], rule: str) -> Complaints:
+    too_long = (f"must be no more than {length} characters",) if len(text) > length else ()
+    return too_long if pattern.fullmatch(text) else (*too_long, rule)
+
+
+def check_label_name(text: str) -> Complaints:
+    """What keeps `text` from being an RFC 1123 label, the form of a namespace's name."""
+    return _check(text, LABEL_LENGTH, _LABEL, _LABEL_RULE)
+
+
+def check_label_1035_name(text: str) -> Complaints:
+    """What keeps `text` from being an RFC 1035 label, the form of a service's name."""
+    return _check(text, LABEL_LENGTH, _LABEL_1035, _LABEL_1035_RULE)
+
+
+def check_subdomain_name(text: str) -> Complaints:
+    """What keeps `text` from being an RFC 1123 subdomain, the form of most objects' names."""
+    return _check(text, SUBDOMAIN_LENGTH, _SUBDOMAIN, _SUBDOMAIN_RULE)
+
+
+def check_qualified_name(text: str) -> Complaints:
+    """What keeps `text` from being `name` or `domain/name`, the form of label keys, resources and finalizers."""
+    prefix, slash, name = text.rpartition("/")
+    complaints: Complaints = ()
+    if "/" in prefix:
+        return (f"must be a name or a domain and a name around one '/', and each name {_QUALIFIED_RULE}",)
+    if slash and not prefix:
+        complaints = ("the part before '/' must not be empty",)
+    elif slash:
+        complaints = tuple(f"the part before '/' {complaint}" for complaint in check_subdomain_name(prefix))
+    if not name:
+        return (*complaints, "the name must not be empty")
+    return (*complaints, *(f"the name {c}" for c in _check(name, LABEL_LENGTH, _QUALIFIED, _QUALIFIED_RULE)))
+
+
+def check_label_value(text: str) -> Complaints:
+    """What keeps `text` from being the value of a label; an empty value is one."""
+    return _check(text, LABEL_LENGTH, _QUALIFIED, f"{_QUALIFIED_RULE}, or be empty") if text else ()
