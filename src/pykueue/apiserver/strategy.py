@@ -1,0 +1,123 @@
+"""What differs between kinds, as values: where a kind is served, and what happens to its objects on their way in.
+
+The verbs in `rest` are the same for every kind. A built-in kind and one that a CRD brought are both a `Resource`: its
+address, its schema and its `Rules`. Rules are plain functions over JSON trees; they change only the tree that they are
+given first, and none of them raises for what a client sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from pykueue.api.errors import FieldError
+
+Tree: TypeAlias = dict[str, Any]
+
+ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def _no_errors(*_: Any) -> Sequence[FieldError]:
+    return ()
+
+
+def _no_words(*_: Any) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a kind does with an object, in the order in which `rest` calls it.
+
+    `unknown(tree)` names the fields that the schema does not know (`spec.zzz`); `prune(tree)` takes them away;
+    `default(tree)` fills in what is absent. `on_create(tree)`, `on_update(new, old)` and `on_status(new, old)` put the
+    fields back that a client may not set through that door (`rest` itself already keeps spec and status apart where
+    the resource has a status). `validate(new, old, subresource)` answers with field errors; `old` is None on create.
+    `warn(tree)` gives sentences for the Warning header.
+    """
+
+    unknown: Callable[[Tree], Sequence[str]] = _no_words
+    prune: Callable[[Tree], None] = _nothing
+    default: Callable[[Tree], None] = _nothing
+    on_create: Callable[[Tree], None] = _nothing
+    on_update: Callable[[Tree, Tree], None] = _nothing
+    on_status: Callable[[Tree, Tree], None] = _nothing
+    validate: Callable[[Tree, Tree | None, str], Sequence[FieldError]] = _no_errors
+    warn: Callable[[Tree], Sequence[str]] = _no_words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One printed column. `path` is a JSONPath below the object, as in a CRD: `.status.phase`."""
+
+    name: str
+    path: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Resource:
+    """One kind in one served version.
+
+    `schema` is an OpenAPI v3 structural schema with the `x-kubernetes-*` extensions, as a CRD carries it, without
+    `metadata`. `selectable` maps a field label to its dotted path (`{"status.phase": "status.phase"}`); name and
+    namespace are always selectable. `columns` None means the columns Name and Age.
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    singular: str = ""
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: frozenset[str] = frozenset()
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    rules: Rules = field(default_factory=Rules)
+    columns: tuple[Column, ...] | None = None
+    selectable: Mapping[str, str] = field(default_factory=dict)
+    custom: bool = False
+    stored_version: str = ""
+    unconditional_update: bool = True
+    create_on_update: bool = False
+    grace_seconds: int | None = None
+    label_name: bool = False
+    # Objects of this kind go to the file of short-lived things: kept for an hour, never many.
+    ephemeral: bool = False
+    # Answered with the object that was sent, and never stored (reviews).
+    virtual: bool = False
+    deprecated: str = ""
+    # Objects written before this revision are defaulted again when they are read: the schema has changed since.
+    schema_revision: int = 0
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_resource(self) -> str:
+        """The name under which objects are stored, whatever version they are asked for in."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def storage(self) -> str:
+        return self.stored_version or self.version
+
+    @property
+    def has_status(self) -> bool:
+        return "status" in self.subresources
+
+    @property
+    def listed_as(self) -> str:
+        return self.list_kind or f"{self.kind}List"
