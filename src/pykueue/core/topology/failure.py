@@ -1,0 +1,85 @@
+"""Why a pod set found no place: the facts first, then the one sentence made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pykueue.core.topology.values import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """Of the nodes looked at, how many could not take a single pod, by cause."""
+
+    nodes: int = 0
+    node_selector: int = 0
+    affinity: int = 0
+    outside_domain: int = 0
+    taints: tuple[tuple[str, int], ...] = ()
+    resources: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        causes = [
+            ("node selector", self.node_selector),
+            ("node affinity", self.affinity),
+            ("outside the domain to repair", self.outside_domain),
+            *((f"taint {taint}", count) for taint, count in self.taints),
+            *((f"not enough {resource}", count) for resource, count in self.resources),
+        ]
+        return ", ".join(f"{cause}: {count}" for cause, count in causes if count)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFit:
+    """Of the slices of one layer, how many fit in the best domain."""
+
+    level: str
+    fitting: int
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFailure:
+    """A pod set that has no place: how much of it fits where room is best, and what kept nodes out.
+
+    `problem` is set instead of the figures when the topology has no such level, or the slices do not nest.
+    """
+
+    pod_set: str
+    flavor: str
+    topology: str
+    problem: str = ""
+    fitting: int = 0
+    needed: int = 0
+    slice_size: int = 1
+    layers: tuple[LayerFit, ...] = ()
+    exclusions: Exclusions = Exclusions()
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"topology {self.topology}: {self.problem}"
+        excluded = str(self.exclusions)
+        nodes = f" ({self.exclusions.nodes} nodes, of these without room: {excluded})" if excluded else ""
+        return f"topology {self.topology} has room for {self._room()}{nodes}"
+
+    def _room(self) -> str:
+        if self.layers:
+            return ", ".join(f"{layer.fitting} of {layer.needed} slices per {layer.level}" for layer in self.layers)
+        unit = "pods" if self.slice_size == 1 else f"slices of {self.slice_size} pods"
+        return f"{self.fitting or 'none'} of {self.needed} {unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer for all pod sets of a workload: a placement each, or the first failure in the order they were given.
+
+    With a failure, `placements` still holds the pod sets that did find a place.
+    """
+
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    failure: PlacementFailure | None = None
+
+    @property
+    def fits(self) -> bool:
+        return self.failure is None

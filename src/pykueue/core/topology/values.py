@@ -1,0 +1,166 @@
+"""The words of placement: frozen values that go in and come out.
+
+Amounts are plain integers per resource name: ``cpu`` in thousandths of a core, everything else in whole units
+(rounded up where a request is read). A *figure* is what one pod asks for, without the ``pods`` resource:
+placement adds the one ``pods`` that every pod takes by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from pykueue.api.kube import NodeSelector, PreferredSchedulingTerm, Taint, Toleration
+
+HOSTNAME = "kubernetes.io/hostname"
+PODS = "pods"
+
+Figure: TypeAlias = tuple[tuple[str, int], ...]
+"""What one pod asks for: (resource, amount) pairs in ascending order of the resource; hashable, so it keys caches."""
+
+
+def figure(amounts: Mapping[str, int]) -> Figure:
+    """The figure of a pod from its amounts; `pods` is left out because placement counts it on its own."""
+    return tuple(sorted((resource, amount) for resource, amount in amounts.items() if resource != PODS))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a Ready, schedulable node is to placement. A node that is neither simply does not exist here."""
+
+    name: str
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, int]
+    taints: tuple[Taint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """A ResourceFlavor with a topology: which nodes are its own, and how they are nested (coarse to fine)."""
+
+    name: str
+    topology: str
+    levels: tuple[str, ...]
+    node_labels: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def is_host_topology(self) -> bool:
+        """Whether a leaf is one node, known by its hostname alone."""
+        return self.levels[-1:] == (HOSTNAME,)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The choices placement runs under; each is one feature gate, read once by whoever fills this in."""
+
+    mixed: bool = True  # TASProfileMixed: least free capacity for unconstrained requests, else best fit everywhere
+    balanced: bool = False  # TASBalancedPlacement
+    preferred_affinity: bool = False  # TASRespectNodeAffinityPreferred
+    overlapping_flavors: bool = True  # TASHandleOverlappingFlavors
+    elastic: bool = False  # ElasticJobsViaWorkloadSlicesWithTAS
+
+
+DEFAULT = Profile()
+
+
+class Kind(Enum):
+    """How strongly a pod set holds to the level it names."""
+
+    REQUIRED = "required"
+    PREFERRED = "preferred"
+    UNCONSTRAINED = "unconstrained"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLayer:
+    """`size` pods stay together in one domain of `level`."""
+
+    level: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The topology request of a pod set. `level` None is the finest level, or the coarsest where slices are given.
+
+    `slices` runs from the outermost layer inwards; none means that single pods are placed.
+    """
+
+    kind: Kind = Kind.UNCONSTRAINED
+    level: str | None = None
+    slices: tuple[SliceLayer, ...] = ()
+
+    def levels(self) -> tuple[str, ...]:
+        """Every level named, so that a flavor can be asked whether it has them all."""
+        named = () if self.level is None else (self.level,)
+        return named + tuple(layer.level for layer in self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerms:
+    """What a pod asks of its node; equal terms share one cached answer of which nodes match."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    required_affinity: NodeSelector | None = None
+    preferred_affinity: tuple[PreferredSchedulingTerm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Pods on one leaf: the level values that `Placement.levels` names, and how many pods."""
+
+    values: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A topology assignment: the levels recorded and the pods per domain, in ascending order of the full path."""
+
+    levels: tuple[str, ...]
+    domains: tuple[Domain, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(domain.count for domain in self.domains)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A placement held by a running pod set, and the node of it that is lost."""
+
+    held: Placement
+    lost: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """One pod set that wants a place on the nodes of one flavor.
+
+    Two requests of one `group` are placed together as leader and workers. `repair` asks for the pods of a lost node
+    only; `previous` is the placement of the slice that an elastic workload replaces.
+    """
+
+    pod_set: str
+    flavor: str
+    count: int
+    pod: Figure
+    wish: Wish = Wish()
+    terms: NodeTerms = NodeTerms()
+    group: str | None = None
+    repair: Repair | None = None
+    previous: Placement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPods:
+    """Usage of one pod set on one flavor: what is booked, assumed, removed or asked whether it still fits."""
+
+    flavor: str
+    pod: Figure
+    placement: Placement
