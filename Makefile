@@ -1,0 +1,73 @@
+# The verbs of this project. Each sets up what it needs in .venv, from nothing but python3; a second call does no work twice.
+#
+#   make install       the .venv alone
+#   make run           the API server on this machine (ARGS="..." is handed to `pykueue up`)
+#   make test          the tests, without a cluster (ARGS="tests/api -k quantity" for some of them)
+#   make test-cluster  the tests against a real kube-apiserver and etcd, built once from Go modules
+#   make check         format, lint, types, arrows, generated files
+#   make bench         the measurements (ARGS="decode" for one)
+#   make docs          the generated reference pages and manifests, then the site
+#   make format        rewrite the code as `make check` wants it
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SHELL  := /bin/sh
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-cluster check bench docs format
+
+help:
+	@sed -n 's/^#   /  /p' Makefile
+
+# The stamp is newer than pyproject.toml once everything in it is installed.
+STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
+DOCS_STAMP := $(VENV)/.installed-docs
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "make: $(PYTHON) is not here; install Python 3.11 or later, or say PYTHON=/path/to/python3" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; say PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) lacks the venv module; on Debian it is the package python3-venv" >&2; exit 2; }
+	@echo "installing into $(VENV) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	@touch $@
+
+install: $(STAMP)
+
+run: $(STAMP)
+	@$(BIN)/pykueue up $(ARGS)
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest -n 2 -m "not cluster" $(ARGS)
+
+test-cluster: $(STAMP)
+	@assets=$$($(BIN)/python -m tests.cluster.assets) || exit $$?; \
+	KUBEBUILDER_ASSETS="$$assets" $(BIN)/python -m pytest -m cluster $(ARGS)
+
+check: $(STAMP)
+	@$(BIN)/ruff format --check --quiet src tests bench || { echo "make: the formatter would change these files; run make format" >&2; $(BIN)/ruff format --check src tests bench; exit 1; }
+	@$(BIN)/ruff check --quiet src tests bench
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/house
+
+bench: $(BENCH_STAMP)
+	@$(BIN)/python -m bench $(ARGS)
+
+docs: $(DOCS_STAMP)
+	@$(BIN)/python -m pykueue.reference
+	@$(BIN)/zensical build --clean
+
+format: $(STAMP)
+	@$(BIN)/ruff format src tests bench
+	@$(BIN)/ruff check --fix src tests bench

@@ -1,0 +1,265 @@
+"""The feature gates: one table with name, default, stage, history, parents, and whether this program implements it.
+
+A gate is read once, at the door: `resolve` turns the `featureGates` of a Configuration into a frozen `Gates`, and
+`settings` hands each room the plain values it needs. No leaf asks for a gate. Adding one is a row here, the one fork it
+controls, and a scenario with it on and off.
+
+Where this program departs from the public defaults: `ManagedJobsNamespaceSelectorAlwaysRespected` is off and can be
+changed, because a job that names a queue is managed wherever it is (KEP-3589); and the three gates of the founding
+proposals exist only here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class Stage(StrEnum):
+    ALPHA = "Alpha"
+    BETA = "Beta"
+    GA = "GA"
+    DEPRECATED = "Deprecated"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One row: what the gate is called, how it stands by default, and what it decides."""
+
+    name: str
+    default: bool
+    stage: Stage
+    history: str
+    implemented: bool
+    meaning: str
+    needs: tuple[str, ...] = ()
+    locked: bool = False
+    proposal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GateProblem:
+    """Why an override cannot be used: the gate's name as written, and a sentence."""
+
+    name: str
+    message: str
+
+
+_A, _B, _GA, _D = Stage.ALPHA, Stage.BETA, Stage.GA, Stage.DEPRECATED
+_HERE, _NOT_YET = True, False
+_ON, _OFF = True, False
+_TAS = "TopologyAwareScheduling"
+_ELASTIC = "ElasticJobsViaWorkloadSlices"
+_DRA = "KueueDRAIntegration"
+_REPLACE = "TASFailedNodeReplacement"
+
+_ROWS: Final[tuple[Gate, ...]] = (
+    # ----- proposals of this project
+    Gate("DefaultLocalQueue", _OFF, _A, "0.1", _NOT_YET, "A ClusterQueue makes a LocalQueue in every namespace that it selects.", proposal="KEP-7610"),
+    Gate("ClusterQueueExcludeResourcePrefixes", _OFF, _A, "0.1", _NOT_YET, "A ClusterQueue leaves resources out of its quota by prefix, on top of the global list.", proposal="KEP-5800"),
+    Gate("QuotaCheck", _OFF, _A, "0.1", _NOT_YET, "`resources.quotaCheck` decides whether quota counts every requested resource or only the declared ones.", proposal="KEP-7513"),
+    # ----- queues, quota and order
+    Gate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues that used less of a ClusterQueue lately are admitted first, where the ClusterQueue asks for it."),
+    Gate("AdmissionGatedBy", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "A Workload waits until every gate named in its `admission-gated-by` annotation is removed."),
+    Gate("ConcurrentAdmission", _OFF, _A, "0.18 Alpha", _NOT_YET, "One Workload is tried on several flavors at once, as variants of a parent."),
+    Gate("FairSharingPreemptWithinNominal", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, a ClusterQueue inside its nominal quota may preempt whatever the shares are."),
+    Gate("FairSharingPrioritizeNonBorrowing", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, subtrees that do not borrow the flavors asked for come first."),
+    Gate("FlavorFungibility", _ON, _B, "0.5 Beta", _HERE, "The policies `whenCanBorrow` and `whenCanPreempt` decide how long flavors are searched."),
+    Gate("FlavorFungibilityPreserveScanProgress", _ON, _B, "0.20 Beta", _HERE, "A search that stopped at a flavor goes on behind it in the next cycle.", needs=("FlavorFungibility",)),
+    Gate("PartialAdmission", _ON, _B, "0.4 Alpha, 0.5 Beta", _HERE, "A pod set with `minCount` may be admitted with fewer pods."),
+    Gate("PrioritizePreemptorWorkloads", _OFF, _A, "0.20 Alpha", _NOT_YET, "A Workload that has preempted others is tried before everything else in its queue."),
+    Gate("PriorityBoost", _OFF, _A, "0.17 Alpha", _HERE, "The annotation `priority-boost` shifts the effective priority of a Workload."),
+    Gate("PrioritySortingWithinCohort", _ON, _B, "0.6 Beta", _HERE, "Within a cycle, priority goes before age across the ClusterQueues of a cohort."),
+    Gate("QuotaCheckStrategy", _ON, _B, "0.18 Alpha, 0.19 Beta", _HERE, "`resources.quotaCheckStrategy` decides whether undeclared resources block a Workload."),
+    Gate("ReclaimablePods", _ON, _B, "0.15 Beta", _HERE, "Pods that are done give their quota back while the rest of the job runs."),
+    Gate("RecomputeAssignmentUponPreemptionTargetsOverlap", _ON, _B, "0.20 Beta", _HERE, "Two preemptors that want the same victims in one cycle: the second is assigned anew."),
+    Gate("SchedulingEquivalenceHashing", _ON, _B, "0.17 Beta (off), 0.18 Beta", _HERE, "One verdict of no fit parks every queued Workload of the same shape."),
+    Gate("UnadmittedWorkloadsExplicitStatus", _OFF, _B, "0.19 Beta (off)", _NOT_YET, "A Workload gets its QuotaReserved and Admitted conditions, both False, as soon as it is seen.", needs=("UnadmittedWorkloadsObservability",)),
+    Gate("UnadmittedWorkloadsObservability", _ON, _B, "0.19 Beta", _HERE, "A waiting Workload carries a precise reason instead of a plain Pending."),
+    Gate("VectorizedResourceRequests", _ON, _B, "0.19 Beta", _HERE, "Requests are kept as vectors of integers; it changes speed, not decisions."),
+    # ----- topology
+    Gate(_TAS, _ON, _B, "0.9 Alpha, 0.14 Beta", _HERE, "Pods are placed by the topology of the nodes."),
+    Gate("SchedulerLibraryIntegration", _OFF, _A, "0.19 Alpha", _NOT_YET, "Placement asks the plug-ins of kube-scheduler. They exist as a Go library only."),
+    Gate("SkipReassignmentForPodOwnedWorkloads", _ON, _B, "0.19 Beta", _HERE, "A Workload that one pod owns is not moved to another node."),
+    Gate("TASAssignmentsEncodingByHostnamePrefix", _ON, _B, "0.19 Beta", _HERE, "Stored topology assignments share the common prefix of host names."),
+    Gate("TASBalancedPlacement", _OFF, _A, "0.15 Alpha", _HERE, "A preferred placement is spread evenly over the fewest domains that hold it.", needs=(_TAS,)),
+    Gate("TASCacheNodeMatchResults", _ON, _B, "0.19 Beta", _HERE, "Which nodes match a pod is remembered; it changes speed, not decisions."),
+    Gate("TASCacheTopologyTree", _ON, _B, "0.20 Beta", _HERE, "The tree of domains is kept between cycles; it changes speed, not decisions."),
+    Gate("TASCachingRemainingResources", _ON, _B, "0.19 Beta", _HERE, "Free capacity is kept up by differences; it changes speed, not decisions."),
+    Gate(_REPLACE, _ON, _B, "0.12 Alpha, 0.14 Beta", _HERE, "A failed node is replaced without moving the rest of the placement.", needs=(_TAS,)),
+    Gate("TASFailedNodeReplacementFailFast", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A failed node without a replacement evicts the Workload at the first try.", needs=(_TAS, _REPLACE)),
+    Gate("TASHandleOverlappingFlavors", _ON, _B, "0.18 Beta", _HERE, "Flavors that share nodes see each other's usage.", needs=(_TAS,)),
+    Gate("TASMultiLayerTopology", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "Slices may be nested in layers, each kept together at its own level.", needs=(_TAS,)),
+    Gate("TASProfileMixed", _ON, _B, "0.10 Alpha, 0.15 Beta", _HERE, "Unconstrained placements take the domains with the least room, others the best fit.", needs=(_TAS,)),
+    Gate("TASRecomputeAssignmentWithinSchedulingCycle", _ON, _B, "0.19 Beta", _HERE, "A placement that an earlier entry of the cycle took is looked for again at once.", needs=(_TAS,)),
+    Gate("TASReplaceNodeDueToNotReadyOverFixedTime", _OFF, _D, "0.17 Beta, 0.19 Deprecated (off)", _NOT_YET, "A node counts as failed after being not ready for 30 seconds.", needs=(_TAS, _REPLACE)),
+    Gate("TASReplaceNodeOnNodeTaints", _ON, _B, "0.17 Beta", _NOT_YET, "A taint that a pod does not tolerate makes its node count as failed.", needs=(_TAS,)),
+    Gate("TASReplaceNodeOnPodTermination", _ON, _B, "0.13 Alpha, 0.14 Beta", _NOT_YET, "A pod that ends on a node that is not ready makes that node count as failed.", needs=(_TAS, _REPLACE)),
+    Gate("TASRespectNodeAffinityPreferred", _OFF, _A, "0.18 Alpha", _HERE, "Preferred node affinity orders the domains.", needs=(_TAS,)),
+    # ----- elastic jobs
+    Gate(_ELASTIC, _ON, _B, "0.13 Alpha, 0.18 Beta", _HERE, "A running job grows by a new slice of its Workload that takes the old one's place."),
+    Gate("ElasticJobsViaWorkloadSlicesWithTAS", _OFF, _A, "0.17 Alpha", _NOT_YET, "A slice that grows keeps the placement of the old one and extends it.", needs=(_ELASTIC, _TAS)),
+    # ----- validation
+    Gate("RejectUpdatesToCQWithInvalidOnFlavors", _OFF, _A, "0.18 Alpha", _HERE, "An update of a ClusterQueue is refused when a check names a flavor that the queue does not have."),
+    Gate("TASValidateWorkloadSliceSize", _ON, _B, "0.20 Beta", _HERE, "A Workload whose slice size cannot work is refused."),
+    Gate("WorkloadValidateResourcesAreNonNegative", _ON, _B, "0.20 Beta", _HERE, "A Workload with a negative request is refused."),
+    Gate("WorkloadValidationForPodSetMetadata", _ON, _B, "0.20 Beta", _HERE, "Labels and annotations of pod templates are checked on the Workload."),
+    # ----- jobs and their lives
+    Gate("AssignQueueLabelsForPods", _ON, _B, "0.17 Beta", _NOT_YET, "Pods carry the names of their queues as labels."),
+    Gate("DeferRayServiceFinalizationForRedisCleanup", _ON, _B, "0.19 Beta", _NOT_YET, "A RayService waits for the clean-up of its Redis before it lets go."),
+    Gate("DisableWaitForPodsReady", _OFF, _A, "0.19 Alpha", _NOT_YET, "Turns the whole of `waitForPodsReady` off."),
+    Gate("FailureRecoveryPolicy", _OFF, _A, "0.15 Alpha", _NOT_YET, "Pods that hang while terminating on a lost node are deleted by force, where they allow it."),
+    Gate("FastQuotaReleaseInPodIntegration", _OFF, _A, "0.17 Alpha", _NOT_YET, "Pods give their quota back as soon as they start to terminate."),
+    Gate("FinishOrphanedWorkloads", _ON, _B, "0.18 Beta", _NOT_YET, "A Workload whose owner is gone is finished."),
+    Gate("LWSImmutableGroupSize", _ON, _B, "0.20 Beta", _NOT_YET, "The group size of a LeaderWorkerSet cannot be changed."),
+    Gate("ManagedJobsNamespaceSelectorAlwaysRespected", _OFF, _GA, "0.13 Alpha, 0.15 Beta, 0.19 GA", _NOT_YET, "The namespace selector also overrules a job that names its queue. On and locked in the public system; off here.", proposal="KEP-3589"),
+    Gate("PodIntegrationValidateGroupOwner", _ON, _B, "0.18 Beta", _NOT_YET, "A pod group does not adopt a Workload that belongs to somebody else."),
+    Gate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _NOT_YET, "Finalizers of pods are removed under a resourceVersion."),
+    Gate("ShortWorkloadNames", _OFF, _A, "0.17 Alpha", _HERE, "Derived Workload names stay within 63 characters."),
+    Gate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.20 Beta", _NOT_YET, "The ancestors of a job are not asked when its Workload is going away."),
+    Gate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _NOT_YET, "SparkApplications are queued."),
+    Gate("ValidateRayAndSparkJobUpdates", _ON, _B, "0.18 Beta", _NOT_YET, "The queue name cannot be taken from a running Ray or Spark job."),
+    Gate("WorkloadIdentifierAnnotations", _ON, _B, "0.18 Beta", _NOT_YET, "Group and prebuilt Workload names are read from annotations first."),
+    Gate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha, 0.20 Beta", _NOT_YET, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
+    Gate("WorkloadRequestUseMergePatch", _OFF, _A, "0.14 Alpha", _NOT_YET, "Workload status is written by merge patch instead of server-side apply."),
+    # ----- checks and several clusters
+    Gate("CleanupProvisioningRequestsOnEviction", _ON, _B, "0.19 Beta", _NOT_YET, "The ProvisioningRequests of an evicted Workload are deleted."),
+    Gate("MultiKueue", _ON, _B, "0.6 Alpha, 0.9 Beta", _NOT_YET, "Jobs are sent to worker clusters."),
+    Gate("MultiKueueAdaptersForCustomJobs", _ON, _B, "0.14 Alpha, 0.15 Beta", _NOT_YET, "Any kind with `spec.managedBy` can be sent to a worker cluster."),
+    Gate("MultiKueueClusterProfile", _OFF, _A, "0.15 Alpha", _NOT_YET, "Worker clusters are reached through a ClusterProfile."),
+    Gate("MultiKueueIncrementalDispatcherConfig", _ON, _B, "0.19 Beta", _NOT_YET, "The step of the incremental dispatcher can be set."),
+    Gate("MultiKueueIncrementalDispatcherRespectConfigOrder", _ON, _B, "0.19 Beta", _NOT_YET, "The incremental dispatcher goes by the order of the configuration."),
+    Gate("MultiKueueKubeConfigPathValidation", _ON, _B, "0.19 Alpha, 0.20 Beta", _NOT_YET, "Kubeconfig files of worker clusters stay below one fixed folder."),
+    Gate("MultiKueueManagerQuotaAutomation", _OFF, _A, "0.18 Alpha", _NOT_YET, "The manager's quota follows the sum of its workers."),
+    Gate("MultiKueueOrchestratedPreemption", _OFF, _A, "0.17 Alpha", _NOT_YET, "Worker clusters may preempt one at a time."),
+    Gate("MultiKueueRemoteSpecSync", _ON, _B, "0.20 Beta", _NOT_YET, "Changes of a running job reach its copy on the worker cluster."),
+    # ----- devices
+    Gate(_DRA, _ON, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class."),
+    Gate("KueueDRAIntegrationConsumableCapacity", _OFF, _A, "0.19 Alpha", _NOT_YET, "Shares of a device count against quota.", needs=(_DRA,)),
+    Gate("KueueDRAIntegrationExtendedResource", _ON, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "A plain request that a DeviceClass backs is counted once.", needs=(_DRA,)),
+    Gate("KueueDRAIntegrationPartitionableDevices", _ON, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "Partitions of a device count by their counters.", needs=(_DRA,)),
+    Gate("KueueDRARejectWorkloadsWhenDRADisabled", _ON, _B, "0.18 Beta", _NOT_YET, "A Workload with ResourceClaims is refused while their integration is off."),
+    # ----- operation
+    Gate("CustomMetricLabels", _OFF, _A, "0.17 Alpha", _NOT_YET, "Labels and annotations of objects become labels of metrics."),
+    Gate("LocalQueueMetrics", _ON, _B, "0.10 Alpha, 0.17 Beta", _NOT_YET, "Metrics per LocalQueue."),
+    Gate("MetricForWorkloadCreationLatency", _ON, _B, "0.18 Beta", _NOT_YET, "A metric of the time from a job to its Workload."),
+    Gate("MetricsForCohorts", _ON, _B, "0.18 Beta", _NOT_YET, "Metrics that link queues and cohorts to their parents."),
+    Gate("TLSOptions", _ON, _GA, "0.16 Beta, 0.20 GA", _NOT_YET, "The TLS version, ciphers and curves of the servers can be chosen.", locked=True),
+    Gate("VisibilityOnDemand", _ON, _B, "0.6 Alpha, 0.9 Beta", _NOT_YET, "Pending Workloads and their positions are served as an API."),
+)  # fmt: skip
+
+GATES: Final[Mapping[str, Gate]] = MappingProxyType({gate.name: gate for gate in _ROWS})
+
+# Gates that the public system once had. Their names are unknown now, and the message says what became of them.
+REMOVED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (
+                "ConfigurableResourceTransformations", "HierarchicalCohorts", "LendingLimit", "LocalQueueDefaulting",
+                "ManagedJobsNamespaceSelector", "MultiKueueBatchJobWithManagedBy",
+                "MultiKueueRedoAdmissionOnEvictionInWorker", "MultiKueueWaitForWorkloadAdmitted", "MultiplePreemptions",
+                "ObjectRetentionPolicies", "PropagateBatchJobLabelsToWorkload", "ProvisioningACC", "SanitizePodSets",
+                "SkipFinalizersForPodsSuspendedByParent", "WorkloadResourceRequestsSummary",
+            ),
+            "what it switched is always on",
+        ),
+        **dict.fromkeys(
+            (
+                "AdmissionCheckValidationRules", "DRAExtendedResources", "ExposeFlavorsInLocalQueue",
+                "FlavorFungibilityImplicitPreferenceDefault", "KeepQuotaForProvReqRetry",
+                "MultiKueueAllowInsecureKubeconfigs", "QueueVisibility", "SchedulerLongRequeueInterval",
+                "SchedulerTimestampPreemptionBuffer", "TASProfileLeastFreeCapacity",
+            ),
+            "what it switched is gone",
+        ),
+        "DynamicResourceAllocation": f"it is called {_DRA} today",
+    }
+)  # fmt: skip
+
+# Names that switch every gate of a stage; single gates overrule them.
+_STAGES: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+
+
+class Gates(Mapping[str, bool]):
+    """How every gate stands, frozen. `gates["PartialAdmission"]` is a bool; an unknown name is a KeyError."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, bool]) -> None:
+        self._values = MappingProxyType(dict(values))
+
+    def __getitem__(self, name: str) -> bool:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        changed = {name: value for name, value in self.items() if value != GATES[name].default}
+        return f"Gates({changed})"
+
+
+DEFAULTS: Final = Gates({gate.name: gate.default for gate in _ROWS})
+
+
+def resolve(overrides: Mapping[str, bool]) -> tuple[Gates, tuple[GateProblem, ...]]:
+    """How the gates stand under these overrides, and what is wrong with the overrides.
+
+    With any problem the gates are the defaults: a wrong configuration is not half used.
+    """
+    problems: list[GateProblem] = []
+    values = dict(DEFAULTS)
+    for name, stage in _STAGES.items():
+        if name in overrides:
+            # A stage switches what can be switched; asking for a single missing gate by name is what gets refused.
+            values |= {
+                gate.name: overrides[name]
+                for gate in _ROWS
+                if gate.stage is stage and not gate.locked and (gate.implemented or not overrides[name])
+            }
+    for name, value in overrides.items():
+        if name in _STAGES:
+            continue
+        gate = GATES.get(name)
+        if gate is None:
+            problems.append(GateProblem(name, _unknown(name)))
+        elif gate.locked and value != gate.default:
+            problems.append(GateProblem(name, f"is locked to {_word(gate.default)}"))
+        elif value and not gate.implemented:
+            problems.append(GateProblem(name, "is not implemented in this version and cannot be turned on"))
+        else:
+            values[name] = value
+    if not problems:
+        problems.extend(_orphans(values, overrides))
+    return (DEFAULTS if problems else Gates(values)), tuple(problems)
+
+
+def _orphans(values: Mapping[str, bool], overrides: Mapping[str, bool]) -> Iterator[GateProblem]:
+    """Gates that were asked for while one of their parents is off."""
+    for gate in _ROWS:
+        missing = [parent for parent in gate.needs if not values[parent]]
+        if values[gate.name] and missing and (gate.name in overrides or any(parent in overrides for parent in missing)):
+            yield GateProblem(gate.name, f"needs {' and '.join(missing)} to be on")
+
+
+def _unknown(name: str) -> str:
+    if name in REMOVED:
+        return f"is no longer a gate: {REMOVED[name]}"
+    nearest = difflib.get_close_matches(name, [*GATES, *_STAGES], n=1)
+    return f"is not a known gate; did you mean {nearest[0]}?" if nearest else "is not a known gate"
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def missing_by_default() -> tuple[Gate, ...]:
+    """Gates that the public system has on and this program does not implement yet."""
+    return tuple(gate for gate in _ROWS if gate.default and not gate.implemented)
