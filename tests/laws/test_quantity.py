@@ -13,7 +13,8 @@ from pykueue.api.quantity import Quantity, QuantityError, parse
 SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12}
 BINARY = {"Ki": 10, "Mi": 20, "Gi": 30}
 
-numbers = st.integers(min_value=-(10**9), max_value=10**9)
+# Below 1000E, where the recorded canonical text starts to lose its suffix.
+numbers = st.integers(min_value=-(10**9) + 1, max_value=10**9 - 1)
 spellings = st.builds(lambda n, s: f"{n}{s}", numbers, st.sampled_from([*SUFFIXES, *BINARY]))
 quantities = spellings.map(parse)
 
@@ -54,8 +55,9 @@ def test_multiplying_by_a_count_is_adding_it_up(a: Quantity, count: int) -> None
     assert number(a * count) == number(a) * count
 
 
-@given(quantities)
+@given(quantities.filter(lambda q: q.sign >= 0))
 def test_the_64_bit_readings_agree_with_exact_rounding_wherever_that_fits(q: Quantity) -> None:
+    """Not below zero: there the public type reads long numbers by a rule of its own, which the recorded cases hold."""
     if abs(q.rounded()) < 2**63:
         assert q.value() == q.rounded()
     if abs(q.rounded(-3)) < 2**63:
