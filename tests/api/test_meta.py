@@ -128,7 +128,7 @@ def test_a_partial_object_decodes_and_absent_fields_are_not_written() -> None:
 
 def test_a_condition_writes_the_texts_that_its_schema_requires_even_when_empty() -> None:
     written = msgspec.json.decode(msgspec.json.encode(meta.Condition(type="Admitted", status="True")))
-    assert written == {"type": "Admitted", "status": "True", "reason": "", "message": ""}
+    assert written == {"type": "Admitted", "status": "True", "reason": "", "message": "", "lastTransitionTime": ""}
 
 
 def test_the_controller_is_the_owner_that_says_so() -> None:

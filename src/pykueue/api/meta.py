@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from datetime import date
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
+
+from pykueue.api.fields import QUALIFIED_PATTERN, Field, Int64, Time, required
 
 Nanoseconds: TypeAlias = int
 TimeText: TypeAlias = str
@@ -29,55 +31,54 @@ class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     """The shape that every type of the API shares: immutable, camelCase on the wire, silent about what is absent."""
 
 
-def always_written() -> Any:
-    """A text field that reads as "" when absent, and that is written even when empty because its schema requires it."""
-    return msgspec.field(default_factory=str)
-
-
 # --- Types ------------------------------------------------------------------------------------------------------------
 
 
 class OwnerReference(ApiStruct, frozen=True):
     """The object that this one belongs to, and goes with."""
 
-    api_version: str = always_written()
-    kind: str = always_written()
-    name: str = always_written()
-    uid: str = always_written()
-    controller: bool | None = None
-    block_owner_deletion: bool | None = None
+    api_version: Annotated[str, Field("The owner's API version, as `group/version`.")] = required(str)
+    kind: Annotated[str, Field("The owner's kind.")] = required(str)
+    name: Annotated[str, Field("The owner's name.")] = required(str)
+    uid: Annotated[str, Field("The owner's UID; a namesake with another UID is not the owner.")] = required(str)
+    controller: Annotated[bool | None, Field("Whether this owner is the one that steers the object.")] = None
+    block_owner_deletion: Annotated[
+        bool | None, Field("Whether a foreground deletion of the owner waits for this object.")
+    ] = None
 
 
 class ManagedFieldsEntry(ApiStruct, frozen=True):
     """Which writer set which fields, and when."""
 
-    manager: str = ""
-    operation: str = ""
-    api_version: str = ""
-    time: TimeText | None = None
-    fields_type: str = ""
-    fields_v1: dict[str, Any] | None = None
-    subresource: str = ""
+    manager: Annotated[str, Field("The writer.")] = ""
+    operation: Annotated[str, Field("How it wrote: Apply or Update.")] = ""
+    api_version: Annotated[str, Field("The version in which the fields are named.")] = ""
+    time: Annotated[Time | None, Field("When it last wrote.")] = None
+    fields_type: Annotated[str, Field("The form of the field set; FieldsV1 is the only one.")] = ""
+    fields_v1: Annotated[dict[str, Any] | None, Field("The fields it set.", preserve_unknown=True)] = None
+    subresource: Annotated[str, Field("The subresource through which it wrote.")] = ""
 
 
 class ObjectMeta(ApiStruct, frozen=True):
     """Who an object is: its name and place, its revision, its labels, its owners."""
 
-    name: str = ""
-    generate_name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: TimeText | None = None
-    deletion_timestamp: TimeText | None = None
-    deletion_grace_period_seconds: int | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    owner_references: tuple[OwnerReference, ...] = ()
-    finalizers: tuple[str, ...] = ()
-    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
-    self_link: str = ""
+    name: Annotated[str, Field("The name, one of a kind in its namespace.")] = ""
+    generate_name: Annotated[str, Field("The start of a name that the server completes.")] = ""
+    namespace: Annotated[str, Field("The namespace; empty for kinds of the whole cluster.")] = ""
+    uid: Annotated[str, Field("Tells this object from every other, also from later ones of its name.")] = ""
+    resource_version: Annotated[str, Field("The revision of the store at which this object last changed.")] = ""
+    generation: Annotated[Int64, Field("Counts changes of the specification.")] = 0
+    creation_timestamp: Annotated[Time | None, Field("When it was created.")] = None
+    deletion_timestamp: Annotated[Time | None, Field("Since when, or until when, it is being deleted.")] = None
+    deletion_grace_period_seconds: Annotated[Int64 | None, Field("How long its deletion may take.")] = None
+    labels: Annotated[dict[str, str], Field("Short words to select by.")] = {}
+    annotations: Annotated[dict[str, str], Field("Words that nobody selects by.")] = {}
+    owner_references: Annotated[
+        tuple[OwnerReference, ...], Field("The objects it belongs to.", list_type="map", list_map_keys=("uid",))
+    ] = ()
+    finalizers: Annotated[tuple[str, ...], Field("Who must agree before it is gone.", list_type="set")] = ()
+    managed_fields: Annotated[tuple[ManagedFieldsEntry, ...], Field("Who set which fields.", list_type="atomic")] = ()
+    self_link: Annotated[str, Field("No longer filled in.")] = ""
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -88,37 +89,52 @@ class ObjectMeta(ApiStruct, frozen=True):
 class ListMeta(ApiStruct, frozen=True):
     """What a list says of itself: the revision it shows, and how to read on."""
 
-    resource_version: str = ""
-    remaining_item_count: int | None = None
-    self_link: str = ""
+    resource_version: Annotated[str, Field("The revision of the store that the list shows.")] = ""
+    remaining_item_count: Annotated[Int64 | None, Field("How many objects follow, when that is known.")] = None
+    self_link: Annotated[str, Field("No longer filled in.")] = ""
     # `continue` is a word of Python; the wire keeps its own spelling.
-    continue_: str = msgspec.field(default="", name="continue")
+    continue_: Annotated[str, Field("Ask with this for the rest of the list.")] = msgspec.field(
+        default="", name="continue"
+    )
 
 
 class Condition(ApiStruct, frozen=True):
     """One thing that is true, false or unknown of an object, since when, and why."""
 
-    type: str = always_written()
-    status: str = always_written()
-    observed_generation: int = 0
-    last_transition_time: TimeText | None = None
-    reason: str = always_written()
-    message: str = always_written()
+    type: Annotated[str, Field("What it is about.", max_length=316, pattern=QUALIFIED_PATTERN)] = required(str)
+    status: Annotated[str, Field("True, False or Unknown.", enum=("True", "False", "Unknown"))] = required(str)
+    observed_generation: Annotated[Int64, Field("The generation of the object that this was said of.", minimum=0)] = 0
+    last_transition_time: Annotated[Time, Field("When the status last changed.")] = required(str)
+    reason: Annotated[
+        str,
+        Field(
+            "Why, in one word that programs read.",
+            min_length=1,
+            max_length=1024,
+            pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        ),
+    ] = required(str)
+    message: Annotated[str, Field("Why, in words that people read.", max_length=32768)] = required(str)
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True):
-    """One demand on one label: `operator` is In, NotIn, Exists or DoesNotExist."""
+    """One demand on one label."""
 
-    key: str = always_written()
-    operator: str = always_written()
-    values: tuple[str, ...] = ()
+    key: Annotated[str, Field("The label's key.")] = required(str)
+    operator: Annotated[str, Field("In, NotIn, Exists or DoesNotExist.")] = required(str)
+    values: Annotated[
+        tuple[str, ...],
+        Field("The values that In and NotIn compare with; none for Exists and DoesNotExist.", list_type="atomic"),
+    ] = ()
 
 
 class LabelSelector(ApiStruct, frozen=True):
     """All of `matchLabels` and all of `matchExpressions`. An empty one selects everything; an absent one, nothing."""
 
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+    match_labels: Annotated[dict[str, str], Field("Labels that must be there with these values.")] = {}
+    match_expressions: Annotated[
+        tuple[LabelSelectorRequirement, ...], Field("Further demands, all of which must hold.", list_type="atomic")
+    ] = ()
 
 
 # --- Times ------------------------------------------------------------------------------------------------------------
