@@ -1,0 +1,371 @@
+"""v1beta1 <-> v1beta2 of `kueue.x-k8s.io`, on JSON trees. v1beta2 is the hub; the older version lives at the edge only.
+
+Most fields are spelt alike in both versions and pass untouched, and so does every field that neither version knows.
+The rest is the table at the end: what was renamed, what the newer version forgot, what only the newer version can say.
+
+* **Nothing that a round trip can keep is lost.** A client that reads and writes v1beta1 would wipe every field that
+  v1beta1 cannot say (preemption gates, concurrent admission, default LocalQueues …). On the way down those fields are
+  put into one annotation, `KEPT`, and on the way up they return to their places, if those are still there: the pod set
+  they belong to, the `spec` around them. A client that really wants them gone removes the annotation. It is never
+  stored: v1beta2 objects do not have it.
+* **Words of the other version are not carried.** `cohortName` in a v1beta1 object is not a field of v1beta1; letting it
+  stand while the version changes would give it a meaning. It is dropped, as the schema of v1beta1 prunes it.
+* **Upwards is one way for what v1beta2 retired**: the plain list of admission checks becomes a strategy, `Borrow` and
+  `Preempt` become `MayStopSearch`, a priority class without a source goes. Downwards the newer form is shown, which
+  v1beta1 has as well. So going up, down and up again changes nothing any more.
+
+Any JSON is accepted: what is not shaped as expected passes as it is, and the schema will have something to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykueue.api import topology_encoding, trees
+from pykueue.api.topology_encoding import Domain
+from pykueue.api.trees import ABSENT, Path, Tree
+
+GROUP: Final = "kueue.x-k8s.io"
+HUB: Final = "v1beta2"
+OLD: Final = "v1beta1"
+
+# Holds, in a v1beta1 object, what only v1beta2 can say: a JSON object shaped like the fields it keeps, in which lists
+# of named things are objects by name.
+KEPT: Final = "pykueue/v1beta2-fields"
+
+Change = Callable[[Tree], Tree]
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What one kind says differently in the two versions."""
+
+    # (v1beta1, v1beta2): the same value under another name.
+    renamed: tuple[tuple[Path, Path], ...] = ()
+    # Fields of v1beta1 that v1beta2 does not have any more.
+    retired: tuple[Path, ...] = ()
+    # Fields of v1beta2 that v1beta1 cannot say; `[]` stands for each named entry of a list.
+    newer: tuple[Path, ...] = ()
+    # What takes more than a table; these run on trees that still have the names of the version they come from.
+    up: tuple[Change, ...] = ()
+    down: tuple[Change, ...] = ()
+
+
+def convert(tree: Tree, to_version: str) -> Tree:
+    """`tree` in `to_version` (`v1beta2`, or `kueue.x-k8s.io/v1beta2`); as it is when `problem` has something to say."""
+    if problem(tree, to_version):
+        return tree
+    wanted = _version(to_version)
+    if tree["apiVersion"] == f"{GROUP}/{wanted}":
+        return tree
+    differences = DIFFERENCES[tree["kind"]]
+    converted = _up(tree, differences) if wanted == HUB else _down(tree, differences)
+    return {**converted, "apiVersion": f"{GROUP}/{wanted}"}
+
+
+def problem(tree: object, to_version: str) -> str | None:
+    """Why `tree` cannot be had in `to_version`, in a sentence; `None` when it can."""
+    kind, api_version = trees.get(tree, "kind"), trees.get(tree, "apiVersion")
+    if not isinstance(kind, str) or kind not in DIFFERENCES:
+        return f"kind {kind!r} is not a kind of {GROUP}"
+    if api_version not in (f"{GROUP}/{OLD}", f"{GROUP}/{HUB}"):
+        return f"{kind} has the apiVersion {api_version!r}, which is neither {GROUP}/{OLD} nor {GROUP}/{HUB}"
+    if _version(to_version) not in (OLD, HUB):
+        return f"{kind} cannot be had in {to_version!r}, only in {GROUP}/{OLD} and {GROUP}/{HUB}"
+    return None
+
+
+def _version(api_version: str) -> str:
+    return api_version.removeprefix(f"{GROUP}/")
+
+
+def _up(tree: Tree, differences: Differences) -> Tree:
+    tree, kept = _take_kept(tree)
+    for stray in (*(new for _, new in differences.renamed), *differences.newer):
+        tree = _remove(tree, stray)
+    for change in differences.up:
+        tree = change(tree)
+    for old, new in differences.renamed:
+        tree = _move(tree, old, new)
+    for path in differences.retired:
+        tree = _remove(tree, path)
+    for path in differences.newer:
+        tree = _restore(tree, kept, path)
+    return tree
+
+
+def _down(tree: Tree, differences: Differences) -> Tree:
+    kept: Tree = {}
+    for path in differences.newer:
+        part = _pick(tree, path)
+        kept = kept if part is ABSENT else _merge(kept, part)
+        tree = _remove(tree, path)
+    for stray in (*(old for old, _ in differences.renamed), *differences.retired):
+        tree = _remove(tree, stray)
+    for change in differences.down:
+        tree = change(tree)
+    for old, new in differences.renamed:
+        tree = _move(tree, new, old)
+    if not kept:
+        return tree
+    return trees.put(tree, ("metadata", "annotations", KEPT), json.dumps(kept, sort_keys=True))
+
+
+def _take_kept(tree: Tree) -> tuple[Tree, Any]:
+    """`tree` without the annotation, and what the annotation kept; an unreadable one kept nothing."""
+    path = ("metadata", "annotations", KEPT)
+    written = trees.find(tree, path)
+    if written is ABSENT:
+        return tree, {}
+    tree = trees.without(tree, path)
+    if not trees.get(tree, "metadata", "annotations"):
+        tree = trees.without(tree, path[:-1])
+    try:
+        return tree, json.loads(trees.text(written))
+    except (ValueError, RecursionError):
+        return tree, {}
+
+
+# --- Paths through lists of named things ------------------------------------------------------------------------------
+
+_EACH: Final = "[]"
+
+
+def _path(dotted: str) -> Path:
+    return tuple(dotted.replace(_EACH, f".{_EACH}").split("."))
+
+
+def _paths(*dotted: str) -> tuple[Path, ...]:
+    return tuple(map(_path, dotted))
+
+
+def _move(tree: Tree, source: Path, target: Path) -> Tree:
+    value = trees.find(tree, source)
+    return tree if value is ABSENT else trees.put(trees.without(tree, source), target, value)
+
+
+def _remove(tree: Any, path: Path) -> Any:
+    head, *rest = path
+    if head == _EACH:
+        return trees.each(lambda entry: _remove(entry, tuple(rest)))(tree)
+    if not rest:
+        return trees.without(tree, path) if isinstance(tree, dict) else tree
+    if not isinstance(tree, dict) or head not in tree:
+        return tree
+    return {**tree, head: _remove(tree[head], tuple(rest))}
+
+
+def _pick(tree: Any, path: Path) -> Any:
+    """What stands at `path`, inside as much of the tree as it takes to find its place again."""
+    if not path:
+        return tree
+    head, rest = path[0], path[1:]
+    if head == _EACH:
+        found = {
+            trees.text(entry.get("name")): _pick(entry, rest) for entry in map(trees.mapping, trees.sequence(tree))
+        }
+        named = {name: part for name, part in found.items() if part is not ABSENT}
+        return named or ABSENT
+    part = _pick(tree[head], rest) if isinstance(tree, dict) and head in tree else ABSENT
+    return part if part is ABSENT else {head: part}
+
+
+def _merge(first: Tree, second: Tree) -> Tree:
+    """Two picked parts as one. They come from different places, so they meet in objects only."""
+    shared = {key: _merge(first[key], second[key]) for key in first.keys() & second.keys()}
+    return {**first, **second, **shared}
+
+
+def _restore(tree: Any, kept: Any, path: Path) -> Any:
+    """`tree` with what `kept` has for `path`, wherever the place for it still exists."""
+    if not path:
+        return kept
+    head, rest = path[0], path[1:]
+    if head == _EACH:
+        return trees.each(lambda entry: _restore_named(entry, kept, rest))(tree)
+    if not isinstance(tree, dict) or head not in trees.mapping(kept) or (rest and head not in tree):
+        return tree
+    return {**tree, head: _restore(tree.get(head), kept[head], rest)}
+
+
+def _restore_named(entry: Tree, kept: Any, path: Path) -> Tree:
+    part = trees.mapping(kept).get(trees.text(entry.get("name")), ABSENT)
+    restored: Tree = entry if part is ABSENT else _restore(entry, part, path)
+    return restored
+
+
+# --- ClusterQueue -----------------------------------------------------------------------------------------------------
+
+_STRATEGY: Final = _path("spec.admissionChecksStrategy")
+_CHECKS: Final = _path("spec.admissionChecks")
+_RETIRED_WORDS: Final = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
+
+
+def _checks_as_strategy(tree: Tree) -> Tree:
+    """A plain list of checks is a strategy whose rules hold for every flavor; where both are given, the list wins."""
+    checks = trees.sequence(trees.find(tree, _CHECKS))
+    rules = [{"name": name} for name in checks]
+    return trees.put(tree, _STRATEGY, {"admissionChecks": rules}) if rules else tree
+
+
+def _fungibility_in_new_words(tree: Tree) -> Tree:
+    for field, retired in _RETIRED_WORDS.items():
+        path = ("spec", "flavorFungibility", field)
+        if trees.get(tree, *path) == retired:
+            tree = trees.put(tree, path, "MayStopSearch")
+    return tree
+
+
+# --- Workload ---------------------------------------------------------------------------------------------------------
+
+# (priorityClassSource, group, kind)
+_PRIORITY_CLASSES: Final = (
+    ("kueue.x-k8s.io/workloadpriorityclass", "kueue.x-k8s.io", "WorkloadPriorityClass"),
+    ("scheduling.k8s.io/priorityclass", "scheduling.k8s.io", "PriorityClass"),
+)
+_CLASS_REF: Final = _path("spec.priorityClassRef")
+_CLASS_NAME: Final = _path("spec.priorityClassName")
+_CLASS_SOURCE: Final = _path("spec.priorityClassSource")
+_ASSIGNMENTS: Final = _path("status.admission.podSetAssignments")
+
+
+def _priority_class_as_reference(tree: Tree) -> Tree:
+    tree = trees.without(tree, _CLASS_REF)
+    source, name = trees.find(tree, _CLASS_SOURCE), trees.find(tree, _CLASS_NAME)
+    for known, group, kind in _PRIORITY_CLASSES:
+        if source == known and name is not ABSENT:
+            tree = trees.put(tree, _CLASS_REF, {"group": group, "kind": kind, "name": name})
+    return tree
+
+
+def _priority_class_as_name(tree: Tree) -> Tree:
+    reference = trees.get(tree, *_CLASS_REF)
+    for source, group, kind in _PRIORITY_CLASSES:
+        if (trees.get(reference, "group"), trees.get(reference, "kind")) == (group, kind) and "name" in reference:
+            tree = trees.put(tree, _CLASS_NAME, reference["name"])
+            tree = trees.put(tree, _CLASS_SOURCE, source)
+    return trees.without(tree, _CLASS_REF)
+
+
+def _topology_assignments(change: Change) -> Change:
+    one = trees.each(lambda assignment: trees.changed(assignment, ("topologyAssignment",), _if_object(change)))
+    return lambda tree: trees.changed(tree, _ASSIGNMENTS, one)
+
+
+def _if_object(change: Change) -> Callable[[Any], Any]:
+    return lambda value: change(value) if isinstance(value, dict) else value
+
+
+def _domains_as_slices(assignment: Tree) -> Tree:
+    levels, domains = _read_domains(assignment)
+    if domains is None:
+        return assignment
+    rest = {key: value for key, value in assignment.items() if key != "domains"}
+    return {**rest, **topology_encoding.encode(levels, domains)}
+
+
+def _slices_as_domains(assignment: Tree) -> Tree:
+    domains = topology_encoding.decode(assignment)
+    if domains is None:
+        return assignment
+    rest = {key: value for key, value in assignment.items() if key != "slices"}
+    return {**rest, "domains": [{"values": list(domain.values), "count": domain.pods} for domain in domains]}
+
+
+def _read_domains(assignment: Tree) -> tuple[list[str], list[Domain] | None]:
+    levels = assignment.get("levels")
+    written = assignment.get("domains")
+    if not isinstance(levels, list) or not isinstance(written, list):
+        return [], None
+    domains = []
+    for entry in map(trees.mapping, written):
+        values, pods = trees.sequence(entry.get("values")), trees.integer(entry.get("count"))
+        if pods is None or len(values) != len(levels) or not all(isinstance(value, str) for value in values):
+            return [], None
+        domains.append(Domain(tuple(values), pods))
+    return levels, domains
+
+
+# --- MultiKueueCluster ------------------------------------------------------------------------------------------------
+
+_CLUSTER_SOURCE: Final = _path("spec.clusterSource")
+_CLUSTER_SOURCES: Final = ("kubeConfig", "clusterProfileRef")
+
+
+def _one_cluster_source(tree: Tree) -> Tree:
+    """Both ways to reach a cluster move under `clusterSource`. v1beta1 demands a kubeConfig; an empty one is none."""
+    if not any(trees.find(tree, ("spec", field)) is not ABSENT for field in _CLUSTER_SOURCES):
+        return tree
+    given = {field: trees.find(tree, ("spec", field)) for field in _CLUSTER_SOURCES}
+    if trees.get(given["kubeConfig"], "location") == "":
+        given["kubeConfig"] = ABSENT
+    source = {field: value for field, value in given.items() if value is not ABSENT}
+    for field in _CLUSTER_SOURCES:
+        tree = trees.without(tree, ("spec", field))
+    return trees.put(tree, _CLUSTER_SOURCE, {**trees.mapping(trees.get(tree, *_CLUSTER_SOURCE)), **source})
+
+
+def _flat_cluster_source(tree: Tree) -> Tree:
+    source = trees.get(tree, *_CLUSTER_SOURCE)
+    if not isinstance(source, dict):
+        return tree
+    rest = {field: value for field, value in source.items() if field not in _CLUSTER_SOURCES}
+    tree = trees.put(tree, _CLUSTER_SOURCE, rest) if rest else trees.without(tree, _CLUSTER_SOURCE)
+    given = {"kubeConfig": {"location": "", "locationType": "Secret"}, **source}
+    for field in _CLUSTER_SOURCES:
+        if field in given:
+            tree = trees.put(tree, ("spec", field), given[field])
+    return tree
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+_SAME: Final = Differences()
+
+DIFFERENCES: Final[dict[str, Differences]] = {
+    "AdmissionCheck": _SAME,
+    "ClusterQueue": Differences(
+        renamed=((_path("spec.cohort"), _path("spec.cohortName")),),
+        retired=_paths(
+            "spec.admissionChecks",
+            "status.pendingWorkloadsStatus",
+            "status.fairSharing.admissionFairSharingStatus",
+        ),
+        newer=_paths("spec.concurrentAdmissionPolicy", "spec.defaultLocalQueue", "spec.excludeResourcePrefixes"),
+        up=(_checks_as_strategy, _fungibility_in_new_words),
+    ),
+    "Cohort": Differences(retired=_paths("status.fairSharing.admissionFairSharingStatus")),
+    "LocalQueue": Differences(
+        renamed=((_path("status.flavorUsage"), _path("status.flavorsUsage")),),
+        retired=_paths("status.flavors"),
+    ),
+    "MultiKueueCluster": Differences(
+        up=(_one_cluster_source,),
+        down=(_flat_cluster_source,),
+    ),
+    "MultiKueueConfig": Differences(newer=_paths("spec.quotaManagement")),
+    "ProvisioningRequestConfig": _SAME,
+    "ResourceFlavor": _SAME,
+    "Topology": _SAME,
+    "Workload": Differences(
+        renamed=(
+            (
+                _path("status.accumulatedPastExexcutionTimeSeconds"),
+                _path("status.accumulatedPastExecutionTimeSeconds"),
+            ),
+        ),
+        retired=_paths("spec.priorityClassName", "spec.priorityClassSource"),
+        newer=_paths(
+            "spec.preemptionGates",
+            "spec.podSets[].topologyRequest.podsetSliceRequiredTopologyConstraints",
+            "status.preemptionGates",
+            "status.admissionChecksConditions",
+        ),
+        up=(_priority_class_as_reference, _topology_assignments(_domains_as_slices)),
+        down=(_priority_class_as_name, _topology_assignments(_slices_as_domains)),
+    ),
+    "WorkloadPriorityClass": _SAME,
+}
