@@ -1,0 +1,171 @@
+"""The kinds that this program knows by type, as rows: its own first, then the slices of Kubernetes' kinds it reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from pykueue.api import kube, kueue
+from pykueue.api.kinds import Column, Kind, Kinds, Scope, Version
+
+_DEPRECATED: Final = f"{kueue.GROUP}/v1beta1 is deprecated; write {kueue.API_VERSION} instead"
+
+_AGE: Final = Column("Age", ".metadata.creationTimestamp", "date", description="How long ago it was created.")
+
+
+def _own(
+    type_: type[msgspec.Struct],
+    plural: str,
+    *short_names: str,
+    scope: Scope = Scope.CLUSTER,
+    columns: tuple[Column, ...] = (),
+    old_columns: tuple[Column, ...] | None = None,
+    selectable: tuple[str, ...] = (),
+    deprecation: str | None = _DEPRECATED,
+    status: bool = True,
+    converts: bool = False,
+) -> Kind:
+    """A kind of our own group: v1beta2 with a type and stored, v1beta1 served beside it."""
+    return Kind(
+        group=kueue.GROUP,
+        kind=type_.__name__,
+        plural=plural,
+        scope=scope,
+        short_names=short_names,
+        subresources=("status",) if status else (),
+        converts=converts,
+        versions=(
+            Version("v1beta1", deprecation=deprecation, columns=columns if old_columns is None else old_columns),
+            Version(kueue.VERSION, type_, storage=True, columns=columns, selectable=selectable),
+        ),
+    )
+
+
+def _condition(name: str, condition: str, description: str) -> Column:
+    return Column(name, f".status.conditions[?(@.type=='{condition}')].status", description=description)
+
+
+_COHORT: Final = Column("Cohort", ".spec.cohortName", description="The cohort it lends to and borrows from.")
+_QUEUE_COLUMNS: Final = (
+    _COHORT,
+    Column("Strategy", ".spec.queueingStrategy", priority=1, description="How its Workloads are ordered."),
+    Column("Pending Workloads", ".status.pendingWorkloads", "integer", description="How many wait for quota."),
+    Column("Admitted Workloads", ".status.admittedWorkloads", "integer", priority=1, description="How many are in."),
+)
+
+KUEUE: Final = Kinds(
+    (
+        _own(
+            kueue.ClusterQueue,
+            "clusterqueues",
+            "cq",
+            columns=_QUEUE_COLUMNS,
+            old_columns=(replace(_COHORT, path=".spec.cohort"), *_QUEUE_COLUMNS[1:]),
+            converts=True,
+        ),
+        _own(kueue.Cohort, "cohorts", "co", converts=True),
+        _own(
+            kueue.LocalQueue,
+            "localqueues",
+            "queue",
+            "queues",
+            "lq",
+            scope=Scope.NAMESPACED,
+            columns=(
+                Column("ClusterQueue", ".spec.clusterQueue", description="The ClusterQueue it leads to."),
+                Column(
+                    "Pending Workloads", ".status.pendingWorkloads", "integer", description="How many wait for quota."
+                ),
+                Column("Admitted Workloads", ".status.admittedWorkloads", "integer", description="How many are in."),
+            ),
+            converts=True,
+        ),
+        _own(
+            kueue.Workload,
+            "workloads",
+            "kwl",
+            "kueueworkload",
+            "kueueworkloads",
+            scope=Scope.NAMESPACED,
+            columns=(
+                Column("Queue", ".spec.queueName", description="The LocalQueue it is in."),
+                Column("Reserved in", ".status.admission.clusterQueue", description="Whose quota it holds."),
+                _condition("Admitted", "Admitted", "Whether it may run."),
+                _condition("Finished", "Finished", "Whether it is done."),
+                _AGE,
+            ),
+            selectable=(".status.admission.clusterQueue",),
+            converts=True,
+        ),
+        _own(
+            kueue.WorkloadPriorityClass,
+            "workloadpriorityclasses",
+            "wpc",
+            columns=(Column("Value", ".value", "integer", description="The priority."),),
+            status=False,
+        ),
+        _own(kueue.ResourceFlavor, "resourceflavors", "flavor", "flavors", "rf", status=False),
+        _own(kueue.Topology, "topologies", "topo", status=False),
+        _own(kueue.AdmissionCheck, "admissionchecks", "ac"),
+        _own(kueue.ProvisioningRequestConfig, "provisioningrequestconfigs", "prc", status=False),
+        # The one kind whose old version is not marked as deprecated in the public API.
+        _own(kueue.MultiKueueConfig, "multikueueconfigs", "mkconf", status=False, deprecation=None),
+        _own(
+            kueue.MultiKueueCluster,
+            "multikueueclusters",
+            "mkc",
+            columns=(_condition("Connected", "Active", "Whether it can be reached."), _AGE),
+            converts=True,
+        ),
+    )
+)
+
+
+def _core(
+    api_version: str,
+    type_: type[msgspec.Struct],
+    plural: str,
+    *short_names: str,
+    scope: Scope = Scope.NAMESPACED,
+    subresources: tuple[str, ...] = (),
+) -> Kind:
+    """A kind of Kubernetes' own, in the one version that this program reads."""
+    group, _, version = api_version.rpartition("/")
+    return Kind(
+        group=group,
+        kind=type_.__name__,
+        plural=plural,
+        scope=scope,
+        short_names=short_names,
+        subresources=subresources,
+        versions=(Version(version, type_, storage=True),),
+    )
+
+
+_STATUS: Final = ("status",)
+
+KUBERNETES: Final = Kinds(
+    (
+        _core("v1", kube.Namespace, "namespaces", "ns", scope=Scope.CLUSTER, subresources=("status", "finalize")),
+        _core("v1", kube.Node, "nodes", "no", scope=Scope.CLUSTER, subresources=_STATUS),
+        _core("v1", kube.Pod, "pods", "po", subresources=("status", "log", "eviction", "binding")),
+        _core("v1", kube.PodTemplate, "podtemplates"),
+        _core("v1", kube.LimitRange, "limitranges", "limits"),
+        _core("v1", kube.ConfigMap, "configmaps", "cm"),
+        _core("v1", kube.Secret, "secrets"),
+        _core("batch/v1", kube.Job, "jobs", subresources=_STATUS),
+        _core("events.k8s.io/v1", kube.Event, "events", "ev"),
+        _core("coordination.k8s.io/v1", kube.Lease, "leases"),
+        _core("node.k8s.io/v1", kube.RuntimeClass, "runtimeclasses", scope=Scope.CLUSTER),
+        _core("scheduling.k8s.io/v1", kube.PriorityClass, "priorityclasses", "pc", scope=Scope.CLUSTER),
+        _core("resource.k8s.io/v1", kube.DeviceClass, "deviceclasses", scope=Scope.CLUSTER),
+        _core("resource.k8s.io/v1", kube.ResourceClaim, "resourceclaims", subresources=_STATUS),
+        _core("resource.k8s.io/v1", kube.ResourceClaimTemplate, "resourceclaimtemplates"),
+        _core("resource.k8s.io/v1", kube.ResourceSlice, "resourceslices", scope=Scope.CLUSTER),
+    )
+)
+
+# Everything that decodes to a type.
+ALL: Final = Kinds((*KUEUE, *KUBERNETES))
