@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from pykueue.api.errors import FieldError
+from pykueue.apiserver.apply import Shape
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -28,6 +29,10 @@ def _no_errors(*_: Any) -> Sequence[FieldError]:
 
 def _no_words(*_: Any) -> Sequence[str]:
     return ()
+
+
+def _no_shape() -> Shape:
+    return Shape.of(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +72,7 @@ class Column:
 class Resource:
     """One kind in one served version.
 
-    `schema` is an OpenAPI v3 structural schema with the `x-kubernetes-*` extensions, as a CRD carries it, without
+    `schema()` is an OpenAPI v3 structural schema with the `x-kubernetes-*` extensions, as a CRD carries it, without
     `metadata`. `selectable` maps a field label to its dotted path (`{"status.phase": "status.phase"}`); name and
     namespace are always selectable. `columns` None means the columns Name and Age.
     """
@@ -83,9 +88,13 @@ class Resource:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: frozenset[str] = frozenset()
-    schema: Mapping[str, Any] = field(default_factory=dict)
+    # Schemas are large and mostly not asked for: they are made on demand, and whoever makes them keeps them.
+    schema: Callable[[], Mapping[str, Any]] = dict
+    shape: Callable[[], Shape] = _no_shape
     rules: Rules = field(default_factory=Rules)
     columns: tuple[Column, ...] | None = None
+    # The cells below `columns`, where paths alone cannot say them: (tree, now) -> values.
+    cells: Callable[[Tree, int], Sequence[Any]] | None = None
     selectable: Mapping[str, str] = field(default_factory=dict)
     custom: bool = False
     stored_version: str = ""

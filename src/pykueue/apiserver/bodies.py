@@ -1,0 +1,185 @@
+"""What clients send: JSON and YAML turned into trees, with bounds on everything that could hurt.
+
+Depth is capped before anything recursive sees the tree; YAML aliases are refused, as a kilobyte of them unfolds into
+gigabytes; numbers that no JSON of ours could carry are refused here and not when the object is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from pykueue.apiserver import status
+
+BODY_BYTES: Final = 3 * 1024 * 1024
+OBJECT_BYTES: Final = 1536 * 1024
+DEPTH_MAX: Final = 100
+
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_YAML: Final = "application/apply-patch+yaml"
+
+_ALL_BUT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_INTEGERS: Final = range(-(2**63), 2**64)
+
+
+def media_type(header: str) -> str:
+    """The type without its parameters."""
+    return header.partition(";")[0].strip().lower()
+
+
+def parse_json(body: bytes) -> Any:
+    """The value of a JSON text; raises 400 with the place for what is none."""
+    _check_depth(body)
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise status.bad_request(f"the body is not valid JSON: {error}") from None
+
+
+def _check_depth(body: bytes) -> None:
+    brackets = body.translate(None, _ALL_BUT_BRACKETS)
+    if brackets.count(b"[") + brackets.count(b"{") <= DEPTH_MAX:
+        return
+    depth = 0
+    for bracket in brackets:
+        # Brackets inside of strings are counted too. That can only refuse text which holds a hundred open ones.
+        depth += 1 if bracket in b"[{" else -1
+        if depth > DEPTH_MAX:
+            raise status.bad_request(f"the body is nested deeper than {DEPTH_MAX} levels")
+
+
+def duplicates(body: bytes) -> list[str]:
+    """The paths of keys that a JSON text gives twice.
+
+    A text without any is as long as what it decodes to, white space aside; only where the lengths differ is it read
+    again, key by key.
+    """
+    try:
+        if len(msgspec.json.format(body, indent=-1)) == len(msgspec.json.encode(msgspec.json.decode(body))):
+            return []
+        marked = json.loads(body, object_pairs_hook=_Pairs)
+    except (ValueError, OverflowError, RecursionError):
+        return []
+    return list(dict.fromkeys(_doubled(marked, "")))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as it was written, repetitions and all."""
+
+
+def _doubled(value: Any, path: str) -> Iterable[str]:
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, inner in value:
+            place = f"{path}.{key}" if path else key
+            if key in seen:
+                yield place
+            seen.add(key)
+            yield from _doubled(inner, place)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _doubled(inner, f"{path}[{index}]")
+
+
+# --- YAML -------------------------------------------------------------------------------------------------------------
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Plain(_Loader):  # type: ignore[misc]
+    """YAML as kubectl reads it: JSON's values, `1e3` a number, times text."""
+
+
+_Plain.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rows if tag != "tag:yaml.org,2002:timestamp"]
+    for first, rows in _Loader.yaml_implicit_resolvers.items()
+}
+_Plain.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _has_aliases(body: bytes) -> bool:
+    if b"*" not in body or b"&" not in body:
+        return False
+    return any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(body, Loader=_Plain))
+
+
+def parse_yaml(body: bytes) -> Any:
+    """The value of one YAML document. Most bodies sent as YAML are JSON, which is read a hundred times faster."""
+    if body.lstrip()[:1] == b"{":
+        try:
+            return parse_json(body)
+        except status.StatusError:
+            pass
+    _check_depth(body)
+    try:
+        if _has_aliases(body):
+            raise status.bad_request("the body is not acceptable YAML: aliases are not read")
+        value = yaml.load(body, Loader=_Plain)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        told = " ".join(str(error).split())
+        raise status.bad_request(f"the body is not valid YAML: {told}") from None
+    return _as_json(value, 0)
+
+
+def _as_json(value: Any, depth: int) -> Any:
+    if depth > DEPTH_MAX:
+        raise status.bad_request(f"the body is nested deeper than {DEPTH_MAX} levels")
+    match value:
+        case dict():
+            return {_key(key): _as_json(inner, depth + 1) for key, inner in value.items()}
+        case list():
+            return [_as_json(inner, depth + 1) for inner in value]
+        case float() if not math.isfinite(value):
+            raise status.bad_request("the body holds a number that JSON cannot express")
+        case bool() | int() | float() | str() | None:
+            return value
+        case _:
+            raise status.bad_request(f"the body holds a {type(value).__name__}, which JSON cannot express")
+
+
+def _key(key: Any) -> str:
+    match key:
+        case str():
+            return key
+        case bool():
+            return "true" if key else "false"
+        case int() | float():
+            return str(key)
+        case _:
+            raise status.bad_request("the body holds a mapping with a key that is not text")
+
+
+# --- Out again --------------------------------------------------------------------------------------------------------
+
+
+def encode(tree: Any) -> bytes:
+    try:
+        return msgspec.json.encode(tree)
+    except (OverflowError, RecursionError, ValueError) as error:
+        raise status.bad_request(f"the object cannot be written as JSON: {error}") from None
+
+
+def to_yaml(body: bytes) -> bytes:
+    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(msgspec.json.decode(body), Dumper=dumper, sort_keys=True, allow_unicode=True)
+    return text.encode()
+
+
+def check_size(body: bytes) -> None:
+    if len(body) > OBJECT_BYTES:
+        raise status.StatusError(
+            413, "RequestEntityTooLarge", f"the object is {len(body)} bytes long; at most {OBJECT_BYTES} are kept"
+        )

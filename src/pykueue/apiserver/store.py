@@ -1,0 +1,443 @@
+"""Revisions in SQLite: the present, the recent past, and the counter that never falls. The only module that knows SQL.
+
+Two files and one connection. `state.db` is synced to the disk before any answer (`synchronous=FULL`); `events.db`,
+attached to the same connection, holds what may be lost with the power (Events: one in three writes of a busy cluster).
+One connection, used from one thread: SQLite's WAL-reset bug (fixed in 3.51.3) needs two, and so do all lock errors.
+
+The counter lives in `meta`, written in the transaction of the rows that it numbers. It is never derived from the rows:
+after a compaction and a crash the greatest row may be older than a revision that a client has already seen.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+FIRST_REVISION: Final = 1_000
+RESTORED_SKIP: Final = 1_000_000
+SCHEMA_VERSION: Final = 1
+PAGE_BYTES: Final = 8_192
+
+_NETWORK_FILESYSTEMS: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"}
+)
+
+
+class StoreError(Exception):
+    """The store cannot be used; the message is a sentence for the person who runs it."""
+
+
+class Op(IntEnum):
+    ADDED = 1
+    MODIFIED = 2
+    DELETED = 3
+
+
+class Durability(StrEnum):
+    """When a write counts as kept: on the disk, with the operating system, or not at all."""
+
+    FULL = "full"
+    RELAXED = "relaxed"
+    MEMORY = "memory"
+
+
+class Key(NamedTuple):
+    """Where an object lives. `resource` is the plural with its group: `workloads.kueue.x-k8s.io`."""
+
+    resource: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One write: a row of `change`, and what becomes of the row of `object`.
+
+    `body` is the object at this revision; of a deletion, its last state under the deletion's own revision.
+    """
+
+    key: Key
+    op: Op
+    revision: int
+    previous_revision: int
+    created_revision: int
+    uid: str
+    body: bytes
+    at: int
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One object of the present."""
+
+    key: Key
+    uid: str
+    revision: int
+    created_revision: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a store held when it was opened."""
+
+    revision: int
+    compacted: int
+    cluster_id: str
+    rows: list[Row]
+    records: list[Record]
+
+
+class Journal(Protocol):
+    """What keeps the writes. The calls come one at a time, and may block."""
+
+    def commit(self, records: Sequence[Record]) -> None:
+        """Keep all of them or, raising, none."""
+        ...
+
+    def compact(self, revision: int, rows_max: int) -> int:
+        """Forget at most `rows_max` changes up to `revision`; how many there were."""
+        ...
+
+    def since(self, revision: int) -> list[Record]:
+        """Reopen after a failure: what is kept after `revision`. Raises while writing is still impossible."""
+        ...
+
+    def backup(self, target: Path) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MemoryJournal:
+    """Keeps nothing: for tests and simulations."""
+
+    def commit(self, records: Sequence[Record]) -> None:
+        return
+
+    def compact(self, revision: int, rows_max: int) -> int:
+        return 0
+
+    def since(self, revision: int) -> list[Record]:
+        return []
+
+    def backup(self, target: Path) -> None:
+        raise StoreError("a server that keeps its objects in memory has nothing to back up")
+
+    def close(self) -> None:
+        return
+
+
+_TABLES: Final = """
+CREATE TABLE {db}.meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE {db}.object (
+    gr TEXT NOT NULL, ns TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL,
+    rev INTEGER NOT NULL, created_rev INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (gr, ns, name)) WITHOUT ROWID;
+CREATE TABLE {db}.change (
+    rev INTEGER PRIMARY KEY, gr TEXT NOT NULL, ns TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL,
+    op INTEGER NOT NULL, prev_rev INTEGER NOT NULL, created_rev INTEGER NOT NULL, body BLOB NOT NULL,
+    at INTEGER NOT NULL);
+"""
+
+# From schema version n to n + 1, in order; each runs in the transaction that raises the number.
+_MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {}
+
+_FILES: Final = ("main", "events")
+
+
+class SqliteJournal:
+    """Keeps the writes in a data directory, and holds its lock."""
+
+    def __init__(
+        self, directory: Path, *, durability: Durability = Durability.FULL, cluster_id: str = "", max_bytes: int = 0
+    ) -> None:
+        self._directory = directory
+        self._durability = durability
+        self._max_bytes = max_bytes
+        self._lock = _take_lock(directory)
+        try:
+            self._connection = self._open(cluster_id)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    # --- Opening ------------------------------------------------------------------------------------------------------
+
+    def _open(self, cluster_id: str) -> sqlite3.Connection:
+        state, events = self._directory / "state.db", self._directory / "events.db"
+        for path in (state, events):
+            # Created here and not by SQLite, so that it is never readable by others, not even for a moment.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        try:
+            # Used by one thread at a time, though not always by the same one.
+            connection = sqlite3.connect(state, isolation_level=None, check_same_thread=False, cached_statements=64)
+            connection.execute("ATTACH DATABASE ? AS events", (str(events),))
+            for name in _FILES:
+                self._prepare(connection, name, cluster_id)
+            self._settle_restored(connection)
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"{state}: {error}") from error
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection, name: str, cluster_id: str) -> None:
+        kept_hard = name == "main" and self._durability is Durability.FULL
+        connection.execute(f"PRAGMA {name}.page_size = {PAGE_BYTES}")
+        connection.execute(f"PRAGMA {name}.auto_vacuum = INCREMENTAL")
+        mode = connection.execute(f"PRAGMA {name}.journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreError(f"{self._directory}: the file system does not support SQLite's write-ahead log")
+        connection.execute(f"PRAGMA {name}.synchronous = {'FULL' if kept_hard else 'NORMAL'}")
+        if self._max_bytes:
+            connection.execute(f"PRAGMA {name}.max_page_count = {max(16, self._max_bytes // PAGE_BYTES)}")
+        found = connection.execute(f"PRAGMA {name}.quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise StoreError(f"{self._directory}: the database is damaged ({found}); restore a backup")
+        tables = connection.execute(f"SELECT count(*) FROM {name}.sqlite_master WHERE name = 'meta'").fetchone()[0]
+        if not tables:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _TABLES.format(db=name).split(";"):
+                connection.execute(statement)
+            connection.executemany(
+                f"INSERT INTO {name}.meta VALUES (?, ?)",
+                [
+                    ("schema", SCHEMA_VERSION),
+                    ("cluster_id", cluster_id),
+                    ("revision", FIRST_REVISION),
+                    ("compacted", FIRST_REVISION),
+                    ("backup", 0),
+                ],
+            )
+            connection.execute("COMMIT")
+        version = _meta(connection, name, "schema")
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                f"{self._directory}: the database has layout {version} and this program knows up to {SCHEMA_VERSION}; "
+                "use the newer program that wrote it"
+            )
+        for step in range(version, SCHEMA_VERSION):
+            connection.execute("BEGIN IMMEDIATE")
+            _MIGRATIONS[step](connection)
+            connection.execute(f"UPDATE {name}.meta SET value = ? WHERE key = 'schema'", (step + 1,))
+            connection.execute("COMMIT")
+
+    def _settle_restored(self, connection: sqlite3.Connection) -> None:
+        """A backup that was put back must not hand out revisions which clients remember from the time after it."""
+        if not any(_meta(connection, name, "backup") for name in _FILES):
+            return
+        revision = max(_meta(connection, name, "revision") for name in _FILES) + RESTORED_SKIP
+        connection.execute("BEGIN IMMEDIATE")
+        for name in _FILES:
+            connection.execute(f"DELETE FROM {name}.change")
+            connection.executemany(
+                f"UPDATE {name}.meta SET value = ? WHERE key = ?",
+                [(revision, "revision"), (revision, "compacted"), (0, "backup")],
+            )
+        connection.execute("COMMIT")
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> Loaded:
+        connection = self._connection
+        rows: list[Row] = []
+        for name in _FILES:
+            query = f"SELECT gr, ns, name, uid, rev, created_rev, body FROM {name}.object"
+            for gr, ns, n, uid, rev, born, body in connection.execute(query):
+                rows.append(Row(Key(gr, ns, n), uid, rev, born, body))
+        records = self._records(0)
+        counted = max(_meta(connection, name, "revision") for name in _FILES)
+        seen = max((row.revision for row in rows), default=0)
+        return Loaded(
+            revision=max(counted, seen, records[-1].revision if records else 0),
+            compacted=max(_meta(connection, name, "compacted") for name in _FILES),
+            cluster_id=connection.execute("SELECT value FROM main.meta WHERE key = 'cluster_id'").fetchone()[0],
+            rows=rows,
+            records=records,
+        )
+
+    def _records(self, after: int) -> list[Record]:
+        found: list[Record] = []
+        for name in _FILES:
+            query = (
+                f"SELECT rev, gr, ns, name, uid, op, prev_rev, created_rev, body, at FROM {name}.change "
+                "WHERE rev > ? ORDER BY rev"
+            )
+            for rev, gr, ns, n, uid, op, previous, born, body, at in self._connection.execute(query, (after,)):
+                found.append(Record(Key(gr, ns, n), Op(op), rev, previous, born, uid, body, at, name == "events"))
+        found.sort(key=lambda record: record.revision)
+        return found
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    def commit(self, records: Sequence[Record]) -> None:
+        execute = self._connection.execute
+        touched: dict[str, int] = {}
+        execute("BEGIN IMMEDIATE")
+        try:
+            for record in records:
+                name = "events" if record.ephemeral else "main"
+                touched[name] = record.revision
+                self._write(name, record)
+            for name, revision in touched.items():
+                execute(f"UPDATE {name}.meta SET value = ? WHERE key = 'revision'", (revision,))
+            execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                execute("ROLLBACK")
+            raise
+
+    def _write(self, name: str, record: Record) -> None:
+        execute, key = self._connection.execute, record.key
+        execute(
+            f"INSERT INTO {name}.change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                record.revision,
+                *key,
+                record.uid,
+                record.op,
+                record.previous_revision,
+                record.created_revision,
+                record.body,
+                record.at,
+            ),
+        )
+        match record.op:
+            case Op.ADDED:
+                execute(
+                    f"INSERT INTO {name}.object VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (*key, record.uid, record.revision, record.created_revision, record.body),
+                )
+                return
+            case Op.MODIFIED:
+                done = execute(
+                    f"UPDATE {name}.object SET rev = ?, body = ? WHERE gr = ? AND ns = ? AND name = ? AND rev = ?",
+                    (record.revision, record.body, *key, record.previous_revision),
+                )
+            case Op.DELETED:
+                done = execute(
+                    f"DELETE FROM {name}.object WHERE gr = ? AND ns = ? AND name = ? AND rev = ?",
+                    (*key, record.previous_revision),
+                )
+        if done.rowcount != 1:
+            # The memory compared already; if the file disagrees, the memory is wrong and must be rebuilt from it.
+            raise StoreError(f"{'/'.join(key)} is not at revision {record.previous_revision} on the disk")
+
+    def compact(self, revision: int, rows_max: int) -> int:
+        """Small steps between the batches of writes: a long one would be felt as a stall by every client."""
+        connection, removed = self._connection, 0
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for name in _FILES:
+                newest = connection.execute(
+                    f"SELECT max(rev) FROM (SELECT rev FROM {name}.change WHERE rev <= ? ORDER BY rev LIMIT ?)",
+                    (revision, rows_max),
+                ).fetchone()[0]
+                if newest is None:
+                    continue
+                removed += connection.execute(f"DELETE FROM {name}.change WHERE rev <= ?", (newest,)).rowcount
+                connection.execute(f"UPDATE {name}.meta SET value = ? WHERE key = 'compacted'", (newest,))
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+        if not removed:
+            for name in _FILES:
+                connection.execute(f"PRAGMA {name}.wal_checkpoint(PASSIVE)").fetchall()
+                connection.execute(f"PRAGMA {name}.incremental_vacuum(256)").fetchall()
+        return removed
+
+    def since(self, revision: int) -> list[Record]:
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        self._connection = self._open("")
+        # Proof that writing works again, before anybody is told so.
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.execute("UPDATE main.meta SET value = value WHERE key = 'revision'")
+        self._connection.execute("INSERT OR REPLACE INTO main.meta VALUES ('probe', zeroblob(65536))")
+        self._connection.execute("COMMIT")
+        return self._records(revision)
+
+    def backup(self, target: Path) -> None:
+        """A copy of the whole state, taken between two batches; starting from it skips the revisions since."""
+        target.mkdir(mode=0o700, parents=True, exist_ok=False)
+        for name, file in (("main", "state.db"), ("events", "events.db")):
+            path = target / file
+            self._connection.execute(f"VACUUM {name} INTO ?", (str(path),))
+            os.chmod(path, 0o600)
+            copy = sqlite3.connect(path, isolation_level=None)
+            try:
+                copy.execute("UPDATE meta SET value = 1 WHERE key = 'backup'")
+            finally:
+                copy.close()
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        self._lock.close()
+
+
+def _meta(connection: sqlite3.Connection, name: str, key: str) -> int:
+    return int(connection.execute(f"SELECT value FROM {name}.meta WHERE key = ?", (key,)).fetchone()[0])
+
+
+# --- The data directory -----------------------------------------------------------------------------------------------
+
+
+class _Lock:
+    """An exclusive lock on a directory, with the holder's process id inside."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _take_lock(directory: Path) -> _Lock:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kind = _filesystem(directory, _mounts())
+    if kind in _NETWORK_FILESYSTEMS:
+        raise StoreError(f"{directory} is on a network file system ({kind}), where SQLite's locks do not hold")
+    descriptor = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(descriptor, 64, 0).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        raise StoreError(
+            f"{directory} is in use by another server (process {holder or 'unknown'}); one data directory, one server"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return _Lock(descriptor)
+
+
+def _mounts() -> Iterable[str]:
+    try:
+        return Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+
+
+def _filesystem(directory: Path, mounts: Iterable[str]) -> str:
+    """The kind of file system below a directory, from lines of `/proc/mounts`; "" where nobody can tell."""
+    best, kind = "", ""
+    place = f"{directory.resolve()}/"
+    for line in mounts:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = fields[1].replace("\\040", " ").rstrip("/") + "/"
+        if place.startswith(point) and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind

@@ -1,0 +1,220 @@
+"""The one HTTP server adapter: a handler and a port. The only module that knows which library serves HTTP.
+
+A handler takes a `Request` and gives a `Response`, both plain values, so that it also answers requests that never
+see a socket: make a `Request` and await the handler. A response either has a body or a `stream`, a coroutine that is
+handed a function to write with and runs until the stream ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+
+log = logging.getLogger(__name__)
+
+BODY_SECONDS: Final = 30.0
+
+Write: TypeAlias = Callable[[bytes], Awaitable[None]]
+Stream: TypeAlias = Callable[[Write], Awaitable[None]]
+
+
+class BodyTooLarge(Exception):
+    """The client sent more than it may."""
+
+
+class BodyTooSlow(Exception):
+    """The client did not send what it announced in time."""
+
+
+class StreamDropped(Exception):
+    """Raised by a stream to break the connection at once, so that the client notices that something is missing."""
+
+
+async def _no_body(limit: int) -> bytes:
+    return b""
+
+
+def body_of(content: bytes) -> Callable[[int], Awaitable[bytes]]:
+    """The reader of a body that is already there."""
+
+    async def read(limit: int) -> bytes:
+        if len(content) > limit:
+            raise BodyTooLarge
+        return content
+
+    return read
+
+
+@dataclass(slots=True)
+class Request:
+    """What a client asks. `path` is as it came, percent signs and all; header names are in lower case."""
+
+    method: str
+    path: str
+    query: list[tuple[str, str]] = field(default_factory=list)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[int], Awaitable[bytes]] = _no_body
+    # The subject of the certificate that the client proved to own: {"CN": [...], "O": [...]}.
+    certificate: Mapping[str, list[str]] | None = None
+    remote: str = ""
+    secure: bool = False
+
+    def first(self, name: str, default: str = "") -> str:
+        """The first value of a query parameter."""
+        return next((value for key, value in self.query if key == name), default)
+
+
+@dataclass(slots=True)
+class Response:
+    """What it is told."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+    stream: Stream | None = None
+
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class HttpServer:
+    """A handler that is being served. `port` is the one it got when 0 was asked for."""
+
+    def __init__(self, runner: web.ServerRunner, host: str, port: int) -> None:
+        self._runner = runner
+        self.host = host
+        self.port = port
+
+    async def close(self) -> None:
+        """Take no more connections, let answers finish for a moment, then close what is left."""
+        await self._runner.cleanup()
+
+
+async def serve(
+    handler: Handler, host: str, port: int, *, tls: ssl.SSLContext | None = None, shutdown_seconds: float = 2.0
+) -> HttpServer:
+    """Serve `handler`; returns when connections are taken."""
+
+    async def answer(incoming: web.BaseRequest) -> web.StreamResponse:
+        return await _answer(handler, incoming)
+
+    runner = web.ServerRunner(
+        web.Server(answer, access_log=None, keepalive_timeout=75.0, lingering_time=1.0),
+        handle_signals=False,
+        shutdown_timeout=shutdown_seconds,
+    )
+    await runner.setup()
+    listening = _listen(host, port)
+    try:
+        await web.SockSite(runner, listening, ssl_context=tls, backlog=1024).start()
+    except BaseException:
+        listening.close()
+        await runner.cleanup()
+        raise
+    return HttpServer(runner, host, listening.getsockname()[1])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.setblocking(False)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+async def _answer(handler: Handler, incoming: web.BaseRequest) -> web.StreamResponse:
+    try:
+        request = _request(incoming)
+    except ValueError:
+        return web.Response(status=400, text="the query has too many parameters")
+    response = await handler(request)
+    if response.stream is None:
+        return web.Response(
+            status=response.status,
+            body=response.body,
+            headers={**response.headers, "Content-Type": response.content_type},
+        )
+    return await _stream(incoming, response, response.stream)
+
+
+async def _stream(incoming: web.BaseRequest, response: Response, stream: Stream) -> web.StreamResponse:
+    outgoing = web.StreamResponse(
+        status=response.status, headers={**response.headers, "Content-Type": response.content_type}
+    )
+    outgoing.enable_chunked_encoding()
+    await outgoing.prepare(incoming)
+    try:
+        await stream(outgoing.write)
+        await outgoing.write_eof()
+    except StreamDropped:
+        _abort(incoming)
+    except (ConnectionError, asyncio.CancelledError):
+        # The client went away, or we do. There is nobody left to tell.
+        _abort(incoming)
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+    return outgoing
+
+
+def _abort(incoming: web.BaseRequest) -> None:
+    transport = incoming.transport
+    if transport is not None:
+        transport.abort()
+
+
+def _request(incoming: web.BaseRequest) -> Request:
+    path, _, query = incoming.raw_path.partition("?")
+    transport = incoming.transport
+    peer: Any = transport.get_extra_info("peercert") if transport is not None else None
+    return Request(
+        method=incoming.method,
+        path=path,
+        query=parse_qsl(query, keep_blank_values=True, max_num_fields=1000) if query else [],
+        headers={name.lower(): value for name, value in incoming.headers.items()},
+        read=lambda limit: _read(incoming, limit),
+        certificate=_subject(peer) if peer else None,
+        remote=incoming.remote or "",
+        secure=incoming.secure,
+    )
+
+
+def _subject(peer: Mapping[str, Any]) -> dict[str, list[str]]:
+    short = {"commonName": "CN", "organizationName": "O"}
+    subject: dict[str, list[str]] = {}
+    for part in peer.get("subject", ()):
+        for name, value in part:
+            subject.setdefault(short.get(name, name), []).append(value)
+    return subject
+
+
+async def _read(incoming: web.BaseRequest, limit: int) -> bytes:
+    if not incoming.body_exists:
+        return b""
+    if (incoming.content_length or 0) > limit:
+        raise BodyTooLarge
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while chunk := await incoming.content.readany():
+                size += len(chunk)
+                if size > limit:
+                    raise BodyTooLarge
+                chunks.append(chunk)
+    except TimeoutError:
+        raise BodyTooSlow from None
+    return b"".join(chunks)
