@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -53,8 +53,7 @@ class Target:
 
     `convert(tree, api_version)` gives the object in another served version; without it only apiVersion is exchanged.
     `subresource` is "" or "status"; `has_status` says that `/status` exists, so that the main endpoint does not own
-    `status`. `ignored` replaces what follows from these two. `empty` is the object before anything is set: {} for a
-    custom resource, the zero value of its type for a built-in kind.
+    `status`. `ignored` replaces what follows from these two.
     """
 
     api_version: str
@@ -63,11 +62,15 @@ class Target:
     has_status: bool = False
     convert: Callable[[Tree, str], Tree] | None = None
     ignored: PathSet | None = None
-    empty: Tree = field(default_factory=dict)
 
     @property
     def shape(self) -> Shape:
         return self.shapes[self.api_version]
+
+    @property
+    def empty(self) -> Tree:
+        """The object before anything is set."""
+        return {**self.shape.zero}
 
     @property
     def never_owned(self) -> PathSet:

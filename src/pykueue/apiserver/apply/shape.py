@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from pykueue.apiserver.apply import paths
+from pykueue.apiserver.builtin import schemas
 
 Schema = Mapping[str, Any]
 
@@ -23,7 +24,7 @@ class Indistinct(Exception):
 class Shape:
     """The merging rules of one schema node. At most one of the alternatives fits a value that is not null."""
 
-    __slots__ = ("deduced", "list", "map", "scalar")
+    __slots__ = ("deduced", "list", "map", "scalar", "zero")
 
     def __init__(
         self,
@@ -32,18 +33,24 @@ class Shape:
         list: ListShape | None = None,
         *,
         deduced: bool = False,
+        zero: Mapping[str, Any] | None = None,
     ) -> None:
         self.scalar = scalar
         self.map = map
         self.list = list
         self.deduced = deduced  # nothing is declared here: what the value looks like decides
+        self.zero = zero or {}  # of a kind: the object before anything is set
 
     @classmethod
-    def of(cls, schema: Schema | None) -> Shape:
-        """The shape of one version of a kind. None: a kind without a schema, whose values speak for themselves."""
+    def of(cls, schema: Schema | None, zero: Mapping[str, Any] | None = None) -> Shape:
+        """The shape of one version of a kind, whose metadata is that of every kind.
+
+        None is a kind without a schema, whose values speak for themselves. `zero` is what an object of the kind is
+        before anything is set: nothing for a custom resource, the zero value of its type for a built-in kind.
+        """
         if schema is None:
             return DEDUCED
-        return _compile(schema, preserve=False)
+        return Shape(map=_map(_with_metadata(schema), preserve=_preserves(schema)), zero=zero)
 
 
 class MapShape:
@@ -131,8 +138,24 @@ class ListShape:
         return paths.key_element(keys)
 
 
+def _preserves(schema: Schema) -> bool:
+    return schema.get("x-kubernetes-preserve-unknown-fields") is True
+
+
+def _with_metadata(schema: Schema) -> Schema:
+    """What every object has, whether or not its schema says so."""
+    common = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": schemas.inlined("meta.v1.ObjectMeta"),
+    }
+    return {**schema, "properties": {**(schema.get("properties") or {}), **common}}
+
+
 def _compile(schema: Schema, *, preserve: bool) -> Shape:
-    preserve = preserve or schema.get("x-kubernetes-preserve-unknown-fields") is True
+    preserve = preserve or _preserves(schema)
+    if schema.get("x-kubernetes-embedded-resource") is True:
+        schema = _with_metadata(schema)
     sort = schema.get("type", "")
     if schema.get("x-kubernetes-int-or-string"):
         return SCALAR

@@ -1,0 +1,1 @@
+"""Our controllers and contracts against a real kube-apiserver."""

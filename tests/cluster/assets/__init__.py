@@ -1,0 +1,113 @@
+"""The real kube-apiserver and etcd, built once from their published Go modules and kept in a cache folder.
+
+    python -m cluster.assets        (from `tests/`) builds what is missing and prints the folder
+
+`KUBEBUILDER_ASSETS` names a folder that has both already; then nothing is built. Otherwise they go to
+`$PYKUEUE_CACHE/kubebuilder-assets`, or `.cache/kubebuilder-assets` in the checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+KUBERNETES: Final = "v1.36.3"
+ETCD: Final = "v3.7.3"
+
+_HERE: Final = Path(__file__).resolve().parent
+_CHECKOUT: Final = _HERE.parents[2]
+_VERSION_PACKAGE: Final = "k8s.io/component-base/version"
+
+
+class AssetsError(Exception):
+    """The binaries are not there and cannot be made; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class _Binary:
+    """One binary: its name, the Go module here that makes it, and the version it must say of itself."""
+
+    name: str
+    module: str
+    version: str
+    linker_flags: tuple[str, ...] = ()
+
+
+_BINARIES: Final = (
+    _Binary("etcd", "etcd", ETCD),
+    _Binary(
+        "kube-apiserver",
+        "apiserver",
+        KUBERNETES,
+        # The server reports, and guards its own compatibility by, what the linker writes into these.
+        (
+            f"-X {_VERSION_PACKAGE}.gitVersion={KUBERNETES}",
+            f"-X {_VERSION_PACKAGE}.gitMajor=1",
+            f"-X {_VERSION_PACKAGE}.gitMinor={KUBERNETES.split('.')[1]}",
+        ),
+    ),
+)
+
+
+def folder() -> Path:
+    """Where the binaries are, or will be."""
+    given = os.environ.get("KUBEBUILDER_ASSETS")
+    if given:
+        return Path(given)
+    cache = os.environ.get("PYKUEUE_CACHE")
+    return (Path(cache) if cache else _CHECKOUT / ".cache") / "kubebuilder-assets"
+
+
+def ensure() -> Path:
+    """Build what is missing, and return the folder that holds both binaries."""
+    where = folder()
+    missing = [binary for binary in _BINARIES if not _is_there(where, binary)]
+    if not missing:
+        return where
+    names = " and ".join(binary.name for binary in missing)
+    if os.environ.get("KUBEBUILDER_ASSETS"):
+        raise AssetsError(f"KUBEBUILDER_ASSETS is {where}, which has no {names}: unset it, or put them there")
+    go = shutil.which("go")
+    if go is None:
+        raise AssetsError(f"building {names} needs Go, and there is no go command here: install Go 1.26 or later")
+    where.mkdir(parents=True, exist_ok=True)
+    for binary in missing:
+        _build(go, binary, where)
+    return where
+
+
+def _is_there(where: Path, binary: _Binary) -> bool:
+    # The cache keeps a stamp beside what it built, so that a new version here means a new build.
+    if not os.access(where / binary.name, os.X_OK):
+        return False
+    stamp = where / f"{binary.name}.version"
+    return bool(os.environ.get("KUBEBUILDER_ASSETS")) or (stamp.exists() and stamp.read_text() == binary.version)
+
+
+def _build(go: str, binary: _Binary, where: Path) -> None:
+    print(f"building {binary.name} {binary.version} (minutes, once) ...", file=sys.stderr, flush=True)
+    begun = time.monotonic()
+    unfinished = where / f".{binary.name}.{os.getpid()}"
+    command = [
+        go,
+        "build",
+        "-trimpath",
+        "-ldflags",
+        " ".join(("-s", "-w", *binary.linker_flags)),
+        "-o",
+        unfinished,
+        ".",
+    ]
+    done = subprocess.run(command, cwd=_HERE / binary.module, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        unfinished.unlink(missing_ok=True)
+        raise AssetsError(f"go could not build {binary.name}:\n{done.stderr.strip()[-2000:]}")
+    unfinished.rename(where / binary.name)
+    (where / f"{binary.name}.version").write_text(binary.version)
+    print(f"built {binary.name} in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)

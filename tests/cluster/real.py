@@ -1,0 +1,207 @@
+"""A real API server for tests: etcd and kube-apiserver on loopback, and the few lines that talk to any server.
+
+    with real.started() as server:
+        answer = server.request("GET", "/api/v1/namespaces")
+
+Nothing outlives the `with`: both processes are ended by their own ids, and their data goes with the folder they had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from cluster import assets
+
+_READY_SECONDS: Final = 90.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server said: the code, the headers (lower case, lists joined) and the body, decoded where it is JSON."""
+
+    code: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+@dataclass
+class Client:
+    """Requests to one server over one connection that is kept open."""
+
+    url: str
+    token: str = ""
+    ca: bytes | None = None  # None over TLS: whatever certificate there is, for this is loopback
+    _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
+
+    def request(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **headers: str
+    ) -> Answer:
+        """Send one request. A body that is not bytes goes as JSON; header names are written with `_` for `-`."""
+        sent = {"Accept": "application/json", "User-Agent": "twin/1.0"}
+        if self.token:
+            sent["Authorization"] = f"Bearer {self.token}"
+        payload = None
+        if body is not None:
+            payload = body if isinstance(body, bytes) else msgspec.json.encode(body)
+            if content_type:
+                sent["Content-Type"] = content_type
+        sent.update({name.replace("_", "-"): value for name, value in headers.items()})
+        for attempt in (1, 2):
+            connection = self._open()
+            try:
+                connection.request(method, path, payload, sent)
+                response = connection.getresponse()
+                data = response.read()
+                break
+            except (http.client.HTTPException, OSError):
+                self.close()
+                if attempt == 2:
+                    raise
+        found: dict[str, str] = {}
+        for name, value in response.getheaders():
+            key = name.lower()
+            found[key] = f"{found[key]}, {value}" if key in found else value
+        return Answer(response.status, found, _decoded(data))
+
+    def _open(self) -> http.client.HTTPConnection:
+        if self._connection is None:
+            parts = urlsplit(self.url)
+            assert parts.hostname is not None
+            if parts.scheme == "https":
+                context = ssl.create_default_context(cadata=self.ca.decode() if self.ca else None)
+                if self.ca is None:
+                    context.check_hostname = False
+                    context.verify_mode = ssl.CERT_NONE
+                self._connection = http.client.HTTPSConnection(parts.hostname, parts.port, context=context, timeout=60)
+            else:
+                self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+        return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return data.decode(errors="replace")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def started(*flags: str) -> Iterator[Client]:
+    """A fresh, empty cluster. `flags` go to kube-apiserver as they are."""
+    binaries = assets.ensure()
+    with tempfile.TemporaryDirectory(prefix="pykueue-real-") as home, contextlib.ExitStack() as running:
+        folder = Path(home)
+        etcd_url = f"http://127.0.0.1:{free_port()}"
+        running.enter_context(
+            _process(
+                folder / "etcd.log",
+                binaries / "etcd",
+                f"--data-dir={folder / 'etcd'}",
+                f"--listen-client-urls={etcd_url}",
+                f"--advertise-client-urls={etcd_url}",
+                f"--listen-peer-urls=http://127.0.0.1:{free_port()}",
+                # It holds nothing worth a disk's patience.
+                "--unsafe-no-fsync",
+                "--log-level=error",
+            )
+        )
+        token = secrets.token_urlsafe(16)
+        (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        (folder / "sa.key").write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        port = free_port()
+        log = folder / "kube-apiserver.log"
+        server = running.enter_context(
+            _process(
+                log,
+                binaries / "kube-apiserver",
+                f"--etcd-servers={etcd_url}",
+                "--bind-address=127.0.0.1",
+                "--advertise-address=127.0.0.1",
+                f"--secure-port={port}",
+                f"--cert-dir={folder / 'certs'}",
+                f"--token-auth-file={folder / 'tokens.csv'}",
+                f"--service-account-key-file={folder / 'sa.key'}",
+                f"--service-account-signing-key-file={folder / 'sa.key'}",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                "--service-cluster-ip-range=10.0.0.0/24",
+                "--authorization-mode=RBAC",
+                # Pods would need an account and its token, which a controller that is not here makes.
+                "--disable-admission-plugins=ServiceAccount",
+                *flags,
+            )
+        )
+        client = Client(f"https://127.0.0.1:{port}", token)
+        try:
+            _wait_until_ready(client, server, log)
+            yield client
+        finally:
+            client.close()
+
+
+def _wait_until_ready(client: Client, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            break
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            ready = client.request("GET", "/readyz").code == 200
+            if ready and client.request("GET", "/api/v1/namespaces/default").code == 200:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"kube-apiserver did not become ready:\n{log.read_text()[-3000:]}")
+
+
+@contextlib.contextmanager
+def _process(log: Path, binary: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [binary, *arguments], stdout=output, stderr=output, cwd=log.parent, env=_environment()
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
