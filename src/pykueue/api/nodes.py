@@ -106,8 +106,9 @@ def preferred(terms: Iterable[PreferredSchedulingTerm]) -> Preferred:
 def related(selector: NodeSelector, keys: Collection[str]) -> NodeSelector | None:
     """The part of a node selector that speaks of labels in `keys`, for a pretend node that has only those.
 
-    None when it has no terms, or when any of them says nothing about those labels: a term that is silent could hold on a node of that kind, so the
-    selector as a whole decides nothing. Demands on fields are dropped, for a pretend node has none.
+    None when it has no terms, or when any of them says nothing about those labels: a term that is silent could hold on
+    a node of that kind, so that the selector as a whole decides nothing. Demands on fields are dropped, for a pretend
+    node has none.
     """
     terms = [tuple(e for e in term.match_expressions if e.key in keys) for term in selector.node_selector_terms]
     if not terms or not all(terms):
