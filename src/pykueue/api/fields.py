@@ -68,7 +68,7 @@ class Field:
         said = {
             part.name: value
             for part in fields(outer)
-            if (value := getattr(outer, part.name)) != getattr(_NOTHING, part.name) and part.name != "rules"
+            if (value := getattr(outer, part.name)) != getattr(NOTHING, part.name) and part.name != "rules"
         }
         return replace(self, **said, rules=self.rules + outer.rules)
 
@@ -78,7 +78,8 @@ class Field:
         return tuple(str(choice) for choice in self.enum or ())
 
 
-_NOTHING: Final = Field()
+# A field of which nothing is said.
+NOTHING: Final = Field()
 
 
 class Required:

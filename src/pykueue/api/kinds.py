@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from pykueue.api.versions import Change
+
 
 class Scope(StrEnum):
     """Whether objects of a kind live in a namespace or belong to the whole cluster."""
@@ -45,6 +47,8 @@ class Version:
     columns: tuple[Column, ...] = ()
     # Paths that field selectors may name beside the usual two.
     selectable: tuple[str, ...] = ()
+    # What this version says differently from the type of the storage version.
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,6 @@ requires stands as `required(…)`; text that is absent reads as "" where Kubern
 None where it does.
 """
 
-# msgspec gives every value a dict of its own where `{}` is the default; the linter cannot see the base class.
-# ruff: noqa: RUF012
-
 from __future__ import annotations
 
 from enum import StrEnum

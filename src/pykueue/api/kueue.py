@@ -9,9 +9,6 @@ tell the two apart, and as None where it does. A field with an API default reads
 an enumeration are plain text, so that a value from the future never makes an object unreadable; validation reports it.
 """
 
-# msgspec gives every value a dict of its own where `{}` is the default; the linter cannot see the base class.
-# ruff: noqa: RUF012
-
 from __future__ import annotations
 
 from enum import StrEnum
@@ -433,16 +430,19 @@ class DefaultLocalQueue(ApiStruct, frozen=True):
     ] = required(str)
 
 
+def borrowing_needs_cohort(field: str) -> Rule:
+    """Who is in no cohort has nobody to borrow from; `field` is how a version calls the cohort."""
+    return Rule(
+        f"has(self.{field}) || !has(self.resourceGroups) || self.resourceGroups.all(group,"
+        " group.flavors.all(flavor, flavor.resources.all(resource, !has(resource.borrowingLimit))))",
+        f"borrowingLimit needs a {field}",
+    )
+
+
 class ClusterQueueSpec(ApiStruct, frozen=True):
     """What a ClusterQueue has to give, to whom, and by which rules."""
 
-    RULES: ClassVar = (
-        Rule(
-            "has(self.cohortName) || !has(self.resourceGroups) || self.resourceGroups.all(group,"
-            " group.flavors.all(flavor, flavor.resources.all(resource, !has(resource.borrowingLimit))))",
-            "borrowingLimit needs a cohortName",
-        ),
-    )
+    RULES: ClassVar = (borrowing_needs_cohort("cohortName"),)
 
     resource_groups: Annotated[
         tuple[ResourceGroup, ...],
@@ -474,7 +474,8 @@ class ClusterQueueSpec(ApiStruct, frozen=True):
         LabelSelector | None,
         Field(
             "The namespaces whose Workloads may use this queue. Absent selects none, so that nothing is admitted; `{}`"
-            " selects all."
+            " selects all.",
+            map_type="atomic",
         ),
     ] = None
     flavor_fungibility: Annotated[
@@ -797,6 +798,10 @@ class TopologyLevel(ApiStruct, frozen=True):
 
 
 _HOSTNAME: Final = "nodeLabel == 'kubernetes.io/hostname'"
+HOSTNAME_LAST: Final = Rule(
+    f"!self.exists(level, level.{_HOSTNAME}) || self[size(self) - 1].{_HOSTNAME}",
+    "kubernetes.io/hostname can only be the last level",
+)
 
 
 class TopologySpec(ApiStruct, frozen=True):
@@ -816,10 +821,7 @@ class TopologySpec(ApiStruct, frozen=True):
                     "the levels can be changed only while kubernetes.io/hostname is the last of them",
                 ),
                 UNIQUE,
-                Rule(
-                    f"!self.exists(level, level.{_HOSTNAME}) || self[size(self) - 1].{_HOSTNAME}",
-                    "kubernetes.io/hostname can only be the last level",
-                ),
+                HOSTNAME_LAST,
             ),
         ),
     ] = required(tuple)
@@ -1437,51 +1439,54 @@ def _holds(side: str, condition: str) -> str:
     )
 
 
-_HAD_QUOTA: Final = _holds("oldSelf", "QuotaReserved")
+HAD_QUOTA: Final = _holds("oldSelf", "QuotaReserved")
 _BOTH_CLASSES: Final = "has(oldSelf.spec.priorityClassRef) && has(self.spec.priorityClassRef)"
+ASSIGNMENTS_MATCH_POD_SETS: Final = Rule(
+    f"{_holds('self', 'QuotaReserved')} && has(self.status.admission)"
+    " ? size(self.spec.podSets) == size(self.status.admission.podSetAssignments) : true",
+    "while quota is reserved, status.admission must have one assignment for each pod set",
+)
+QUEUE_NAME_STAYS: Final = Rule(
+    f"{HAD_QUOTA} && {_holds('self', 'QuotaReserved')}"
+    " ? has(oldSelf.spec.queueName) == has(self.spec.queueName)"
+    " && (!has(self.spec.queueName) || oldSelf.spec.queueName == self.spec.queueName) : true",
+    "spec.queueName cannot be changed while quota is reserved",
+)
+EXECUTION_TIME_STAYS: Final = Rule(
+    f"{_holds('oldSelf', 'Admitted')} && {_holds('self', 'Admitted')}"
+    " ? (has(oldSelf.spec.maximumExecutionTimeSeconds) ? oldSelf.spec.maximumExecutionTimeSeconds : 0)"
+    " == (has(self.spec.maximumExecutionTimeSeconds) ? self.spec.maximumExecutionTimeSeconds : 0) : true",
+    "spec.maximumExecutionTimeSeconds cannot be changed while the Workload is admitted",
+)
 
 
 class Workload(ApiStruct, frozen=True):
     """What is queued and admitted: the pods of one job, all together or not at all."""
 
     RULES: ClassVar = (
+        ASSIGNMENTS_MATCH_POD_SETS,
         Rule(
-            f"{_holds('self', 'QuotaReserved')} && has(self.status.admission)"
-            " ? size(self.spec.podSets) == size(self.status.admission.podSetAssignments) : true",
-            "while quota is reserved, status.admission must have one assignment for each pod set",
-        ),
-        Rule(
-            f"{_HAD_QUOTA} ? has(oldSelf.spec.priorityClassRef) == has(self.spec.priorityClassRef) : true",
+            f"{HAD_QUOTA} ? has(oldSelf.spec.priorityClassRef) == has(self.spec.priorityClassRef) : true",
             "spec.priorityClassRef can be neither added nor removed while quota is reserved",
         ),
         Rule(
-            f"{_HAD_QUOTA} && {_BOTH_CLASSES}"
+            f"{HAD_QUOTA} && {_BOTH_CLASSES}"
             " ? oldSelf.spec.priorityClassRef.group == self.spec.priorityClassRef.group : true",
             "spec.priorityClassRef.group cannot be changed while quota is reserved",
         ),
         Rule(
-            f"{_HAD_QUOTA} && {_BOTH_CLASSES}"
+            f"{HAD_QUOTA} && {_BOTH_CLASSES}"
             " ? oldSelf.spec.priorityClassRef.kind == self.spec.priorityClassRef.kind : true",
             "spec.priorityClassRef.kind cannot be changed while quota is reserved",
         ),
         Rule(
-            f"{_HAD_QUOTA} && {_BOTH_CLASSES} && self.spec.priorityClassRef.group == 'scheduling.k8s.io'"
+            f"{HAD_QUOTA} && {_BOTH_CLASSES} && self.spec.priorityClassRef.group == 'scheduling.k8s.io'"
             " && self.spec.priorityClassRef.kind == 'PriorityClass'"
             " ? oldSelf.spec.priorityClassRef.name == self.spec.priorityClassRef.name : true",
             "the name of a PriorityClass of pods cannot be changed in spec.priorityClassRef while quota is reserved",
         ),
-        Rule(
-            f"{_HAD_QUOTA} && {_holds('self', 'QuotaReserved')}"
-            " ? has(oldSelf.spec.queueName) == has(self.spec.queueName)"
-            " && (!has(self.spec.queueName) || oldSelf.spec.queueName == self.spec.queueName) : true",
-            "spec.queueName cannot be changed while quota is reserved",
-        ),
-        Rule(
-            f"{_holds('oldSelf', 'Admitted')} && {_holds('self', 'Admitted')}"
-            " ? (has(oldSelf.spec.maximumExecutionTimeSeconds) ? oldSelf.spec.maximumExecutionTimeSeconds : 0)"
-            " == (has(self.spec.maximumExecutionTimeSeconds) ? self.spec.maximumExecutionTimeSeconds : 0) : true",
-            "spec.maximumExecutionTimeSeconds cannot be changed while the Workload is admitted",
-        ),
+        QUEUE_NAME_STAYS,
+        EXECUTION_TIME_STAYS,
     )
 
     api_version: ApiVersion = always(API_VERSION)

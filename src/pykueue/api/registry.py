@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from pykueue.api import kube, kueue
+from pykueue.api import kube, kueue, kueue_v1beta1
 from pykueue.api.kinds import Column, Kind, Kinds, Scope, Version
 
-_DEPRECATED: Final = f"{kueue.GROUP}/v1beta1 is deprecated; write {kueue.API_VERSION} instead"
+_DEPRECATED: Final = f"{kueue_v1beta1.API_VERSION} is deprecated; write {kueue.API_VERSION} instead"
 
 _AGE: Final = Column("Age", ".metadata.creationTimestamp", "date", description="How long ago it was created.")
 
@@ -37,7 +37,12 @@ def _own(
         subresources=("status",) if status else (),
         converts=converts,
         versions=(
-            Version("v1beta1", deprecation=deprecation, columns=columns if old_columns is None else old_columns),
+            Version(
+                kueue_v1beta1.VERSION,
+                deprecation=deprecation,
+                columns=columns if old_columns is None else old_columns,
+                changes=kueue_v1beta1.CHANGES.get(type_.__name__, ()),
+            ),
             Version(kueue.VERSION, type_, storage=True, columns=columns, selectable=selectable),
         ),
     )

@@ -1,0 +1,362 @@
+"""CRD and OpenAPI documents, derived from the types.
+
+The words, limits and rules come from the `Field`s in `kueue` and `kube`, the names and columns from the table of kinds,
+and what an older version says differently from its table of changes. Nothing about a field is written here.
+
+    schema.of(row, "v1beta2")           -> the openAPIV3Schema of one kind in one version
+    schema.crd(row, conversion=…)       -> the CustomResourceDefinition
+    schema.describe(row, "v1beta2")     -> every field as a line, for the pages that people read
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
+
+import msgspec
+
+from pykueue.api.fields import Field, Required, Rule
+from pykueue.api.kinds import Column, Kind, Version
+from pykueue.api.kube import PodTemplateSpec
+from pykueue.api.meta import ObjectMeta
+from pykueue.api.versions import Added, Change, Gone, Limited, Needs, Renamed, Ruled
+
+Schema: TypeAlias = dict[str, Any]
+
+# `metadata` of an object is the API server's own business. Inside a pod template it is ours, and this is what is kept.
+_TEMPLATE_METADATA: Final = ("annotations", "finalizers", "labels", "name", "namespace")
+
+
+# --- From types to schemas --------------------------------------------------------------------------------------------
+
+
+def of(row: Kind, version: str) -> Schema:
+    """The structural schema of a kind in one of its versions. The caller may change it."""
+    return copy.deepcopy(_derived(row, version))
+
+
+@lru_cache(maxsize=64)
+def _derived(row: Kind, version: str) -> Schema:
+    chosen = row.version(version)
+    if chosen is None:
+        raise LookupError(f"{row.name} has no version {version!r}")
+    schema = _struct(row.type, open_=False)
+    # The API server sees to metadata itself, and wants nothing more said of it.
+    schema["properties"]["metadata"] = {"type": "object"}
+    for change in chosen.changes:
+        _apply(change, schema)
+    return schema
+
+
+def of_type(annotation: Any) -> Schema:
+    """The schema of any type that this room's fields are made of."""
+    return _annotated(annotation, open_=False)
+
+
+def _unwrap(annotation: Any) -> tuple[Any, Field]:
+    """The bare type behind `Annotated` and `| None`, and all that was said on the way, the outermost winning."""
+    if get_origin(annotation) is Annotated:
+        inner, *said = get_args(annotation)
+        bare, field = _unwrap(inner)
+        for more in said:
+            if isinstance(more, Field):
+                field = field.under(more)
+        return bare, field
+    if get_origin(annotation) in (Union, UnionType):
+        choices = [choice for choice in get_args(annotation) if choice is not NoneType]
+        if len(choices) == 1:
+            return _unwrap(choices[0])
+    return annotation, Field()
+
+
+def _annotated(annotation: Any, *, open_: bool) -> Schema:
+    """`open_` keeps what the schema does not name, at every level."""
+    bare, field = _unwrap(annotation)
+    return {**({"description": field.meaning} if field.meaning else {}), **_bare(bare, field, open_), **_limits(field)}
+
+
+def _bare(bare: Any, field: Field, open_: bool) -> Schema:
+    if field.int_or_string:
+        return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
+    if bare in _SCALARS:
+        return {"type": _SCALARS[bare]}
+    origin, arguments = get_origin(bare), get_args(bare)
+    if origin is tuple:
+        return {"type": "array", "items": _annotated(arguments[0], open_=open_)}
+    if origin is dict:
+        if arguments[1] is Any:
+            return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        return {"type": "object", "additionalProperties": _annotated(arguments[1], open_=open_)}
+    if inspect.isclass(bare) and issubclass(bare, msgspec.Struct):
+        schema = _struct(bare, open_=open_ or bare is PodTemplateSpec)
+        if field.meaning:
+            del schema["description"]
+        return schema
+    raise TypeError(f"no schema for {bare!r}")
+
+
+_SCALARS: Final[dict[Any, str]] = {str: "string", int: "integer", bool: "boolean", float: "number"}
+
+
+def _struct(type_: type[msgspec.Struct], *, open_: bool) -> Schema:
+    schema: Schema = {"description": inspect.getdoc(type_) or "", "type": "object"}
+    members = msgspec.structs.fields(type_)
+    if type_ is ObjectMeta:
+        members = tuple(member for member in members if member.encode_name in _TEMPLATE_METADATA)
+    elif open_:
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+    schema["properties"] = {
+        member.encode_name: _annotated(member.type, open_=open_)
+        for member in sorted(members, key=lambda member: member.encode_name)
+    }
+    if required := sorted(m.encode_name for m in members if isinstance(m.default_factory, Required)):
+        schema["required"] = required
+    if rules := getattr(type_, "RULES", ()):
+        schema["x-kubernetes-validations"] = _rules(rules)
+    return schema
+
+
+def _rules(rules: tuple[Rule, ...]) -> list[Schema]:
+    return [
+        {"rule": rule.cel, "message": rule.message, **({"fieldPath": rule.field_path} if rule.field_path else {})}
+        for rule in rules
+    ]
+
+
+# How a limit of `Field` is spelt in a schema.
+_SPELLING: Final[dict[str, str]] = {
+    "format": "format",
+    "pattern": "pattern",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+    "minimum": "minimum",
+    "maximum": "maximum",
+    "min_items": "minItems",
+    "max_items": "maxItems",
+    "min_properties": "minProperties",
+    "max_properties": "maxProperties",
+    "list_type": "x-kubernetes-list-type",
+    "map_type": "x-kubernetes-map-type",
+}
+# The same for the limits whose absence is not None, for an older version that lacks one.
+_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
+    **{name: (spelling,) for name, spelling in _SPELLING.items()},
+    "default": ("default",),
+    "enum": ("enum",),
+    "list_map_keys": ("x-kubernetes-list-map-keys",),
+    "rules": ("x-kubernetes-validations",),
+}
+
+
+def _limits(field: Field) -> Schema:
+    said: Schema = {
+        spelling: value for name, spelling in _SPELLING.items() if (value := getattr(field, name)) is not None
+    }
+    if field.default is not msgspec.UNSET:
+        said["default"] = copy.deepcopy(field.default)
+    if field.choices:
+        said["enum"] = list(field.choices)
+    if field.list_map_keys:
+        said["x-kubernetes-list-map-keys"] = list(field.list_map_keys)
+    if field.nullable:
+        said["nullable"] = True
+    if field.preserve_unknown:
+        said["x-kubernetes-preserve-unknown-fields"] = True
+    if field.rules:
+        said["x-kubernetes-validations"] = _rules(field.rules)
+    return said
+
+
+# --- Older versions ---------------------------------------------------------------------------------------------------
+
+
+def _apply(change: Change, schema: Schema) -> None:
+    """Make in `schema` the difference that an older version makes."""
+    match change:
+        case Renamed(place, name):
+            parent, _, old = place.rpartition(".")
+            properties = _at(schema, parent)["properties"]
+            properties[name] = properties.pop(old)
+        case Gone(place, names):
+            holder = _at(schema, place)
+            for name in names:
+                del holder["properties"][name]
+            _require(holder, [name for name in holder.get("required", ()) if name not in names])
+        case Added(place, fields):
+            holder, more = _at(schema, place), _struct(fields, open_=False)
+            holder["properties"] |= more["properties"]
+            _require(holder, [*holder.get("required", ()), *more.get("required", ())])
+        case Limited(place, without, field):
+            holder = _at(schema, place)
+            for name in without:
+                for spelling in _SPELLINGS[name]:
+                    holder.pop(spelling, None)
+            holder |= _limits(field)
+            if field.meaning:
+                holder["description"] = field.meaning
+        case Needs(place, names):
+            _require(_at(schema, place), names)
+        case Ruled(place, rules):
+            _at(schema, place)["x-kubernetes-validations"] = _rules(rules)
+
+
+def _at(schema: Schema, place: str) -> Schema:
+    for part in place.split(".") if place else ():
+        name, *steps = part.split("[")
+        schema = schema["properties"][name]
+        for _ in steps:
+            schema = schema["items"] if "items" in schema else schema["additionalProperties"]
+    return schema
+
+
+def _require(holder: Schema, names: Iterable[str]) -> None:
+    if required := sorted(set(names)):
+        holder["required"] = required
+    else:
+        holder.pop("required", None)
+
+
+# --- CustomResourceDefinitions ----------------------------------------------------------------------------------------
+
+
+def crd(row: Kind, *, webhook: Mapping[str, Any] | None = None) -> Schema:
+    """The CustomResourceDefinition of a kind.
+
+    `webhook` is the client configuration under which somebody converts objects between versions: a `service` in a
+    cluster, a `url` elsewhere. It is named for the kinds that change shape; the others need nobody.
+    """
+    names: Schema = {
+        "kind": row.kind,
+        "listKind": row.list_kind,
+        "plural": row.plural,
+        "singular": row.singular,
+    }
+    if row.short_names:
+        names["shortNames"] = list(row.short_names)
+    if row.categories:
+        names["categories"] = list(row.categories)
+    conversion: Schema = {"strategy": "None"}
+    if row.converts and webhook is not None:
+        conversion = {
+            "strategy": "Webhook",
+            "webhook": {"clientConfig": copy.deepcopy(dict(webhook)), "conversionReviewVersions": ["v1"]},
+        }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": row.name},
+        "spec": {
+            "group": row.group,
+            "names": names,
+            "scope": str(row.scope),
+            "conversion": conversion,
+            "versions": [_version(row, version) for version in row.versions],
+        },
+    }
+
+
+def _version(row: Kind, version: Version) -> Schema:
+    served: Schema = {"name": version.name, "served": version.served, "storage": version.storage}
+    if version.deprecation is not None:
+        served |= {"deprecated": True, "deprecationWarning": version.deprecation}
+    served["schema"] = {"openAPIV3Schema": of(row, version.name)}
+    if version.columns:
+        served["additionalPrinterColumns"] = [_column(column) for column in version.columns]
+    if version.selectable:
+        served["selectableFields"] = [{"jsonPath": path} for path in version.selectable]
+    # Subresources of other names belong to built-in kinds; a CRD can only declare these two.
+    if declared := [name for name in row.subresources if name in ("status", "scale")]:
+        served["subresources"] = {name: {} for name in declared}
+    return served
+
+
+def _column(column: Column) -> Schema:
+    shown: Schema = {"name": column.name, "jsonPath": column.path, "type": column.type}
+    if column.priority:
+        shown["priority"] = column.priority
+    if column.description:
+        shown["description"] = column.description
+    return shown
+
+
+# --- For people -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One field as a reference page shows it."""
+
+    # As in an error message: `spec.podSets[].count`.
+    path: str
+    type: str
+    meaning: str
+    required: bool
+    # As JSON; None for a field without a default.
+    default: str | None
+    choices: tuple[str, ...]
+    # `maxItems: 18`, one each, as the schema spells them.
+    limits: tuple[str, ...]
+    # The sentences of the CEL rules that bind this value.
+    rules: tuple[str, ...]
+
+
+def describe(row: Kind, version: str = "") -> Iterator[Line]:
+    """Every field of a kind below the object itself, parents before children, in the order of their names."""
+    yield from _lines(_derived(row, version or row.storage.name), "")
+
+
+def _lines(schema: Schema, path: str) -> Iterator[Line]:
+    for name, member in schema.get("properties", {}).items():
+        place = f"{path}.{name}" if path else name
+        yield Line(
+            path=place,
+            type=_type(member),
+            meaning=member.get("description", ""),
+            required=name in schema.get("required", ()),
+            default=msgspec.json.encode(member["default"]).decode() if "default" in member else None,
+            choices=tuple(_element(member).get("enum", ())),
+            limits=tuple(f"{limit}: {value}" for limit, value in _shown_limits(member)),
+            rules=tuple(
+                rule["message"]
+                for part in (member, _element(member))
+                for rule in part.get("x-kubernetes-validations", ())
+            ),
+        )
+        below, brackets = member, ""
+        while deeper := below.get("items") or below.get("additionalProperties"):
+            below, brackets = deeper, brackets + "[]"
+        yield from _lines(below, place + brackets)
+
+
+def _element(schema: Schema) -> Schema:
+    """The entries of a list or map, or the value itself where it is neither."""
+    deeper: Schema = schema.get("items") or schema.get("additionalProperties") or schema
+    return deeper
+
+
+def _type(schema: Schema) -> str:
+    """`string`, `list of object`, `map of quantity` …"""
+    if schema.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    if "items" in schema:
+        return f"list of {_type(schema['items'])}"
+    if "additionalProperties" in schema:
+        return f"map of {_type(schema['additionalProperties'])}"
+    if schema.get("format") == "date-time":
+        return "time"
+    return str(schema["type"])
+
+
+_NOT_A_LIMIT: Final = frozenset({"format", "x-kubernetes-list-type", "x-kubernetes-map-type"})
+
+
+def _shown_limits(schema: Schema) -> Iterator[tuple[str, Any]]:
+    for part in (schema, _element(schema)) if _element(schema) is not schema else (schema,):
+        for spelling in _SPELLING.values():
+            if spelling in part and spelling not in _NOT_A_LIMIT and "x-kubernetes-int-or-string" not in part:
+                yield spelling, part[spelling]
