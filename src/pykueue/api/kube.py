@@ -22,6 +22,10 @@ API_VERSION = Field("The version of the API that this object is written in, as `
 KIND = Field("What sort of object this is.")
 METADATA = Field("The object's name, namespace, labels, owners and other standard metadata.")
 
+# Lists whose entries have a name of their own, by which changes are merged.
+BY_NAME = Field(list_type="map", list_map_keys=("name",))
+BY_TYPE = Field(list_type="map", list_map_keys=("type",))
+
 ApiVersion: TypeAlias = Annotated[str, API_VERSION]
 KindName: TypeAlias = Annotated[str, KIND]
 Metadata: TypeAlias = Annotated[ObjectMeta, METADATA]
@@ -301,7 +305,7 @@ class PodStatus(ApiStruct, frozen=True):
     """How far a pod has come."""
 
     phase: str = ""
-    conditions: tuple[PodCondition, ...] = ()
+    conditions: Annotated[tuple[PodCondition, ...], BY_TYPE] = ()
     reason: str = ""
     message: str = ""
     start_time: Time | None = None
@@ -309,8 +313,8 @@ class PodStatus(ApiStruct, frozen=True):
     host_ip: str = msgspec.field(default="", name="hostIP")
     pod_ip: str = msgspec.field(default="", name="podIP")
     qos_class: str = ""
-    container_statuses: tuple[ContainerStatus, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: Annotated[tuple[ContainerStatus, ...], BY_NAME] = ()
+    init_container_statuses: Annotated[tuple[ContainerStatus, ...], BY_NAME] = ()
     observed_generation: int | None = None
 
 
@@ -389,7 +393,7 @@ class NodeStatus(ApiStruct, frozen=True):
 
     capacity: ResourceList = {}
     allocatable: ResourceList = {}
-    conditions: tuple[NodeCondition, ...] = ()
+    conditions: Annotated[tuple[NodeCondition, ...], BY_TYPE] = ()
 
 
 class Node(ApiStruct, frozen=True):
@@ -507,7 +511,7 @@ class UncountedTerminatedPods(ApiStruct, frozen=True):
 class JobStatus(ApiStruct, frozen=True):
     """How far a Job has come."""
 
-    conditions: tuple[JobCondition, ...] = ()
+    conditions: Annotated[tuple[JobCondition, ...], BY_TYPE] = ()
     start_time: Time | None = None
     completion_time: Time | None = None
     active: Int32 = 0

@@ -536,8 +536,8 @@ class ResourceUsage(ApiStruct, frozen=True):
     """How much of one resource is taken."""
 
     name: Annotated[str, Field("The resource.")] = required(str)
-    total: Annotated[Quantity, Field("All that is taken, borrowed quota included.")] = 0
-    borrowed: Annotated[Quantity, Field("The part that is taken from the cohort, above nominal quota.")] = 0
+    total: Annotated[Quantity, Field("All that is taken, borrowed quota included.")] = always(0)
+    borrowed: Annotated[Quantity, Field("The part that is taken from the cohort, above nominal quota.")] = always(0)
 
 
 class FlavorUsage(ApiStruct, frozen=True):
@@ -569,9 +569,9 @@ class ClusterQueueStatus(ApiStruct, frozen=True):
         tuple[FlavorUsage, ...],
         Field("Quota of admitted Workloads.", max_items=64, list_type="map", list_map_keys=("name",)),
     ] = ()
-    pending_workloads: Annotated[Int32, Field("How many Workloads wait for quota.")] = 0
-    reserving_workloads: Annotated[Int32, Field("How many Workloads hold quota, admitted ones included.")] = 0
-    admitted_workloads: Annotated[Int32, Field("How many Workloads are admitted and not finished.")] = 0
+    pending_workloads: Annotated[Int32, Field("How many Workloads wait for quota.")] = always(0)
+    reserving_workloads: Annotated[Int32, Field("How many Workloads hold quota, admitted ones included.")] = always(0)
+    admitted_workloads: Annotated[Int32, Field("How many Workloads are admitted and not finished.")] = always(0)
     fair_sharing: Annotated[
         FairSharingStatus | None, Field("The queue's share as fair sharing sees it; present only with fair sharing on.")
     ] = None
@@ -666,7 +666,7 @@ class LocalQueueResourceUsage(ApiStruct, frozen=True):
     """How much of one resource is taken through a LocalQueue."""
 
     name: Annotated[str, Field("The resource.")] = required(str)
-    total: Annotated[Quantity, Field("All that is taken.")] = 0
+    total: Annotated[Quantity, Field("All that is taken.")] = always(0)
 
 
 class LocalQueueFlavorUsage(ApiStruct, frozen=True):
@@ -696,9 +696,11 @@ class LocalQueueStatus(ApiStruct, frozen=True):
     conditions: Annotated[
         Conditions, Field("`Active` is True while Workloads can be admitted, and otherwise says what is missing.")
     ] = ()
-    pending_workloads: Annotated[Int32, Field("How many Workloads of this queue wait for quota.")] = 0
-    reserving_workloads: Annotated[Int32, Field("How many of its Workloads hold quota, admitted ones included.")] = 0
-    admitted_workloads: Annotated[Int32, Field("How many of its Workloads are admitted and not finished.")] = 0
+    pending_workloads: Annotated[Int32, Field("How many Workloads of this queue wait for quota.")] = always(0)
+    reserving_workloads: Annotated[Int32, Field("How many of its Workloads hold quota, admitted ones included.")] = (
+        always(0)
+    )
+    admitted_workloads: Annotated[Int32, Field("How many of its Workloads are admitted and not finished.")] = always(0)
     flavors_reservation: Annotated[
         tuple[LocalQueueFlavorUsage, ...],
         Field(
@@ -987,7 +989,7 @@ class PodSet(ApiStruct, frozen=True):
         Rule("!has(self.minCount) || self.minCount <= self.count", "minCount must not be greater than count"),
     )
 
-    name: Annotated[PodSetName, Field("The set's name, unique within the Workload.", default="main")] = "main"
+    name: Annotated[PodSetName, Field("The set's name, unique within the Workload.", default="main")] = always("main")
     template: Annotated[
         PodTemplateSpec,
         Field(
@@ -995,7 +997,7 @@ class PodSet(ApiStruct, frozen=True):
             " pods ask for is what counts against quota."
         ),
     ] = required(PodTemplateSpec)
-    count: Annotated[Int32, Field("How many pods the set has.", default=1, minimum=0)] = 1
+    count: Annotated[Int32, Field("How many pods the set has.", default=1, minimum=0)] = always(1)
     min_count: Annotated[
         Int32 | None,
         Field(
@@ -1178,7 +1180,7 @@ class TopologyAssignment(ApiStruct, frozen=True):
 class PodSetAssignment(ApiStruct, frozen=True):
     """What one set of pods was given."""
 
-    name: Annotated[PodSetName, Field("The pod set.", default="main")] = "main"
+    name: Annotated[PodSetName, Field("The pod set.", default="main")] = always("main")
     flavors: Annotated[dict[str, Subdomain], Field("The flavor that each resource comes from.")] = {}
     resource_usage: Annotated[
         ResourceList,
@@ -1212,11 +1214,11 @@ class PodSetAssignment(ApiStruct, frozen=True):
 class Admission(ApiStruct, frozen=True):
     """Which queue gave quota, and of which flavors."""
 
-    cluster_queue: Annotated[Subdomain, Field("The ClusterQueue whose quota is taken.")] = ""
+    cluster_queue: Annotated[Subdomain, Field("The ClusterQueue whose quota is taken.")] = always("")
     pod_set_assignments: Annotated[
         tuple[PodSetAssignment, ...],
         Field("What each pod set was given.", max_items=18, list_type="map", list_map_keys=("name",)),
-    ] = ()
+    ] = always(())
 
 
 class RequeueState(ApiStruct, frozen=True):
