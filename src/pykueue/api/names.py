@@ -1,0 +1,73 @@
+"""How the objects that we create are called.
+
+A name is derived from what its object stands for, so that whoever looks for it a second time, after a crash or from
+another replica, finds it and does not make another. What does not fit is cut, and five digits of a hash over the
+uncut parts keep two long names apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from pykueue.api import labels, meta
+
+_HASH_DIGITS: Final = 5
+_LONGEST: Final = meta.SUBDOMAIN_LENGTH
+_LONGEST_SHORT: Final = meta.LABEL_LENGTH
+
+
+def _hash(*parts: str) -> str:
+    """Five digits that differ when any part does. SHA-1 for its spread, not for secrecy."""
+    return hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
+
+
+def _cut(prefix: str, digits: str, longest: int) -> str:
+    return f"{prefix[: longest - 1 - _HASH_DIGITS]}-{digits}"
+
+
+def workload_name(kind: str, group: str, name: str, uid: str, *, extra: str = "", short: bool = False) -> str:
+    """The Workload of an owner: `job-train-1a2b3`.
+
+    `extra` tells the Workloads of one owner apart, such as the generations of an elastic job. `short` is the gate
+    ShortWorkloadNames: names that fit into a label's value.
+    """
+    digits = _hash(kind, group, name, uid, *([extra] if extra else []))
+    return _cut(f"{kind.lower()}-{name}", digits, _LONGEST_SHORT if short else _LONGEST)
+
+
+def elastic_extra(generation: int, ray_cluster_generation: str = "") -> str:
+    """What tells the Workload slices of an elastic job apart; Ray kinds add their cluster's generation once known."""
+    return f"{generation}_{ray_cluster_generation}" if ray_cluster_generation else str(generation)
+
+
+def variant_name(
+    parent: str, parent_uid: str, flavor: str, *, kind: str = "Workload", group: str = labels.GROUP, short: bool = False
+) -> str:
+    """The variant of a Workload that may use one flavor only: the parent's name without its hash, and the flavor."""
+    base = parent.rpartition("-")[0] or parent
+    digits = _hash(kind, group, parent, parent_uid, flavor)
+    return _cut(f"{base}-variant-{flavor}", digits, _LONGEST_SHORT if short else _LONGEST)
+
+
+def _limited(name: str) -> str:
+    """The name itself as long as it leaves room for a hash, else cut and with a hash over all of it."""
+    longest = _LONGEST - 1 - _HASH_DIGITS
+    return name if len(name) <= longest else _cut(name, _hash(name), _LONGEST)
+
+
+def provisioning_request_name(workload: str, check: str, attempt: int) -> str:
+    """The ProvisioningRequest of one attempt of one check of a Workload."""
+    return _limited(f"{workload}-{check}-{attempt}")
+
+
+def provisioning_request_attempt(name: str, workload: str, check: str) -> int | None:
+    """Which attempt of this check a ProvisioningRequest is; None when it belongs to another, or its name was cut."""
+    found = re.fullmatch(rf"{re.escape(f'{workload}-{check}-')}([0-9]{{1,9}})", name)
+    return int(found[1]) if found else None
+
+
+def provisioning_template_name(request: str, pod_set: str) -> str:
+    """The PodTemplate of one pod set of a ProvisioningRequest."""
+    return _limited(f"ppt-{request}-{pod_set}")
