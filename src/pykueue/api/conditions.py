@@ -1,0 +1,329 @@
+"""Conditions: reading them, setting them, and every type and reason that the queueing system knows.
+
+A list of conditions is a tuple and stays as it is; setting one gives another tuple, or the very same when nothing
+changed, so that whoever writes can see that there is nothing to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+import msgspec
+
+from pykueue.api import meta
+from pykueue.api.meta import Condition, Nanoseconds
+
+Conditions: TypeAlias = tuple[Condition, ...]
+
+LONGEST_MESSAGE: Final = 32_768
+LONGEST_EVENT_MESSAGE: Final = 1024
+_CUT: Final = " ..."
+
+
+class Status(StrEnum):
+    """The three things a condition can say."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def find(conditions: Iterable[Condition], type: str) -> Condition | None:
+    """The condition of this type, if it is there."""
+    for condition in conditions:
+        if condition.type == type:
+            return condition
+    return None
+
+
+def is_true(conditions: Iterable[Condition], type: str) -> bool:
+    found = find(conditions, type)
+    return found is not None and found.status == Status.TRUE
+
+
+def is_false(conditions: Iterable[Condition], type: str) -> bool:
+    """Whether it is there and says no; a condition that is absent says nothing."""
+    found = find(conditions, type)
+    return found is not None and found.status == Status.FALSE
+
+
+def since(conditions: Iterable[Condition], type: str) -> Nanoseconds | None:
+    """When the condition last changed its status; None when it is absent or its time cannot be read."""
+    found = find(conditions, type)
+    try:
+        return meta.parse_time(found.last_transition_time) if found is not None else None
+    except meta.TimeError:
+        return None
+
+
+# --- Setting ----------------------------------------------------------------------------------------------------------
+
+
+def set_condition(
+    conditions: Conditions,
+    type: str,
+    status: Status,
+    reason: str,
+    message: str,
+    *,
+    now: Nanoseconds,
+    generation: int = 0,
+) -> Conditions:
+    """The conditions with this one said: in its old place, or at the end.
+
+    The transition time moves only when the status does: a new reason or message for the same status is not a change of
+    state, and whoever waits for a condition to have held for a while would otherwise wait for ever.
+    """
+    before = find(conditions, type)
+    unchanged = before is not None and before.status == status and before.last_transition_time
+    after = Condition(
+        type=type,
+        status=status.value,
+        observed_generation=generation,
+        last_transition_time=before.last_transition_time if before and unchanged else meta.format_time(now),
+        reason=reason,
+        message=truncated(message),
+    )
+    if before is None:
+        return (*conditions, after)
+    if before == after:
+        return conditions
+    return tuple(after if condition is before else condition for condition in conditions)
+
+
+def without(conditions: Conditions, *types: str) -> Conditions:
+    """The conditions without those of these types."""
+    kept = tuple(condition for condition in conditions if condition.type not in types)
+    return conditions if len(kept) == len(conditions) else kept
+
+
+def observed(condition: Condition, generation: int) -> Condition:
+    """The same condition, said of this generation."""
+    return msgspec.structs.replace(condition, observed_generation=generation)
+
+
+def truncated(message: str, longest: int = LONGEST_MESSAGE) -> str:
+    """The message as far as it fits, with a sign that it went on."""
+    return message if len(message) <= longest else message[: longest - len(_CUT)] + _CUT
+
+
+# --- Types ------------------------------------------------------------------------------------------------------------
+
+
+class WorkloadCondition(StrEnum):
+    """What a Workload's conditions are about."""
+
+    QUOTA_RESERVED = "QuotaReserved"
+    ADMITTED = "Admitted"
+    FINISHED = "Finished"
+    PODS_READY = "PodsReady"
+    EVICTED = "Evicted"
+    PREEMPTED = "Preempted"
+    REQUEUED = "Requeued"
+    DEACTIVATION_TARGET = "DeactivationTarget"
+    WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
+    BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
+
+
+class ClusterQueueCondition(StrEnum):
+    ACTIVE = "Active"
+    MULTIKUEUE_MANAGER_QUOTA_AUTOMATION = "MultiKueueManagerQuotaAutomation"
+
+
+class ActiveCondition(StrEnum):
+    """The one condition of LocalQueues, AdmissionChecks and MultiKueueClusters."""
+
+    ACTIVE = "Active"
+
+
+class PodCondition(StrEnum):
+    """The conditions that we write on pods."""
+
+    TERMINATION_TARGET = "TerminationTarget"
+    TERMINATED_BY_KUEUE = "TerminatedByKueue"
+    KUEUE_FAILURE_RECOVERY = "KueueFailureRecovery"
+
+
+class ProvisioningRequestCondition(StrEnum):
+    """The conditions that we read on ProvisioningRequests."""
+
+    ACCEPTED = "Accepted"
+    PROVISIONED = "Provisioned"
+    FAILED = "Failed"
+    BOOKING_EXPIRED = "BookingExpired"
+    CAPACITY_REVOKED = "CapacityRevoked"
+
+
+# --- Reasons ----------------------------------------------------------------------------------------------------------
+
+
+class QuotaReservedReason(StrEnum):
+    """Why a Workload has, or has not yet, its quota."""
+
+    QUOTA_RESERVED = "QuotaReserved"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
+    MISCONFIGURED = "Misconfigured"
+    SUSPENDED = "Suspended"
+    PENDING_EVALUATION = "PendingEvaluation"
+    WAITING_FOR_PODS_READY = "WaitingForPodsReady"
+    ADMISSION_GATED = "AdmissionGated"
+    DEACTIVATED = "Deactivated"
+    ON_HOLD = "OnHold"
+    # The words of before the gate UnadmittedWorkloadsObservability, used again when it is off.
+    PENDING = "Pending"
+    WAITING = "Waiting"
+    INADMISSIBLE = "Inadmissible"
+
+
+class AdmittedReason(StrEnum):
+    ADMITTED = "Admitted"
+    NO_RESERVATION = "NoReservation"
+    UNSATISFIED_ADMISSION_CHECKS = "UnsatisfiedAdmissionChecks"
+    PENDING_DELAYED_TOPOLOGY_REQUESTS = "PendingDelayedTopologyRequests"
+    # Older words, still read.
+    NO_RESERVATION_UNSATISFIED_CHECKS = "NoReservationUnsatisfiedChecks"
+    UNSATISFIED_CHECKS = "UnsatisfiedChecks"
+
+
+class EvictedReason(StrEnum):
+    """Why a Workload lost its quota."""
+
+    PREEMPTED = "Preempted"
+    PODS_READY_TIMEOUT = "PodsReadyTimeout"
+    ADMISSION_CHECK = "AdmissionCheck"
+    CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
+    LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
+    NODE_FAILURES = "NodeFailures"
+    FLAVOR_MIGRATION = "FlavorMigration"
+    DEACTIVATED = "Deactivated"
+    DEACTIVATED_DUE_TO_ADMISSION_CHECK = "DeactivatedDueToAdmissionCheck"
+    DEACTIVATED_DUE_TO_MAXIMUM_EXECUTION_TIME_EXCEEDED = "DeactivatedDueToMaximumExecutionTimeExceeded"
+    DEACTIVATED_DUE_TO_REQUEUING_LIMIT_EXCEEDED = "DeactivatedDueToRequeuingLimitExceeded"
+    DEACTIVATED_DUE_TO_EVICTED_ON_MANAGER_CLUSTER = "DeactivatedDueToEvictedOnManagerCluster"
+
+
+class DeactivationReason(StrEnum):
+    """Why a Workload is about to be deactivated."""
+
+    ADMISSION_CHECK = "AdmissionCheck"
+    MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
+    REQUEUING_LIMIT_EXCEEDED = "RequeuingLimitExceeded"
+    EVICTED_ON_MANAGER_CLUSTER = "EvictedOnManagerCluster"
+
+    @property
+    def evicted(self) -> EvictedReason:
+        """The reason of the eviction that follows."""
+        return EvictedReason(f"DeactivatedDueTo{self}")
+
+
+class UnderlyingCause(StrEnum):
+    """What was behind an eviction, for statistics and metrics."""
+
+    NONE = ""
+    WAIT_FOR_START = "WaitForStart"
+    WAIT_FOR_RECOVERY = "WaitForRecovery"
+    ADMISSION_CHECK = "AdmissionCheck"
+    MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
+    REQUEUING_LIMIT_EXCEEDED = "RequeuingLimitExceeded"
+
+
+class PreemptedReason(StrEnum):
+    """On which ground a Workload had to give way."""
+
+    IN_CLUSTER_QUEUE = "InClusterQueue"
+    IN_COHORT_RECLAMATION = "InCohortReclamation"
+    IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+    IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+
+
+class RequeuedReason(StrEnum):
+    """Why a Workload may be queued again; before that, the condition carries the reason of its eviction."""
+
+    REACTIVATED = "Reactivated"
+    BACKOFF_FINISHED = "BackoffFinished"
+    CLUSTER_QUEUE_RESTARTED = "ClusterQueueRestarted"
+    LOCAL_QUEUE_RESTARTED = "LocalQueueRestarted"
+    INADMISSIBLE = "Inadmissible"
+
+
+class PodsReadyReason(StrEnum):
+    WAIT_FOR_START = "WaitForStart"
+    STARTED = "Started"
+    WAIT_FOR_RECOVERY = "WaitForRecovery"
+    RECOVERED = "Recovered"
+    # An older word, still read.
+    PODS_READY = "PodsReady"
+
+
+class FinishedReason(StrEnum):
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    OUT_OF_SYNC = "OutOfSync"
+    OWNER_NOT_FOUND = "OwnerNotFound"
+    FAILED_TO_START = "FailedToStart"
+    WORKLOAD_SLICE_REPLACED = "WorkloadSliceReplaced"
+
+
+class BlockedOnPreemptionGatesReason(StrEnum):
+    """When the condition is False it carries the reason of the eviction."""
+
+    PREEMPTION_GATED = "PreemptionGated"
+
+
+class ClusterQueueActiveReason(StrEnum):
+    """Why a ClusterQueue takes, or does not take, Workloads. Of several, the first in this order is the reason."""
+
+    READY = "Ready"
+    TERMINATING = "Terminating"
+    STOPPED = "Stopped"
+    FLAVOR_NOT_FOUND = "FlavorNotFound"
+    ADMISSION_CHECK_NOT_FOUND = "AdmissionCheckNotFound"
+    ADMISSION_CHECK_INACTIVE = "AdmissionCheckInactive"
+    MULTIPLE_MULTIKUEUE_ADMISSION_CHECKS = "MultipleMultiKueueAdmissionChecks"
+    MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR = "MultiKueueAdmissionCheckAppliedPerFlavor"
+    MULTIKUEUE_WITH_PROVISIONING_REQUEST = "MultiKueueWithProvisioningRequest"
+    TOPOLOGY_NOT_FOUND = "TopologyNotFound"
+    UNKNOWN = "Unknown"
+
+
+class LocalQueueActiveReason(StrEnum):
+    READY = "Ready"
+    STOPPED = "Stopped"
+    CLUSTER_QUEUE_DOES_NOT_EXIST = "ClusterQueueDoesNotExist"
+    CLUSTER_QUEUE_IS_INACTIVE = "ClusterQueueIsInactive"
+
+
+class AdmissionCheckActiveReason(StrEnum):
+    """The first two of provisioning checks, all but the second of MultiKueue checks."""
+
+    ACTIVE = "Active"
+    BAD_PARAMETERS_REF = "BadParametersRef"
+    BAD_CONFIG = "BadConfig"
+    SOME_ACTIVE_CLUSTERS = "SomeActiveClusters"
+    NO_USABLE_CLUSTERS = "NoUsableClusters"
+
+
+class MultiKueueClusterActiveReason(StrEnum):
+    ACTIVE = "Active"
+    CLIENT_CONNECTION_FAILED = "ClientConnectionFailed"
+    BAD_KUBE_CONFIG = "BadKubeConfig"
+    INSECURE_KUBE_CONFIG = "InsecureKubeConfig"
+    BAD_CLUSTER_PROFILE = "BadClusterProfile"
+    BAD_REST_CONFIG = "BadRestConfig"
+    CLUSTER_PROFILE_FEATURE_DISABLED = "MultiKueueClusterProfileFeatureDisabled"
+
+
+class PodConditionReason(StrEnum):
+    """Reasons of the conditions that we write on pods; TerminationTarget carries why the job was stopped."""
+
+    UNSCHEDULABLE_ON_ASSIGNED_NODE = "UnschedulableOnAssignedNode"
+    KUEUE_FORCEFULLY_DELETED = "KueueForcefullyDeleted"
