@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Stage(StrEnum):
@@ -41,8 +41,7 @@ class Gate:
     proposal: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GateProblem:
+class GateProblem(NamedTuple):
     """Why an override cannot be used: the gate's name as written, and a sentence."""
 
     name: str

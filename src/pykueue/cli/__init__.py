@@ -75,7 +75,7 @@ def program() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; a person never sees a traceback for what they typed."""
     try:
-        program.main(args=list(arguments) if arguments is not None else None, prog_name="pykueue", standalone_mode=False)
+        program.main(None if arguments is None else list(arguments), prog_name="pykueue", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as error:

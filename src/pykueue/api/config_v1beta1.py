@@ -1,0 +1,91 @@
+"""Configuration v1beta1: what it says otherwise than v1beta2, and how it becomes v1beta2 at the door.
+
+It is defaulted as v1beta1 and then converted; the defaults of v1beta2 are not applied afterwards, because a block
+that is absent in v1beta1 means *off* where in v1beta2 it means *on* (`waitForPodsReady`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pykueue.api import trees
+from pykueue.api.config import V1BETA1, V1BETA2, PreemptionStrategy
+from pykueue.api.fields import Field, Int32
+from pykueue.api.meta import ApiStruct, LabelSelector
+from pykueue.api.trees import Tree
+from pykueue.api.versions import Added, Change, Gone, Limited
+
+
+class _Switch(ApiStruct, frozen=True):
+    enable: Annotated[bool, Field("Whether it is on at all.")] = False
+
+
+class PodIntegrationOptions(ApiStruct, frozen=True):
+    namespace_selector: Annotated[
+        LabelSelector | None,
+        Field("The namespaces in which plain pods are managed. Use `managedJobsNamespaceSelector`."),
+    ] = None
+    pod_selector: Annotated[LabelSelector | None, Field("The pods that are managed. It has no effect any more.")] = None
+
+
+class _PodOptions(ApiStruct, frozen=True):
+    pod_options: Annotated[PodIntegrationOptions | None, Field("Limits of the pod integration.")] = None
+
+
+class QueueVisibility(ApiStruct, frozen=True):
+    cluster_queues: Annotated[dict[str, Int32] | None, Field("How many pending Workloads were shown.")] = None
+    update_interval_seconds: Annotated[Int32 | None, Field("How often they were updated.")] = None
+
+
+class _QueueVisibility(ApiStruct, frozen=True):
+    queue_visibility: Annotated[QueueVisibility | None, Field("Gone; the visibility API took its place.")] = None
+
+
+CHANGES: Final[tuple[Change, ...]] = (
+    Gone("", ("visibilityServer",)),
+    Gone("resources", ("quotaCheckStrategy",)),
+    Gone("resources.deviceClassMappings[]", ("sources",)),
+    Gone("metrics.customLabels[]", ("sourceKind", "trackedValues")),
+    Gone("multiKueue", ("clusterProfile", "incrementalDispatcherConfig")),
+    Added("", _QueueVisibility),
+    Added("integrations", _PodOptions),
+    Added("fairSharing", _Switch),
+    Added("waitForPodsReady", _Switch),
+    Limited("waitForPodsReady", without=("default",)),
+    Limited("waitForPodsReady.timeout", field=Field(default="5m")),
+    Limited("waitForPodsReady.blockAdmission", field=Field(default=True)),
+)
+
+_POD_OPTIONS: Final = ("integrations", "podOptions")
+
+
+def pod_namespace_selector(tree: Tree) -> Tree | None:
+    """The selector that v1beta1 lays over `managedJobsNamespaceSelector` for pods, if the operator set one."""
+    found = trees.find(tree, (*_POD_OPTIONS, "namespaceSelector"))
+    return found if isinstance(found, dict) else None
+
+
+def notices(tree: Tree) -> tuple[str, ...]:
+    """What the operator should know about an old file, a sentence each."""
+    found = [f"apiVersion: {V1BETA1} is deprecated; write {V1BETA2}"]
+    if trees.find(tree, (*_POD_OPTIONS, "namespaceSelector")) is not trees.ABSENT:
+        found.append(
+            "integrations.podOptions.namespaceSelector: deprecated; it further limits managedJobsNamespaceSelector for"
+            " Pod, Deployment and StatefulSet. Use managedJobsNamespaceSelector"
+        )
+    if trees.find(tree, (*_POD_OPTIONS, "podSelector")) is not trees.ABSENT:
+        found.append("integrations.podOptions.podSelector: has no effect; label the pods with a queue name instead")
+    if "queueVisibility" in tree:
+        found.append("queueVisibility: has no effect; the visibility API took its place")
+    return tuple(found)
+
+
+def upgrade(tree: Tree) -> Tree:
+    """A defaulted v1beta1 Configuration as v1beta2."""
+    tree = {**trees.without(trees.without(tree, ("queueVisibility",)), _POD_OPTIONS), "apiVersion": V1BETA2}
+    for block in ("waitForPodsReady", "fairSharing"):
+        enabled = trees.get(tree, block, "enable")
+        tree = trees.without(tree, (block, "enable")) if enabled is True else trees.without(tree, (block,))
+    if "fairSharing" in tree and not trees.get(tree, "fairSharing", "preemptionStrategies"):
+        tree = trees.put(tree, ("fairSharing", "preemptionStrategies"), [str(each) for each in PreemptionStrategy])
+    return tree

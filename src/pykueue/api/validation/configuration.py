@@ -1,0 +1,325 @@
+"""Rules of a Configuration (v1beta2, defaulted) that its schema cannot say: durations, sets, and fields that depend on
+each other. Pure: a tree and the gates in, field errors out.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from pykueue.api import meta, quantity, selectors, trees
+from pykueue.api.config import FRAMEWORKS, INCREMENTAL, MetricLabelSource, PreemptionStrategy, QuotaCheck
+from pykueue.api.errors import ErrorSort, FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation.nearest import did_you_mean
+
+NAME_LABEL: Final = "kubernetes.io/metadata.name"
+PROTECTED_NAMESPACE: Final = "kube-system"
+_GROUP_KIND: Final = re.compile(r"^[A-Za-z][A-Za-z0-9]*\.v[a-z0-9]+\.[a-z0-9.-]*$")
+
+
+def errors(tree: Tree, gates: Mapping[str, bool]) -> tuple[FieldError, ...]:
+    """Everything wrong with a Configuration whose shape is right already."""
+    return tuple(error for rule in _RULES for error in rule(tree, gates))
+
+
+# --- Durations --------------------------------------------------------------------------------------------------------
+
+
+class _Bound(NamedTuple):
+    path: str
+    positive: bool = False  # more than zero, where zero would otherwise do
+
+
+_DURATIONS: Final = (
+    _Bound("leaderElection.leaseDuration", positive=True),
+    _Bound("leaderElection.renewDeadline", positive=True),
+    _Bound("leaderElection.retryPeriod", positive=True),
+    _Bound("controller.cacheSyncTimeout"),
+    _Bound("waitForPodsReady.timeout", positive=True),
+    _Bound("waitForPodsReady.recoveryTimeout"),
+    _Bound("multiKueue.gcInterval"),
+    _Bound("multiKueue.workerLostTimeout"),
+    _Bound("admissionFairSharing.usageHalfLifeTime"),
+    _Bound("admissionFairSharing.usageSamplingInterval", positive=True),
+    _Bound("objectRetentionPolicies.workloads.afterFinished"),
+    _Bound("objectRetentionPolicies.workloads.afterDeactivatedByKueue"),
+)
+
+
+def _durations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    for path, positive in _DURATIONS:
+        text = trees.get(tree, *path.split("."))
+        if not isinstance(text, str):
+            continue
+        try:
+            duration = meta.parse_duration(text)
+        except ValueError:
+            yield FieldError(path, ErrorSort.INVALID, "must be a duration such as 30s, 5m or 1h30m", text)
+            continue
+        if duration < 0 or (positive and duration == 0):
+            wanted = "more than 0s" if positive else "0s or more"
+            yield FieldError(path, ErrorSort.INVALID, f"must be {wanted}", text)
+
+
+def _leader_election(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    """A leader must give up before another may start, or two could lead at once."""
+    names = ("retryPeriod", "renewDeadline", "leaseDuration")
+    try:
+        retry, renew, lease = (
+            meta.parse_duration(trees.text(trees.get(tree, "leaderElection", name))) for name in names
+        )
+    except ValueError:
+        return  # absent, or told by the rule above
+    if not retry < renew:
+        yield FieldError("leaderElection.renewDeadline", ErrorSort.INVALID, "must be longer than retryPeriod")
+    if not renew < lease:
+        yield FieldError("leaderElection.leaseDuration", ErrorSort.INVALID, "must be longer than renewDeadline")
+
+
+# --- Jobs -------------------------------------------------------------------------------------------------------------
+
+
+def _frameworks(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    kinds: dict[str, str] = {}
+    for index, name in enumerate(trees.sequence(trees.get(tree, "integrations", "frameworks"))):
+        path = f"integrations.frameworks[{index}]"
+        if name not in FRAMEWORKS:
+            message = "is not a framework that this program knows" + did_you_mean(str(name), FRAMEWORKS)
+            yield FieldError(path, ErrorSort.NOT_SUPPORTED, message, name)
+        elif name in kinds.values():
+            yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", name)
+        else:
+            kinds[FRAMEWORKS[name]] = name
+    for index, kind in enumerate(trees.sequence(trees.get(tree, "integrations", "externalFrameworks"))):
+        path = f"integrations.externalFrameworks[{index}]"
+        if not isinstance(kind, str) or not _GROUP_KIND.match(kind):
+            yield FieldError(path, ErrorSort.INVALID, "must be spelt Kind.version.group", kind)
+        elif kind in kinds:
+            yield FieldError(path, ErrorSort.DUPLICATE, f"is managed as {kinds[kind]} already", kind)
+        else:
+            kinds[kind] = kind
+    for index, key in enumerate(trees.sequence(trees.get(tree, "integrations", "labelKeysToCopy"))):
+        for complaint in meta.check_qualified_name(str(key)):
+            yield FieldError(f"integrations.labelKeysToCopy[{index}]", ErrorSort.INVALID, complaint, key)
+
+
+def _namespaces(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    """The system's own namespaces are never managed: a queue that stops its own pods could never start them again."""
+    path = "managedJobsNamespaceSelector"
+    selector = tree.get(path)
+    if selector is None:
+        return
+    found = selectors.check(selector, path)
+    yield from found
+    if found:
+        return
+    compiled = selectors.compile(msgspec.convert(selector, meta.LabelSelector))
+    for namespace in (PROTECTED_NAMESPACE, trees.text(tree.get("namespace"))):
+        if compiled.matches({NAME_LABEL: namespace}):
+            yield FieldError(path, ErrorSort.INVALID, f"must not match the namespace {namespace}")
+
+
+# --- Decisions --------------------------------------------------------------------------------------------------------
+
+_FINAL, _INITIAL = (str(strategy) for strategy in PreemptionStrategy)
+_STRATEGIES: Final = ([_FINAL], [_INITIAL], [_FINAL, _INITIAL])
+
+
+def _fair_sharing(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    if isinstance(tree.get("fairSharing"), dict):
+        found = tree["fairSharing"].get("preemptionStrategies")
+        if found not in _STRATEGIES:
+            allowed = " or ".join(str(list(each)) for each in _STRATEGIES)
+            sort = ErrorSort.INVALID if found else ErrorSort.REQUIRED
+            yield FieldError("fairSharing.preemptionStrategies", sort, f"must be {allowed}", found)
+    weights = trees.mapping(trees.get(tree, "admissionFairSharing", "resourceWeights"))
+    for name, weight in weights.items():
+        if isinstance(weight, int | float) and weight < 0:
+            path = f"admissionFairSharing.resourceWeights[{name}]"
+            yield FieldError(path, ErrorSort.INVALID, "must not be negative", weight)
+
+
+def _quota_check(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    """Two spellings of one question (KEP-7513), each under its own gate; they may not contradict each other."""
+    ignores = trees.get(tree, "resources", "quotaCheckStrategy") == "IgnoreUndeclared"
+    if ignores and gates["QuotaCheckStrategy"] and trees.get(tree, "resources", "excludeResourcePrefixes"):
+        message = (
+            "cannot be combined with quotaCheckStrategy IgnoreUndeclared, which already ignores what is not declared"
+        )
+        yield FieldError("resources.excludeResourcePrefixes", ErrorSort.FORBIDDEN, message)
+
+
+def contradicting_quota_checks(written: Tree, gates: Mapping[str, bool]) -> tuple[FieldError, ...]:
+    """The same, asked of what the operator wrote: a default cannot contradict anybody."""
+    ours, theirs = (trees.get(written, "resources", name) for name in ("quotaCheck", "quotaCheckStrategy"))
+    if not (ours and theirs and gates["QuotaCheck"] and gates["QuotaCheckStrategy"]):
+        return ()
+    if (ours == QuotaCheck.ONLY_DECLARED) == (theirs == "IgnoreUndeclared"):
+        return ()
+    message = f"contradicts resources.quotaCheckStrategy {theirs}; set one of the two"
+    return (FieldError("resources.quotaCheck", ErrorSort.INVALID, message, ours),)
+
+
+def _transformations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for index, row in trees.entries(tree, "resources", "transformations"):
+        path = f"resources.transformations[{index}]"
+        name = trees.text(row.get("input"))
+        if name in seen:
+            yield FieldError(f"{path}.input", ErrorSort.DUPLICATE, "has a transformation already", name)
+        seen.add(name)
+        for output, amount in trees.mapping(row.get("outputs")).items():
+            try:
+                quantity.parse(amount)
+            except quantity.QuantityError as error:
+                yield FieldError(f"{path}.outputs[{output}]", ErrorSort.INVALID, str(error), amount)
+
+
+def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    names: set[str] = set()
+    classes: set[str] = set()
+    for index, mapping in trees.entries(tree, "resources", "deviceClassMappings"):
+        path = f"resources.deviceClassMappings[{index}]"
+        name = trees.text(mapping.get("name"))
+        for complaint in meta.check_qualified_name(name):
+            yield FieldError(f"{path}.name", ErrorSort.INVALID, complaint, name)
+        if name in names:
+            yield FieldError(f"{path}.name", ErrorSort.DUPLICATE, "is mapped already", name)
+        names.add(name)
+        own: set[str] = set()
+        for position, device_class in enumerate(trees.sequence(mapping.get("deviceClassNames"))):
+            place = f"{path}.deviceClassNames[{position}]"
+            for complaint in meta.check_subdomain_name(trees.text(device_class)):
+                yield FieldError(place, ErrorSort.INVALID, complaint, device_class)
+            if device_class in own or (device_class in classes and not mapping.get("sources")):
+                yield FieldError(place, ErrorSort.DUPLICATE, "counts as a resource already", device_class)
+            own.add(trees.text(device_class))
+        classes |= own
+        yield from _device_sources(mapping, path)
+
+
+def _device_sources(mapping: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kinds: set[str] = set()
+    for index, source in trees.entries(mapping, "sources"):
+        place = f"{path}.sources[{index}]"
+        chosen = [kind for kind in ("counter", "capacity") if isinstance(source.get(kind), dict)]
+        if len(chosen) != 1:
+            yield FieldError(place, ErrorSort.INVALID, "must have either counter or capacity")
+            continue
+        kinds.update(chosen)
+        rules = {"counter": meta.check_label_name, "capacity": meta.check_qualified_name}
+        inner = source[chosen[0]]
+        for key, check in (("name", rules[chosen[0]]), ("driver", meta.check_subdomain_name)):
+            for complaint in check(trees.text(inner.get(key))):
+                yield FieldError(f"{place}.{chosen[0]}.{key}", ErrorSort.INVALID, complaint, inner.get(key))
+    if len(kinds) > 1:
+        yield FieldError(f"{path}.sources", ErrorSort.INVALID, "must be all counters or all capacities")
+
+
+# --- The process ------------------------------------------------------------------------------------------------------
+
+
+def _servers(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    address = trees.get(tree, "visibilityServer", "bindAddress")
+    if isinstance(address, str) and address:
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            yield FieldError("visibilityServer.bindAddress", ErrorSort.INVALID, "must be an IP address", address)
+    if trees.get(tree, "tls", "minVersion") == "VersionTLS13" and trees.get(tree, "tls", "cipherSuites"):
+        message = "cannot be chosen with minVersion VersionTLS13, which fixes them"
+        yield FieldError("tls.cipherSuites", ErrorSort.INVALID, message)
+    if trees.get(tree, "internalCertManagement", "enable"):
+        checks: dict[str, Callable[[str], tuple[str, ...]]] = {
+            "webhookServiceName": meta.check_label_1035_name,
+            "webhookSecretName": meta.check_subdomain_name,
+        }
+        for name, check in checks.items():
+            value = trees.text(trees.get(tree, "internalCertManagement", name))
+            for complaint in check(value):
+                yield FieldError(f"internalCertManagement.{name}", ErrorSort.INVALID, complaint, value)
+
+
+def _multi_kueue(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    origin = trees.text(trees.get(tree, "multiKueue", "origin"))
+    for complaint in meta.check_label_value(origin):
+        yield FieldError("multiKueue.origin", ErrorSort.INVALID, complaint, origin)
+    incremental = trees.get(tree, "multiKueue", "incrementalDispatcherConfig") is not None
+    if incremental and trees.get(tree, "multiKueue", "dispatcherName") != INCREMENTAL:
+        message = f"is only for the dispatcher {INCREMENTAL}"
+        yield FieldError("multiKueue.incrementalDispatcherConfig", ErrorSort.INVALID, message)
+    built_in = {kind.lower() for kind in FRAMEWORKS.values()}
+    seen: set[str] = set()
+    for index, row in trees.entries(tree, "multiKueue", "externalFrameworks"):
+        path, name = f"multiKueue.externalFrameworks[{index}].name", trees.text(row.get("name"))
+        if not _GROUP_KIND.match(name):
+            yield FieldError(path, ErrorSort.INVALID, "must be spelt kind.version.group", name)
+        elif name.lower() in built_in:
+            yield FieldError(path, ErrorSort.INVALID, "is built in", name)
+        elif name.lower() in seen:
+            yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", name)
+        seen.add(name.lower())
+    profile = trees.mapping(trees.get(tree, "multiKueue", "clusterProfile"))
+    if profile.get("accessProviders") and profile.get("credentialsProviders"):
+        message = "cannot be combined with accessProviders, whose older name it is"
+        yield FieldError("multiKueue.clusterProfile.credentialsProviders", ErrorSort.FORBIDDEN, message)
+    for providers in ("accessProviders", "credentialsProviders"):
+        for index, provider in trees.entries(profile, providers):
+            for key in ("command", "apiVersion", "interactiveMode"):
+                if not trees.get(provider, "execConfig", key):
+                    path = f"multiKueue.clusterProfile.{providers}[{index}].execConfig.{key}"
+                    yield FieldError(path, ErrorSort.REQUIRED, "must be set")
+
+
+# How many labels may be read from one kind of object; every label multiplies series.
+_LABELS_PER_KIND: Final = {kind: 2 if kind is MetricLabelSource.WORKLOAD else 6 for kind in MetricLabelSource}
+
+
+def _metric_labels(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    names: set[str] = set()
+    per_kind: dict[str, int] = {}
+    for index, row in trees.entries(tree, "metrics", "customLabels"):
+        path = f"metrics.customLabels[{index}]"
+        name = trees.text(row.get("name"))
+        if name in names:
+            yield FieldError(f"{path}.name", ErrorSort.DUPLICATE, "is a label already", name)
+        names.add(name)
+        kind = trees.text(row.get("sourceKind")) or str(MetricLabelSource.CLUSTER_QUEUE)
+        per_kind[kind] = per_kind.get(kind, 0) + 1
+        if row.get("sourceLabelKey") and row.get("sourceAnnotationKey"):
+            yield FieldError(f"{path}.sourceAnnotationKey", ErrorSort.INVALID, "cannot be set beside sourceLabelKey")
+        for key in ("sourceLabelKey", "sourceAnnotationKey"):
+            if row.get(key):
+                for complaint in meta.check_qualified_name(trees.text(row[key])):
+                    yield FieldError(f"{path}.{key}", ErrorSort.INVALID, complaint, row[key])
+        tracked = trees.sequence(row.get("trackedValues"))
+        if kind == MetricLabelSource.WORKLOAD and not 1 <= len(tracked) <= 12:
+            yield FieldError(f"{path}.trackedValues", ErrorSort.INVALID, "must name 1 to 12 values for a Workload")
+        for position, value in enumerate(tracked):
+            if value in tracked[:position]:
+                yield FieldError(f"{path}.trackedValues[{position}]", ErrorSort.DUPLICATE, "is tracked already", value)
+    for kind, count in per_kind.items():
+        most = _LABELS_PER_KIND.get(MetricLabelSource(kind)) if kind in list(MetricLabelSource) else None
+        if most is not None and count > most:
+            message = f"must read at most {most} labels from a {kind}, not {count}"
+            yield FieldError("metrics.customLabels", ErrorSort.TOO_MANY, message)
+
+
+_RULES: Final[tuple[Callable[[Tree, Mapping[str, bool]], Iterator[FieldError]], ...]] = (
+    _durations,
+    _leader_election,
+    _frameworks,
+    _namespaces,
+    _fair_sharing,
+    _quota_check,
+    _transformations,
+    _device_classes,
+    _servers,
+    _multi_kueue,
+    _metric_labels,
+)

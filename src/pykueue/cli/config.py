@@ -1,0 +1,49 @@
+"""`pykueue config`: the operator's file, checked before it matters."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import yaml
+
+from pykueue import documents, settings
+from pykueue.errors import AnswerIsNo, ConfigurationError, UsageError
+
+
+@click.group(name="config")
+def command() -> None:
+    """Check a Configuration file."""
+
+
+@command.command(name="check")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="How to print it.")
+@click.option("--namespace", default="", help="The manager's own namespace, where the file names none.")
+def check(file: Path, output: str, namespace: str) -> None:
+    """Print the effective configuration of FILE (`-` reads standard input), every default filled in.
+
+    With errors, print each with its path instead, and exit with 1.
+    """
+    if str(file) == "-":
+        found = list(documents.parse(sys.stdin.read(), "standard input"))
+    else:
+        found = list(documents.read(file))
+    if len(found) != 1:
+        raise UsageError(f"{file}: holds {len(found)} documents; a Configuration is one")
+    try:
+        effective = settings.load(found[0].tree, str(file), namespace=namespace)
+    except ConfigurationError as error:
+        for finding in error.findings:
+            click.echo(f"{file}: {finding}", err=True)
+        count = len(error.findings)
+        raise AnswerIsNo(f"{file}: {count} error{'s' if count > 1 else ''}, not usable") from None
+    for notice in effective.notices:
+        click.echo(f"{file}: notice: {notice}", err=True)
+    if output == "json":
+        import json
+
+        click.echo(json.dumps(effective.tree, indent=2))
+    else:
+        click.echo(yaml.safe_dump(effective.tree, sort_keys=False, default_flow_style=False), nl=False)

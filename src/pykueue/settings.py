@@ -1,0 +1,196 @@
+"""Configuration file and gates become the frozen values that rooms are handed.
+
+    tree -> (v1beta1: default, convert) -> shape -> defaults -> rules -> gates -> `Settings`
+
+Nothing is half used: with one error there are no settings, and `ConfigurationError` carries every finding. Read once,
+at start; there is no reload.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from pykueue import features
+from pykueue.api import config, config_v1beta1, meta, schema, selectors, structural, trees
+from pykueue.api.errors import ErrorSort, FieldError
+from pykueue.api.kinds import Kind, Scope, Version
+from pykueue.api.trees import Tree
+from pykueue.api.validation import configuration as rules
+from pykueue.api.validation.nearest import did_you_mean
+from pykueue.core.policy import Policy, Strategy, UsageHistory
+from pykueue.errors import ConfigurationError
+
+ROW: Final = Kind(
+    group=config.GROUP,
+    kind=config.KIND,
+    plural="configurations",
+    scope=Scope.CLUSTER,
+    versions=(
+        Version("v1beta2", config.Configuration, storage=True),
+        Version("v1beta1", deprecation="write v1beta2", changes=config_v1beta1.CHANGES),
+    ),
+)
+
+# What people write out of habit, and what to write instead.
+_MOVED: Final = {
+    "integrations.podOptions": "use managedJobsNamespaceSelector, at the top",
+    "integrations.managedJobsNamespaceSelector": "it stands at the top, not below integrations",
+    "queueVisibility": "the visibility API took its place",
+    "waitForPodsReady.enable": "in v1beta2 the block itself means on",
+    "fairSharing.enable": "in v1beta2 the block itself means on",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator said, complete: every default filled in, every gate decided."""
+
+    configuration: config.Configuration
+    gates: features.Gates
+    # The effective configuration as it would be written, for people to read.
+    tree: Tree
+    # v1beta1 only: laid over `managedJobsNamespaceSelector` for Pod, Deployment and StatefulSet.
+    pod_namespace_selector: meta.LabelSelector | None = None
+    # What the operator should know: old spellings, settings without effect.
+    notices: tuple[str, ...] = ()
+
+    @property
+    def policy(self) -> Policy:
+        """The choices that a scheduling cycle runs under."""
+        fair, history = self.configuration.fair_sharing, self.configuration.admission_fair_sharing
+        ready = self.configuration.wait_for_pods_ready
+        requeuing = ready.requeuing_strategy if ready else None
+        return Policy(
+            fair_sharing=tuple(Strategy(name) for name in fair.preemption_strategies) if fair else (),
+            usage_history=_usage_history(history) if history and self.gates["AdmissionFairSharing"] else None,
+            ignore_undeclared=self.ignores_undeclared,
+            order_by_eviction=requeuing is None or requeuing.timestamp != config.RequeuingTimestamp.CREATION,
+        ).with_gates(self.gates)
+
+    @property
+    def ignores_undeclared(self) -> bool:
+        """Whether quota is asked only for what a ClusterQueue declares, in either spelling (KEP-7513)."""
+        resources = self.configuration.resources or config.Resources()
+        ours = self.gates["QuotaCheck"] and resources.quota_check == config.QuotaCheck.ONLY_DECLARED
+        theirs = resources.quota_check_strategy == config.QuotaCheckStrategy.IGNORE_UNDECLARED
+        return ours or (theirs and self.gates["QuotaCheckStrategy"])
+
+
+def _usage_history(history: config.AdmissionFairSharing) -> UsageHistory:
+    def seconds(text: str | None) -> float:
+        return meta.parse_duration(text) / meta.SECOND if text else 0.0
+
+    return UsageHistory(
+        half_life_seconds=seconds(history.usage_half_life_time),
+        sampling_interval_seconds=seconds(history.usage_sampling_interval),
+        resource_weights=dict(history.resource_weights),
+    )
+
+
+def load(tree: object, source: str = "configuration", *, namespace: str = "") -> Settings:
+    """The settings that a Configuration stands for. `namespace` is the manager's own, where the file names none."""
+    if not isinstance(tree, dict):
+        raise ConfigurationError(source, ["must be an object with apiVersion and kind"])
+    version, kind = tree.get("apiVersion"), tree.get("kind")
+    if kind != config.KIND:
+        raise ConfigurationError(source, [f"kind: must be {config.KIND}, not {kind!r}"])
+    if version not in (config.V1BETA2, config.V1BETA1):
+        allowed = f"{config.V1BETA2} (or {config.V1BETA1}, deprecated)"
+        raise ConfigurationError(source, [f"apiVersion: must be {allowed}, not {version!r}"])
+    written = {**tree, "namespace": tree.get("namespace") or namespace or config.DEFAULT_NAMESPACE}
+    shape = _shape(version.rpartition("/")[2])
+    findings = [*_unknown(shape, written), *shape.validate(written)]
+
+    effective = shape.default(written)
+    notices: tuple[str, ...] = ()
+    pod_selector = None
+    if version == config.V1BETA1:
+        notices, pod_selector = config_v1beta1.notices(written), config_v1beta1.pod_namespace_selector(written)
+        effective = config_v1beta1.upgrade(effective)
+    if not findings:
+        effective = _computed_defaults(effective)
+
+    asked = trees.mapping(effective.get("featureGates"))
+    gates, problems = features.resolve({name: value for name, value in asked.items() if isinstance(value, bool)})
+    findings += [FieldError(f"featureGates.{name}", ErrorSort.INVALID, message) for name, message in problems]
+    findings += [*rules.contradicting_quota_checks(written, gates), *rules.errors(effective, gates)]
+    if pod_selector is not None:
+        findings += selectors.check(pod_selector, "integrations.podOptions.namespaceSelector")
+    _refuse(source, findings)
+    return Settings(
+        configuration=msgspec.convert(effective, config.Configuration),
+        gates=gates,
+        tree=effective,
+        pod_namespace_selector=None if pod_selector is None else msgspec.convert(pod_selector, meta.LabelSelector),
+        notices=(*notices, *_warnings(effective, gates)),
+    )
+
+
+def defaults(*, namespace: str = "") -> Settings:
+    """The settings of an operator who said nothing."""
+    return load({"apiVersion": config.V1BETA2, "kind": config.KIND}, namespace=namespace)
+
+
+@cache
+def _shape(version: str) -> structural.Structural:
+    return structural.compile(shape_schema(version))
+
+
+def shape_schema(version: str) -> dict[str, Any]:
+    """The schema of a Configuration in one version. A file has no metadata, unlike an object on a server."""
+    found = schema.of(ROW, version)
+    del found["properties"]["metadata"]
+    return found
+
+
+def _computed_defaults(tree: Tree) -> Tree:
+    """Defaults that depend on other fields, which a schema cannot express."""
+    if trees.get(tree, "waitForPodsReady", "recoveryTimeout") is None and "waitForPodsReady" in tree:
+        tree = trees.put(tree, ("waitForPodsReady", "recoveryTimeout"), trees.get(tree, "waitForPodsReady", "timeout"))
+    if tree.get("managedJobsNamespaceSelector") is None:
+        excluded = [rules.PROTECTED_NAMESPACE, tree["namespace"]]
+        expression = {"key": rules.NAME_LABEL, "operator": "NotIn", "values": excluded}
+        tree = trees.put(tree, ("managedJobsNamespaceSelector",), {"matchExpressions": [expression]})
+    if not trees.get(tree, "integrations", "frameworks"):
+        tree = trees.put(tree, ("integrations", "frameworks"), ["batch/job"])
+    return tree
+
+
+def _unknown(shape: structural.Structural, tree: Tree) -> Iterator[FieldError]:
+    """Fields that nobody knows, each with the nearest name that somebody does."""
+    for path in shape.unknown_fields(tree):
+        plain = re.sub(r"\[\d+\]", "[]", path)
+        hint = f"; {_MOVED[plain]}" if plain in _MOVED else did_you_mean(plain.rpartition(".")[2], _names())
+        yield FieldError(path, ErrorSort.FORBIDDEN, f"is not a field of a Configuration{hint}")
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    """Every field name of a Configuration, wherever it stands: a typo is often in the wrong place as well."""
+    return tuple(sorted({line.path.rpartition(".")[2].removesuffix("[]") for line in schema.describe(ROW)}))
+
+
+def _refuse(source: str, findings: Sequence[FieldError]) -> None:
+    """Raise with the first finding about each place: what comes after it there is mostly the same thing again."""
+    if findings:
+        raise ConfigurationError(
+            source, list({finding.path: str(finding) for finding in reversed(findings)}.values())[::-1]
+        )
+
+
+def _warnings(tree: Tree, gates: Mapping[str, bool]) -> Iterator[str]:
+    """What will surprise the operator later, said now."""
+    only_declared = trees.get(tree, "resources", "quotaCheck") == config.QuotaCheck.ONLY_DECLARED
+    if only_declared and not gates["QuotaCheck"]:
+        yield "resources.quotaCheck: has no effect while the gate QuotaCheck is off"
+    if only_declared and gates["QuotaCheck"] and trees.get(tree, "resources", "excludeResourcePrefixes"):
+        yield "resources.excludeResourcePrefixes: has no effect with quotaCheck OnlyDeclared, which ignores the list"
+    ignores = trees.get(tree, "resources", "quotaCheckStrategy") == config.QuotaCheckStrategy.IGNORE_UNDECLARED
+    if ignores and not gates["QuotaCheckStrategy"]:
+        yield "resources.quotaCheckStrategy: has no effect while the gate QuotaCheckStrategy is off"
