@@ -1,6 +1,6 @@
 """In which form a client wants its answer, and objects in that form: whole, metadata only, or as a Table.
 
-Objects are kept as the JSON of their stored version. Asked for in that version, they are answered with these very bytes;
+Objects are kept as the JSON of their stored version. Asked for in that version, they are answered with these bytes;
 only other versions, Tables and metadata are decoded, and what they become is kept with the entry for the next client.
 """
 
@@ -182,6 +182,5 @@ def to_version(registry: Registry, resource: Resource, tree: Tree) -> Tree:
     if tree.get("apiVersion") != resource.api_version:
         tree = registry.convert(resource)(tree, resource.api_version)
     if resource.custom:
-        resource.rules.prune(tree)
-        resource.rules.default(tree)
+        tree = resource.rules.default(resource.rules.prune(tree))
     return tree

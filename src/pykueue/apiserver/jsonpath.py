@@ -1,6 +1,6 @@
 """The JSONPath of printed columns: fields, indexes, wildcards, and filters such as `[?(@.type=="Ready")]`.
 
-A path is compiled once into steps; each step turns a list of values into the next. What does not fit a value is skipped,
+A path is compiled once into steps; each step turns a list of values into the next. What does not fit is skipped,
 so that a path over an object without the field finds nothing and never fails.
 """
 
@@ -40,7 +40,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 @lru_cache(maxsize=1024)
 def compile_path(path: str) -> Find:
-    """The function that finds the values of `path` in a tree. Raises PathError with the place that is not understood."""
+    """The function that finds the values of `path` in a tree. Raises PathError for what is not understood."""
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()

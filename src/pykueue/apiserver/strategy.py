@@ -23,8 +23,16 @@ def _nothing(*_: Any) -> None:
     return None
 
 
+def _same(tree: Tree) -> Tree:
+    return tree
+
+
 def _no_errors(*_: Any) -> Sequence[FieldError]:
     return ()
+
+
+def _no_word(_: Tree) -> str:
+    return ""
 
 
 def _no_words(*_: Any) -> Sequence[str]:
@@ -39,16 +47,19 @@ def _no_shape() -> Shape:
 class Rules:
     """What a kind does with an object, in the order in which `rest` calls it.
 
-    `unknown(tree)` names the fields that the schema does not know (`spec.zzz`); `prune(tree)` takes them away;
-    `default(tree)` fills in what is absent. `on_create(tree)`, `on_update(new, old)` and `on_status(new, old)` put the
-    fields back that a client may not set through that door (`rest` itself already keeps spec and status apart where
-    the resource has a status). `validate(new, old, subresource)` answers with field errors; `old` is None on create.
-    `warn(tree)` gives sentences for the Warning header.
+    `malformed(tree)` says why the tree cannot be read as this kind at all (400), or "". `unknown(tree)` names the
+    fields that the schema does not know (`spec.zzz`); `prune(tree)` gives the tree without them, `default(tree)` the
+    tree with what is absent filled in; both may change the tree or make another. `on_create(tree)`,
+    `on_update(new, old)` and `on_status(new, old)` put the fields back that a client may not set through that door
+    (`rest` itself already keeps spec and status apart where the resource has a status). `validate(new, old,
+    subresource)` answers with field errors; `old` is None on create. `warn(tree)` gives sentences for the Warning
+    header.
     """
 
+    malformed: Callable[[Tree], str] = _no_word
     unknown: Callable[[Tree], Sequence[str]] = _no_words
-    prune: Callable[[Tree], None] = _nothing
-    default: Callable[[Tree], None] = _nothing
+    prune: Callable[[Tree], Tree] = _same
+    default: Callable[[Tree], Tree] = _same
     on_create: Callable[[Tree], None] = _nothing
     on_update: Callable[[Tree, Tree], None] = _nothing
     on_status: Callable[[Tree, Tree], None] = _nothing
@@ -91,6 +102,8 @@ class Resource:
     # Schemas are large and mostly not asked for: they are made on demand, and whoever makes them keeps them.
     schema: Callable[[], Mapping[str, Any]] = dict
     shape: Callable[[], Shape] = _no_shape
+    # Strategic merge, where the kind has it: (tree, patch) -> tree; raises patches.PatchError.
+    strategic: Callable[[Tree, Tree], Tree] | None = None
     rules: Rules = field(default_factory=Rules)
     columns: tuple[Column, ...] | None = None
     # The cells below `columns`, where paths alone cannot say them: (tree, now) -> values.
@@ -101,7 +114,10 @@ class Resource:
     unconditional_update: bool = True
     create_on_update: bool = False
     grace_seconds: int | None = None
+    # Names: RFC 1123 subdomains by default; labels for namespaces; nearly anything for RBAC's own objects.
     label_name: bool = False
+    free_name: bool = False
+    generation: bool = True
     # Objects of this kind go to the file of short-lived things: kept for an hour, never many.
     ephemeral: bool = False
     # Answered with the object that was sent, and never stored (reviews).

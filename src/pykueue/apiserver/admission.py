@@ -1,0 +1,166 @@
+"""Who may change or refuse an object on its way in: functions of this process, and webhooks on this machine.
+
+In-process hooks are plain functions handed in by whoever builds the server. Webhooks are what the two kinds of webhook
+configuration ask for: an AdmissionReview is posted, a JSON patch or a verdict comes back. Only loopback addresses are
+called unless the server was told otherwise, because a URL in an object must not make this process knock at other doors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from pykueue.api.errors import FieldError
+from pykueue.apiserver import status
+from pykueue.apiserver.strategy import Resource, Tree
+
+CREATE: Final = "CREATE"
+UPDATE: Final = "UPDATE"
+DELETE: Final = "DELETE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """One write, as a hook sees it. `object` is None for a deletion, `old` for a creation."""
+
+    operation: str
+    resource: Resource
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    dry_run: bool = False
+    object: Tree | None = None
+    old: Tree | None = None
+    options: Tree = field(default_factory=dict)
+    # What the request itself spoke, where a hook is handed another version.
+    request_resource: Resource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a validating hook says: field errors, or a plain refusal, or nothing but warnings."""
+
+    errors: Sequence[FieldError] = ()
+    denied: str = ""
+    warnings: Sequence[str] = ()
+
+
+ACCEPTED: Final = Verdict()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hook:
+    """A function of this process that takes part in admission, for one resource in the version it speaks.
+
+    `mutate` gives the object to go on with, or None to leave it; it may change the object that it is given. `validate`
+    must not. Neither is ever called for what `operations` and `subresources` do not name.
+    """
+
+    name: str
+    group: str
+    plural: str
+    version: str
+    operations: frozenset[str] = frozenset({CREATE, UPDATE})
+    subresources: frozenset[str] = frozenset({""})
+    mutate: Callable[[Review], Tree | None] | None = None
+    validate: Callable[[Review], Verdict] | None = None
+
+    def concerns(self, review: Review) -> bool:
+        return (
+            review.resource.group == self.group
+            and review.resource.plural == self.plural
+            and review.operation in self.operations
+            and review.subresource in self.subresources
+        )
+
+
+class Webhooks(Protocol):
+    """The call-out, as this module needs it; `webhooks.Caller` is one."""
+
+    def any_for(self, review: Review) -> bool:
+        """Whether any configured webhook might have to be asked."""
+        ...
+
+    async def mutate(self, review: Review) -> tuple[Tree, list[str]]: ...
+
+    async def validate(self, review: Review) -> list[str]: ...
+
+
+# Gives an object of a resource in another version of it: (resource, object, version) -> (resource there, object there).
+InVersion = Callable[[Resource, Tree, str], tuple[Resource, Tree]]
+
+
+class Admission:
+    """All hooks, in order: in-process ones first, then webhooks."""
+
+    def __init__(self, hooks: Iterable[Hook], in_version: InVersion, webhooks: Webhooks | None = None) -> None:
+        self._in_version = in_version
+        self._webhooks = webhooks
+        self._mutating: dict[tuple[str, str], list[Hook]] = {}
+        self._validating: dict[tuple[str, str], list[Hook]] = {}
+        for hook in hooks:
+            if hook.mutate is not None:
+                self._mutating.setdefault((hook.group, hook.plural), []).append(hook)
+            if hook.validate is not None:
+                self._validating.setdefault((hook.group, hook.plural), []).append(hook)
+
+    def needs_waiting(self, review: Review) -> bool:
+        """Whether somebody outside of this process has to be asked."""
+        return self._webhooks is not None and self._webhooks.any_for(review)
+
+    def mutate(self, review: Review) -> Tree | None:
+        """The object after the mutating hooks of this process; None where none changed it."""
+        changed: Tree | None = None
+        for hook in self._mutating.get((review.resource.group, review.resource.plural), ()):
+            if not hook.concerns(review) or hook.mutate is None:
+                continue
+            result = hook.mutate(self._spoken(hook, review))
+            if result is not None:
+                _, changed = self._in_version(review.resource, result, review.resource.version)
+                review = replace(review, object=changed)
+        return changed
+
+    def validate(self, review: Review) -> list[str]:
+        """Raises for the first hook of this process that refuses; the warnings of all."""
+        warnings: list[str] = []
+        for hook in self._validating.get((review.resource.group, review.resource.plural), ()):
+            if not hook.concerns(review) or hook.validate is None:
+                continue
+            verdict = hook.validate(self._spoken(hook, review))
+            warnings += verdict.warnings
+            if verdict.errors:
+                raise _refused(hook.name, status.invalid(hook.group, review.resource.kind, review.name, verdict.errors))
+            if verdict.denied:
+                raise _refused(hook.name, status.StatusError(403, "Forbidden", verdict.denied))
+        return warnings
+
+    async def mutate_outside(self, review: Review) -> tuple[Tree | None, list[str]]:
+        if self._webhooks is None:
+            return None, []
+        return await self._webhooks.mutate(review)
+
+    async def validate_outside(self, review: Review) -> list[str]:
+        return [] if self._webhooks is None else await self._webhooks.validate(review)
+
+    def _spoken(self, hook: Hook, review: Review) -> Review:
+        if review.resource.version == hook.version:
+            return review
+        spoken, new, old = review.resource, review.object, review.old
+        if new is not None:
+            spoken, new = self._in_version(review.resource, new, hook.version)
+        if old is not None:
+            spoken, old = self._in_version(review.resource, old, hook.version)
+        return replace(review, resource=spoken, object=new, old=old, request_resource=review.resource)
+
+
+def _refused(name: str, error: status.StatusError) -> status.StatusError:
+    """Clients know a refusal by a webhook from its first words, whoever runs it."""
+    error.message = f'admission webhook "{name}" denied the request: {error.message}'
+    return error
+
+
+def refused_by(name: str, code: int, reason: str, message: str, details: Any = None) -> status.StatusError:
+    return _refused(name, status.StatusError(code, reason, message, details=details))
