@@ -22,6 +22,11 @@ def new(kind: str, **parts: Any) -> dict[str, Any]:
 
 # (what it shows, v1beta1, v1beta2): each side is what the other converts to.
 BOTH_WAYS = [
+    (
+        "the proposals' own fields are in both versions",
+        old("ClusterQueue", spec={"defaultLocalQueue": {"name": "q"}, "excludeResourcePrefixes": ["example.com"]}),
+        new("ClusterQueue", spec={"defaultLocalQueue": {"name": "q"}, "excludeResourcePrefixes": ["example.com"]}),
+    ),
     ("cohort is cohortName", old("ClusterQueue", spec={"cohort": "t"}), new("ClusterQueue", spec={"cohortName": "t"})),
     (
         "flavorUsage is flavorsUsage",
@@ -181,8 +186,10 @@ def test_topology_assignments_change_their_form_and_nothing_else() -> None:
 
 # (where a field of v1beta2 stands that v1beta1 cannot say)
 NEWER = [
+    # What cannot be put into the older words at all is kept as it is.
+    new("Workload", spec={"priorityClassRef": {"group": "example.com", "kind": "Class", "name": "c"}}),
+    new("MultiKueueCluster", spec={"clusterSource": {"clusterProfileRef": {"name": "p"}, "later": 1}}),
     new("ClusterQueue", spec={"concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}}),
-    new("ClusterQueue", spec={"defaultLocalQueue": {"name": "q"}, "excludeResourcePrefixes": ["example.com"]}),
     new("MultiKueueConfig", spec={"clusters": ["w"], "quotaManagement": "Automated"}),
     new("Workload", spec={"preemptionGates": [{"name": "g"}]}, status={"preemptionGates": [{"name": "g"}]}),
     new(
@@ -222,7 +229,7 @@ def test_other_annotations_stay_beside_the_one_of_ours() -> None:
 
 
 def test_a_client_that_removes_the_annotation_removes_what_it_kept() -> None:
-    shown = convert(new("ClusterQueue", spec={"defaultLocalQueue": {"name": "q"}}), OLD)
+    shown = convert(new("MultiKueueConfig", spec={"quotaManagement": "Manual"}), OLD)
     del shown["metadata"]["annotations"]
     assert convert(shown, NEW)["spec"] == {}
 
@@ -249,7 +256,7 @@ def test_every_kind_is_had_in_both_versions(kind: str) -> None:
 
 
 def test_a_tree_is_never_changed_under_its_owner() -> None:
-    tree = new("ClusterQueue", spec={"cohortName": "t", "defaultLocalQueue": {"name": "q"}})
+    tree = new("ClusterQueue", spec={"cohortName": "t", "concurrentAdmissionPolicy": {}})
     before = json.dumps(tree)
     convert(tree, OLD)
     assert json.dumps(tree) == before

@@ -1,13 +1,14 @@
 """v1beta1 <-> v1beta2 of `kueue.x-k8s.io`, on JSON trees. v1beta2 is the hub; the older version lives at the edge only.
 
 Most fields are spelt alike in both versions and pass untouched, and so does every field that neither version knows.
-The rest is the table at the end: what was renamed, what the newer version forgot, what only the newer version can say.
+What was renamed, retired or added is read from the table of the older version (`kueue_v1beta1.CHANGES`), so that a new
+field needs nothing here. The few that changed their shape are rewritten by the functions at the end.
 
 * **Nothing that a round trip can keep is lost.** A client that reads and writes v1beta1 would wipe every field that
-  v1beta1 cannot say (preemption gates, concurrent admission, default LocalQueues …). On the way down those fields are
-  put into one annotation, `KEPT`, and on the way up they return to their places, if those are still there: the pod set
-  they belong to, the `spec` around them. A client that really wants them gone removes the annotation. It is never
-  stored: v1beta2 objects do not have it.
+  v1beta1 cannot say (preemption gates, concurrent admission …). On the way down those fields are put into one
+  annotation, `KEPT`, and on the way up they return to their places, if those are still there: the pod set they belong
+  to, the `spec` around them. A client that really wants them gone removes the annotation. It is never stored: v1beta2
+  objects do not have it.
 * **Words of the other version are not carried.** `cohortName` in a v1beta1 object is not a field of v1beta1; letting it
   stand while the version changes would give it a meaning. It is dropped, as the schema of v1beta1 prunes it.
 * **Upwards is one way for what v1beta2 retired**: the plain list of admission checks becomes a strategy, `Borrow` and
@@ -24,13 +25,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykueue.api import topology_encoding, trees
+import msgspec
+
+from pykueue.api import kueue, kueue_v1beta1, registry, topology_encoding, trees
 from pykueue.api.topology_encoding import Domain
 from pykueue.api.trees import ABSENT, Path, Tree
+from pykueue.api.versions import Added, Gone, Renamed
 
-GROUP: Final = "kueue.x-k8s.io"
-HUB: Final = "v1beta2"
-OLD: Final = "v1beta1"
+GROUP: Final = kueue.GROUP
+HUB: Final = kueue.VERSION
+OLD: Final = kueue_v1beta1.VERSION
 
 # Holds, in a v1beta1 object, what only v1beta2 can say: a JSON object shaped like the fields it keeps, in which lists
 # of named things are objects by name.
@@ -41,17 +45,17 @@ Change = Callable[[Tree], Tree]
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What one kind says differently in the two versions."""
+    """What one kind says differently in the two versions. In a path, `[]` stands for each named entry of a list."""
 
     # (v1beta1, v1beta2): the same value under another name.
-    renamed: tuple[tuple[Path, Path], ...] = ()
+    renamed: tuple[tuple[Path, Path], ...]
     # Fields of v1beta1 that v1beta2 does not have any more.
-    retired: tuple[Path, ...] = ()
-    # Fields of v1beta2 that v1beta1 cannot say; `[]` stands for each named entry of a list.
-    newer: tuple[Path, ...] = ()
-    # What takes more than a table; these run on trees that still have the names of the version they come from.
-    up: tuple[Change, ...] = ()
-    down: tuple[Change, ...] = ()
+    retired: tuple[Path, ...]
+    # Fields of v1beta2 that v1beta1 cannot say.
+    newer: tuple[Path, ...]
+    # What takes more than a table.
+    up: tuple[Change, ...]
+    down: tuple[Change, ...]
 
 
 def convert(tree: Tree, to_version: str) -> Tree:
@@ -98,15 +102,15 @@ def _up(tree: Tree, differences: Differences) -> Tree:
 
 
 def _down(tree: Tree, differences: Differences) -> Tree:
+    for stray in (*(old for old, _ in differences.renamed), *differences.retired):
+        tree = _remove(tree, stray)
+    for change in differences.down:
+        tree = change(tree)
     kept: Tree = {}
     for path in differences.newer:
         part = _pick(tree, path)
         kept = kept if part is ABSENT else _merge(kept, part)
         tree = _remove(tree, path)
-    for stray in (*(old for old, _ in differences.renamed), *differences.retired):
-        tree = _remove(tree, stray)
-    for change in differences.down:
-        tree = change(tree)
     for old, new in differences.renamed:
         tree = _move(tree, new, old)
     if not kept:
@@ -134,12 +138,8 @@ def _take_kept(tree: Tree) -> tuple[Tree, Any]:
 _EACH: Final = "[]"
 
 
-def _path(dotted: str) -> Path:
-    return tuple(dotted.replace(_EACH, f".{_EACH}").split("."))
-
-
-def _paths(*dotted: str) -> tuple[Path, ...]:
-    return tuple(map(_path, dotted))
+def _path(*dotted: str) -> Path:
+    return tuple(part for place in dotted if place for part in place.replace(_EACH, f".{_EACH}").split("."))
 
 
 def _move(tree: Tree, source: Path, target: Path) -> Tree:
@@ -180,15 +180,16 @@ def _merge(first: Tree, second: Tree) -> Tree:
 
 
 def _restore(tree: Any, kept: Any, path: Path) -> Any:
-    """`tree` with what `kept` has for `path`, wherever the place for it still exists."""
-    if not path:
-        return kept
+    """`tree` with what `kept` has for `path`, wherever the place for it still exists; what is there already wins."""
     head, rest = path[0], path[1:]
     if head == _EACH:
         return trees.each(lambda entry: _restore_named(entry, kept, rest))(tree)
-    if not isinstance(tree, dict) or head not in trees.mapping(kept) or (rest and head not in tree):
+    if not isinstance(tree, dict) or head not in trees.mapping(kept):
         return tree
-    return {**tree, head: _restore(tree.get(head), kept[head], rest)}
+    if rest:
+        return {**tree, head: _restore(tree[head], kept[head], rest)} if head in tree else tree
+    both = head in tree and isinstance(tree[head], dict) and isinstance(kept[head], dict)
+    return {**tree, head: {**kept[head], **tree[head]}} if both else {head: kept[head], **tree}
 
 
 def _restore_named(entry: Tree, kept: Any, path: Path) -> Tree:
@@ -233,7 +234,6 @@ _ASSIGNMENTS: Final = _path("status.admission.podSetAssignments")
 
 
 def _priority_class_as_reference(tree: Tree) -> Tree:
-    tree = trees.without(tree, _CLASS_REF)
     source, name = trees.find(tree, _CLASS_SOURCE), trees.find(tree, _CLASS_NAME)
     for known, group, kind in _PRIORITY_CLASSES:
         if source == known and name is not ABSENT:
@@ -247,7 +247,8 @@ def _priority_class_as_name(tree: Tree) -> Tree:
         if (trees.get(reference, "group"), trees.get(reference, "kind")) == (group, kind) and "name" in reference:
             tree = trees.put(tree, _CLASS_NAME, reference["name"])
             tree = trees.put(tree, _CLASS_SOURCE, source)
-    return trees.without(tree, _CLASS_REF)
+            tree = trees.without(tree, _CLASS_REF)
+    return tree
 
 
 def _topology_assignments(change: Change) -> Change:
@@ -297,15 +298,12 @@ _CLUSTER_SOURCES: Final = ("kubeConfig", "clusterProfileRef")
 
 def _one_cluster_source(tree: Tree) -> Tree:
     """Both ways to reach a cluster move under `clusterSource`. v1beta1 demands a kubeConfig; an empty one is none."""
-    if not any(trees.find(tree, ("spec", field)) is not ABSENT for field in _CLUSTER_SOURCES):
-        return tree
     given = {field: trees.find(tree, ("spec", field)) for field in _CLUSTER_SOURCES}
+    if all(value is ABSENT for value in given.values()):
+        return tree
     if trees.get(given["kubeConfig"], "location") == "":
         given["kubeConfig"] = ABSENT
-    source = {field: value for field, value in given.items() if value is not ABSENT}
-    for field in _CLUSTER_SOURCES:
-        tree = trees.without(tree, ("spec", field))
-    return trees.put(tree, _CLUSTER_SOURCE, {**trees.mapping(trees.get(tree, *_CLUSTER_SOURCE)), **source})
+    return trees.put(tree, _CLUSTER_SOURCE, {field: value for field, value in given.items() if value is not ABSENT})
 
 
 def _flat_cluster_source(tree: Tree) -> Tree:
@@ -323,49 +321,35 @@ def _flat_cluster_source(tree: Tree) -> Tree:
 
 # --- The table --------------------------------------------------------------------------------------------------------
 
-_SAME: Final = Differences()
-
-DIFFERENCES: Final[dict[str, Differences]] = {
-    "AdmissionCheck": _SAME,
-    "ClusterQueue": Differences(
-        renamed=((_path("spec.cohort"), _path("spec.cohortName")),),
-        retired=_paths(
-            "spec.admissionChecks",
-            "status.pendingWorkloadsStatus",
-            "status.fairSharing.admissionFairSharingStatus",
-        ),
-        newer=_paths("spec.concurrentAdmissionPolicy", "spec.defaultLocalQueue", "spec.excludeResourcePrefixes"),
-        up=(_checks_as_strategy, _fungibility_in_new_words),
+# The kinds that changed their shape: what to do on the way up, and on the way down.
+_RESHAPED: Final[dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]]] = {
+    "ClusterQueue": ((_checks_as_strategy, _fungibility_in_new_words), ()),
+    "MultiKueueCluster": ((_one_cluster_source,), (_flat_cluster_source,)),
+    "Workload": (
+        (_priority_class_as_reference, _topology_assignments(_domains_as_slices)),
+        (_priority_class_as_name, _topology_assignments(_slices_as_domains)),
     ),
-    "Cohort": Differences(retired=_paths("status.fairSharing.admissionFairSharingStatus")),
-    "LocalQueue": Differences(
-        renamed=((_path("status.flavorUsage"), _path("status.flavorsUsage")),),
-        retired=_paths("status.flavors"),
-    ),
-    "MultiKueueCluster": Differences(
-        up=(_one_cluster_source,),
-        down=(_flat_cluster_source,),
-    ),
-    "MultiKueueConfig": Differences(newer=_paths("spec.quotaManagement")),
-    "ProvisioningRequestConfig": _SAME,
-    "ResourceFlavor": _SAME,
-    "Topology": _SAME,
-    "Workload": Differences(
-        renamed=(
-            (
-                _path("status.accumulatedPastExexcutionTimeSeconds"),
-                _path("status.accumulatedPastExecutionTimeSeconds"),
-            ),
-        ),
-        retired=_paths("spec.priorityClassName", "spec.priorityClassSource"),
-        newer=_paths(
-            "spec.preemptionGates",
-            "spec.podSets[].topologyRequest.podsetSliceRequiredTopologyConstraints",
-            "status.preemptionGates",
-            "status.admissionChecksConditions",
-        ),
-        up=(_priority_class_as_reference, _topology_assignments(_domains_as_slices)),
-        down=(_priority_class_as_name, _topology_assignments(_slices_as_domains)),
-    ),
-    "WorkloadPriorityClass": _SAME,
 }
+
+
+def _differences(kind: str) -> Differences:
+    changes = kueue_v1beta1.CHANGES.get(kind, ())
+    renamed = [change for change in changes if isinstance(change, Renamed)]
+    up, down = _RESHAPED.get(kind, ((), ()))
+    return Differences(
+        renamed=tuple((_path(change.place.rpartition(".")[0], change.name), _path(change.place)) for change in renamed),
+        retired=tuple(
+            _path(change.place, field.encode_name)
+            for change in changes
+            if isinstance(change, Added)
+            for field in msgspec.structs.fields(change.fields)
+        ),
+        newer=tuple(
+            _path(change.place, name) for change in changes if isinstance(change, Gone) for name in change.names
+        ),
+        up=up,
+        down=down,
+    )
+
+
+DIFFERENCES: Final[dict[str, Differences]] = {row.kind: _differences(row.kind) for row in registry.KUEUE}

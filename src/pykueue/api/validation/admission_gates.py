@@ -1,0 +1,57 @@
+"""The annotation that holds a job back until others agree: a comma list of gates that only ever gets shorter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from pykueue.api import meta, trees
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import wrong
+
+ANNOTATION: Final = "kueue.x-k8s.io/admission-gated-by"
+PATH: Final = f"metadata.annotations[{ANNOTATION}]"
+GATE_LENGTH_MAX: Final = 63
+
+# What may stand in a path of a URL without being escaped, and what is escaped.
+_URL_PATH: Final = re.compile(r"(?:[A-Za-z0-9/\-._~!$&'()*+,;=:]|%[0-9A-Fa-f]{2})+")
+
+
+def gates(tree: object) -> list[str]:
+    """The gates that hold an object, in their order; none where the annotation is absent or empty."""
+    written = trees.text(trees.get(tree, "metadata", "annotations", ANNOTATION))
+    return [gate.strip() for gate in written.split(",")] if written else []
+
+
+def validate_create(tree: Tree) -> Iterator[FieldError]:
+    value = trees.get(tree, "metadata", "annotations", ANNOTATION)
+    seen: set[str] = set()
+    for gate in gates(tree):
+        if not gate:
+            yield wrong.invalid(PATH, value, "there is nothing between two commas, or at an end")
+        elif gate in seen:
+            yield wrong.invalid(PATH, value, f"names the gate {gate} twice")
+        else:
+            yield from _gate(gate)
+        seen.add(gate)
+
+
+def validate_update(new: Tree, old: Tree) -> Iterator[FieldError]:
+    """Beyond what `validate_create` says: none may be added, and all may go."""
+    before, added = gates(old), set(gates(new)) - set(gates(old))
+    if added and not before:
+        yield wrong.forbidden(PATH, "cannot be added to an object that was made without gates")
+    elif added:
+        yield wrong.forbidden(PATH, f"gates can only be removed, and {', '.join(sorted(added))} was not there before")
+
+
+def _gate(gate: str) -> Iterator[FieldError]:
+    domain, slash, path = gate.partition("/")
+    if not slash or not path or not _URL_PATH.fullmatch(path):
+        yield wrong.invalid(PATH, gate, "a gate is a domain and a path, such as example.com/budget")
+    else:
+        yield from wrong.invalid_each(PATH, gate, meta.check_subdomain_name(domain))
+    if len(gate) > GATE_LENGTH_MAX:
+        yield wrong.too_long(PATH, f"a gate must be no more than {GATE_LENGTH_MAX} characters")

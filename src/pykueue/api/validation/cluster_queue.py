@@ -1,0 +1,159 @@
+"""What a ClusterQueue may not say, beyond its schema, and what it may but should think about twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pykueue.api import selectors, trees
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import metadata, quotas, wrong
+from pykueue.api.validation.gates import Gates
+
+FLAVORS_MAX: Final = 256
+COVERED_RESOURCES_MAX: Final = 256
+QUOTAS_PER_GROUP_MAX: Final = 512
+FLAVORS_WITH_CONCURRENT_ADMISSION_MAX: Final = 16
+
+# Resources that hardly anybody means to give away without counting (KEP-5800).
+CRITICAL_RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
+
+_GROUPS: Final = "spec.resourceGroups"
+_CHECKS: Final = "spec.admissionChecksStrategy.admissionChecks"
+_CONCURRENT: Final = "spec.concurrentAdmissionPolicy"
+
+
+def validate_create(tree: Tree, gates: Gates) -> Iterator[FieldError]:
+    spec = trees.mapping(tree.get("spec"))
+    yield from _spec(spec, gates)
+    yield from _checks_on_known_flavors(spec, {})
+
+
+def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+    spec, old_spec = trees.mapping(new.get("spec")), trees.mapping(old.get("spec"))
+    yield from _spec(spec, gates)
+    tolerated = {} if gates.reject_updates_to_cq_with_invalid_on_flavors else _flavors_by_check(spec, old_spec)
+    yield from _checks_on_known_flavors(spec, tolerated)
+    if spec.get("concurrentAdmissionPolicy") != old_spec.get("concurrentAdmissionPolicy"):
+        yield wrong.immutable(_CONCURRENT, spec.get("concurrentAdmissionPolicy"))
+
+
+def _spec(spec: Mapping[str, Any], gates: Gates) -> Iterator[FieldError]:
+    limits = quotas.Limits("cohort", has_parent=bool(spec.get("cohortName")), lends_at_most_nominal=True)
+    yield from quotas.resource_groups(spec.get("resourceGroups"), _GROUPS, limits)
+    yield from _namespace_selector(spec.get("namespaceSelector"))
+    yield from _preemption(spec.get("preemption"))
+    yield from _fungibility(spec.get("flavorFungibility"))
+    yield from quotas.fair_sharing(spec.get("fairSharing"), "spec.fairSharing")
+    yield from _sizes(spec)
+    if gates.concurrent_admission:
+        yield from _concurrent_admission(spec)
+
+
+def _namespace_selector(selector: object) -> Iterator[FieldError]:
+    path = "spec.namespaceSelector"
+    yield from metadata.label_map(trees.get(selector, "matchLabels"), f"{path}.matchLabels")
+    yield from selectors.check({"matchExpressions": trees.get(selector, "matchExpressions")}, path)
+
+
+def _preemption(preemption: object) -> Iterator[FieldError]:
+    borrowing = trees.get(preemption, "borrowWithinCohort", "policy")
+    if trees.get(preemption, "reclaimWithinCohort") == "Never" and borrowing not in (None, "Never"):
+        why = "a queue that never reclaims within its cohort cannot preempt there to borrow"
+        yield wrong.invalid("spec.preemption", preemption, why)
+
+
+def _fungibility(fungibility: object) -> Iterator[FieldError]:
+    preference = trees.get(fungibility, "preference")
+    both = [trees.get(fungibility, field) for field in ("whenCanBorrow", "whenCanPreempt")]
+    if preference is not None and both != ["TryNextFlavor", "TryNextFlavor"]:
+        why = "needs TryNextFlavor for both whenCanBorrow and whenCanPreempt"
+        yield wrong.invalid("spec.flavorFungibility.preference", preference, why)
+
+
+def _sizes(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Limits across groups, and across the flavors of a group, which a schema cannot count."""
+    groups = [trees.mapping(group) for group in trees.sequence(spec.get("resourceGroups"))]
+    totals = (
+        ("flavors", FLAVORS_MAX, sum(len(trees.sequence(group.get("flavors"))) for group in groups)),
+        (
+            "covered resources",
+            COVERED_RESOURCES_MAX,
+            sum(len(trees.sequence(group.get("coveredResources"))) for group in groups),
+        ),
+    )
+    for what, limit, total in totals:
+        if total > limit:
+            yield wrong.invalid(_GROUPS, total, f"all groups together may have {limit} {what}, not {total}")
+    for i, group in enumerate(groups):
+        total = sum(len(trees.sequence(flavor.get("resources"))) for _, flavor in trees.entries(group, "flavors"))
+        if total > QUOTAS_PER_GROUP_MAX:
+            why = f"a group may have {QUOTAS_PER_GROUP_MAX} pairs of flavor and resource, not {total}"
+            yield wrong.invalid(f"{_GROUPS}[{i}]", total, why)
+
+
+def _checks_on_known_flavors(spec: Mapping[str, Any], tolerated: Mapping[str, set[str]]) -> Iterator[FieldError]:
+    known = set(quotas.flavors(spec.get("resourceGroups")))
+    for i, rule in trees.entries(spec, "admissionChecksStrategy", "admissionChecks"):
+        wanted = [trees.text(flavor) for flavor in trees.sequence(rule.get("onFlavors"))]
+        if tolerated.get(trees.text(rule.get("name"))) == set(wanted):
+            continue
+        for j, flavor in enumerate(wanted):
+            if flavor not in known:
+                yield wrong.unsupported(f"{_CHECKS}[{i}].onFlavors[{j}]", flavor, known)
+
+
+def _flavors_by_check(spec: Mapping[str, Any], old_spec: Mapping[str, Any]) -> dict[str, set[str]]:
+    """What each check was restricted to before, as long as the flavors of the queue are what they were.
+
+    An object stored before this rule existed may break it. It must stay possible to edit the rest of it.
+    """
+    if set(quotas.flavors(spec.get("resourceGroups"))) != set(quotas.flavors(old_spec.get("resourceGroups"))):
+        return {}
+    return {
+        trees.text(rule.get("name")): {trees.text(flavor) for flavor in trees.sequence(rule.get("onFlavors"))}
+        for _, rule in trees.entries(old_spec, "admissionChecksStrategy", "admissionChecks")
+    }
+
+
+def _concurrent_admission(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    if spec.get("concurrentAdmissionPolicy") is None:
+        return
+    groups = trees.sequence(spec.get("resourceGroups"))
+    if len(groups) != 1:
+        yield wrong.invalid(_GROUPS, len(groups), "must be exactly one group with concurrentAdmissionPolicy")
+    elif (count := len(quotas.flavors(groups))) > FLAVORS_WITH_CONCURRENT_ADMISSION_MAX:
+        why = f"may have {FLAVORS_WITH_CONCURRENT_ADMISSION_MAX} flavors with concurrentAdmissionPolicy, not {count}"
+        yield wrong.invalid(f"{_GROUPS}[0].flavors", count, why)
+    yield from _migration(trees.get(spec, "concurrentAdmissionPolicy", "migration"), quotas.flavors(groups))
+    if spec.get("queueingStrategy") == "StrictFIFO":
+        why = "StrictFIFO does not go with concurrentAdmissionPolicy"
+        yield wrong.invalid("spec.queueingStrategy", "StrictFIFO", why)
+
+
+def _migration(migration: object, known: list[str]) -> Iterator[FieldError]:
+    constraints = trees.get(migration, "constraints")
+    if constraints is None:
+        return
+    path = f"{_CONCURRENT}.migration.constraints"
+    if trees.get(migration, "mode") not in (None, "", "TryPreferredFlavors"):
+        yield wrong.forbidden(path, "may only be set with the mode TryPreferredFlavors")
+        return
+    last = trees.get(constraints, "lastAcceptableFlavorName")
+    if last is not None and last not in known:
+        yield wrong.invalid(f"{path}.lastAcceptableFlavorName", last, "must be a flavor of this ClusterQueue")
+
+
+def warnings(tree: Tree, gates: Gates, *, only_declared: bool = False) -> Iterator[str]:
+    """What is allowed and probably not meant. `only_declared`: quota counts only what a queue declares (KEP-7513)."""
+    if not gates.cluster_queue_exclude_resource_prefixes:
+        return
+    prefixes = [trees.text(prefix) for prefix in trees.sequence(trees.get(tree, "spec", "excludeResourcePrefixes"))]
+    for i, prefix in enumerate(prefixes):
+        covered = [resource for resource in CRITICAL_RESOURCES if prefix and resource.startswith(prefix)]
+        if covered:
+            place = f'spec.excludeResourcePrefixes[{i}]: "{prefix}"'
+            yield f"{place} leaves {', '.join(covered)} out of the quota of this ClusterQueue"
+    if prefixes and only_declared:
+        yield "spec.excludeResourcePrefixes has no effect while quota counts only declared resources"

@@ -1,0 +1,23 @@
+"""What a Cohort may not say, beyond its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykueue.api import trees
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import quotas
+from pykueue.api.validation.gates import Gates
+
+
+def validate_create(tree: Tree, gates: Gates) -> Iterator[FieldError]:
+    spec = trees.mapping(tree.get("spec"))
+    # A cohort has quota for its members too, so it may lend more than is nominally its own.
+    limits = quotas.Limits("parent", has_parent=bool(spec.get("parentName")), lends_at_most_nominal=False)
+    yield from quotas.fair_sharing(spec.get("fairSharing"), "spec.fairSharing")
+    yield from quotas.resource_groups(spec.get("resourceGroups"), "spec.resourceGroups", limits)
+
+
+def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+    return validate_create(new, gates)

@@ -1,0 +1,22 @@
+"""What a ResourceFlavor may not say, beyond its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykueue.api import trees
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import metadata, scheduling
+from pykueue.api.validation.gates import Gates
+
+
+def validate_create(tree: Tree, gates: Gates) -> Iterator[FieldError]:
+    spec = trees.mapping(tree.get("spec"))
+    yield from metadata.label_map(spec.get("nodeLabels"), "spec.nodeLabels")
+    yield from scheduling.taints(spec.get("nodeTaints"), "spec.nodeTaints")
+    yield from scheduling.tolerations(spec.get("tolerations"), "spec.tolerations")
+
+
+def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+    return validate_create(new, gates)

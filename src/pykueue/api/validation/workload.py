@@ -1,0 +1,128 @@
+"""What a Workload may not say, beyond its schema: its pod sets, its annotations, and what a reservation freezes.
+
+The rules of its status are in `workload_status`. All of them are asked on every write, of the object and of its status.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pykueue.api import trees
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import admission_gates, metadata, quotas, workload_status, wrong
+from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.sameness import same
+from pykueue.api.validation.workload_status import is_elastic, reserves_quota
+
+PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
+
+_POD_SETS: Final = "spec.podSets"
+_INT32: Final = range(-(2**31), 2**31)
+_SIGNED: Final = re.compile(r"[+-]?[0-9]{1,10}")
+
+
+def validate_create(tree: Tree, gates: Gates) -> Iterator[FieldError]:
+    yield from _validate(tree, None, gates)
+
+
+def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+    yield from _validate(new, old, gates)
+    if reserves_quota(old):
+        yield from _frozen_pod_sets(new, old, gates)
+    yield from workload_status.validate_update(new, old, gates)
+    if gates.admission_gated_by:
+        yield from admission_gates.validate_update(new, old)
+
+
+def _validate(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError]:
+    yield from _pod_sets(tree, gates)
+    yield from workload_status.validate(tree, old, gates)
+    if gates.admission_gated_by:
+        yield from admission_gates.validate_create(tree)
+    if gates.priority_boost:
+        yield from _priority_boost(tree)
+
+
+def _pod_sets(tree: Tree, gates: Gates) -> Iterator[FieldError]:
+    flexible = 0
+    for i, pod_set in trees.entries(tree, "spec", "podSets"):
+        yield from _pod_set(pod_set, f"{_POD_SETS}[{i}]", gates)
+        flexible += pod_set.get("minCount") is not None
+    if flexible > 1:
+        yield wrong.invalid(_POD_SETS, flexible, "at most one pod set may have a minCount")
+    if flexible and is_elastic(tree, gates):
+        yield wrong.invalid(_POD_SETS, flexible, "an elastic Workload cannot have a minCount")
+
+
+def _pod_set(pod_set: Mapping[str, Any], path: str, gates: Gates) -> Iterator[FieldError]:
+    template = trees.mapping(pod_set.get("template"))
+    if gates.workload_validation_for_pod_set_metadata:
+        place = f"{path}.template.metadata"
+        yield from metadata.label_map(trees.get(template, "metadata", "labels"), f"{place}.labels")
+        yield from metadata.annotation_map(trees.get(template, "metadata", "annotations"), f"{place}.annotations")
+    for holder, place in _resource_holders(template, f"{path}.template.spec"):
+        for field in ("requests", "limits"):
+            yield from _resources(trees.get(holder, field), f"{place}.{field}", gates)
+    if gates.tas_validate_workload_slice_size:
+        yield from _slice_sizes(pod_set.get("topologyRequest"), f"{path}.topologyRequest")
+
+
+def _resource_holders(template: Mapping[str, Any], path: str) -> Iterator[tuple[object, str]]:
+    """Everything in a pod template that asks for resources: its containers of both sorts, and the pod itself."""
+    for containers in ("initContainers", "containers"):
+        for j, container in trees.entries(template, "spec", containers):
+            yield container.get("resources"), f"{path}.{containers}[{j}].resources"
+    yield trees.get(template, "spec", "resources"), f"{path}.resources"
+
+
+def _resources(resources: object, path: str, gates: Gates) -> Iterator[FieldError]:
+    for name, value in trees.mapping(resources).items():
+        place = f"{path}[{name}]"
+        if name == "pods":
+            yield wrong.invalid(place, name, "pods are counted by the queue and cannot be asked for")
+        if gates.workload_validate_resources_are_non_negative:
+            yield from quotas.not_negative(value, place)
+
+
+def _slice_sizes(request: object, path: str) -> Iterator[FieldError]:
+    """A slice has a topology and a size, or neither; sizes are at least 1."""
+    topology, size = trees.get(request, "podSetSliceRequiredTopology"), trees.get(request, "podSetSliceSize")
+    place = f"{path}.podSetSliceSize"
+    if topology is not None and size is None:
+        yield wrong.required(place, "must be set together with podSetSliceRequiredTopology")
+    elif topology is None and size is not None:
+        yield wrong.forbidden(place, "may only be set together with podSetSliceRequiredTopology")
+    elif (read := trees.integer(size)) is not None and read < 1:
+        yield wrong.invalid(place, size, "must be at least 1")
+    for k, constraint in trees.entries(request, "podsetSliceRequiredTopologyConstraints"):
+        if (trees.integer(constraint.get("size")) or 0) < 1:
+            place = f"{path}.podsetSliceRequiredTopologyConstraints[{k}].size"
+            yield wrong.invalid(place, constraint.get("size"), "must be at least 1")
+
+
+def _priority_boost(tree: Tree) -> Iterator[FieldError]:
+    boost = trees.get(tree, "metadata", "annotations", PRIORITY_BOOST)
+    if boost is None:
+        return
+    if not _SIGNED.fullmatch(trees.text(boost)) or int(boost) not in _INT32:
+        why = 'must be a whole number of 32 bits, such as "10", "-3" or "0"'
+        yield wrong.invalid(f"metadata.annotations[{PRIORITY_BOOST}]", boost, why)
+
+
+def _frozen_pod_sets(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+    """Quota was reserved for these very pods. Fewer of them, as in an elastic job that shrinks, still fit."""
+    pod_sets, before = ([*trees.entries(tree, "spec", "podSets")] for tree in (new, old))
+    if len(pod_sets) != len(before):
+        yield wrong.immutable(_POD_SETS, trees.get(new, "spec", "podSets"))
+        return
+    for (i, pod_set), (_, was) in zip(pod_sets, before, strict=True):
+        count, granted = trees.integer(pod_set.get("count")), trees.integer(was.get("count"))
+        shrinks = count is not None and granted is not None and count < granted
+        if shrinks and gates.elastic_jobs_via_workload_slices:
+            pod_set = {**pod_set, "count": granted}
+        if not same(dict(pod_set), dict(was)):
+            # Not `podSets[0]`: this is how the path has always been spelt here.
+            yield wrong.immutable(f"{_POD_SETS}.{i}", dict(pod_set))

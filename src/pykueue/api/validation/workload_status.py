@@ -1,0 +1,225 @@
+"""What the status of a Workload may not say, and how it may not change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pykueue.api import trees
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import metadata, quotas, scheduling, wrong
+from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.sameness import same
+
+ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
+REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+
+CONDITION_STATUSES: Final = ("False", "True", "Unknown")
+REASON_LENGTH_MAX: Final = 1024
+MESSAGE_LENGTH_MAX: Final = 32 * 1024
+
+_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_ADMISSION: Final = "status.admission"
+_CHECKS: Final = "status.admissionChecks"
+_RECLAIMABLE: Final = "status.reclaimablePods"
+
+
+def reserves_quota(tree: object) -> bool:
+    """Whether the condition QuotaReserved is True."""
+    return any(
+        condition.get("type") == "QuotaReserved" and condition.get("status") == "True"
+        for _, condition in trees.entries(tree, "status", "conditions")
+    )
+
+
+def is_elastic(tree: object, gates: Gates) -> bool:
+    """Whether the Workload is a slice of a job that may grow and shrink while it runs."""
+    return gates.elastic_jobs_via_workload_slices and trees.get(tree, "metadata", "annotations", ELASTIC) == "true"
+
+
+def _pod_set_counts(tree: object) -> dict[str, int]:
+    return {
+        trees.text(pod_set.get("name")): trees.integer(pod_set.get("count")) or 0
+        for _, pod_set in trees.entries(tree, "spec", "podSets")
+    }
+
+
+# --- What must hold at any time ---------------------------------------------------------------------------------------
+
+
+def validate(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError]:
+    if reserves_quota(tree):
+        yield from _admission(tree, old)
+    yield from conditions(trees.get(tree, "status", "conditions"), "status.conditions")
+    yield from _reclaimable_pods(tree, old, gates)
+    for i, check in trees.entries(tree, "status", "admissionChecks"):
+        yield from _pod_set_updates(check, _pod_set_counts(tree), f"{_CHECKS}[{i}].podSetUpdates")
+
+
+def _admission(tree: Tree, old: Tree | None) -> Iterator[FieldError]:
+    if trees.get(tree, "status", "admission") is None:
+        # One that was already like this may be written on, or it could never be put right.
+        if not (reserves_quota(old) and trees.get(old, "status", "admission") is None):
+            yield wrong.required(_ADMISSION, "must be set while QuotaReserved is True")
+        return
+    known = _pod_set_counts(tree)
+    for i, assignment in trees.entries(tree, "status", "admission", "podSetAssignments"):
+        place = f"{_ADMISSION}.podSetAssignments[{i}]"
+        if assignment.get("name") not in list(known):
+            yield wrong.unknown(f"{place}.name", assignment.get("name"))
+        count = trees.integer(assignment.get("count")) or 0
+        if count > 0:
+            yield from _shared_evenly(assignment.get("resourceUsage"), count, f"{place}.resourceUsage")
+
+
+def _shared_evenly(usage: object, count: int, path: str) -> Iterator[FieldError]:
+    for name, value in trees.mapping(usage).items():
+        total = quotas.amount(value)
+        if total is None:
+            continue
+        units = total.milli_value() if name == "cpu" else total.value()
+        if units % count:
+            yield wrong.invalid(f"{path}[{name}]", value, f"cannot be shared evenly by {count} pods")
+
+
+def conditions(value: object, path: str) -> Iterator[FieldError]:
+    """What Kubernetes asks of any list of conditions."""
+    seen: set[str] = set()
+    for i, condition in enumerate(map(trees.mapping, trees.sequence(value))):
+        place = f"{path}[{i}]"
+        kind, reason = trees.text(condition.get("type")), trees.text(condition.get("reason"))
+        if kind in seen:
+            yield wrong.duplicate(f"{place}.type", kind)
+        seen.add(kind)
+        yield from metadata.label_name(kind, f"{place}.type")
+        if condition.get("status") not in CONDITION_STATUSES:
+            yield wrong.unsupported(f"{place}.status", condition.get("status"), CONDITION_STATUSES)
+        if (trees.integer(condition.get("observedGeneration")) or 0) < 0:
+            why = wrong.NOT_NEGATIVE
+            yield wrong.invalid(f"{place}.observedGeneration", condition.get("observedGeneration"), why)
+        if not condition.get("lastTransitionTime"):
+            yield wrong.required(f"{place}.lastTransitionTime", "must say since when")
+        if not reason:
+            yield wrong.required(f"{place}.reason", "must say why, in one word")
+        elif not _REASON.fullmatch(reason):
+            why = "must be one word of letters, digits, '_', ',' and ':', with a letter first and none of ',:' last"
+            yield wrong.invalid(f"{place}.reason", reason, why)
+        for field, limit in (("reason", REASON_LENGTH_MAX), ("message", MESSAGE_LENGTH_MAX)):
+            if len(trees.text(condition.get(field))) > limit:
+                yield wrong.too_long(f"{place}.{field}", f"must be no more than {limit} characters")
+
+
+def _reclaimable_pods(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError]:
+    known = _pod_set_counts(tree)
+    before = _reclaimable(old)
+    for _, reclaimable in trees.entries(tree, "status", "reclaimablePods"):
+        name, count = trees.text(reclaimable.get("name")), trees.integer(reclaimable.get("count")) or 0
+        place = f"{_RECLAIMABLE}[{name}]"
+        # An elastic job may have shrunk below what was reclaimed; the old figure may stand until it is brought down.
+        stale = is_elastic(tree, gates) and before.get(name) == count
+        if name not in known:
+            yield wrong.unsupported(f"{place}.name", name, known)
+        elif count > known[name] and not stale:
+            yield wrong.invalid(
+                f"{place}.count", count, f"must be no more than {known[name]}, the count of the pod set"
+            )
+
+
+def _reclaimable(tree: object) -> dict[str, int]:
+    return {
+        trees.text(entry.get("name")): trees.integer(entry.get("count")) or 0
+        for _, entry in trees.entries(tree, "status", "reclaimablePods")
+    }
+
+
+def _pod_set_updates(check: Mapping[str, Any], known: Mapping[str, int], path: str) -> Iterator[FieldError]:
+    for k, update in trees.entries(check, "podSetUpdates"):
+        place = f"{path}[{k}]"
+        if update.get("name") not in list(known):
+            yield wrong.unsupported(f"{place}.name", update.get("name"), known)
+        yield from scheduling.tolerations(update.get("tolerations"), f"{place}.tolerations")
+        yield from metadata.annotation_map(update.get("annotations"), f"{place}.annotations")
+        for field in ("nodeSelector", "labels"):
+            yield from metadata.label_map(update.get(field), f"{place}.{field}")
+
+
+# --- What may not change ----------------------------------------------------------------------------------------------
+
+
+def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+    if reserves_quota(new) and reserves_quota(old):
+        yield from _reclaimed_stays_reclaimed(new, old, gates)
+    yield from _frozen_admission(new, old, gates)
+    yield from _frozen_pod_set_updates(new, old)
+    yield from _nominated_cluster(new, old, gates)
+
+
+def _reclaimed_stays_reclaimed(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+    """Others may already use what was given back. Only a pod set that shrank counts anew."""
+    shrunk = _shrunk_pod_sets(new, gates)
+    now = _reclaimable(new)
+    for name, before in _reclaimable(old).items():
+        if name in shrunk:
+            continue
+        place = f"{_RECLAIMABLE}[{name}]"
+        if name not in now:
+            yield wrong.required(place, "must not be removed while quota is reserved")
+        elif now[name] < before:
+            yield wrong.invalid(f"{place}.count", now[name], f"must not be less than {before}, which it was before")
+
+
+def _shrunk_pod_sets(tree: Tree, gates: Gates) -> set[str]:
+    """Pod sets of an elastic Workload that are smaller now than when they were admitted."""
+    if not is_elastic(tree, gates):
+        return set()
+    counts = _pod_set_counts(tree)
+    return {
+        name
+        for _, assignment in trees.entries(tree, "status", "admission", "podSetAssignments")
+        if (trees.integer(assignment.get("count")) or 0) > counts.get(name := trees.text(assignment.get("name")), 0)
+    }
+
+
+def _frozen_admission(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+    """An admission is given and taken back as a whole; only where its pods go may be found out, or found anew."""
+    admission, before = trees.get(new, "status", "admission"), trees.get(old, "status", "admission")
+    if admission is None or before is None:
+        return
+    placed = _placed if gates.topology_aware_scheduling else (lambda value: value)
+    if not same(placed(admission), placed(before)):
+        yield wrong.immutable(_ADMISSION, admission)
+
+
+def _placed(admission: Any) -> Any:
+    """The admission without its placement."""
+    if not isinstance(admission, dict):
+        return admission
+    movable = ("topologyAssignment", "delayedTopologyRequest")
+    fixed = trees.each(lambda entry: {key: value for key, value in entry.items() if key not in movable})
+    return trees.changed(admission, ("podSetAssignments",), fixed)
+
+
+def _frozen_pod_set_updates(new: Tree, old: Tree) -> Iterator[FieldError]:
+    """While a check stays Ready, what it asked for its pods has been used and stays."""
+    now = {trees.text(check.get("name")): check for _, check in trees.entries(new, "status", "admissionChecks")}
+    for i, check in trees.entries(old, "status", "admissionChecks"):
+        current = now.get(trees.text(check.get("name")), {})
+        if check.get("state") == current.get("state") == "Ready":
+            updates = current.get("podSetUpdates")
+            if not same(updates, check.get("podSetUpdates")):
+                yield wrong.immutable(f"{_CHECKS}[{i}].podSetUpdates", updates)
+
+
+def _nominated_cluster(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+    replaces = trees.get(new, "metadata", "annotations", REPLACEMENT_FOR)
+    if gates.elastic_jobs_via_workload_slices and replaces:
+        # The new slice of an elastic job goes where the old one runs, without another round of nominations.
+        return
+    chosen = trees.get(new, "status", "clusterName")
+    if chosen is None or trees.get(old, "status", "clusterName") is not None:
+        return
+    if chosen not in trees.sequence(trees.get(old, "status", "nominatedClusterNames")):
+        why = "must be one of nominatedClusterNames when it is set"
+        yield wrong.invalid("status.clusterName", chosen, why)
