@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import click
-
 from pykueue import cli, features
 
 _MADE: Final = "<!-- Made by `python -m pykueue.reference` from the program's own tables. Do not edit. -->"
@@ -71,27 +69,13 @@ def commands_page() -> Iterator[str]:
     """Commands."""
     yield "# Commands\n"
     yield "Exit codes: 0 done, 1 the answer is no, 2 the call or the input is wrong (one sentence on stderr).\n"
-    context = click.Context(cli.program, info_name="pykueue")
     yield from table(
         ["command", "what it does"],
         ([f"[`pykueue {name}`](#pykueue-{name})", verb.summary] for name, verb in cli.VERBS.items()),
     )
-    for name in cli.VERBS:
-        command = cli.program.get_command(context, name)
-        assert command is not None, name
-        yield from _command(command, click.Context(command, info_name=name, parent=context))
-
-
-def _command(command: click.Command, context: click.Context) -> Iterator[str]:
-    yield f"## {context.command_path}\n"
-    yield "```text"
-    yield command.get_help(context).replace("\b\n", "").rstrip()
-    yield "```\n"
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            child = command.get_command(context, name)
-            assert child is not None, name
-            yield from _command(child, click.Context(child, info_name=name, parent=context))
+    for path, text in cli.help_texts():
+        yield f"## {path}\n"
+        yield f"```text\n{text}\n```\n"
 
 
 PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {

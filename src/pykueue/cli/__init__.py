@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import click
@@ -70,6 +70,24 @@ def program() -> None:
 
     Compatible with the Kueue API. Exit codes: 0 done, 1 the answer is no, 2 the call or the input is wrong.
     """
+
+
+def help_texts() -> Iterator[tuple[str, str]]:
+    """Every command and subcommand with the help that it shows, in the order of `VERBS`."""
+
+    def below(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+        yield context.command_path, command.get_help(context).replace("\b\n", "").rstrip()
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                child = command.get_command(context, name)
+                assert child is not None, name
+                yield from below(child, click.Context(child, info_name=name, parent=context, max_content_width=100))
+
+    root = click.Context(program, info_name="pykueue")
+    for name in VERBS:
+        verb = program.get_command(root, name)
+        assert verb is not None, name
+        yield from below(verb, click.Context(verb, info_name=name, parent=root, max_content_width=100))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,0 +1,113 @@
+"""The door: what a person sees who calls it rightly, and wrongly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pykueue import cli
+from pykueue.version import __version__
+
+
+def run(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pykueue", *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n")
+    return path
+
+
+def test_the_version_is_printed_for_people_and_programs() -> None:
+    assert run("version").stdout.startswith(f"pykueue {__version__} ")
+    assert json.loads(run("version", "-o", "json").stdout)["pykueue"] == __version__
+    assert run("--version").stdout == f"pykueue {__version__}\n"
+
+
+def test_a_command_that_does_not_exist_is_one_sentence_with_the_nearest_name() -> None:
+    result = run("verison")
+    assert result.returncode == 2
+    assert "Did you mean 'version'?" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("path", [path for path, _ in cli.help_texts()])
+def test_every_command_has_help_that_says_what_it_does(path: str) -> None:
+    result = run(*path.split()[1:], "--help")
+    assert result.returncode == 0
+    usage, *rest = result.stdout.splitlines()
+    assert usage.startswith(f"Usage: {path}")
+    assert any(line.strip().endswith((".", ":")) for line in rest if line.startswith("  "))
+
+
+def test_the_list_of_commands_says_of_each_what_its_own_help_says_first() -> None:
+    for name, verb in cli.VERBS.items():
+        help_text = " ".join(dict(cli.help_texts())[f"pykueue {name}"].split())
+        assert verb.summary.rstrip(".").split(":")[0].split(",")[0].lower()[:12] in help_text.lower(), name
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_the_shell(shell: str) -> None:
+    assert "_PYKUEUE_COMPLETE" in run("completion", shell).stdout
+
+
+def test_config_check_prints_the_effective_configuration(file: Path) -> None:
+    result = run("config", "check", str(file))
+    assert result.returncode == 0
+    assert "recoveryTimeout: 30m" in result.stdout
+    assert json.loads(run("config", "check", str(file), "-o", "json").stdout)["clientConnection"]["burst"] == 500
+
+
+def test_config_check_reads_standard_input(file: Path) -> None:
+    assert run("config", "check", "-", text=file.read_text()).returncode == 0
+
+
+def test_config_check_tells_every_error_and_the_answer_is_no(file: Path) -> None:
+    file.write_text(file.read_text() + "fairSharin: {}\nfeatureGates: {Nope: true}\n")
+    result = run("config", "check", str(file))
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert "fairSharin: Forbidden: is not a field of a Configuration; did you mean fairSharing?" in result.stderr
+    assert "featureGates.Nope" in result.stderr
+    assert result.stderr.splitlines()[-1].endswith("2 errors, not usable")
+
+
+def test_config_check_gives_notice_of_what_is_old(file: Path) -> None:
+    file.write_text(file.read_text().replace("v1beta2", "v1beta1"))
+    result = run("config", "check", str(file))
+    assert result.returncode == 0
+    assert "notice: apiVersion" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a: 1\n---\nb: 2\n", "holds 2 documents"),
+        ("", "holds 0 documents"),
+        ("a: [", "line 1"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_sentence(file: Path, text: str, sentence: str) -> None:
+    file.write_text(text)
+    result = run("config", "check", str(file))
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    result = run("config", "check", str(tmp_path / "none"))
+    assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)

@@ -1,0 +1,62 @@
+"""Files as people write them: what is read, and how a mistake is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pykueue import documents
+from pykueue.errors import UsageError
+
+
+def trees(text: str) -> list[object]:
+    return [document.tree for document in documents.parse(text, "x.yaml")]
+
+
+def test_several_documents_stand_in_one_file_and_empty_ones_do_not_count() -> None:
+    assert trees("a: 1\n---\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
+
+
+def test_a_document_knows_where_it_stands() -> None:
+    assert [d.source for d in documents.parse("a: 1\n---\nb: 2\n", "x.yaml")] == [
+        "x.yaml document 1",
+        "x.yaml document 2",
+    ]
+
+
+def test_json_is_yaml() -> None:
+    assert trees('{"a": [1, 2.5, "x", null, true]}') == [{"a": [1, 2.5, "x", None, True]}]
+
+
+def test_a_time_stays_the_text_that_was_written() -> None:
+    assert trees("at: 2026-01-01T00:00:00Z\n") == [{"at": "2026-01-01T00:00:00Z"}]
+
+
+def test_keys_become_text() -> None:
+    assert trees("1: a\ntrue: b\n") == [{"1": "a", "true": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "x.yaml: line 3, column 1: the key 'a' is written twice"),
+        ("a: [1\n", "x.yaml: line 2, column 1:"),
+        ("? [a]\n: b\n", "x.yaml: line 1, column 3: a key must be a plain value"),
+        ("a: !!python/object:os.system x\n", "x.yaml: line 1, column 4:"),
+        ("a: &x [*x]\n", "x.yaml"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_its_place(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        trees(text)
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_told_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.yaml: No such file"):
+        list(documents.read(tmp_path / "none.yaml"))
+    (tmp_path / "bytes.yaml").write_bytes(b"a: \xff\n")
+    with pytest.raises(UsageError, match=r"bytes\.yaml: is not UTF-8 \(byte 3\)"):
+        list(documents.read(tmp_path / "bytes.yaml"))

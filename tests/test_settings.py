@@ -1,0 +1,200 @@
+"""From a Configuration to settings: defaults, refusals, both versions, both spellings of the quota check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykueue import settings
+from pykueue.api import config
+from pykueue.core.policy import Policy, Strategy
+from pykueue.errors import ConfigurationError
+
+
+def load(version: str = "v1beta2", **fields: Any) -> settings.Settings:
+    return settings.load({"apiVersion": f"config.kueue.x-k8s.io/{version}", "kind": "Configuration", **fields})
+
+
+def findings(version: str = "v1beta2", **fields: Any) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load(version, **fields)
+    return list(caught.value.findings)
+
+
+NOT_SYSTEM = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kueue-system"]}
+
+
+class TestDefaults:
+    def test_saying_nothing_gives_the_public_defaults(self) -> None:
+        found = settings.defaults().configuration
+        assert found.namespace == "kueue-system"
+        assert found.leader_election is not None
+        assert found.leader_election.resource_name == "c1f6bfd2.kueue.x-k8s.io"
+        assert found.client_connection == config.ClientConnection(qps=300.0, burst=500)
+        assert found.integrations is not None
+        assert found.integrations.frameworks == ("batch/job",)
+        assert found.fair_sharing is None
+        assert settings.defaults().policy == Policy()
+
+    def test_waiting_for_pods_is_on_with_half_an_hour_and_the_recovery_time_follows(self) -> None:
+        ready = settings.defaults().configuration.wait_for_pods_ready
+        assert ready is not None
+        assert (ready.timeout, ready.recovery_timeout, ready.block_admission) == ("30m", "30m", False)
+        shorter = load(waitForPodsReady={"timeout": "7m"}).configuration.wait_for_pods_ready
+        assert shorter is not None
+        assert shorter.recovery_timeout == "7m"
+
+    def test_the_managers_own_namespace_is_never_managed(self) -> None:
+        tree = settings.load({"apiVersion": config.V1BETA2, "kind": config.KIND}, namespace="queues").tree[
+            "managedJobsNamespaceSelector"
+        ]
+        assert tree == {"matchExpressions": [{**NOT_SYSTEM, "values": ["kube-system", "queues"]}]}
+
+    def test_the_effective_configuration_loads_to_itself(self) -> None:
+        once = load(fairSharing={"preemptionStrategies": ["LessThanInitialShare"]})
+        assert settings.load(once.tree).tree == once.tree
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("fields", "sentence"),
+        [
+            ({"managJobsWithoutQueueName": True}, "managJobsWithoutQueueName: Forbidden: is not a field of a Configuration; did you mean manageJobsWithoutQueueName?"),
+            ({"integrations": {"podOptions": {}}}, "integrations.podOptions: Forbidden: is not a field of a Configuration; use managedJobsNamespaceSelector, at the top"),
+            ({"waitForPodsReady": {"timeout": "0s"}}, 'waitForPodsReady.timeout: Invalid value: "0s": must be more than 0s'),
+            ({"integrations": {"frameworks": ["batch/jobs"]}}, 'integrations.frameworks[0]: Unsupported value: "batch/jobs": is not a framework that this program knows; did you mean batch/job?'),
+            ({"integrations": {"frameworks": ["pod", "pod"]}}, 'integrations.frameworks[1]: Duplicate value: "pod": is listed twice'),
+            ({"integrations": {"externalFrameworks": ["Foo"]}}, 'integrations.externalFrameworks[0]: Invalid value: "Foo": must be spelt Kind.version.group'),
+            ({"featureGates": {"Nope": True}}, "featureGates.Nope: Invalid value: is not a known gate"),
+            ({"visibilityServer": {"bindAddress": "here"}}, 'visibilityServer.bindAddress: Invalid value: "here": must be an IP address'),
+            ({"tls": {"minVersion": "VersionTLS13", "cipherSuites": ["X"]}}, "tls.cipherSuites: Invalid value: cannot be chosen with minVersion VersionTLS13, which fixes them"),
+            ({"leaderElection": {"leaseDuration": "5s"}}, "leaderElection.leaseDuration: Invalid value: must be longer than renewDeadline"),
+            ({"multiKueue": {"incrementalDispatcherConfig": {"stepSize": 2}}}, "multiKueue.incrementalDispatcherConfig: Invalid value: is only for the dispatcher kueue.x-k8s.io/multikueue-dispatcher-incremental"),
+            ({"admissionFairSharing": {"resourceWeights": {"cpu": -1}}}, "admissionFairSharing.resourceWeights[cpu]: Invalid value: -1: must not be negative"),
+            ({"resources": {"transformations": [{"input": "a"}, {"input": "a"}]}}, 'resources.transformations[1].input: Duplicate value: "a": has a transformation already'),
+            ({"resources": {"deviceClassMappings": [{"name": "gpu", "deviceClassNames": ["a", "a"]}]}}, 'resources.deviceClassMappings[0].deviceClassNames[1]: Duplicate value: "a": counts as a resource already'),
+            ({"metrics": {"customLabels": [{"name": "a"}, {"name": "a"}]}}, 'metrics.customLabels[1].name: Duplicate value: "a": is a label already'),
+        ],
+    )  # fmt: skip
+    def test_a_mistake_is_told_with_its_path(self, fields: dict[str, Any], sentence: str) -> None:
+        assert sentence in findings(**fields)
+
+    def test_every_mistake_is_told_at_once(self) -> None:
+        found = findings(
+            nonsense=1, featureGates={"Nope": True}, integrations={"frameworks": ["x"]}, waitForPodsReady={"timeout": 3}
+        )
+        assert [finding.split(":")[0] for finding in found] == [
+            "nonsense",
+            "waitForPodsReady.timeout",
+            "featureGates.Nope",
+            "integrations.frameworks[0]",
+        ]
+
+    @pytest.mark.parametrize("strategies", [[], ["LessThanInitialShare", "LessThanOrEqualToFinalShare"], ["Other"]])
+    def test_only_three_lists_of_strategies_are_legal(self, strategies: list[str]) -> None:
+        assert findings(fairSharing={"preemptionStrategies": strategies})[0].startswith(
+            "fairSharing.preemptionStrategies"
+        )
+
+    @pytest.mark.parametrize(
+        "selector",
+        [
+            {},
+            {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+            {"matchExpressions": [{**NOT_SYSTEM, "values": ["kube-system"]}]},
+            {"matchExpressions": [{"key": "a", "operator": "Near"}]},
+            {"matchExpressions": [{"key": "team", "operator": "In"}]},
+        ],
+    )
+    def test_the_systems_own_namespaces_cannot_be_managed_and_a_selector_must_be_usable(self, selector: Any) -> None:
+        assert findings(managedJobsNamespaceSelector=selector)[0].startswith("managedJobsNamespaceSelector")
+
+    @pytest.mark.parametrize(
+        "tree", [None, [], "x", {}, {"kind": "Configuration"}, {"kind": "Pod", "apiVersion": "v1"}]
+    )
+    def test_what_is_no_configuration_is_refused(self, tree: Any) -> None:
+        with pytest.raises(ConfigurationError):
+            settings.load(tree)
+
+
+class TestQuotaCheck:
+    """KEP-7513: two spellings of one question, each under its own gate."""
+
+    def test_off_by_default(self) -> None:
+        assert not settings.defaults().ignores_undeclared
+
+    def test_todays_spelling(self) -> None:
+        assert load(resources={"quotaCheckStrategy": "IgnoreUndeclared"}).ignores_undeclared
+
+    def test_todays_spelling_without_its_gate_has_no_effect_and_says_so(self) -> None:
+        found = load(resources={"quotaCheckStrategy": "IgnoreUndeclared"}, featureGates={"QuotaCheckStrategy": False})
+        assert not found.ignores_undeclared
+        assert any("QuotaCheckStrategy is off" in notice for notice in found.notices)
+
+    def test_todays_spelling_excludes_the_prefix_list(self) -> None:
+        found = findings(resources={"quotaCheckStrategy": "IgnoreUndeclared", "excludeResourcePrefixes": ["x"]})
+        assert found[0].startswith("resources.excludeResourcePrefixes: Forbidden")
+
+    def test_the_proposals_spelling_without_its_gate_is_accepted_and_ignored(self) -> None:
+        found = load(resources={"quotaCheck": "OnlyDeclared"})
+        assert not found.ignores_undeclared
+        assert any("QuotaCheck is off" in notice for notice in found.notices)
+
+    def test_an_unknown_value_is_refused(self) -> None:
+        assert findings(resources={"quotaCheck": "Some"})[0].startswith("resources.quotaCheck: Unsupported value")
+
+
+class TestOldVersion:
+    def test_an_absent_block_means_off(self) -> None:
+        found = load("v1beta1").configuration
+        assert found.wait_for_pods_ready is None
+        assert found.fair_sharing is None
+
+    def test_enable_turns_a_block_on_with_the_old_defaults(self) -> None:
+        found = load("v1beta1", waitForPodsReady={"enable": True}, fairSharing={"enable": True})
+        ready, fair = found.configuration.wait_for_pods_ready, found.configuration.fair_sharing
+        assert ready is not None
+        assert (ready.timeout, ready.recovery_timeout, ready.block_admission) == ("5m", "5m", True)
+        assert fair is not None
+        assert found.policy.fair_sharing == tuple(Strategy)
+
+    def test_enable_false_means_off(self) -> None:
+        found = load("v1beta1", waitForPodsReady={"enable": False, "timeout": "1m"}, fairSharing={"enable": False})
+        assert (found.configuration.wait_for_pods_ready, found.configuration.fair_sharing) == (None, None)
+
+    def test_pod_options_are_kept_beside_the_selector_with_a_notice(self) -> None:
+        found = load("v1beta1", integrations={"podOptions": {"namespaceSelector": {"matchLabels": {"pods": "yes"}}}})
+        assert found.pod_namespace_selector is not None
+        assert found.pod_namespace_selector.match_labels == {"pods": "yes"}
+        assert any("podOptions.namespaceSelector: deprecated" in notice for notice in found.notices)
+        assert "podOptions" not in found.tree["integrations"]
+
+    def test_what_came_later_is_unknown_to_it(self) -> None:
+        assert findings("v1beta1", visibilityServer={})[0].startswith("visibilityServer: Forbidden")
+
+    def test_it_is_told_to_be_deprecated(self) -> None:
+        assert load("v1beta1").notices[0].startswith("apiVersion: config.kueue.x-k8s.io/v1beta1 is deprecated")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),
+    max_leaves=8,
+)
+FIELDS = sorted(settings.shape_schema("v1beta2")["properties"].keys() - {"apiVersion", "kind"})
+
+
+@given(
+    version=st.sampled_from(["v1beta1", "v1beta2"]), fields=st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3)
+)
+def test_any_json_at_all_is_loaded_or_refused_in_words(version: str, fields: dict[str, Any]) -> None:
+    try:
+        load(version, **fields)
+    except ConfigurationError as error:
+        told = error.findings
+    else:
+        told = ()
+    assert all(": " in finding for finding in told)
