@@ -9,6 +9,8 @@ import pytest
 from pykueue import documents
 from pykueue.errors import UsageError
 
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30))
+
 
 def trees(text: str) -> list[object]:
     return [document.tree for document in documents.parse(text, "x.yaml")]
@@ -44,7 +46,9 @@ def test_keys_become_text() -> None:
         ("a: [1\n", "x.yaml: line 2, column 1:"),
         ("? [a]\n: b\n", "x.yaml: line 1, column 3: a key must be a plain value"),
         ("a: !!python/object:os.system x\n", "x.yaml: line 1, column 4:"),
-        ("a: &x [*x]\n", "x.yaml"),
+        ("a: &x [*x]\n", "x.yaml: is not usable YAML or JSON: document 1 stands for more than"),
+        (BOMB, "x.yaml: is not usable YAML or JSON: document 1 stands for more than"),
+        ("[" * 5000 + "]" * 5000, "x.yaml: is not usable YAML or JSON"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_place(text: str, sentence: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -25,19 +25,29 @@ class Document(NamedTuple):
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
     """Times stay text, and a key written twice is refused instead of the first being lost."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         seen: set[str] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str | int | float | bool) and key is not None:
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a plain value", key_node.start_mark)
-            if _key(key) in seen and key_node.tag != "tag:yaml.org,2002:merge":
+            key = self._key(key_node)
+            if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is written twice", key_node.start_mark
                 )
-            seen.add(_key(key))
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
+            seen.add(key)
+        self.flatten_mapping(node)  # what `<<` merges in comes first, and what is written overrules it
+        return {self._key(key_node): self.construct_object(value, deep=deep) for key_node, value in node.value}
+
+    def _key(self, node: yaml.Node) -> str:
+        """Keys as text, as JSON has them."""
+        key = self.construct_object(node, deep=True)
+        match key:
+            case bool():
+                return "true" if key else "false"
+            case str() | int() | float():
+                return str(key)
+            case None:
+                return "null"
+        raise yaml.constructor.ConstructorError(None, None, "a key must be a plain value", node.start_mark)
 
 
 # A time is no type of JSON: it stays the text that was written.
@@ -52,7 +62,9 @@ def parse(text: str, source: str) -> Iterator[Document]:
     try:
         for index, tree in enumerate(yaml.load_all(text, Loader=_Loader), start=1):
             if tree is not None:
-                yield Document(f"{source} document {index}", _plain(tree))
+                if _values(tree, {}) > _VALUES_MAX:
+                    raise ValueError(f"document {index} stands for more than {_VALUES_MAX} values")
+                yield Document(f"{source} document {index}", tree)
     except yaml.YAMLError as error:
         raise UsageError(f"{source}: {_sentence(error)}") from None
     except (RecursionError, ValueError) as error:
@@ -70,19 +82,18 @@ def read(path: Path) -> Iterator[Document]:
     yield from parse(text, str(path))
 
 
-def _plain(tree: Any) -> Any:
-    """Keys as text, as JSON has them."""
-    if isinstance(tree, dict):
-        return {_key(key): _plain(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_plain(value) for value in tree]
-    return tree
+# A few lines of aliases to aliases can stand for billions of values. The largest object a server takes has far fewer.
+_VALUES_MAX: Final = 5_000_000
 
 
-def _key(key: Any) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return "null" if key is None else str(key)
+def _values(tree: Any, sizes: dict[int, int]) -> int:
+    """How many values a tree stands for, aliases counted as often as they are used. One inside itself has no end."""
+    children = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    known = sizes.get(id(tree)) if children else 1
+    if known is None:
+        sizes[id(tree)] = _VALUES_MAX  # what a child that is its own parent finds
+        known = sizes[id(tree)] = 1 + sum(_values(child, sizes) for child in children)
+    return known
 
 
 def _sentence(error: yaml.YAMLError) -> str:
