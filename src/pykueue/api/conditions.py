@@ -131,6 +131,8 @@ class WorkloadCondition(StrEnum):
 
 
 class ClusterQueueCondition(StrEnum):
+    """What a ClusterQueue's conditions are about."""
+
     ACTIVE = "Active"
     MULTIKUEUE_MANAGER_QUOTA_AUTOMATION = "MultiKueueManagerQuotaAutomation"
 
@@ -185,6 +187,8 @@ class QuotaReservedReason(StrEnum):
 
 
 class AdmittedReason(StrEnum):
+    """Why a Workload may start, or why not yet although it holds quota."""
+
     ADMITTED = "Admitted"
     NO_RESERVATION = "NoReservation"
     UNSATISFIED_ADMISSION_CHECKS = "UnsatisfiedAdmissionChecks"
@@ -256,6 +260,8 @@ class RequeuedReason(StrEnum):
 
 
 class PodsReadyReason(StrEnum):
+    """Whether the pods of an admitted Workload have come up, or come up again."""
+
     WAIT_FOR_START = "WaitForStart"
     STARTED = "Started"
     WAIT_FOR_RECOVERY = "WaitForRecovery"
@@ -265,6 +271,8 @@ class PodsReadyReason(StrEnum):
 
 
 class FinishedReason(StrEnum):
+    """How a Workload ended."""
+
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     OUT_OF_SYNC = "OutOfSync"
@@ -296,6 +304,8 @@ class ClusterQueueActiveReason(StrEnum):
 
 
 class LocalQueueActiveReason(StrEnum):
+    """Why a LocalQueue takes, or does not take, Workloads."""
+
     READY = "Ready"
     STOPPED = "Stopped"
     CLUSTER_QUEUE_DOES_NOT_EXIST = "ClusterQueueDoesNotExist"
@@ -313,6 +323,8 @@ class AdmissionCheckActiveReason(StrEnum):
 
 
 class MultiKueueClusterActiveReason(StrEnum):
+    """Whether a worker cluster can be reached, or why not."""
+
     ACTIVE = "Active"
     CLIENT_CONNECTION_FAILED = "ClientConnectionFailed"
     BAD_KUBE_CONFIG = "BadKubeConfig"

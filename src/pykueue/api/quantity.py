@@ -80,6 +80,8 @@ class Quantity:
         wide: bool | None = None,
         text: str | None = None,
     ) -> None:
+        if scale < _NANO:
+            unscaled, scale = _away_from_zero(unscaled, 10 ** (_NANO - scale)), _NANO
         self.unscaled = unscaled
         self.scale = scale
         self.format = format
@@ -197,8 +199,7 @@ class Quantity:
 
     def times(self, factor: Quantity) -> Quantity:
         """The product of two quantities, finer than nano rounded away from zero, written as the left one."""
-        product = _away_from_zero(self._nano * factor._nano, 10**-_NANO)
-        return Quantity(product, _NANO, self.format)
+        return Quantity(self._nano * factor._nano, 2 * _NANO, self.format)
 
 
 ZERO: Final = Quantity(0, text="0")
@@ -246,11 +247,10 @@ def parse(text: QuantityText) -> Quantity:
         return Quantity(number, scale, suffix.format, wide=False, text=kept)
     if not (whole or fraction):
         raise QuantityError(f"{spelling!r} has a suffix and no number")
-    if scale < _NANO:
-        number = _away_from_zero(number, 10 ** (_NANO - scale))
-    else:
-        number *= 10 ** (scale - _NANO)
-    return Quantity(number, _NANO, suffix.format, wide=True)
+    # The public type brings a long number to nano, whatever its exponent, and reads it from there.
+    if scale > _NANO:
+        number, scale = number * 10 ** (scale - _NANO), _NANO
+    return Quantity(number, scale, suffix.format, wide=True)
 
 
 def _suffix(spelling: str, letters: str, exponent: str) -> _Suffix:
@@ -269,4 +269,4 @@ def _wide_binary(number: int, places: int) -> Quantity:
     nano = _away_from_zero(number * 10**-_NANO, 10**places)
     if abs(nano) > _INT64_MAX * 10**-_NANO:
         return Quantity(_INT64_MAX if nano > 0 else -_INT64_MAX, 0, Format.BINARY, wide=True)
-    return Quantity(nano, _NANO, Format.DECIMAL if abs(nano) < 10**-_NANO else Format.BINARY, wide=True)
+    return Quantity(nano, _NANO, Format.BINARY if abs(nano) >= 10**-_NANO else Format.DECIMAL, wide=True)
