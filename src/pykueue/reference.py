@@ -6,12 +6,21 @@ and ends with 1 when a page on disk differs from what the tables say; `make chec
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from pykueue import cli, features
+import msgspec
+
+from pykueue import cli, features, settings
+from pykueue.api import conditions, registry, schema
+from pykueue.api.kinds import Kind, Version
+from pykueue.api.versions import Added, Gone, Limited, Needs, Renamed, Ruled
+from pykueue.cli import install
 
 _MADE: Final = "<!-- Made by `python -m pykueue.reference` from the program's own tables. Do not edit. -->"
 
@@ -78,21 +87,142 @@ def commands_page() -> Iterator[str]:
         yield f"```text\n{text}\n```\n"
 
 
+def _fields(lines: Iterable[schema.Line]) -> Iterator[str]:
+    yield from table(
+        ["field", "type", "default", "meaning", "limits"],
+        (
+            [
+                code(line.path) + (" **required**" if line.required else ""),
+                line.type,
+                code(line.default),
+                line.meaning,
+                "; ".join(
+                    [
+                        *([f"one of {', '.join(map(code, line.choices))}"] if line.choices else []),
+                        *(code(limit) for limit in line.limits if not limit.startswith("pattern")),
+                        *dict.fromkeys(line.rules),
+                    ]
+                ),
+            ]
+            for line in lines
+            if line.path not in ("apiVersion", "kind", "metadata")
+        ),
+    )
+
+
+def configuration_page() -> Iterator[str]:
+    """The Configuration file."""
+    yield "# Configuration\n"
+    yield (
+        "The kind `Configuration` of `config.kueue.x-k8s.io`, read once at start. `pykueue config check FILE` prints"
+        " the effective configuration, or every error with its path. An unknown field is an error.\n"
+    )
+    yield "## v1beta2\n"
+    yield from _fields(schema.describe(settings.ROW, "v1beta2"))
+    yield "## What v1beta1 says otherwise\n"
+    yield "v1beta1 is deprecated; it is accepted, converted at the door, and a notice says so.\n"
+    yield from table(["place", "difference"], _differences(settings.ROW.version("v1beta1")))
+
+
+def api_index_page() -> Iterator[str]:
+    """The kinds of `kueue.x-k8s.io`."""
+    yield "# API\n"
+    yield "All kinds of `kueue.x-k8s.io`. v1beta2 is stored; v1beta1 is served and converted at the edge.\n"
+    yield from table(
+        ["kind", "short names", "scope", "what it is"],
+        (
+            [
+                f"[{row.kind}]({row.singular}.md)",
+                ", ".join(map(code, row.short_names)),
+                row.scope,
+                str(schema.of(row, row.storage.name)["description"]).partition("\n\n")[0],
+            ]
+            for row in sorted(registry.KUEUE, key=lambda row: row.kind)
+        ),
+    )
+
+
+def _kind_page(row: Kind) -> Callable[[], Iterator[str]]:
+    def page() -> Iterator[str]:
+        yield f"# {row.kind}\n"
+        yield str(schema.of(row, row.storage.name)["description"]) + "\n"
+        yield from table(
+            ["", ""],
+            [
+                ["resource", code(row.name)],
+                ["scope", row.scope],
+                ["short names", ", ".join(map(code, row.short_names)) or "none"],
+                ["subresources", ", ".join(map(code, row.subresources)) or "none"],
+                ["`kubectl get` shows", ", ".join(column.name for column in row.storage.columns) or "Name, Age"],
+            ],
+        )
+        yield f"## Fields of {row.storage.name}\n"
+        yield from _fields(schema.describe(row))
+        older = row.version("v1beta1")
+        if older is not None and older.changes:
+            yield "## What v1beta1 says otherwise\n"
+            yield from table(["place", "difference"], _differences(older))
+
+    return page
+
+
+def _differences(version: Version | None) -> Iterator[Sequence[str]]:
+    """A line for each thing that an older version says otherwise."""
+    for change in version.changes if version else ():
+        place = code(change.place) or "the object"
+        match change:
+            case Renamed(name=name):
+                yield place, f"is called {code(name)}"
+            case Gone(names=names):
+                yield place, f"has no {', '.join(map(code, names))}"
+            case Added(fields=fields):
+                added = ", ".join(code(field.encode_name) for field in msgspec.structs.fields(fields))
+                yield place, f"has {added} as well, or with another type"
+            case Limited():
+                yield place, "has other limits or another default"
+            case Needs(names=names):
+                yield place, f"requires {', '.join(map(code, names)) or 'nothing'}"
+            case Ruled():
+                yield place, "has other rules"
+
+
+def conditions_page() -> Iterator[str]:
+    """Condition types and reasons."""
+    yield "# Conditions and reasons\n"
+    yield "Every condition type of the API and every reason that goes with one, spelt as they are stored.\n"
+    for name, group in sorted(vars(conditions).items()):
+        if isinstance(group, type) and issubclass(group, StrEnum) and group.__module__ == conditions.__name__:
+            yield f"## {re.sub(r'(?<!^)(?=[A-Z])', ' ', name)}\n"
+            if own := group.__dict__.get("__doc__"):
+                yield inspect.cleandoc(own) + "\n"
+            yield ", ".join(code(str(member)) for member in group) + "\n"
+
+
 PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "docs/reference/feature-gates.md": gates_page,
     "docs/reference/commands.md": commands_page,
+    "docs/reference/configuration.md": configuration_page,
+    "docs/reference/conditions.md": conditions_page,
+    "docs/reference/api/index.md": api_index_page,
+    **{f"docs/reference/api/{row.singular}.md": _kind_page(row) for row in registry.KUEUE},
 }
 
 
-def render(page: Callable[[], Iterator[str]]) -> str:
-    return _MADE + "\n\n" + "\n".join(page()).rstrip() + "\n"
+def files() -> Iterator[tuple[str, str]]:
+    """Every generated file of the project: its path, and what it should hold."""
+    for name, page in PAGES.items():
+        yield name, _MADE + "\n\n" + "\n".join(page()).rstrip() + "\n"
+    for document in install.documents():
+        yield f"deploy/crds/{document['metadata']['name']}.yaml", install.render([document], "yaml")
 
 
-def stale(root: Path) -> list[str]:
-    """The pages on disk that do not say what the tables say."""
-    return [
-        name for name, page in PAGES.items() if not (root / name).is_file() or (root / name).read_text() != render(page)
-    ]
+def stale(root: Path) -> dict[str, str]:
+    """The generated files that do not say what the tables say, and what they should say."""
+    return {
+        name: text
+        for name, text in files()
+        if not (root / name).is_file() or (root / name).read_text(encoding="utf-8") != text
+    }
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -102,9 +232,9 @@ def main(arguments: Sequence[str]) -> int:
         for name in old:
             print(f"{name} is stale; run make docs", file=sys.stderr)
         return 1 if old else 0
-    for name in stale(root):
+    for name, text in stale(root).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(render(PAGES[name]))
+        (root / name).write_text(text, encoding="utf-8")
         print(f"wrote {name}")
     return 0
 

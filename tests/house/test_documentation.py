@@ -1,0 +1,44 @@
+"""The documentation against the tables and the files: what is public is documented, what is written is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pykueue import reference
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+
+
+@pytest.mark.parametrize("name", [name for name, _ in reference.files()])
+def test_a_generated_file_says_what_the_tables_say(name: str) -> None:
+    assert (ROOT / name).read_text(encoding="utf-8") == dict(reference.files())[name], "run make docs"
+
+
+def test_nothing_old_lies_among_the_generated_pages() -> None:
+    made = {name for name, _ in reference.files()}
+    lying = {str(path.relative_to(ROOT)) for path in (ROOT / "docs/reference").rglob("*.md")}
+    lying |= {str(path.relative_to(ROOT)) for path in (ROOT / "deploy/crds").glob("*")}
+    assert lying == {name for name in made if name.startswith(("docs/reference/", "deploy/crds/"))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / target).exists(), f"{target} is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_named_in_a_page_exists(page: Path) -> None:
+    for path in re.findall(r"`((?:src|tests|docs|bench|examples|deploy)/[\w./-]+\w)`", page.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists(), f"{path} is not there"
+
+
+def test_every_decision_is_dated() -> None:
+    for page in (ROOT / "docs/decisions").glob("[0-9]*.md"):
+        assert re.search(r"^Date: \d{4}-\d{2}-\d{2}$", page.read_text(encoding="utf-8"), re.MULTILINE), page.name
