@@ -18,6 +18,7 @@ from pykueue.api.structural.defaulting import compile_defaulting
 from pykueue.api.structural.embedded import compile_embedded
 from pykueue.api.structural.node import ABSENT, Json, Node, read
 from pykueue.api.structural.pruning import compile_pruning
+from pykueue.api.structural.rules import compile_rules
 from pykueue.api.structural.uniqueness import compile_uniqueness
 from pykueue.api.structural.values import Finding, compile_values
 
@@ -48,6 +49,7 @@ class Structural:
         self._values = compile_values(node, root=True)
         self._embedded = compile_embedded(node)
         self._uniqueness = compile_uniqueness(node)
+        self._rules = compile_rules(node)
 
     def unknown_fields(self, tree: Json) -> list[str]:
         """The paths of fields that the schema does not know and `prune` would drop, sorted."""
@@ -67,9 +69,13 @@ class Structural:
         """All that is wrong with the tree; with `old`, an update, which may leave alone what was wrong before."""
         try:
             errors = self._structure(tree, old)
+            if self._rules is None:
+                return errors
+            if any(error.sort in _BLOCKING for error in errors):
+                return [*errors, _RULES_NOT_ASKED]
+            return errors + self._rules(tree, ABSENT if old is None else old)
         except RecursionError:
             return [_TOO_DEEP]
-        return errors
 
     def _structure(self, tree: Json, old: Json) -> list[FieldError]:
         findings: list[Finding] = self._values(tree, ABSENT if old is None else old) or []

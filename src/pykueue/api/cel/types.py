@@ -1,0 +1,225 @@
+"""The types of CEL, and how one is read from a signature such as `list<T>.indexOf(T) -> int`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type by its name and parameters. `shape` says how a list from a schema compares; it is no part of the type."""
+
+    name: str
+    params: tuple[Type, ...] = ()
+    shape: ListShape | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.params))})" if self.params else self.name
+
+
+@dataclass(frozen=True)
+class ListShape:
+    """A list that Kubernetes treats as a set (no keys) or as a map with keys: its order means nothing."""
+
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of an object: the name in JSON, which an expression may have to spell differently, and its type."""
+
+    json_name: str
+    type: Type
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectType(Type):
+    """An object with declared fields. Two object types are the same only if they are one."""
+
+    fields: Mapping[str, Field] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class TypeParam(Type):
+    """A type variable of a signature."""
+
+
+DYN: Final = Type("dyn")
+BOOL: Final = Type("bool")
+INT: Final = Type("int")
+UINT: Final = Type("uint")
+DOUBLE: Final = Type("double")
+STRING: Final = Type("string")
+BYTES: Final = Type("bytes")
+NULL: Final = Type("null_type")
+TYPE: Final = Type("type")
+TIMESTAMP: Final = Type("google.protobuf.Timestamp")
+DURATION: Final = Type("google.protobuf.Duration")
+
+# What Kubernetes adds. Values of these come only from functions.
+URL: Final = Type("kubernetes.URL")
+IP: Final = Type("net.IP")
+CIDR: Final = Type("net.CIDR")
+QUANTITY: Final = Type("kubernetes.Quantity")
+SEMVER: Final = Type("kubernetes.Semver")
+FORMAT: Final = Type("kubernetes.NamedFormat")
+
+_OPAQUE: Final = frozenset({URL, IP, CIDR, QUANTITY, SEMVER, FORMAT})
+_NULLABLE: Final = _OPAQUE | {TIMESTAMP, DURATION}
+
+
+def list_of(item: Type, shape: ListShape | None = None) -> Type:
+    return Type("list", (item,), shape)
+
+
+def map_of(key: Type, value: Type) -> Type:
+    return Type("map", (key, value))
+
+
+def optional_of(value: Type) -> Type:
+    return Type("optional_type", (value,))
+
+
+# Names of types that are values in an expression, as in `type(x) == string`.
+TYPE_NAMES: Final = {
+    type_.name: type_
+    for type_ in (
+        *(BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, TYPE, TIMESTAMP, DURATION),
+        *(Type("list"), Type("map"), Type("optional_type"), *sorted(_OPAQUE, key=str)),
+    )
+}
+
+
+def accepts_null(type_: Type) -> bool:
+    """Whether null may stand where this type is asked for."""
+    return isinstance(type_, ObjectType) or type_ in _NULLABLE or type_.name == "optional_type"
+
+
+# --- Unification --------------------------------------------------------------------------------------------------
+
+Bindings = dict[str, Type]
+
+
+def resolve(type_: Type, bound: Bindings) -> Type:
+    """The type with its variables replaced by what they stand for; by dyn where they are free."""
+    if isinstance(type_, TypeParam):
+        known = bound.get(type_.name)
+        return DYN if known is None else resolve(known, bound)
+    if not type_.params:
+        return type_
+    return Type(type_.name, tuple(resolve(param, bound) for param in type_.params), type_.shape)
+
+
+def assignable(actual: Type, expected: Type, bound: Bindings) -> bool:
+    """Whether a value of the one type may go where the other is asked for; variables are bound on the way."""
+    if isinstance(expected, TypeParam):
+        known = bound.get(expected.name)
+        if known is None:
+            bound[expected.name] = actual
+            return True
+        if assignable(actual, known, bound):
+            if known == NULL or _is_vaguer(known, actual):
+                bound[expected.name] = actual
+            return True
+        if assignable(known, actual, bound):
+            bound[expected.name] = actual
+            return True
+        return False
+    if DYN in (actual, expected):
+        return True
+    if actual == NULL:
+        return expected == NULL or accepts_null(expected)
+    if expected == NULL:
+        return False
+    if isinstance(expected, ObjectType) or isinstance(actual, ObjectType):
+        return actual is expected
+    return (
+        actual.name == expected.name
+        and (len(actual.params) == len(expected.params))
+        and all(assignable(a, e, bound) for a, e in zip(actual.params, expected.params, strict=True))
+    )
+
+
+def _is_vaguer(known: Type, actual: Type) -> bool:
+    """Whether dyn stands in one where the other says more, as in list(dyn), the type of an empty list."""
+    return known != DYN and DYN in known.params and actual != known and actual != DYN
+
+
+def join(left: Type, right: Type) -> Type | None:
+    """The type of a value that is one of the two; None where they do not go together."""
+    bound: Bindings = {}
+    either = TypeParam("T")
+    if assignable(left, either, bound) and assignable(right, either, bound):
+        if DYN in (left, right):
+            return DYN
+        return resolve(either, bound)
+    return None
+
+
+# --- Signatures ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A function's name, its parameters (the receiver first, if it is called on one), and its result."""
+
+    name: str
+    member: bool
+    params: tuple[Type, ...]
+    result: Type
+
+
+_SIGNATURE: Final = re.compile(
+    r"(?:(?P<receiver>[A-Za-z][\w<>, ]*)\.)?(?P<name>[^\s(.]+)\((?P<params>.*)\) -> (?P<result>.+)"
+)
+_SHORT_NAMES: Final = {
+    "timestamp": TIMESTAMP,
+    "duration": DURATION,
+    "null": NULL,
+    "dyn": DYN,
+    "URL": URL,
+    "IP": IP,
+    "CIDR": CIDR,
+    "Quantity": QUANTITY,
+    "Semver": SEMVER,
+    "Format": FORMAT,
+    **{name: type_ for name, type_ in TYPE_NAMES.items() if "." not in name},
+}
+
+
+def signature(text: str) -> Signature:
+    """Reads `string.charAt(int) -> string`, `size(list<T>) -> int`, `sets::contains(list<T>, list<T>) -> bool`."""
+    match = _SIGNATURE.fullmatch(text.replace("::", "@"))
+    assert match is not None, text
+    params = [_type(param) for param in _split(match["params"])]
+    if match["receiver"]:
+        params.insert(0, _type(match["receiver"]))
+    name = match["name"].replace("@", ".")
+    return Signature(name, bool(match["receiver"]), tuple(params), _type(match["result"]))
+
+
+def _type(text: str) -> Type:
+    name, _, rest = text.strip().partition("<")
+    if rest:
+        params = tuple(_type(param) for param in _split(rest[:-1]))
+        return Type("optional_type" if name == "optional" else name, params)
+    if len(name) == 1 and name.isupper():
+        return TypeParam(name)
+    return _SHORT_NAMES[name]
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for at, char in enumerate(text):
+        depth += (char == "<") - (char == ">")
+        if char == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    last = text[start:].strip()
+    return [*parts, last] if last else parts
