@@ -160,7 +160,8 @@ def encode(value: msgspec.Struct) -> bytes:
 
 def to_tree(value: msgspec.Struct) -> Tree:
     """A typed value as plain dicts and lists."""
-    return cast(Tree, msgspec.to_builtins(value))
+    # By way of JSON, since `to_builtins` would leave tuples as they are.
+    return cast(Tree, msgspec.json.decode(_ENCODER.encode(value)))
 
 
 # --- Writing back -----------------------------------------------------------------------------------------------------
@@ -182,14 +183,17 @@ _WHOLE: Final = _Shape()
 
 
 @lru_cache(maxsize=512)
+def _shape_of(type_: type[msgspec.Struct]) -> _Shape:
+    return _Shape(fields={member.encode_name: _shape(member.type) for member in msgspec.structs.fields(type_)})
+
+
 def _shape(annotation: Any, keys: tuple[str, ...] = ()) -> _Shape:
     if get_origin(annotation) is Annotated:
         inner, *said = get_args(annotation)
         named = [more.list_map_keys for more in said if isinstance(more, Field) and more.list_map_keys]
         return _shape(inner, named[-1] if named else keys)
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        members = msgspec.structs.fields(annotation)
-        return _Shape(fields={member.encode_name: _shape(member.type) for member in members})
+        return _shape_of(annotation)
     arguments = [argument for argument in get_args(annotation) if argument is not type(None)]
     origin = get_origin(annotation)
     if origin is tuple:
@@ -219,7 +223,7 @@ def write_back(raw: Tree, before: S, after: S) -> Tree:
     What the types do not name stays, at any depth: entries of keyed lists are found again by their keys, those of other
     lists where they are unchanged, or in the same place of a list as long as before. `raw` itself is not touched.
     """
-    merged = _merge(_shape(type(after)), raw, to_tree(before), to_tree(after))
+    merged = _merge(_shape_of(type(after)), raw, to_tree(before), to_tree(after))
     return cast(Tree, merged)
 
 

@@ -35,7 +35,8 @@ class Rule:
 IMMUTABLE: Final = Rule("self == oldSelf", "cannot be changed once set")
 
 
-@dataclass(frozen=True, slots=True)
+# Compared by identity: a default may be a dict, and annotations want to be hashed.
+@dataclass(frozen=True, slots=True, eq=False)
 class Field:
     """Meaning, default and limits of one field; the names of the limits are those of JSON Schema and Kubernetes."""
 

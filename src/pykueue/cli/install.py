@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -33,9 +34,15 @@ def render(objects: list[dict[str, Any]], form: str) -> str:
 @click.command("install")
 @click.option("--dry-run", is_flag=True, help="Print what would be installed, and touch no cluster.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option(
+    "--to",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write a file for each object into this directory instead of printing them.",
+)
 @click.option("--namespace", default=NAMESPACE, show_default=True, help="Where the manager will run.")
 @click.option("--kubeconfig", type=click.Path(), help="The cluster to install into.")
-def command(dry_run: bool, output: str, namespace: str, kubeconfig: str | None) -> None:
+def command(dry_run: bool, output: str, directory: Path | None, namespace: str, kubeconfig: str | None) -> None:
     """Render what a cluster needs: so far, the CustomResourceDefinitions of kueue.x-k8s.io.
 
     Try it with `pykueue install --dry-run | kubectl apply --server-side -f -`.
@@ -44,4 +51,10 @@ def command(dry_run: bool, output: str, namespace: str, kubeconfig: str | None) 
         raise UsageError(
             "install: applying to a cluster is not offered yet; render with --dry-run and apply the result with kubectl"
         )
-    click.echo(render(documents(namespace), output), nl=False)
+    objects = documents(namespace)
+    if directory is None:
+        click.echo(render(objects, output), nl=False)
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    for each in objects:
+        (directory / f"{each['metadata']['name']}.{output}").write_text(render([each], output))
