@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -195,15 +196,24 @@ def _int_or_string(value: Any, path: str) -> int | str:
     return value if isinstance(value, str) else _READERS["int32"](value, path)
 
 
-def _time(spell: Callable[[int], str]) -> Callable[[Any, str], str]:
-    def read_time(value: Any, path: str) -> str:
-        text = _string(value, path)
-        try:
-            return spell(meta.parse_time(text))
-        except meta.TimeError as wrong:
-            raise Malformed(f"{path}: {wrong}") from None
+# Where the time is kept to the microsecond, all six digits must be there.
+_MICROSECONDS: Final = re.compile(r"\.[0-9]{6}(?![0-9])")
 
-    return read_time
+
+def _micro_time(value: Any, path: str) -> str:
+    text = _string(value, path)
+    if not _MICROSECONDS.search(text):
+        raise Malformed(f"{path}: expected a time with six digits after the seconds, got {text!r}")
+    _time(text, path)
+    return meta.format_micro_time(meta.parse_time(text))
+
+
+def _time(value: Any, path: str) -> str:
+    text = _string(value, path)
+    try:
+        return meta.format_time(meta.parse_time(text))
+    except meta.TimeError as wrong:
+        raise Malformed(f"{path}: {wrong}") from None
 
 
 def _anything(value: Any, _path: str) -> Any:
@@ -219,8 +229,8 @@ _READERS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "float64": _float,
     "Quantity": _quantity,
     "IntOrString": _int_or_string,
-    "Time": _time(meta.format_time),
-    "MicroTime": _time(meta.format_micro_time),
+    "Time": _time,
+    "MicroTime": _micro_time,
     "Duration": _string,
     "FieldsV1": _anything,
     "RawExtension": _anything,

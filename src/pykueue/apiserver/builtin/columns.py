@@ -1,0 +1,437 @@
+"""What `kubectl get` prints of the built-in kinds: the columns, and a function for the cells of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from pykueue.api import meta
+from pykueue.api.meta import SECOND
+from pykueue.apiserver.strategy import Column
+from pykueue.apiserver.tables import age, duration
+
+Tree = dict[str, Any]
+Cells: TypeAlias = Callable[[Tree, int], Sequence[Any]]
+
+_NONE: Final = "<none>"
+_UNKNOWN: Final = "<unknown>"
+_ROLE: Final = "node-role.kubernetes.io/"
+
+
+class Printed(NamedTuple):
+    """The columns of a kind and their cells."""
+
+    columns: tuple[Column, ...]
+    cells: Cells
+
+
+def _columns(names: str, wide: str = "", **types: str) -> tuple[Column, ...]:
+    """Columns from their names, divided by commas; those of `wide` are shown with `-o wide` only."""
+    out = []
+    for listed, priority in ((names, 0), (wide, 1)):
+        for name in filter(None, listed.split(",")):
+            sort = types.get(name.replace(" ", "_").replace("-", "_"), "string")
+            out.append(
+                Column(name=name, path="", type=sort, format="name" if name == "Name" else "", priority=priority)
+            )
+    return tuple(out)
+
+
+def _name(tree: Tree) -> str:
+    name: str = tree["metadata"].get("name", "")
+    return name
+
+
+def _age(tree: Tree, now: int) -> str:
+    created = tree["metadata"].get("creationTimestamp")
+    return age(created, now) if created else _UNKNOWN
+
+
+def _joined(values: Iterable[str]) -> str:
+    return ",".join(values)
+
+
+def _labels(labels: dict[str, str] | None) -> str:
+    return _joined(f"{key}={value}" for key, value in sorted((labels or {}).items())) or _NONE
+
+
+def _selector(selector: Tree | None) -> str:
+    if selector is None:
+        return _NONE
+    parts = [f"{key}={value}" for key, value in sorted(selector.get("matchLabels", {}).items())]
+    for expression in selector.get("matchExpressions", ()):
+        key, values = expression.get("key", ""), ",".join(expression.get("values", ()))
+        match expression.get("operator"):
+            case "In":
+                parts.append(f"{key} in ({values})")
+            case "NotIn":
+                parts.append(f"{key} notin ({values})")
+            case "Exists":
+                parts.append(key)
+            case _:
+                parts.append(f"!{key}")
+    return _joined(parts) or _NONE
+
+
+def _containers(spec: Tree) -> tuple[str, str]:
+    containers = spec.get("containers") or ()
+    return _joined(one.get("name", "") for one in containers), _joined(one.get("image", "") for one in containers)
+
+
+# --- Pod --------------------------------------------------------------------------------------------------------------
+
+
+def _pod(pod: Tree, now: int) -> list[Any]:
+    spec, status = pod["spec"], pod.get("status", {})
+    state, ready, restarts, last_restart = _pod_state(pod)
+    shown = str(restarts)
+    if restarts and last_restart:
+        shown = f"{restarts} ({age(last_restart, now)} ago)"
+    gates = spec.get("readinessGates", ())
+    true = {one.get("type") for one in status.get("conditions", ()) if one.get("status") == "True"}
+    passed = sum(gate.get("conditionType") in true for gate in gates)
+    addresses = status.get("podIPs") or ()
+    return [
+        _name(pod),
+        f"{ready}/{_counted_containers(spec)}",
+        state,
+        shown,
+        _age(pod, now),
+        addresses[0].get("ip", _NONE) if addresses else _NONE,
+        spec.get("nodeName") or _NONE,
+        status.get("nominatedNodeName") or _NONE,
+        f"{passed}/{len(gates)}" if gates else _NONE,
+    ]
+
+
+def _is_sidecar(container: Tree) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def _counted_containers(spec: Tree) -> int:
+    sidecars = sum(_is_sidecar(container) for container in spec.get("initContainers", ()))
+    return len(spec.get("containers") or ()) + sidecars
+
+
+def _pod_state(pod: Tree) -> tuple[str, int, int, str]:
+    """The one word for a pod, how many of its containers are ready, how often they were restarted, and when last."""
+    spec, status = pod["spec"], pod.get("status", {})
+    state = status.get("reason") or status.get("phase") or ""
+    gated = any(
+        one.get("type") == "PodScheduled" and one.get("reason") == "SchedulingGated"
+        for one in status.get("conditions", ())
+    )
+    if gated:
+        state = "SchedulingGated"
+    beginnings = {container.get("name"): container for container in spec.get("initContainers", ())}
+    ready = restarts = sidecar_restarts = 0
+    last = sidecar_last = ""
+    initializing = False
+    for index, container in enumerate(status.get("initContainerStatuses", ())):
+        restarts += container.get("restartCount", 0)
+        last = max(last, _finished(container))
+        sidecar = _is_sidecar(beginnings.get(container.get("name"), {}))
+        if sidecar:
+            sidecar_restarts += container.get("restartCount", 0)
+            sidecar_last = max(sidecar_last, _finished(container))
+        word = _init_word(container, sidecar=sidecar)
+        if word is None:
+            ready += sidecar and bool(container.get("ready"))
+            continue
+        state = f"Init:{word}" if word else f"Init:{index}/{len(beginnings)}"
+        initializing = True
+        break
+    initialized = any(
+        one.get("type") == "Initialized" and one.get("status") == "True" for one in status.get("conditions", ())
+    )
+    if not initializing or initialized:
+        restarts, last = sidecar_restarts, sidecar_last
+        running = False
+        for container in reversed(status.get("containerStatuses", ())):
+            restarts += container.get("restartCount", 0)
+            last = max(last, _finished(container))
+            now_at = container.get("state", {})
+            if now_at.get("waiting", {}).get("reason"):
+                state = now_at["waiting"]["reason"]
+            elif "terminated" in now_at:
+                state = _ended_word(now_at["terminated"])
+            elif container.get("ready") and "running" in now_at:
+                running = True
+                ready += 1
+        if state == "Completed" and running:
+            is_ready = any(
+                one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions", ())
+            )
+            state = "Running" if is_ready else "NotReady"
+    if pod["metadata"].get("deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            state = "Unknown"
+        elif status.get("phase") not in ("Succeeded", "Failed"):
+            state = "Terminating"
+    return state, ready, restarts, last
+
+
+def _finished(container: Tree) -> str:
+    finished: str = container.get("lastState", {}).get("terminated", {}).get("finishedAt") or ""
+    return finished
+
+
+def _ended_word(terminated: Tree) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def _init_word(container: Tree, *, sidecar: bool) -> str | None:
+    """None: this init container stands in nobody's way. Empty: it runs. Else what is the matter with it."""
+    state = container.get("state", {})
+    terminated = state.get("terminated")
+    if terminated is not None and terminated.get("exitCode", 0) == 0:
+        return None
+    if sidecar and container.get("started"):
+        return None
+    if terminated is not None:
+        return _ended_word(terminated)
+    reason = state.get("waiting", {}).get("reason", "")
+    return reason if reason and reason != "PodInitializing" else ""
+
+
+# --- the others -------------------------------------------------------------------------------------------------------
+
+
+def _job(job: Tree, now: int) -> list[Any]:
+    spec, status = job["spec"], job.get("status", {})
+    completions = spec.get("completions")
+    succeeded = status.get("succeeded", 0)
+    if completions is not None:
+        done = f"{succeeded}/{completions}"
+    else:
+        parallelism = spec.get("parallelism", 0)
+        done = f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+    started, ended = status.get("startTime"), status.get("completionTime")
+    lasted = ""
+    if started:
+        until = meta.parse_time(ended) if ended else now
+        lasted = duration((until - meta.parse_time(started)) // SECOND)
+    containers, images = _containers(spec["template"]["spec"])
+    return [
+        _name(job),
+        _job_state(job),
+        done,
+        lasted,
+        _age(job, now),
+        containers,
+        images,
+        _selector(spec.get("selector")),
+    ]
+
+
+def _job_state(job: Tree) -> str:
+    true = {one.get("type") for one in job.get("status", {}).get("conditions", ()) if one.get("status") == "True"}
+    for state in ("Complete", "Failed"):
+        if state in true:
+            return state
+    if job["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    for state in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
+        if state in true:
+            return state
+    return "Running"
+
+
+def _node(node: Tree, now: int) -> list[Any]:
+    status = node.get("status", {})
+    ready = next((one for one in status.get("conditions", ()) if one.get("type") == "Ready"), None)
+    words = ["Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"]
+    if node["spec"].get("unschedulable"):
+        words.append("SchedulingDisabled")
+    labels = node["metadata"].get("labels", {})
+    roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE) and key != _ROLE}
+    if labels.get("kubernetes.io/role"):
+        roles.add(labels["kubernetes.io/role"])
+    info = status.get("nodeInfo", {})
+    addresses = {one.get("type"): one.get("address") for one in reversed(status.get("addresses", ()))}
+    return [
+        _name(node),
+        _joined(words),
+        _joined(sorted(roles)) or _NONE,
+        _age(node, now),
+        info.get("kubeletVersion", ""),
+        addresses.get("InternalIP") or _NONE,
+        addresses.get("ExternalIP") or _NONE,
+        info.get("osImage") or _UNKNOWN,
+        info.get("kernelVersion") or _UNKNOWN,
+        info.get("containerRuntimeVersion") or _UNKNOWN,
+    ]
+
+
+def _event(event: Tree, now: int) -> list[Any]:
+    def field(core: str, events: str) -> Any:
+        return event.get(core, event.get(events))
+
+    first, last = field("firstTimestamp", "deprecatedFirstTimestamp"), field("lastTimestamp", "deprecatedLastTimestamp")
+    created = event.get("eventTime")
+    series = event.get("series") or {}
+    first_seen = age(first, now) if first else age(created, now) if created else _UNKNOWN
+    last_seen = (
+        age(series["lastObservedTime"], now)
+        if series.get("lastObservedTime")
+        else age(last, now)
+        if last
+        else first_seen
+    )
+    count = series.get("count") or field("count", "deprecatedCount") or (0 if first or not created else 1)
+    subject = field("involvedObject", "regarding") or {}
+    source = field("source", "deprecatedSource") or {}
+    who = source.get("component") or field("reportingComponent", "reportingController") or ""
+    host = source.get("host") or event.get("reportingInstance") or ""
+    kind = subject.get("kind", "").lower()
+    return [
+        last_seen,
+        event.get("type", ""),
+        event.get("reason", ""),
+        f"{kind}/{subject['name']}" if subject.get("name") else kind,
+        subject.get("fieldPath", ""),
+        f"{who}, {host}" if who and host else who,
+        str(field("message", "note") or "").strip(),
+        first_seen,
+        count,
+        _name(event),
+    ]
+
+
+def _binding(binding: Tree, now: int) -> list[Any]:
+    role = binding.get("roleRef", {})
+    subjects = binding.get("subjects", ())
+
+    def of(kind: str) -> str:
+        return ", ".join(
+            f"{one.get('namespace', '')}/{one.get('name', '')}" if kind == "ServiceAccount" else one.get("name", "")
+            for one in subjects
+            if one.get("kind") == kind
+        )
+
+    return [
+        _name(binding),
+        f"{role.get('kind', '')}/{role.get('name', '')}",
+        _age(binding, now),
+        of("User"),
+        of("Group"),
+        of("ServiceAccount"),
+    ]
+
+
+def _claim(claim: Tree, now: int) -> list[Any]:
+    status = claim.get("status", {})
+    states = []
+    if claim["metadata"].get("deletionTimestamp"):
+        states.append("deleted")
+    if "allocation" not in status:
+        if not states:
+            states.append("pending")
+    else:
+        states.append("allocated")
+        if status.get("reservedFor"):
+            states.append("reserved")
+    return [_name(claim), _joined(states), _age(claim, now)]
+
+
+def _simple(*cells: Callable[[Tree], Any]) -> Cells:
+    """The name, these cells, the age."""
+    return lambda tree, now: [_name(tree), *(cell(tree) for cell in cells), _age(tree, now)]
+
+
+def _created(tree: Tree, _now: int) -> list[Any]:
+    return [_name(tree), tree["metadata"].get("creationTimestamp")]
+
+
+def _template(template: Tree, _now: int) -> list[Any]:
+    inner = template.get("template", {})
+    containers, images = _containers(inner.get("spec", {}))
+    return [_name(template), containers, images, _labels(inner.get("metadata", {}).get("labels"))]
+
+
+def _priority_class(one: Tree, now: int) -> list[Any]:
+    return [
+        _name(one),
+        one.get("value", 0),
+        one.get("globalDefault", False),
+        _age(one, now),
+        one.get("preemptionPolicy", ""),
+    ]
+
+
+_CREATED: Final = Printed(_columns("Name,Created At", Created_At="date"), _created)
+_WEBHOOKS: Final = Printed(
+    _columns("Name,Webhooks,Age", Webhooks="integer"), _simple(lambda one: len(one.get("webhooks", ())))
+)
+_EVENTS: Final = Printed(
+    tuple(
+        Column(name=name, path="", format="name" if name == "Name" else "", priority=priority)
+        for name, priority in (
+            ("Last Seen", 0),
+            ("Type", 0),
+            ("Reason", 0),
+            ("Object", 0),
+            ("Subobject", 1),
+            ("Source", 1),
+            ("Message", 0),
+            ("First Seen", 1),
+            ("Count", 1),
+            ("Name", 1),
+        )
+    ),
+    _event,
+)
+_BINDINGS: Final = Printed(_columns("Name,Role,Age", "Users,Groups,ServiceAccounts"), _binding)
+
+PRINTED: Final[dict[str, Printed]] = {
+    "core.v1.Pod": Printed(_columns("Name,Ready,Status,Restarts,Age", "IP,Node,Nominated Node,Readiness Gates"), _pod),
+    "batch.v1.Job": Printed(_columns("Name,Status,Completions,Duration,Age", "Containers,Images,Selector"), _job),
+    "core.v1.Node": Printed(
+        _columns("Name,Status,Roles,Age,Version", "Internal-IP,External-IP,OS-Image,Kernel-Version,Container-Runtime"),
+        _node,
+    ),
+    "core.v1.Namespace": Printed(
+        _columns("Name,Status,Age"), _simple(lambda one: one.get("status", {}).get("phase", ""))
+    ),
+    "core.v1.ConfigMap": Printed(
+        _columns("Name,Data,Age"), _simple(lambda one: len(one.get("data", ())) + len(one.get("binaryData", ())))
+    ),
+    "core.v1.Secret": Printed(
+        _columns("Name,Type,Data,Age"), _simple(lambda one: one.get("type", ""), lambda one: len(one.get("data", ())))
+    ),
+    "core.v1.ServiceAccount": Printed(_columns("Name,Age"), _simple()),
+    "core.v1.Event": _EVENTS,
+    "events.v1.Event": _EVENTS,
+    "core.v1.LimitRange": _CREATED,
+    "core.v1.PodTemplate": Printed(_columns("Name,Containers,Images,Pod Labels"), _template),
+    "coordination.v1.Lease": Printed(
+        _columns("Name,Holder,Age"), _simple(lambda one: one.get("spec", {}).get("holderIdentity", ""))
+    ),
+    "scheduling.v1.PriorityClass": Printed(
+        _columns("Name,Value,Global-Default,Age,PreemptionPolicy", Value="integer", Global_Default="boolean"),
+        _priority_class,
+    ),
+    "node.v1.RuntimeClass": Printed(_columns("Name,Handler,Age"), _simple(lambda one: one.get("handler", ""))),
+    "apiextensions.v1.CustomResourceDefinition": _CREATED,
+    "admissionregistration.v1.MutatingWebhookConfiguration": _WEBHOOKS,
+    "admissionregistration.v1.ValidatingWebhookConfiguration": _WEBHOOKS,
+    "rbac.v1.Role": _CREATED,
+    "rbac.v1.ClusterRole": _CREATED,
+    "rbac.v1.RoleBinding": _BINDINGS,
+    "rbac.v1.ClusterRoleBinding": _BINDINGS,
+    "resource.v1.DeviceClass": Printed(_columns("Name,Age"), _simple()),
+    "resource.v1.ResourceClaimTemplate": Printed(_columns("Name,Age"), _simple()),
+    "resource.v1.ResourceClaim": Printed(_columns("Name,State,Age"), _claim),
+    "resource.v1.ResourceSlice": Printed(
+        _columns("Name,Node,Driver,Pool,Age"),
+        _simple(
+            lambda one: one["spec"].get("nodeName") or "<unset>",
+            lambda one: one["spec"].get("driver", ""),
+            lambda one: one["spec"].get("pool", {}).get("name", ""),
+        ),
+    ),
+}

@@ -1,0 +1,144 @@
+"""ConfigMaps, Secrets and LimitRanges."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from pykueue.api import quantity
+from pykueue.api.errors import ErrorSort, FieldError
+from pykueue.apiserver.builtin import checks
+from pykueue.apiserver.builtin.checks import Errors, Tree, duplicate, forbidden, invalid, required
+
+_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
+_KEY_LENGTH: Final = 253
+_DATA_BYTES: Final = 1024 * 1024
+
+# What a secret of a given type must hold.
+_SECRET_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+
+
+def _validate_keys(keys: Iterable[str], path: str) -> Errors:
+    for key in keys:
+        if len(key) > _KEY_LENGTH or not _KEY.fullmatch(key) or key in (".", "..") or key.startswith(".."):
+            yield invalid(f"{path}[{key}]", key, "must be letters, digits, '-', '_' and '.', and not begin with '..'")
+
+
+def _validate_frozen(new: Tree, old: Tree, *fields: str) -> Errors:
+    """An object that was declared immutable stays so, and stays as it is."""
+    if not old.get("immutable"):
+        return
+    if not new.get("immutable"):
+        yield forbidden("immutable", "field is immutable when `immutable` is set")
+    for field in fields:
+        if new.get(field, {}) != old.get(field, {}):
+            yield forbidden(field, "field is immutable when `immutable` is set")
+
+
+# --- ConfigMap --------------------------------------------------------------------------------------------------------
+
+
+def validate_config_map(new: Tree, old: Tree | None, _subresource: str) -> Errors:
+    data, binary = new.get("data", {}), new.get("binaryData", {})
+    yield from _validate_keys(data, "data")
+    yield from _validate_keys(binary, "binaryData")
+    for key in data:
+        if key in binary:
+            yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+    size = sum(len(value.encode()) for value in data.values())
+    size += sum(len(base64.b64decode(value)) for value in binary.values())
+    if size > _DATA_BYTES:
+        yield FieldError("", ErrorSort.TOO_LONG, f"may not be more than {_DATA_BYTES} bytes")
+    if old is not None:
+        yield from _validate_frozen(new, old, "data", "binaryData")
+
+
+# --- Secret -----------------------------------------------------------------------------------------------------------
+
+
+def with_text_data(secret: Tree) -> Tree:
+    """The secret with its `stringData`, which can only be written, moved to where it is kept."""
+    texts = secret.pop("stringData", None)
+    if texts:
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in texts.items()}
+        secret["data"] = {**secret.get("data", {}), **encoded}
+    return secret
+
+
+def validate_secret(new: Tree, old: Tree | None, _subresource: str) -> Errors:
+    data = new.get("data", {})
+    yield from _validate_keys(data, "data")
+    if sum(len(base64.b64decode(value)) for value in data.values()) > _DATA_BYTES:
+        yield FieldError("data", ErrorSort.TOO_LONG, f"may not be more than {_DATA_BYTES} bytes")
+    kind = new.get("type", "")
+    for key in _SECRET_KEYS.get(kind, ()):
+        if key not in data:
+            yield required(f"data[{key}]")
+        elif key.startswith(".docker"):
+            try:
+                msgspec.json.decode(base64.b64decode(data[key]))
+            except msgspec.DecodeError:
+                yield invalid(f"data[{key}]", "<secret contents redacted>", "must be JSON")
+    if kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
+        yield required("data[username]")
+        yield required("data[password]")
+    account = "kubernetes.io/service-account.name"
+    if kind == "kubernetes.io/service-account-token" and not new["metadata"].get("annotations", {}).get(account):
+        yield required(f"metadata.annotations[{account}]")
+    if old is not None:
+        yield from checks.immutable(new, old, "", "type")
+        yield from _validate_frozen(new, old, "data")
+
+
+# --- LimitRange -------------------------------------------------------------------------------------------------------
+
+
+def validate_limit_range(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
+    seen: set[str] = set()
+    for index, item in enumerate(new["spec"].get("limits") or ()):
+        path = f"spec.limits[{index}]"
+        kind = item.get("type", "")
+        if not kind:
+            yield required(f"{path}.type")
+        elif kind not in ("Container", "PersistentVolumeClaim", "Pod") and "/" not in kind:
+            yield invalid(f"{path}.type", kind, "must be a standard limit type or fully qualified")
+        if kind in seen:
+            yield duplicate(f"{path}.type", kind)
+        seen.add(kind)
+        yield from _validate_limits(item, path, kind)
+
+
+def _validate_limits(item: Tree, path: str, kind: str) -> Errors:
+    low, high = item.get("min", {}), item.get("max", {})
+    limit, request = item.get("default", {}), item.get("defaultRequest", {})
+    ratio = item.get("maxLimitRequestRatio", {})
+    for field, amounts in (("min", low), ("max", high), ("default", limit), ("defaultRequest", request)):
+        yield from checks.amounts(amounts, f"{path}.{field}")
+    if kind == "Pod":
+        for field, amounts in (("default", limit), ("defaultRequest", request)):
+            if amounts:
+                yield forbidden(f"{path}.{field}", f"may not be specified when `type` is '{kind}'")
+    for resource in sorted({*low, *high, *limit, *request, *ratio}):
+        # In ascending order: what stands before must not be more than what stands behind.
+        order = (("min", low), ("defaultRequest", request), ("default", limit), ("max", high))
+        given = [
+            (field, quantity.parse(amounts[resource]))
+            for field, amounts in (order if kind != "Pod" else (order[0], order[3]))
+            if resource in amounts
+        ]
+        for position, (field, amount) in enumerate(given):
+            for above, bound in given[position + 1 :]:
+                if amount > bound:
+                    value = {"min": low, "defaultRequest": request, "default": limit}[field][resource]
+                    yield invalid(f"{path}.{field}[{resource}]", value, f"{field} is greater than {above}: {bound}")
+        if resource in ratio and quantity.parse(ratio[resource]) < quantity.parse("1"):
+            yield invalid(f"{path}.maxLimitRequestRatio[{resource}]", ratio[resource], "ratio is less than 1")

@@ -1,0 +1,78 @@
+"""Events: one kind of object with two faces, the one of the core group and the one of `events.k8s.io`.
+
+Both show the same stored objects: what a controller writes through one, `kubectl describe` reads through the other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pykueue.api import meta
+from pykueue.apiserver.builtin import checks
+from pykueue.apiserver.builtin.checks import Errors, Tree, invalid, required
+
+CORE: Final = "v1"
+EVENTS: Final = "events.k8s.io/v1"
+
+# (core, events.k8s.io): the fields that differ in nothing but their name and place.
+_RENAMED: Final = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+)
+_NOTE_LENGTH: Final = 1024
+_NAME_LENGTH: Final = 128
+
+
+def convert(tree: Tree, api_version: str) -> Tree:
+    """The event with its other face."""
+    if tree.get("apiVersion") == api_version:
+        return tree
+    to_core = api_version == CORE
+    names = {(events if to_core else core): (core if to_core else events) for core, events in _RENAMED}
+    return {**{names.get(key, key): value for key, value in tree.items()}, "apiVersion": api_version}
+
+
+def validate(new: Tree, old: Tree | None, _subresource: str) -> Errors:
+    """The old face takes nearly anything; the new one, and a new event of it, must say who did what to whom."""
+    core = new.get("apiVersion") == CORE
+    subject = new.get("involvedObject" if core else "regarding", {})
+    namespace = new["metadata"].get("namespace", "")
+    path = "involvedObject" if core else "regarding"
+    if subject.get("namespace") and subject["namespace"] != namespace:
+        yield invalid(f"{path}.namespace", subject["namespace"], "does not match event.namespace")
+    elif not subject.get("namespace") and namespace not in ("", "default", "kube-system"):
+        yield invalid(f"{path}.namespace", "", "does not match event.namespace")
+    if core:
+        return
+    yield from _validate_new_face(new)
+    if old is not None:
+        for field in ("regarding", "related", "reason", "action", "type", "note", "reportingController", "eventTime"):
+            if new.get(field) != old.get(field):
+                yield invalid(field, new.get(field), checks.IMMUTABLE)
+
+
+def _validate_new_face(event: Tree) -> Errors:
+    if not event.get("eventTime"):
+        yield required("eventTime")
+    if event.get("type") not in ("Normal", "Warning"):
+        yield invalid("type", event.get("type", ""), "has invalid value")
+    for field in ("reason", "action", "reportingInstance"):
+        if not event.get(field):
+            yield required(field)
+        elif len(event[field]) > _NAME_LENGTH:
+            yield invalid(field, "", f"can have at most {_NAME_LENGTH} characters")
+    controller = event.get("reportingController", "")
+    if not controller:
+        yield required("reportingController")
+    elif meta.check_qualified_name(controller):
+        yield invalid("reportingController", controller, "must be a qualified name")
+    if len(event.get("note", "")) > _NOTE_LENGTH:
+        yield invalid("note", "", f"can have at most {_NOTE_LENGTH} characters")
+    for field in ("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount", "deprecatedSource"):
+        if event.get(field):
+            yield invalid(field, event[field], "needs to be unset")

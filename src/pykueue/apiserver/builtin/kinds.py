@@ -1,0 +1,334 @@
+"""The built-in kinds that the server serves, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from pykueue.api import strategic
+from pykueue.api.errors import FieldError
+from pykueue.apiserver import status
+from pykueue.apiserver.apply import Shape
+from pykueue.apiserver.builtin import (
+    cluster,
+    configuration,
+    defaults,
+    events,
+    hooks,
+    jobs,
+    pods,
+    reading,
+    scheduling,
+    schemas,
+)
+from pykueue.apiserver.builtin.columns import PRINTED
+from pykueue.apiserver.strategy import ALL_VERBS, Resource, Rules, Tree
+
+_Validate = Callable[[Tree, Tree | None, str], Sequence[FieldError] | Any]
+
+_COMMON: Final = ("apiVersion", "kind", "metadata")
+_NOT_ENFORCED: Final = "RBAC is stored but not enforced by the embedded server"
+_REVIEWED: Final = ("create",)
+
+
+def _resource(
+    name: str,
+    plural: str,
+    *,
+    group: str = "",
+    validate: _Validate | None = None,
+    read: Callable[[Tree], Tree] | None = None,
+    on_create: Callable[[Tree], None] | None = None,
+    on_update: Callable[[Tree, Tree], None] | None = None,
+    on_status: Callable[[Tree, Tree], None] | None = None,
+    warning: str = "",
+    **row: Any,
+) -> Resource:
+    """One row. `name` is the message in the table of fields, from which everything follows that is not said here."""
+    _, version, kind = name.split(".")
+    rules: dict[str, Any] = {
+        "unknown": lambda tree: list(reading.unknown(name, tree)),
+        "prune": lambda tree: _read(name, tree, read),
+        "default": lambda tree: defaults.default(name, tree),
+    }
+    for key, function in (("on_create", on_create), ("on_update", on_update), ("on_status", on_status)):
+        if function is not None:
+            rules[key] = function
+    if validate is not None:
+        rules["validate"] = lambda new, old, subresource: list(validate(new, old, subresource))
+    if warning:
+        rules["warn"] = lambda _tree: (warning,)
+    printed = PRINTED.get(name)
+    return Resource(
+        group=group,
+        version=version,
+        kind=kind,
+        plural=plural,
+        singular=kind.lower(),
+        schema=lambda: _schema(name),
+        shape=lambda: _shape(name),
+        strategic=lambda tree, patch: strategic.merge(tree, patch, _whole_schema(name)),
+        rules=Rules(**rules),
+        columns=printed.columns if printed else None,
+        cells=printed.cells if printed else None,
+        **row,
+    )
+
+
+def _read(name: str, tree: Tree, further: Callable[[Tree], Tree] | None) -> Tree:
+    """The object as its own type reads it; 400 where it cannot."""
+    try:
+        out = reading.read(name, tree)
+    except reading.Malformed as wrong:
+        _, version, kind = name.split(".")
+        raise status.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {wrong}') from None
+    return further(out) if further is not None else out
+
+
+@cache
+def _whole_schema(name: str) -> Mapping[str, Any]:
+    return schemas.inlined(name)
+
+
+@cache
+def _schema(name: str) -> Mapping[str, Any]:
+    whole = _whole_schema(name)
+    properties = {key: value for key, value in whole["properties"].items() if key not in _COMMON}
+    return {**whole, "properties": properties}
+
+
+@cache
+def _shape(name: str) -> Shape:
+    return Shape.of(_schema(name), reading.zero(name))
+
+
+def _paths(*labels: str) -> dict[str, str]:
+    """Field labels that are the path to their field."""
+    return {label: label for label in labels}
+
+
+_STATUS: Final = frozenset({"status"})
+_SUBJECT: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+RESOURCES: Final[tuple[Resource, ...]] = (
+    _resource(
+        "core.v1.Namespace",
+        "namespaces",
+        namespaced=False,
+        short_names=("ns",),
+        subresources=frozenset({"status", "finalize"}),
+        verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
+        label_name=True,
+        generation=False,
+        selectable=_paths("status.phase"),
+        on_create=cluster.on_create_namespace,
+        on_update=cluster.on_update_namespace,
+        validate=cluster.validate_namespace,
+    ),
+    _resource(
+        "core.v1.Pod",
+        "pods",
+        short_names=("po",),
+        categories=("all",),
+        subresources=_STATUS,
+        grace_seconds=30,
+        selectable=_paths(
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ),
+        on_create=pods.on_create,
+        on_update=pods.on_update,
+        on_status=pods.on_status,
+        validate=pods.validate,
+    ),
+    _resource(
+        "core.v1.Node",
+        "nodes",
+        namespaced=False,
+        short_names=("no",),
+        subresources=_STATUS,
+        generation=False,
+        selectable=_paths("spec.unschedulable"),
+        on_create=cluster.on_create_node,
+        validate=cluster.validate_node,
+    ),
+    _resource(
+        "core.v1.ConfigMap",
+        "configmaps",
+        short_names=("cm",),
+        generation=False,
+        validate=configuration.validate_config_map,
+    ),
+    _resource(
+        "core.v1.Secret",
+        "secrets",
+        generation=False,
+        selectable=_paths("type"),
+        read=configuration.with_text_data,
+        validate=configuration.validate_secret,
+    ),
+    _resource("core.v1.ServiceAccount", "serviceaccounts", short_names=("sa",), generation=False),
+    _resource(
+        "core.v1.Event",
+        "events",
+        short_names=("ev",),
+        ephemeral=True,
+        generation=False,
+        convert=events.convert,
+        create_on_update=True,
+        selectable={
+            **_paths(*(f"involvedObject.{field}" for field in _SUBJECT)),
+            **_paths("reason", "reportingComponent", "type"),
+            "source": "source.component",
+        },
+        validate=events.validate,
+    ),
+    _resource(
+        "events.v1.Event",
+        "events",
+        group="events.k8s.io",
+        short_names=("ev",),
+        ephemeral=True,
+        generation=False,
+        shares="events",
+        convert=events.convert,
+        create_on_update=True,
+        selectable={
+            **_paths(*(f"regarding.{field}" for field in _SUBJECT)),
+            **_paths("reason", "reportingController", "type"),
+        },
+        validate=events.validate,
+    ),
+    _resource(
+        "core.v1.LimitRange",
+        "limitranges",
+        short_names=("limits",),
+        generation=False,
+        validate=configuration.validate_limit_range,
+    ),
+    _resource("core.v1.PodTemplate", "podtemplates", generation=False),
+    _resource(
+        "batch.v1.Job",
+        "jobs",
+        group="batch",
+        categories=("all",),
+        subresources=_STATUS,
+        selectable=_paths("status.successful"),
+        on_create=jobs.on_create,
+        on_update=jobs.on_update,
+        validate=jobs.validate,
+    ),
+    _resource(
+        "coordination.v1.Lease",
+        "leases",
+        group="coordination.k8s.io",
+        generation=False,
+        create_on_update=True,
+        unconditional_update=False,
+        validate=cluster.validate_lease,
+    ),
+    _resource(
+        "scheduling.v1.PriorityClass",
+        "priorityclasses",
+        group="scheduling.k8s.io",
+        namespaced=False,
+        short_names=("pc",),
+        validate=scheduling.validate_priority_class,
+    ),
+    _resource(
+        "node.v1.RuntimeClass",
+        "runtimeclasses",
+        group="node.k8s.io",
+        namespaced=False,
+        generation=False,
+        unconditional_update=False,
+        validate=scheduling.validate_runtime_class,
+    ),
+    _resource(
+        "apiextensions.v1.CustomResourceDefinition",
+        "customresourcedefinitions",
+        group="apiextensions.k8s.io",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        subresources=_STATUS,
+        unconditional_update=False,
+    ),
+    *(
+        _resource(
+            f"admissionregistration.v1.{kind}",
+            f"{kind.lower()}s",
+            group="admissionregistration.k8s.io",
+            namespaced=False,
+            categories=("api-extensions",),
+            unconditional_update=False,
+            validate=hooks.validate,
+        )
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    ),
+    *(
+        _resource(
+            f"rbac.v1.{kind}",
+            f"{kind.lower()}s",
+            group="rbac.authorization.k8s.io",
+            namespaced=not kind.startswith("Cluster"),
+            free_name=True,
+            generation=False,
+            create_on_update=True,
+            warning=_NOT_ENFORCED,
+        )
+        for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    ),
+    *(
+        _resource(
+            f"resource.v1.{kind}",
+            plural,
+            group="resource.k8s.io",
+            namespaced=kind.startswith("ResourceClaim"),
+            subresources=_STATUS if kind == "ResourceClaim" else frozenset(),
+            generation=kind != "ResourceClaim" and kind != "ResourceClaimTemplate",
+        )
+        for kind, plural in (
+            ("DeviceClass", "deviceclasses"),
+            ("ResourceClaim", "resourceclaims"),
+            ("ResourceClaimTemplate", "resourceclaimtemplates"),
+            ("ResourceSlice", "resourceslices"),
+        )
+    ),
+    *(
+        _resource(
+            f"{package}.v1.{kind}",
+            f"{kind.lower()}s",
+            group=f"{package}.k8s.io",
+            namespaced=kind.startswith("Local"),
+            verbs=_REVIEWED,
+            virtual=True,
+            generation=False,
+        )
+        for package, kind in (
+            ("authorization", "LocalSubjectAccessReview"),
+            ("authorization", "SelfSubjectAccessReview"),
+            ("authorization", "SelfSubjectRulesReview"),
+            ("authorization", "SubjectAccessReview"),
+            ("authentication", "SelfSubjectReview"),
+            ("authentication", "TokenReview"),
+        )
+    ),
+)
+
+
+@cache
+def message_of(api_version: str, kind: str) -> str | None:
+    """The message in the table of fields that holds objects of this kind; None where it is not a built-in one."""
+    for resource in RESOURCES:
+        if resource.api_version == api_version and resource.kind == kind:
+            package = "core" if not resource.group else resource.group.partition(".")[0]
+            return f"{package}.{resource.version}.{kind}"
+    return None
