@@ -1,0 +1,191 @@
+"""What a Workload would get: flavors, counts and places, how good that is, and what was in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from pykueue.core import topology
+from pykueue.core.decision import Finding, FlavorAttempt, Kind, PodSetExplanation, Reason
+from pykueue.core.snapshot import Queue
+from pykueue.core.topology import PlacedPods, Placement
+from pykueue.core.workload import AssignedPodSet, PodSet, Requests, Reservation, ScanMemory, Workload
+
+
+class Mode(IntEnum):
+    """How an assignment could come true, worst to best (§4)."""
+
+    NO_FIT = 0
+    PREEMPT = 1
+    DEFERRED_FIT = 2  # fits once the victims of others are gone
+    FIT = 3
+
+
+MODE_OF = {
+    Kind.NO_FIT: Mode.NO_FIT,
+    Kind.NO_CANDIDATES: Mode.PREEMPT,
+    Kind.PREEMPT: Mode.PREEMPT,
+    Kind.RECLAIM: Mode.PREEMPT,
+    Kind.FIT: Mode.FIT,
+}
+
+
+@dataclass(slots=True)
+class Choice:
+    """The flavor chosen for one resource."""
+
+    flavor: str
+    number: int
+    mode: Mode
+    level: int = 0
+    stopped_at: int = 0  # [FL20] where the walk over the flavors ended; -1 at the end of the list
+
+
+@dataclass(slots=True)
+class PodSetChoice:
+    """What one pod set would get. Without findings and error it fits, whatever it was given."""
+
+    pod_set: PodSet
+    count: int
+    requests: Requests  # with `pods`, where the queue covers it
+    flavors: dict[str, Choice] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    error: str = ""
+    attempts: tuple[FlavorAttempt, ...] = ()
+    placement: Placement | None = None
+    delayed: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.pod_set.name
+
+    @property
+    def mode(self) -> Mode:
+        if self.error:
+            return Mode.NO_FIT
+        if not self.findings:
+            return Mode.FIT
+        return min((choice.mode for choice in self.flavors.values()), default=Mode.NO_FIT)
+
+    def set_mode(self, mode: Mode) -> None:
+        for choice in self.flavors.values():
+            choice.mode = mode
+
+
+@dataclass(slots=True)
+class Assignment:
+    """The answer for a whole Workload. `usage` is what it would add to its queue, by number of flavor-resource."""
+
+    pod_sets: list[PodSetChoice] = field(default_factory=list)
+    usage: dict[int, int] = field(default_factory=dict)
+    level: int = 0
+    memory: ScanMemory | None = None
+    replaced: Reservation | None = None  # the elastic slice that the Workload takes over from
+    reason: Reason | None = None  # why it is NoFit
+    _mode: Mode | None = None
+
+    @property
+    def mode(self) -> Mode:
+        """The worst of its pod sets, unless something decided otherwise since."""
+        if not self.pod_sets:
+            return Mode.NO_FIT
+        if self._mode is None:
+            self._mode = min(choice.mode for choice in self.pod_sets)
+        return self._mode
+
+    def set_mode(self, mode: Mode) -> None:
+        self._mode = mode
+        for choice in self.pod_sets:
+            choice.set_mode(mode)
+
+    def set_mode_of(self, pod_set: str, mode: Mode) -> None:
+        self.of(pod_set).set_mode(mode)
+        self._mode = mode
+
+    def fail(self, pod_set: str, error: str) -> None:
+        """The pod set cannot be evaluated; its mode, and with it the whole one, is worked out anew."""
+        self.of(pod_set).error = error
+        self._mode = None
+
+    def of(self, pod_set: str) -> PodSetChoice:
+        return next(choice for choice in self.pod_sets if choice.name == pod_set)
+
+    @property
+    def contested(self) -> frozenset[int]:
+        """The flavor-resources that need somebody to make room."""
+        return frozenset(
+            choice.number
+            for pod_set in self.pod_sets
+            for choice in pod_set.flavors.values()
+            if choice.mode is Mode.PREEMPT
+        )
+
+    def placed(self, queue: Queue, held: Reservation | None, fleet: topology.Fleet) -> tuple[PlacedPods, ...]:
+        """[CY2] The room its placements take on the nodes, beyond what the reservation it holds already takes there."""
+        taken = {assigned.name: assigned.placement for assigned in held.pod_sets} if held else {}
+        net = []
+        for choice in self.pod_sets:
+            if choice.placement is None:
+                continue
+            flavors = sorted({c.flavor for c in choice.flavors.values() if fleet.has_flavor(c.flavor)})
+            if len(flavors) != 1:
+                continue
+            placement = _beyond(choice.placement, taken.get(choice.name))
+            if placement.domains:
+                net.append(PlacedPods(flavors[0], choice.pod_set.pod, placement))
+        return tuple(net)
+
+    def recorded(self) -> tuple[AssignedPodSet, ...]:
+        """What `status.admission` will say; only resources that got a flavor use quota."""
+        return tuple(
+            AssignedPodSet(
+                name=choice.name,
+                count=choice.count,
+                flavors={resource: chosen.flavor for resource, chosen in sorted(choice.flavors.items())},
+                requests=_with_flavor(choice),
+                placement=choice.placement,
+                delayed=choice.delayed,
+            )
+            for choice in self.pod_sets
+        )
+
+    def pinned(self) -> Mapping[str, Mapping[str, str]]:
+        """[CY6] pod set -> resource -> flavor: what a recomputation in the same cycle has to keep to."""
+        return {
+            choice.name: {resource: chosen.flavor for resource, chosen in choice.flavors.items()}
+            for choice in self.pod_sets
+        }
+
+    def explanation(self) -> tuple[PodSetExplanation, ...]:
+        return tuple(
+            PodSetExplanation(choice.name, choice.attempts, tuple(choice.findings)) for choice in self.pod_sets
+        )
+
+
+def _beyond(placement: Placement, held: Placement | None) -> Placement:
+    if held is None:
+        return placement
+    already: dict[tuple[str, ...], int] = {}
+    for domain in held.domains:
+        already[domain.values] = already.get(domain.values, 0) + domain.count
+    return Placement(
+        placement.levels,
+        tuple(
+            topology.Domain(domain.values, domain.count - already.get(domain.values, 0))
+            for domain in placement.domains
+            if domain.count > already.get(domain.values, 0)
+        ),
+    )
+
+
+def _with_flavor(choice: PodSetChoice) -> Requests:
+    requested = dict(choice.requests)
+    return tuple((resource, requested.get(resource, 0)) for resource in sorted(choice.flavors))
+
+
+def assigned_of(workload: Workload, pod_set: PodSet) -> AssignedPodSet | None:
+    """What the Workload's reservation, if it has one, records of the pod set."""
+    if workload.reservation is None:
+        return None
+    return next((a for a in workload.reservation.pod_sets if a.name == pod_set.name), None)

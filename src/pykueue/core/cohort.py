@@ -1,0 +1,265 @@
+"""The tree of cohorts and queues: its shape, and where in it numbers are kept.
+
+A `Tree` is everything under one root cohort (or one ClusterQueue without cohort), so nothing outside it can change what
+fits inside. Pairs of flavor and resource are numbered per tree, and every node keeps its quota and usage in plain lists
+by that number: a lookup is an index, and what one queue does costs nothing in trees that have nothing to do with it.
+
+A tree is built whole from the specs (`Tree.grow`) and never reshaped: quotas and parents change rarely, usage
+changes all the time. Usage is written only through `core.quota`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pykueue.core import amounts
+from pykueue.core.amounts import UNLIMITED
+from pykueue.core.queue import CohortSpec, FlavorResource, QueueSpec, Quota
+
+
+class Node:
+    """A cohort or a queue, with its figures by number of flavor-resource.
+
+    `subtree` is what its children offer it plus its own nominal quota (for a queue: the nominal quota), `guaranteed`
+    the part it does not lend to its parent, `potential` what it could use were everything idle.
+    """
+
+    __slots__ = (
+        "ancestors",
+        "borrowing_limit",
+        "cohorts",
+        "guaranteed",
+        "height",
+        "is_queue",
+        "known",
+        "lendable",
+        "name",
+        "parent",
+        "potential",
+        "queues",
+        "subtree",
+        "tree",
+        "usage",
+        "weight",
+    )
+
+    def __init__(self, tree: Tree, name: str, parent: Node | None, weight: float, *, is_queue: bool) -> None:
+        self.tree = tree
+        self.name = name
+        self.parent = parent
+        self.ancestors: tuple[Node, ...] = () if parent is None else (parent, *parent.ancestors)
+        self.weight = weight
+        self.is_queue = is_queue
+        self.cohorts: list[Node] = []  # child cohorts by name
+        self.queues: list[Node] = []  # child queues by name, those that are inactive left out
+        self.height = 0
+        self.subtree: list[int] = []
+        self.guaranteed: list[int] = []
+        self.borrowing_limit: list[int] = []
+        self.potential: list[int] = []
+        self.usage: list[int] = []
+        self.known: tuple[int, ...] = ()  # pairs that this node or one below it has quota for, even of zero
+        self.lendable: Mapping[str, int] = {}  # resource -> what a child could borrow at most
+
+    def __repr__(self) -> str:
+        return f"<{'queue' if self.is_queue else 'cohort'} {self.name}>"
+
+    @property
+    def root(self) -> Node:
+        return self.ancestors[-1] if self.ancestors else self
+
+    def subtree_queues(self) -> Iterator[Node]:
+        """Every active queue below: those of this cohort first, then cohort by cohort."""
+        yield from self.queues
+        for cohort in self.cohorts:
+            yield from cohort.subtree_queues()
+
+    def _widen(self) -> None:
+        self.subtree.append(0)
+        self.guaranteed.append(0)
+        self.borrowing_limit.append(UNLIMITED)
+        self.potential.append(0)
+        self.usage.append(0)
+
+
+class Tree:
+    """All nodes under one root, and the numbering of flavor-resources that their figures share."""
+
+    __slots__ = ("nodes", "numbers", "pairs", "queues", "root")
+
+    def __init__(self) -> None:
+        self.pairs: list[FlavorResource] = []
+        self.numbers: dict[FlavorResource, int] = {}
+        self.nodes: list[Node] = []  # parents before children
+        self.queues: dict[str, Node] = {}
+        self.root: Node
+
+    def number(self, flavor: str, resource: str) -> int:
+        """The number of a pair. One that no quota mentions (a flavor that was taken away from running work) gets a
+        number too: its usage still climbs the tree, and somebody above may have quota for it."""
+        pair = FlavorResource(flavor, resource)
+        known = self.numbers.get(pair)
+        if known is not None:
+            return known
+        self.numbers[pair] = len(self.pairs)
+        self.pairs.append(pair)
+        for node in self.nodes:
+            node._widen()
+        return len(self.pairs) - 1
+
+    @staticmethod
+    def grow(plan: TreePlan) -> Tree:
+        """Build the tree that the plan describes, with no usage in it."""
+        tree = Tree()
+        quotas: list[tuple[Node, Mapping[FlavorResource, Quota]]] = []
+
+        def plant(name: str, parent: Node | None) -> None:
+            spec = plan.cohorts.get(name)
+            node = Node(tree, name, parent, spec.weight if spec else 1.0, is_queue=False)
+            tree.nodes.append(node)
+            quotas.append((node, spec.quotas if spec else {}))
+            if parent is None:
+                tree.root = node
+            else:
+                parent.cohorts.append(node)
+            for child in plan.children.get(name, ()):
+                plant(child, node)
+            for queue in plan.queues.get(name, ()):
+                quotas.append((tree._seat(queue, node), queue.quotas))
+
+        if plan.single is not None:
+            quotas.append((tree._seat(plan.single, None), plan.single.quotas))
+        else:
+            plant(plan.root, None)
+        for _, of_node in quotas:
+            for pair in of_node:
+                tree.number(pair.flavor, pair.resource)
+        _fill(tree, quotas)
+        return tree
+
+    def _seat(self, spec: QueueSpec, parent: Node | None) -> Node:
+        node = Node(self, spec.name, parent, spec.weight, is_queue=True)
+        self.nodes.append(node)
+        self.queues[spec.name] = node
+        if parent is None:
+            self.root = node
+        elif spec.listed:
+            parent.queues.append(node)
+        return node
+
+
+def _fill(tree: Tree, quotas: list[tuple[Node, Mapping[FlavorResource, Quota]]]) -> None:
+    """Quotas bottom-up (what each node offers its parent), then potential and lendable top-down."""
+    offered: dict[Node, dict[int, int]] = {}
+    for node, own in reversed(quotas):
+        known = {tree.numbers[pair] for pair in own} | offered.get(node, {}).keys()
+        node.known = tuple(sorted(known))
+        for number in node.known:
+            quota = own.get(tree.pairs[number], Quota(0))
+            subtree = amounts.add(quota.nominal, offered.get(node, {}).get(number, 0))
+            node.subtree[number] = subtree
+            if quota.lending_limit != UNLIMITED:
+                node.guaranteed[number] = max(0, amounts.subtract(subtree, quota.lending_limit))
+            node.borrowing_limit[number] = quota.borrowing_limit
+            if node.parent is not None:
+                above = offered.setdefault(node.parent, {})
+                lent = amounts.subtract(subtree, node.guaranteed[number])
+                above[number] = amounts.add(above.get(number, 0), lent)
+        if not node.is_queue:
+            node.height = max([1 if node.queues else 0, *(child.height + 1 for child in node.cohorts)])
+    for node in tree.nodes:
+        if node.parent is None:
+            node.potential = list(node.subtree)
+        else:
+            for number in range(len(tree.pairs)):
+                reach = amounts.add(node.guaranteed[number], node.parent.potential[number])
+                cap = amounts.add(node.subtree[number], node.borrowing_limit[number])
+                node.potential[number] = min(reach, cap)
+        if not node.is_queue:
+            lendable: dict[str, int] = {}
+            for number in tree.root.known:
+                resource = tree.pairs[number].resource
+                lendable[resource] = amounts.add(lendable.get(resource, 0), node.potential[number])
+            node.lendable = lendable
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlan:
+    """The specs of one tree. Two plans of the very same specs grow the same tree."""
+
+    root: str
+    single: QueueSpec | None = None  # a queue that is its own tree
+    cohorts: Mapping[str, CohortSpec] = field(default_factory=dict)  # implicit cohorts are not in here
+    children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    queues: Mapping[str, tuple[QueueSpec, ...]] = field(default_factory=dict)
+
+    def members(self) -> Iterator[QueueSpec]:
+        if self.single is not None:
+            yield self.single
+        for queues in self.queues.values():
+            yield from queues
+
+    def ingredients(self) -> frozenset[int]:
+        """The identities of all specs: equal where nothing in the tree changed, because specs are never edited."""
+        return frozenset({id(spec) for spec in self.members()} | {id(spec) for spec in self.cohorts.values()})
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """How all queues and cohorts fall into trees, and who is left out because parents run in a circle ([TR2])."""
+
+    trees: tuple[TreePlan, ...]
+    in_circle: frozenset[str]  # the names of queues
+
+
+def survey(queues: Iterable[QueueSpec], cohorts: Mapping[str, CohortSpec]) -> Forest:
+    """Sort queues and cohorts into trees. A cohort that is only referred to exists, without quota or parent ([TR1])."""
+    queues_of: dict[str, list[QueueSpec]] = {}
+    singles: list[QueueSpec] = []
+    for queue in sorted(queues, key=lambda spec: spec.name):
+        if queue.cohort:
+            queues_of.setdefault(queue.cohort, []).append(queue)
+        else:
+            singles.append(queue)
+    parents = {name: spec.parent for name, spec in cohorts.items()}
+    for name in (*queues_of, *parents.values()):
+        parents.setdefault(name, "")
+    parents.pop("", None)
+    roots = {name: _root(name, parents) for name in sorted(parents)}
+    children: dict[str, list[str]] = {}
+    for name, parent in sorted(parents.items()):
+        if parent and roots[name] is not None:
+            children.setdefault(parent, []).append(name)
+    members: dict[str, list[str]] = {}
+    for name, root in roots.items():
+        if root is not None:
+            members.setdefault(root, []).append(name)
+    return Forest(
+        trees=(
+            *(TreePlan(root=queue.name, single=queue) for queue in singles),
+            *(
+                TreePlan(
+                    root=root,
+                    cohorts={name: cohorts[name] for name in names if name in cohorts},
+                    children={name: tuple(children[name]) for name in names if name in children},
+                    queues={name: tuple(queues_of[name]) for name in names if name in queues_of},
+                )
+                for root, names in sorted(members.items())
+            ),
+        ),
+        in_circle=frozenset(
+            queue.name for cohort, below in queues_of.items() if roots[cohort] is None for queue in below
+        ),
+    )
+
+
+def _root(name: str, parents: Mapping[str, str]) -> str | None:
+    """The cohort where following parents ends; None where it never ends."""
+    visited = {name}
+    while parent := parents.get(name, ""):
+        if parent in visited:
+            return None
+        visited.add(parent)
+        name = parent
+    return name

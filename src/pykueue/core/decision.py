@@ -1,0 +1,172 @@
+"""The answers as data: what a cycle decided for each Workload it looked at, and why.
+
+Events, conditions, metrics and `explain` read these values; nothing is reported from inside the brain.
+
+    Decision
+    ├── Admit       quota is reserved (and perhaps everything is ready); a second pass that worked is one too
+    ├── Preempt     victims are to be evicted, the Workload waits for their room
+    ├── Wait        no room, not now, or not at all; `reason` says which
+    ├── Retry       a second pass that did not work; the reservation stays
+    └── Evict       the Workload itself has to go (a lost node without replacement)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from pykueue.core.topology import PlacedPods
+from pykueue.core.workload import AssignedPodSet
+
+
+class Reason(StrEnum):
+    """Why `QuotaReserved` is False."""
+
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
+    MISCONFIGURED = "Misconfigured"
+    SUSPENDED = "Suspended"
+    PENDING_EVALUATION = "PendingEvaluation"
+    ADMISSION_GATED = "AdmissionGated"
+    PENDING = "Pending"
+
+
+class Requeue(StrEnum):
+    """Why a head goes back to its queue; this decides where in it (§2.5)."""
+
+    GENERIC = ""
+    NAMESPACE_MISMATCH = "NamespaceMismatch"
+    NO_FIT = "NoFit"
+    PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
+    PREEMPTION_GATED = "PreemptionGated"
+    FAILED_AFTER_NOMINATION = "FailedAfterNomination"
+    PENDING_PREEMPTION = "PendingPreemption"
+    PENDING_MIGRATION = "PendingMigration"
+    PREEMPTION_FAILED = "PreemptionFailed"
+
+
+class PreemptionReason(StrEnum):
+    IN_CLUSTER_QUEUE = "InClusterQueue"
+    IN_COHORT_RECLAMATION = "InCohortReclamation"
+    IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+    IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+
+
+class Kind(IntEnum):
+    """How well a flavor suits, worst to best (§4.4)."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1
+    PREEMPT = 2
+    RECLAIM = 3
+    FIT = 4
+
+
+class Cause(StrEnum):
+    """What stood in the way of a flavor."""
+
+    NOT_NOMINATED = "pinned to another flavor in this cycle"
+    NOT_ELIGIBLE = "not eligible"
+    OTHER_SLICE_FLAVOR = "the slice being replaced is on another flavor"
+    BEYOND_CAPACITY = "more than the whole tree could ever give"
+    SHORT = "not enough free quota"
+    UNDECLARED = "the ClusterQueue declares no quota for it"
+    NO_PLACEMENT = "no placement"
+    BROKEN = "cannot be evaluated"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that stood in the way: of which flavor and resource, and by how much."""
+
+    cause: Cause
+    flavor: str = ""
+    resource: str = ""
+    requested: int = 0
+    room: int = 0
+    detail: str = ""
+
+    @property
+    def short_by(self) -> int:
+        return max(0, self.requested - self.room)
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorAttempt:
+    """One flavor that was looked at for a group of pod sets, with its worst outcome over their resources."""
+
+    flavor: str
+    kind: Kind
+    level: int = 0
+    findings: tuple[Finding, ...] = ()
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetExplanation:
+    """What was tried for one pod set."""
+
+    pod_set: str
+    attempts: tuple[FlavorAttempt, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A reserving Workload that is to make room. One that is being evicted already is not evicted twice."""
+
+    key: str
+    cluster_queue: str
+    reason: PreemptionReason
+    already_evicted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    workload: str
+    cluster_queue: str
+    explanation: tuple[PodSetExplanation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admit(Decision):
+    """`is_admitted`: no check is left to wait for. `replaces` is the elastic slice that is over now."""
+
+    pod_sets: tuple[AssignedPodSet, ...]
+    placed: tuple[PlacedPods, ...] = ()
+    is_admitted: bool
+    was_admitted: bool = False
+    is_second_pass: bool = False
+    repairs_node: bool = False
+    replaces: str = ""
+    borrowing_level: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preempt(Decision):
+    """`migrates` is a less favorable variant of the same Workload that is to give way."""
+
+    reason: Reason
+    victims: tuple[Victim, ...] = ()
+    migrates: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait(Decision):
+    reason: Reason
+    requeue: Requeue
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry(Decision):
+    message: str = ""
+    victims: tuple[Victim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evict(Decision):
+    nodes: tuple[str, ...]

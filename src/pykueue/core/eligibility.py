@@ -1,0 +1,79 @@
+"""Whether a flavor suits a pod, before any quota is looked at (§4.2 and §4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykueue.api import nodes
+from pykueue.core.decision import Cause, Finding
+from pykueue.core.policy import Policy
+from pykueue.core.queue import FlavorSpec, ResourceGroup
+from pykueue.core.snapshot import Queue, Snapshot
+from pykueue.core.topology import NodeTerms
+from pykueue.core.workload import PodSet
+
+
+def obstacle(
+    snapshot: Snapshot,
+    policy: Policy,
+    queue: Queue,
+    flavor: str,
+    group: ResourceGroup,
+    pod_sets: Sequence[PodSet],
+) -> Finding | None:
+    """The first thing that keeps any of the pod sets off the flavor."""
+    spec = snapshot.flavors.get(flavor)
+    if spec is None:
+        return Finding(Cause.NOT_ELIGIBLE, flavor, detail="the ResourceFlavor does not exist")
+    for pod_set in pod_sets:
+        if policy.topology:
+            mismatch = _topology_mismatch(snapshot, queue, spec, group, pod_set)
+            if mismatch:
+                return Finding(Cause.NOT_ELIGIBLE, flavor, detail=mismatch)
+        taint = nodes.untolerated(spec.taints, (*pod_set.terms.tolerations, *spec.tolerations))
+        if taint is not None:
+            return Finding(
+                Cause.NOT_ELIGIBLE, flavor, detail=f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
+            )
+        if any(spec.node_labels[key] != value for key, value in pod_set.terms.node_selector if key in spec.node_labels):
+            return Finding(Cause.NOT_ELIGIBLE, flavor, detail="the node selector asks for something else")
+        finding = _affinity_obstacle(pod_set.terms, spec)
+        if finding is not None:
+            return finding
+    return None
+
+
+def _topology_mismatch(
+    snapshot: Snapshot, queue: Queue, flavor: FlavorSpec, group: ResourceGroup, pod_set: PodSet
+) -> str:
+    """§4.3 Why flavor and pod set do not agree about topology; empty where they do."""
+    if pod_set.wish is None:
+        if queue.spec.is_topology_only or flavor.topology is None:
+            return ""
+        return "serves only pod sets with a topology request"
+    if flavor.topology is None:
+        # Resources that exist in quota only (made by transformations) may come from a flavor without a topology.
+        if any(resource in group.resources for resource, _ in pod_set.pod):
+            return "has no topology"
+        return ""
+    if not snapshot.fleet.has_flavor(flavor.name):
+        return "its topology is not known"
+    if not snapshot.fleet.has_levels(flavor.name, pod_set.wish):
+        return "does not have the level asked for"
+    return ""
+
+
+def _affinity_obstacle(terms: NodeTerms, flavor: FlavorSpec) -> Finding | None:
+    """[FL11] Against a pretend node that has exactly the flavor's labels, looking only at keys that the flavor has."""
+    if terms.required_affinity is None:
+        return None
+    related = nodes.related(terms.required_affinity, flavor.node_labels.keys())
+    if related is None:
+        return None
+    alternatives = nodes.compile(related)
+    if any(term.matches(flavor.node_labels, "") for term in alternatives):
+        return None
+    complaints = [complaint for term in alternatives for complaint in term.complaints]
+    if complaints:
+        return Finding(Cause.BROKEN, flavor.name, detail=f"node affinity is malformed: {complaints[0]}")
+    return Finding(Cause.NOT_ELIGIBLE, flavor.name, detail="the node affinity asks for something else")

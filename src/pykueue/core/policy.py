@@ -1,0 +1,98 @@
+"""The choices a cycle runs under, as one frozen value.
+
+A field that is a feature gate is filled by the gate's name (`GATES`); the others come from the Configuration. Nothing
+below this value asks what is switched on: the fork a gate controls reads its field here, and there is one such fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Strategy(StrEnum):
+    """When fair sharing lets one queue take from another (§7.6)."""
+
+    LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageHistory:
+    """How the past use of a LocalQueue weighs on its place in line (admission fair sharing)."""
+
+    half_life_seconds: float
+    sampling_interval_seconds: float
+    resource_weights: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Every fork of the brain, with the defaults of the release whose decisions we share."""
+
+    fair_sharing: tuple[Strategy, ...] = ()  # empty: fair sharing is off
+    usage_history: UsageHistory | None = None
+    ignore_undeclared: bool = False
+    order_by_eviction: bool = True  # waitForPodsReady.requeuingStrategy.timestamp is Eviction
+
+    partial_admission: bool = True
+    flavor_fungibility: bool = True
+    preserve_scan_progress: bool = True
+    priority_sorting_within_cohort: bool = True
+    preempt_within_nominal: bool = True
+    prioritize_non_borrowing: bool = True
+    prioritize_preemptors: bool = False
+    priority_boost: bool = False
+    reclaimable_pods: bool = True
+    recompute_on_overlap: bool = True
+    recompute_placement: bool = True
+    equivalence_hashing: bool = True
+    precise_reasons: bool = True
+    elastic_slices: bool = True
+    elastic_slices_with_topology: bool = False
+    admission_gated_by: bool = True
+    concurrent_admission: bool = False
+    orchestrated_preemption: bool = False
+    topology: bool = True
+    node_replacement: bool = True
+    node_replacement_fail_fast: bool = True
+    keep_pod_owned_placements: bool = True
+    queue_exclusions: bool = False
+
+    @property
+    def is_fair(self) -> bool:
+        return bool(self.fair_sharing)
+
+    def with_gates(self, gates: Mapping[str, bool]) -> Policy:
+        """The same policy with every gate that it knows set as given."""
+        chosen: dict[str, Any] = {field: gates[gate] for field, gate in GATES.items() if gate in gates}
+        return replace(self, **chosen)
+
+
+GATES: Final[Mapping[str, str]] = {
+    "partial_admission": "PartialAdmission",
+    "flavor_fungibility": "FlavorFungibility",
+    "preserve_scan_progress": "FlavorFungibilityPreserveScanProgress",
+    "priority_sorting_within_cohort": "PrioritySortingWithinCohort",
+    "preempt_within_nominal": "FairSharingPreemptWithinNominal",
+    "prioritize_non_borrowing": "FairSharingPrioritizeNonBorrowing",
+    "prioritize_preemptors": "PrioritizePreemptorWorkloads",
+    "priority_boost": "PriorityBoost",
+    "reclaimable_pods": "ReclaimablePods",
+    "recompute_on_overlap": "RecomputeAssignmentUponPreemptionTargetsOverlap",
+    "recompute_placement": "TASRecomputeAssignmentWithinSchedulingCycle",
+    "equivalence_hashing": "SchedulingEquivalenceHashing",
+    "precise_reasons": "UnadmittedWorkloadsObservability",
+    "elastic_slices": "ElasticJobsViaWorkloadSlices",
+    "elastic_slices_with_topology": "ElasticJobsViaWorkloadSlicesWithTAS",
+    "admission_gated_by": "AdmissionGatedBy",
+    "concurrent_admission": "ConcurrentAdmission",
+    "orchestrated_preemption": "MultiKueueOrchestratedPreemption",
+    "topology": "TopologyAwareScheduling",
+    "node_replacement": "TASFailedNodeReplacement",
+    "node_replacement_fail_fast": "TASFailedNodeReplacementFailFast",
+    "keep_pod_owned_placements": "SkipReassignmentForPodOwnedWorkloads",
+    "queue_exclusions": "ClusterQueueExcludeResourcePrefixes",
+}

@@ -1,0 +1,208 @@
+"""Victims under fair sharing (§7.4 to §7.6): from whoever has the largest share, as long as that stays fair.
+
+The preemptor's request is counted in its queue during the whole search, because the shares that are compared are those
+after its admission; only the question whether it fits takes it out for a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykueue.core import fairness, quota
+from pykueue.core.cohort import Node
+from pykueue.core.decision import PreemptionReason
+from pykueue.core.policy import Strategy
+from pykueue.core.preemption.search import Search, Target
+from pykueue.core.queue import PreemptionPolicy
+from pykueue.core.workload import Reservation
+
+
+def find(search: Search) -> list[Target]:
+    candidates = search.ordered(_candidates(search))
+    if not candidates:
+        return []
+    snapshot = search.snapshot
+    mark = snapshot.mark()
+    snapshot.assume(search.queue, search.requests.items())
+    found = _Hunt(search).run(candidates)
+    if found is None:
+        snapshot.undo(mark)
+        return []
+    snapshot.withdraw(search.queue, search.requests.items())
+    targets = search.put_back(found, borrowing=True)
+    snapshot.undo(mark)
+    return targets
+
+
+def _candidates(search: Search) -> list[Reservation]:
+    """[FS11] The own queue's, and those of every queue of the tree that borrows something contested."""
+    preemption = search.queue.spec.preemption
+    found = search.candidates(search.queue, preemption.within_cluster_queue)
+    if search.queue.node.parent is None or preemption.reclaim_within_cohort is PreemptionPolicy.NEVER:
+        return found
+    for node in search.queue.node.root.subtree_queues():
+        if node is not search.queue.node and quota.is_borrowing_any(node, search.contested):
+            found += search.candidates(search.snapshot.queues[node.name], preemption.reclaim_within_cohort)
+    return found
+
+
+class _Hunt:
+    """One search, with the victims so far and the candidates that did not pass the first strategy."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self.targets: list[Target] = []
+        self.set_aside: list[Reservation] = []
+
+    def run(self, candidates: list[Reservation]) -> list[Target] | None:
+        first, *more = self.search.policy.fair_sharing
+        if self._first_pass(candidates, first) or (more and self._second_pass()):
+            return self.targets
+        return None
+
+    def _take(self, reservation: Reservation, reason: PreemptionReason) -> bool:
+        """Count the reservation as a victim; whether the Workload fits now."""
+        self.search.snapshot.remove(reservation)
+        self.targets.append(Target(reservation, reason))
+        return self._fits()
+
+    def _fits(self) -> bool:
+        """[FS17] The request is in the shares already, so it is taken out while the question is asked."""
+        search = self.search
+        mark = search.snapshot.mark()
+        search.snapshot.withdraw(search.queue, search.requests.items())
+        fits = search.fits(borrowing=True)
+        search.snapshot.undo(mark)
+        return fits
+
+    def _first_pass(self, candidates: list[Reservation], strategy: Strategy) -> bool:
+        search = self.search
+        own = search.queue.node
+        # [FS14] Judged once, with the request counted: a queue within its nominal quota takes back what is its own.
+        is_entitled = search.policy.preempt_within_nominal and not quota.is_borrowing_any(own, search.contested)
+        ladder = _Ladder(search, candidates)
+        for node in ladder:
+            waiting = ladder.waiting[node.name]
+            if node is own:
+                if self._take(waiting.pop(0), PreemptionReason.IN_CLUSTER_QUEUE):
+                    return True
+                continue
+            if is_entitled:
+                if self._take(waiting.pop(0), PreemptionReason.IN_COHORT_RECLAMATION):
+                    return True
+                continue
+            mine, theirs = _rivals(own, node)
+            preemptor, before = fairness.share(mine), fairness.share(theirs)
+            while waiting:
+                candidate = waiting.pop(0)
+                if strategy is Strategy.LESS_THAN_INITIAL_SHARE:
+                    passes = preemptor.rank < before.rank
+                else:
+                    passes = preemptor.rank <= self._share_without(candidate, node, theirs)
+                if not passes:
+                    self.set_aside.append(candidate)
+                    continue
+                if self._take(candidate, PreemptionReason.IN_COHORT_FAIR_SHARING):
+                    return True
+                break  # shares have changed: perhaps another queue is next
+        return False
+
+    def _share_without(self, candidate: Reservation, node: Node, theirs: Node) -> tuple[bool, float]:
+        snapshot = self.search.snapshot
+        mark = snapshot.mark()
+        snapshot.withdraw(snapshot.queues[node.name], candidate.numbers)
+        rank = fairness.share(theirs).rank
+        snapshot.undo(mark)
+        return rank
+
+    def _second_pass(self) -> bool:
+        """§7.6 One candidate at most of each queue, by the share before it goes."""
+        ladder = _Ladder(self.search, self.set_aside)
+        own = self.search.queue.node
+        for node in ladder:
+            candidate = ladder.waiting[node.name].pop(0)
+            mine, theirs = _rivals(own, node)
+            if fairness.share(mine).rank < fairness.share(theirs).rank and self._take(
+                candidate, PreemptionReason.IN_COHORT_FAIR_SHARING
+            ):
+                return True
+            ladder.pruned.add(node)
+        return False
+
+
+class _Ladder:
+    """[FS12] Which queue to take from next: down from the root, always into the child with the largest share.
+
+    A queue that no longer borrows, or that has no candidates left, is pruned for good; so is a cohort that no longer
+    borrows, unless the preemptor is below it: there may be unfairness among its children.
+    """
+
+    def __init__(self, search: Search, candidates: list[Reservation]) -> None:
+        self.search = search
+        self.waiting: dict[str, list[Reservation]] = {}
+        for candidate in candidates:
+            self.waiting.setdefault(candidate.cluster_queue, []).append(candidate)
+        self.pruned: set[Node] = set()
+
+    def __iter__(self) -> Iterator[Node]:
+        own = self.search.queue.node
+        root = own.root
+        if own.parent is None:
+            while own not in self.pruned and self.waiting.get(own.name):
+                yield own
+            return
+        while root not in self.pruned:
+            node = self._descend(root)
+            if node is not None:
+                yield node
+
+    def _descend(self, cohort: Node) -> Node | None:
+        queue, queue_rank = self._largest_queue(cohort)
+        child, child_rank = self._largest_cohort(cohort)
+        if child is not None and child_rank >= queue_rank:  # the cohort wins ties
+            return self._descend(child)
+        if queue is None:
+            self.pruned.add(cohort)
+        return queue
+
+    def _largest_queue(self, cohort: Node) -> tuple[Node | None, tuple[bool, float]]:
+        best: Node | None = None
+        best_rank = fairness.LESS_THAN_ANY
+        for queue in cohort.queues:
+            if queue in self.pruned:
+                continue
+            share = fairness.share(queue)
+            if not self.waiting.get(queue.name) or not (share.is_borrowing or queue is self.search.queue.node):
+                self.pruned.add(queue)
+            elif best is None or share.rank > best_rank:
+                best, best_rank = queue, share.rank
+            elif share.rank == best_rank and self._offers_first(queue, best):
+                best = queue
+        return best, best_rank
+
+    def _offers_first(self, queue: Node, other: Node) -> bool:
+        first, second = self.waiting[queue.name][0], self.waiting[other.name][0]
+        return self.search.ordered((first, second), by_local_usage=False)[0] is first
+
+    def _largest_cohort(self, cohort: Node) -> tuple[Node | None, tuple[bool, float]]:
+        best: Node | None = None
+        best_rank = fairness.LESS_THAN_ANY
+        for child in cohort.cohorts:
+            if child in self.pruned:
+                continue
+            share = fairness.share(child)
+            if not share.is_borrowing and child not in self.search.queue.node.ancestors:
+                self.pruned.add(child)
+            elif best is None or share.rank > best_rank:
+                best, best_rank = child, share.rank
+        return best, best_rank
+
+
+def _rivals(own: Node, target: Node) -> tuple[Node, Node]:
+    """The children, on either way down, of the lowest cohort that holds both queues."""
+    shared = next(ancestor for ancestor in target.ancestors if ancestor in own.ancestors)
+    return _child_towards(own, shared), _child_towards(target, shared)
+
+
+def _child_towards(node: Node, ancestor: Node) -> Node:
+    return next(step for step in (node, *node.ancestors) if step.parent is ancestor)

@@ -1,0 +1,129 @@
+"""What a search for victims is asked, who may be a victim, and what "it fits now" means."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pykueue.api.meta import Nanoseconds
+from pykueue.core import amounts, quota, topology
+from pykueue.core.decision import PreemptionReason
+from pykueue.core.policy import Policy
+from pykueue.core.queue import PreemptionPolicy
+from pykueue.core.snapshot import Queue, Snapshot
+from pykueue.core.topology import PlacementRequest
+from pykueue.core.workload import Reservation, Workload
+
+
+class Target(NamedTuple):
+    """A reservation that is to end, and on what grounds. An elastic slice that is taken over has none."""
+
+    reservation: Reservation
+    reason: PreemptionReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """`contested` are the flavor-resources that are short; `requests` is everything the Workload needs."""
+
+    snapshot: Snapshot
+    policy: Policy
+    now: Nanoseconds
+    workload: Workload
+    queue: Queue
+    contested: frozenset[int]
+    requests: Mapping[int, int]
+    placements: Sequence[PlacementRequest] = ()
+
+    def fits(self, *, borrowing: bool) -> bool:
+        """§6.6 Whether the Workload fits on the snapshot as it stands."""
+        node = self.queue.node
+        for number, amount in self.requests.items():
+            if not borrowing and quota.borrows_with(node, number, amount):
+                return False
+            if amount > quota.available(node, number):
+                return False
+        return not self.placements or topology.place(self.snapshot.fleet, self.placements).fits
+
+    def candidates(self, queue: Queue, policy: PreemptionPolicy) -> list[Reservation]:
+        """[PR1], [PR2] The reservations of a queue that use something contested and that the policy allows to take."""
+        if policy is PreemptionPolicy.NEVER:
+            return []
+        gone = self.snapshot.gone
+        return [
+            reservation
+            for reservation in queue.reservations.values()
+            if not self.contested.isdisjoint(reservation.uses)
+            and may_take(policy, self.workload, reservation)
+            and reservation.key not in gone
+        ]
+
+    def put_back(self, targets: list[Target], *, borrowing: bool) -> list[Target]:
+        """[PR7] Spare, from the second-to-last victim backwards, whoever need not go after all; the snapshot ends up
+        with exactly the returned targets removed. The last one found is always needed."""
+        kept = list(targets)
+        for position in range(len(kept) - 2, -1, -1):
+            self.snapshot.restore(kept[position].reservation)
+            if self.fits(borrowing=borrowing):
+                kept[position] = kept[-1]
+                kept.pop()
+            else:
+                self.snapshot.remove(kept[position].reservation)
+        return kept
+
+    def ordered(self, candidates: Iterable[Reservation], *, by_local_usage: bool = True) -> list[Reservation]:
+        """§6.4 Already evicted first, other queues before the own, lower priority, later reservation, smaller UID.
+
+        Where a queue goes by the usage of its LocalQueues, its Workloads are first compared by that, most used first.
+        """
+        queues = self.snapshot.queues
+        own = self.queue.name
+        now = self.now
+
+        def rank(reservation: Reservation) -> tuple[bool, bool, int, int, str]:
+            since = now if reservation.reserved_at is None else reservation.reserved_at
+            return (
+                not reservation.evicted,
+                reservation.cluster_queue == own,
+                reservation.priority,
+                -since,
+                reservation.uid,
+            )
+
+        if not by_local_usage or self.policy.usage_history is None:
+            return sorted(candidates, key=rank)
+
+        def compare(a: Reservation, b: Reservation) -> int:
+            rank_a, rank_b = rank(a), rank(b)
+            if rank_a[:2] == rank_b[:2] and a.cluster_queue == b.cluster_queue and a.local_queue != b.local_queue:
+                usage = queues[a.cluster_queue].local_usage
+                if usage is not None:
+                    of_a = usage(f"{a.namespace}/{a.local_queue}")
+                    of_b = usage(f"{b.namespace}/{b.local_queue}")
+                    if of_a != of_b:
+                        return -1 if of_a > of_b else 1
+            return -1 if rank_a < rank_b else int(rank_a > rank_b)
+
+        return sorted(sorted(candidates, key=rank), key=functools.cmp_to_key(compare))
+
+
+def may_take(policy: PreemptionPolicy, workload: Workload, candidate: Reservation) -> bool:
+    """[PR2] Whether the policy lets the Workload take the candidate's place."""
+    if policy is PreemptionPolicy.ANY:
+        return True
+    if candidate.priority < workload.priority:
+        return policy is not PreemptionPolicy.NEVER
+    return (
+        policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+        and candidate.priority == workload.priority
+        and workload.queue_time < candidate.queue_time
+    )
+
+
+def saturating_sum(requests: Iterable[tuple[int, int]]) -> dict[int, int]:
+    total: dict[int, int] = {}
+    for number, amount in requests:
+        total[number] = amounts.add(total.get(number, 0), amount)
+    return total

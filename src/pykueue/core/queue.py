@@ -1,0 +1,122 @@
+"""What the brain knows of a ClusterQueue, a Cohort and a ResourceFlavor: their specs as frozen values.
+
+Names are Kueue's, amounts are integers (`core.amounts`), an absent limit is `UNLIMITED`: a limit that is not there and
+one that is never reached forbid the same things, so the arithmetic needs only one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykueue.core.amounts import UNLIMITED
+
+if TYPE_CHECKING:
+    from pykueue.api.kube import Taint, Toleration
+
+
+class FlavorResource(NamedTuple):
+    """All quota arithmetic is per pair of a flavor and a resource."""
+
+    flavor: str
+    resource: str
+
+
+class Quota(NamedTuple):
+    nominal: int
+    borrowing_limit: int = UNLIMITED
+    lending_limit: int = UNLIMITED
+
+
+class QueueingStrategy(StrEnum):
+    STRICT_FIFO = "StrictFIFO"
+    BEST_EFFORT_FIFO = "BestEffortFIFO"
+
+
+class PreemptionPolicy(StrEnum):
+    """Which reserving workloads may be victims, judged against the preemptor ([PR2])."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+    LOWER_OR_NEWER_EQUAL_PRIORITY = "LowerOrNewerEqualPriority"
+    ANY = "Any"
+
+
+class Preference(StrEnum):
+    BORROWING_OVER_PREEMPTION = "BorrowingOverPreemption"
+    PREEMPTION_OVER_BORROWING = "PreemptionOverBorrowing"
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
+    reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
+    borrow_within_cohort: bool = False
+    max_priority_threshold: int | None = None
+
+    @property
+    def can_always_reclaim(self) -> bool:
+        return self.reclaim_within_cohort is PreemptionPolicy.ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Fungibility:
+    """Whether a flavor that borrows or preempts ends the search, and which of two such flavors is better."""
+
+    stop_at_borrowing: bool = True  # whenCanBorrow is MayStopSearch
+    stop_at_preempting: bool = False  # whenCanPreempt is MayStopSearch
+    preference: Preference = Preference.BORROWING_OVER_PREEMPTION
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResourceGroup:
+    """Resources that are always given together, from one flavor of an ordered list; compared by identity."""
+
+    resources: frozenset[str]
+    flavors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CohortSpec:
+    name: str
+    parent: str = ""
+    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueSpec:
+    """A ClusterQueue. `listed` is false while it is inactive: its quota and usage count, it neither offers nor loses."""
+
+    name: str
+    cohort: str = ""
+    groups: tuple[ResourceGroup, ...] = ()
+    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
+    preemption: Preemption = Preemption()
+    fungibility: Fungibility = Fungibility()
+    weight: float = 1.0
+    checks: Mapping[str, frozenset[str]] = field(default_factory=dict)  # check -> the flavors it applies to
+    deferring_checks: frozenset[str] = frozenset()  # those with preemptionPolicy AfterCheckPassedOrOnDemand
+    provisioned_flavors: frozenset[str] = frozenset()  # flavors behind a ProvisioningRequest check
+    is_multikueue: bool = False
+    is_usage_based: bool = False
+    is_topology_only: bool = False
+    last_acceptable_flavor: str | None = None
+    listed: bool = True
+
+    def group_of(self, resource: str) -> ResourceGroup | None:
+        return next((group for group in self.groups if resource in group.resources), None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlavorSpec:
+    """A ResourceFlavor, as far as a pod can tell whether it suits."""
+
+    name: str
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    topology: str | None = None

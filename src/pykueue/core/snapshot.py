@@ -1,0 +1,109 @@
+"""One consistent picture of queues, quotas, reservations and nodes, with reversible what-if.
+
+It is the live picture, not a copy: a cycle writes on it what it assumes, and takes all of it back at the end. `mark`
+and `undo` bracket every what-if, and nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from pykueue.core import quota
+from pykueue.core.cohort import Node
+from pykueue.core.queue import FlavorSpec, QueueSpec, ResourceGroup
+from pykueue.core.topology import Fleet, PlacedPods
+from pykueue.core.workload import Reservation
+
+
+class Column(NamedTuple):
+    """One flavor of a resource group, with the tree's number for each resource."""
+
+    flavor: str
+    numbers: Mapping[str, int]
+
+
+class Queue:
+    """A ClusterQueue in its place in the tree, with the Workloads that hold its quota."""
+
+    __slots__ = ("columns", "generation", "group_of", "local_usage", "name", "node", "reservations", "spec")
+
+    def __init__(self, spec: QueueSpec, node: Node, generation: int = 0) -> None:
+        self.name = spec.name
+        self.spec = spec
+        self.node = node
+        self.generation = generation  # [FL24] rises when room may have appeared in this queue
+        self.reservations: dict[str, Reservation] = {}
+        self.local_usage: Callable[[str], float] | None = None  # of a LocalQueue, in a usage-based queue
+        tree = node.tree
+        self.group_of: dict[str, ResourceGroup] = {}
+        self.columns: dict[ResourceGroup, tuple[Column, ...]] = {}
+        for group in spec.groups:
+            for resource in group.resources:
+                self.group_of.setdefault(resource, group)
+            self.columns[group] = tuple(
+                Column(flavor, {resource: tree.number(flavor, resource) for resource in sorted(group.resources)})
+                for flavor in group.flavors
+            )
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name}>"
+
+    def seat(self, reservation: Reservation) -> None:
+        """Write the usage of a reservation in the numbering of this queue's tree, and count it among its own."""
+        number = self.node.tree.number
+        reservation.numbers = tuple((number(pair.flavor, pair.resource), amount) for pair, amount in reservation.usage)
+        reservation.uses = frozenset(pair for pair, _ in reservation.numbers)
+        self.reservations[reservation.key] = reservation
+
+
+class Mark(NamedTuple):
+    quota: int
+    fleet: int
+
+
+class Snapshot:
+    """Everything a cycle looks at."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.queues: dict[str, Queue] = {}  # those that can be scheduled into
+        self.inactive: set[str] = set()  # the names of those that cannot, for now
+        self.flavors: dict[str, FlavorSpec] = {}
+        self.fleet = fleet
+        self.gone: frozenset[str] = frozenset()  # reservations to be treated as if they had ended
+        self._log: quota.UndoLog = []
+
+    def mark(self) -> Mark:
+        return Mark(len(self._log), self.fleet.mark())
+
+    def undo(self, mark: Mark) -> None:
+        quota.undo(self._log, mark.quota)
+        self.fleet.undo(mark.fleet)
+
+    def assume(self, queue: Queue, usage: Iterable[tuple[int, int]], placed: tuple[PlacedPods, ...] = ()) -> None:
+        quota.add_all(queue.node, usage, self._log)
+        if placed:
+            self.fleet.assume(placed)
+
+    def withdraw(self, queue: Queue, usage: Iterable[tuple[int, int]]) -> None:
+        """Take back what was assumed, while other things assumed since then stay."""
+        quota.remove_all(queue.node, usage, self._log)
+
+    def remove(self, reservation: Reservation) -> None:
+        """As if the reservation had ended: its quota and its room on the nodes are free."""
+        quota.remove_all(self.queues[reservation.cluster_queue].node, reservation.numbers, self._log)
+        if reservation.placed:
+            self.fleet.remove(reservation.placed)
+
+    def restore(self, reservation: Reservation) -> None:
+        """The opposite of `remove`, in whatever order."""
+        self.assume(self.queues[reservation.cluster_queue], reservation.numbers, reservation.placed)
+
+    def end(self, queue: Queue, reservation: Reservation) -> None:
+        """The reservation is over, and so is its usage of quota."""
+        quota.remove_all(queue.node, reservation.numbers, self._log)
+        self.settle()
+
+    def settle(self) -> None:
+        """Make what was written so far the truth: there is nothing to undo any more."""
+        self._log.clear()

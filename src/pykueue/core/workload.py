@@ -1,0 +1,282 @@
+"""What the brain needs to know of a Workload.
+
+Thousands of waiting Workloads have few shapes, so what a shape asks for is one shared value (`Shape`), and a waiting
+`Workload` is little more than its place in line. A `Reservation` is a Workload that holds quota: what it uses, on which
+flavors, and what decides whether it can be a victim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pykueue.api.meta import Nanoseconds
+from pykueue.core import amounts
+from pykueue.core.queue import FlavorResource
+from pykueue.core.topology import Figure, NodeTerms, PlacedPods, Placement, Wish
+
+Requests: TypeAlias = tuple[tuple[str, int], ...]
+"""(resource, amount) pairs in the order in which flavors are searched for them (§0.3)."""
+
+
+NO_TERMS = NodeTerms()
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """One pod set: what its pods ask for together, and what each asks of its node.
+
+    `requests` is the total for `count` pods as quota sees it; `pod` is what one pod really uses on a node. `wish` is
+    None where the pod set does not ask for a topology.
+    """
+
+    name: str
+    count: int  # pods still to run: spec.count less those that are reclaimable
+    spec_count: int
+    requests: Requests
+    pod: Figure = ()
+    min_count: int | None = None
+    terms: NodeTerms = NO_TERMS
+    wish: Wish | None = None
+    group: str | None = None
+
+    @property
+    def can_shrink(self) -> bool:
+        return self.min_count is not None and self.min_count < self.spec_count
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Shape:
+    """All that makes two Workloads alike to the brain, but for priority; compared by identity, so it is interned."""
+
+    pod_sets: tuple[PodSet, ...]
+    problem: str = ""  # why no Workload of this shape can ever be admitted (§1.10, 3 and 4)
+
+    @property
+    def wants_topology(self) -> bool:
+        return any(pod_set.wish is not None for pod_set in self.pod_sets)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedPodSet:
+    """What a reservation records of one pod set."""
+
+    name: str
+    count: int
+    flavors: Mapping[str, str]  # resource -> flavor
+    requests: Requests
+    placement: Placement | None = None
+    delayed: str | None = None  # the state of a delayed topology request
+
+
+class Reservation:
+    """A Workload that holds quota in a ClusterQueue: usage, and what makes it a candidate for preemption.
+
+    `numbers` and `uses` are the usage in the numbering of the tree that the queue is in; `seat` writes them whenever
+    the tree is new.
+    """
+
+    __slots__ = (
+        "admitted",
+        "assumed_victims",
+        "cluster_queue",
+        "evicted",
+        "key",
+        "local_queue",
+        "numbers",
+        "parent_uid",
+        "placed",
+        "pod_sets",
+        "priority",
+        "queue_time",
+        "reserved_at",
+        "uid",
+        "usage",
+        "uses",
+        "variant_flavor",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        uid: str,
+        cluster_queue: str,
+        local_queue: str,
+        pod_sets: tuple[AssignedPodSet, ...],
+        *,
+        priority: int = 0,
+        queue_time: Nanoseconds = 0,
+        reserved_at: Nanoseconds | None = None,
+        evicted: bool = False,
+        admitted: bool = False,
+        placed: tuple[PlacedPods, ...] = (),
+        parent_uid: str = "",
+        variant_flavor: str = "",
+        assumed_victims: frozenset[str] = frozenset(),
+    ) -> None:
+        self.key = key
+        self.uid = uid
+        self.cluster_queue = cluster_queue
+        self.local_queue = local_queue
+        self.pod_sets = pod_sets
+        self.priority = priority
+        self.queue_time = queue_time
+        self.reserved_at = reserved_at
+        self.evicted = evicted
+        self.admitted = admitted
+        self.placed = placed
+        self.parent_uid = parent_uid
+        self.variant_flavor = variant_flavor
+        self.assumed_victims = assumed_victims
+        self.usage = _usage(pod_sets)
+        self.numbers: tuple[tuple[int, int], ...] = ()
+        self.uses: frozenset[int] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<reservation {self.key} in {self.cluster_queue}>"
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+
+def _usage(pod_sets: tuple[AssignedPodSet, ...]) -> tuple[tuple[FlavorResource, int], ...]:
+    """[AM18] What is recorded, summed by flavor; a resource without a recorded flavor uses no quota."""
+    total: dict[FlavorResource, int] = {}
+    for pod_set in pod_sets:
+        for resource, flavor in pod_set.flavors.items():
+            total.setdefault(FlavorResource(flavor, resource), 0)
+        for resource, amount in pod_set.requests:
+            if flavor := pod_set.flavors.get(resource, ""):
+                pair = FlavorResource(flavor, resource)
+                total[pair] = amounts.add(total[pair], amount)
+    return tuple(total.items())
+
+
+@dataclass(frozen=True, slots=True)
+class ScanMemory:
+    """Where the search for flavors stopped in the last attempt, so that the next one goes on behind it (§4.8)."""
+
+    stopped_at: tuple[Mapping[str, int], ...]  # per pod set: resource -> index in its flavor list, -1 at the end
+    queue_generation: int
+    cycle: int
+    shape: Shape | None  # None: shapes are not compared
+
+    @property
+    def has_untried_flavors(self) -> bool:
+        """[FL22]"""
+        return any(index != -1 for by_resource in self.stopped_at for index in by_resource.values())
+
+    def next_index(self, pod_set: int, resource: str) -> int:
+        """[FL21]"""
+        if pod_set >= len(self.stopped_at):
+            return 0
+        return self.stopped_at[pod_set].get(resource, -1) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class CheckState:
+    """An admission check that a Workload lists, and how far it is."""
+
+    name: str
+    state: str  # Pending, Ready, Retry, Rejected
+    wants_preemption: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What few Workloads have; the others share `NO_DETAILS`."""
+
+    checks: tuple[CheckState, ...] = ()
+    replaces: str = ""  # the key of the elastic slice that this one takes over from
+    has_closed_gate: bool = False
+    allowed_flavors: frozenset[str] | None = None  # of a variant (ConcurrentAdmission)
+    parent_uid: str = ""
+    variant_flavor: str = ""
+    unhealthy_nodes: tuple[str, ...] = ()
+    is_owned_by_pod: bool = False
+    is_elastic: bool = False
+    terms: Mapping[str, NodeTerms] = field(default_factory=dict)  # per pod set, with what Ready checks added
+
+    @property
+    def has_failed_checks(self) -> bool:
+        return any(check.state in ("Retry", "Rejected") for check in self.checks)
+
+    @property
+    def all_checks_ready(self) -> bool:
+        return all(check.state == "Ready" for check in self.checks)
+
+
+NO_DETAILS = Details()
+
+
+class Workload:
+    """A Workload that asks to be decided: a waiting one, or one with a reservation that needs a second pass."""
+
+    __slots__ = (
+        "back_off_until",
+        "cluster_queue",
+        "created",
+        "details",
+        "evaluated_generation",
+        "generation",
+        "held_back",
+        "key",
+        "local_queue",
+        "memory",
+        "priority",
+        "queue_time",
+        "reservation",
+        "shape",
+        "uid",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        uid: str,
+        shape: Shape,
+        *,
+        local_queue: str = "",
+        cluster_queue: str = "",
+        priority: int = 0,
+        created: Nanoseconds = 0,
+        queue_time: Nanoseconds | None = None,
+        generation: int = 0,
+        held_back: bool = False,
+        back_off_until: Nanoseconds | None = None,
+        details: Details = NO_DETAILS,
+        reservation: Reservation | None = None,
+    ) -> None:
+        self.key = key
+        self.uid = uid
+        self.shape = shape
+        self.local_queue = local_queue
+        self.cluster_queue = cluster_queue
+        self.priority = priority
+        self.created = created
+        self.queue_time = created if queue_time is None else queue_time
+        self.generation = generation
+        self.evaluated_generation = 0
+        self.held_back = held_back  # its Requeued condition is False
+        self.back_off_until = back_off_until
+        self.details = details
+        self.reservation = reservation
+        self.memory: ScanMemory | None = None
+
+    def __repr__(self) -> str:
+        return f"<workload {self.key} for {self.cluster_queue}>"
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+    @property
+    def kind(self) -> tuple[Shape, int, frozenset[str] | None]:
+        """[QU12] Its equivalence class within a queue: Workloads of one kind get one verdict."""
+        return self.shape, self.priority, self.details.allowed_flavors
+
+    def may_compete(self, now: Nanoseconds) -> bool:
+        """[QU16] Whether its back-off is over."""
+        return not self.held_back and (self.back_off_until is None or self.back_off_until <= now)

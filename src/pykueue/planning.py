@@ -1,0 +1,281 @@
+"""Offline plans: objects in, a world, one or more scheduling cycles, and the decisions as one plain object out.
+
+No controller runs. Between two cycles of one plan only this is assumed: evicted Workloads have stopped and are pending
+again, which is what makes room for those that wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from pykueue import settings
+from pykueue.api import codec, config, defaults, kube, kueue, meta, registry, topology_encoding, validation
+from pykueue.api.errors import FieldError
+from pykueue.api.meta import Nanoseconds
+from pykueue.core import amounts, requests
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Victim, Wait
+from pykueue.core.topology import Placement, Profile
+from pykueue.core.workload import AssignedPodSet
+from pykueue.documents import Document
+from pykueue.errors import UsageError
+from pykueue.settings import Settings
+from pykueue.state import reading
+from pykueue.state.world import World
+
+# What others refer to comes before what refers to it, so that every Workload is read under the rules that hold for it.
+_ORDER: Final[Mapping[type, int]] = {
+    kind: place
+    for place, kind in enumerate(
+        (
+            kube.Namespace,
+            kube.LimitRange,
+            kube.RuntimeClass,
+            kueue.Topology,
+            kueue.ResourceFlavor,
+            kueue.AdmissionCheck,
+            kueue.Cohort,
+            kueue.ClusterQueue,
+            kueue.LocalQueue,
+            kube.Node,
+            kube.Pod,
+            kueue.Workload,
+        )
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The objects of a plan, typed and complete, and the configuration they are to be decided under."""
+
+    settings: Settings
+    objects: tuple[msgspec.Struct, ...]
+
+
+def read(documents: Iterable[Document]) -> Case:
+    """The case that documents describe. Lists are taken apart; kinds without a part in scheduling are passed over."""
+    configuration: Settings | None = None
+    found: list[msgspec.Struct] = []
+    names: dict[tuple[type, str, str], str] = {}
+    for source, tree in _flattened(documents):
+        if tree.get("kind") == config.KIND and str(tree.get("apiVersion", "")).startswith(config.GROUP):
+            if configuration is not None:
+                raise UsageError(f"{source}: a second Configuration; a plan has one")
+            configuration = settings.load(tree, source)
+            continue
+        typed = _typed(source, tree)
+        if typed is None:
+            continue
+        metadata: meta.ObjectMeta = typed.metadata  # type: ignore[attr-defined]
+        name = (type(typed), metadata.namespace, metadata.name)
+        if name in names:
+            raise UsageError(f"{source}: {tree['kind']} {metadata.name} is already in {names[name]}")
+        names[name] = source
+        found.append(typed)
+    found.sort(key=lambda thing: _ORDER[type(thing)])
+    return Case(configuration or settings.defaults(), tuple(found))
+
+
+def _flattened(documents: Iterable[Document]) -> Iterator[Document]:
+    for source, tree in documents:
+        if not isinstance(tree, dict):
+            raise UsageError(f"{source}: is not an object with apiVersion and kind")
+        if isinstance(tree.get("items"), list) and str(tree.get("kind", "")).endswith("List"):
+            yield from _flattened(Document(f"{source} item {n}", item) for n, item in enumerate(tree["items"], start=1))
+        else:
+            yield Document(source, tree)
+
+
+def _typed(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
+    version, kind = tree.get("apiVersion"), tree.get("kind")
+    if not isinstance(version, str) or not isinstance(kind, str):
+        raise UsageError(f"{source}: has no apiVersion and kind")
+    row = registry.ALL.find(version, kind)
+    if row is None or row[0].type not in _ORDER:
+        return None
+    complete = defaults.for_plan(tree)
+    _refuse(source, kind, tree, validation.structural_errors(complete))
+    try:
+        return codec.from_tree(complete, row[0].type)
+    except codec.DecodeError as error:
+        raise UsageError(f"{source}: {kind} {_name(tree)}: {error}") from None
+
+
+def _refuse(source: str, kind: str, tree: dict[str, Any], errors: list[FieldError]) -> None:
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise UsageError(f"{source}: {kind} {_name(tree)}: {errors[0]}{more}")
+
+
+def _name(tree: dict[str, Any]) -> str:
+    metadata = tree.get("metadata")
+    return str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What came of the cycles: the decisions in order, and the world they left."""
+
+    world: World
+    cycles: list[list[Decision]] = field(default_factory=list)
+    admissions: dict[str, dict[str, Any]] = field(default_factory=dict)  # every reservation held, as its status says it
+
+    @property
+    def decisions(self) -> Iterator[Decision]:
+        return (decision for cycle in self.cycles for decision in cycle)
+
+
+def world_of(case: Case, now: Nanoseconds) -> World:
+    """The memory as it is once all objects have been seen."""
+    resources = case.settings.configuration.resources or config.Resources()
+    gates = case.settings.gates
+    world = World(
+        case.settings.policy,
+        accounting=requests.accounting(resources.exclude_resource_prefixes, resources.transformations),
+        profile=Profile(
+            mixed=gates["TASProfileMixed"],
+            balanced=gates["TASBalancedPlacement"],
+            preferred_affinity=gates["TASRespectNodeAffinityPreferred"],
+            overlapping_flavors=gates["TASHandleOverlappingFlavors"],
+            elastic=gates["ElasticJobsViaWorkloadSlicesWithTAS"],
+        ),
+    )
+    for thing in case.objects:
+        world.put(thing, now)
+    return world
+
+
+def plan(case: Case, now: Nanoseconds, *, cycles: int = 1, until_stable: bool = False) -> Plan:
+    """Decide: so many cycles, or as many as it takes until a cycle changes nothing (at most `cycles`)."""
+    made = Plan(world_of(case, now))
+    for thing in case.objects:
+        if isinstance(thing, kueue.Workload) and reading.holds_quota(thing):
+            made.admissions[reading.key_of(thing)] = codec.to_tree(thing.status.admission)  # type: ignore[arg-type]
+    for number in range(cycles):
+        if number:
+            _stop_evicted(made, now)
+        decisions = made.world.decide(now)
+        made.cycles.append(decisions)
+        _record(made, decisions)
+        if until_stable and not any(isinstance(decision, (Admit, Preempt, Evict)) for decision in decisions):
+            break
+    return made
+
+
+def _record(made: Plan, decisions: Iterable[Decision]) -> None:
+    for decision in decisions:
+        if isinstance(decision, Admit):
+            made.admissions[decision.workload] = admission_tree(decision.cluster_queue, decision.pod_sets)
+            if decision.replaces:
+                made.admissions.pop(decision.replaces, None)
+
+
+def _stop_evicted(made: Plan, now: Nanoseconds) -> None:
+    for key in sorted(key for key, held in made.world.reservations.items() if held.evicted):
+        made.world.requeue_evicted(key, now)
+        made.admissions.pop(key, None)
+
+
+# --- As one plain object ----------------------------------------------------------------------------------------------
+
+
+def as_tree(made: Plan) -> dict[str, Any]:
+    """The decision object: what is held, what happened, and who waits where."""
+    decisions = list(made.decisions)
+    admits = [decision for decision in decisions if isinstance(decision, Admit)]
+    return {
+        "assignments": dict(sorted(made.admissions.items())),
+        "reserved": sorted(decision.workload for decision in admits if not decision.is_second_pass),
+        "admitted": sorted(d.workload for d in admits if d.is_admitted and not d.was_admitted),
+        "preempted": dict(sorted(_preempted(decisions))),
+        "evicted": dict(sorted(_evicted(decisions))),
+        "replaced": dict(sorted((d.replaces, d.workload) for d in admits if d.replaces)),
+        "active": _by_queue(made.world, active=True),
+        "inadmissible": _by_queue(made.world, active=False),
+        "events": sorted([list(event) for event in set(_events(decisions))]),
+    }
+
+
+def _preempted(decisions: Iterable[Decision]) -> Iterator[tuple[str, dict[str, str]]]:
+    for decision in decisions:
+        for victim in _ordered_victims(decision):
+            yield victim.key, {"by": decision.workload, "reason": victim.reason.value}
+
+
+def _ordered_victims(decision: Decision) -> tuple[Victim, ...]:
+    victims = decision.victims if isinstance(decision, (Preempt, Retry)) else ()
+    return tuple(victim for victim in victims if not victim.already_evicted)
+
+
+def _evicted(decisions: Iterable[Decision]) -> Iterator[tuple[str, str]]:
+    for decision in decisions:
+        if isinstance(decision, Evict):
+            yield decision.workload, "NodeFailures"
+        elif isinstance(decision, Preempt) and decision.migrates:
+            yield decision.migrates, "FlavorMigration"
+
+
+def _by_queue(world: World, *, active: bool) -> dict[str, list[str]]:
+    keys = {
+        name: sorted(w.key for w in (queue.active() if active else queue.pool.values()))
+        for name, queue in sorted(world.queues.items())
+    }
+    return {name: found for name, found in keys.items() if found}
+
+
+def _events(decisions: Iterable[Decision]) -> Iterator[tuple[str, str, str]]:
+    """What would be told about Workloads: who, how urgent, and why."""
+    for decision in decisions:
+        for victim in _ordered_victims(decision):
+            yield victim.key, "Normal", "EvictedDueToPreempted"
+            yield victim.key, "Normal", "Preempted"
+            yield decision.workload, "Normal", "PreemptedWorkload"
+        match decision:
+            case Admit():
+                if not decision.is_second_pass:
+                    yield decision.workload, "Normal", "QuotaReserved"
+                if decision.is_admitted and not decision.repairs_node:
+                    yield decision.workload, "Normal", "Admitted"
+                if decision.replaces:
+                    yield decision.replaces, "Normal", "WorkloadSliceReplaced"
+            case Preempt():
+                if decision.migrates:
+                    yield decision.migrates, "Normal", "EvictedDueToFlavorMigration"
+                yield decision.workload, "Warning", decision.reason.value
+            case Wait():
+                yield decision.workload, "Warning", decision.reason.value
+            case Retry():
+                yield decision.workload, "Warning", "SecondPassFailed"
+            case Evict():
+                yield decision.workload, "Normal", "EvictedDueToNodeFailures"
+
+
+def admission_tree(cluster_queue: str, pod_sets: Iterable[AssignedPodSet]) -> dict[str, Any]:
+    """`status.admission` as the API has it."""
+    return {
+        "clusterQueue": cluster_queue,
+        "podSetAssignments": [_assignment_tree(pod_set) for pod_set in pod_sets],
+    }
+
+
+def _assignment_tree(pod_set: AssignedPodSet) -> dict[str, Any]:
+    tree: dict[str, Any] = {
+        "name": pod_set.name,
+        "count": pod_set.count,
+        "flavors": dict(sorted(pod_set.flavors.items())),
+        "resourceUsage": {r: amounts.as_quantity(r, amount).canonical for r, amount in sorted(pod_set.requests)},
+    }
+    if pod_set.placement is not None:
+        tree["topologyAssignment"] = _placement_tree(pod_set.placement)
+    if pod_set.delayed is not None:
+        tree["delayedTopologyRequest"] = pod_set.delayed
+    return tree
+
+
+def _placement_tree(placement: Placement) -> dict[str, Any]:
+    domains = [topology_encoding.Domain(domain.values, domain.count) for domain in placement.domains]
+    return topology_encoding.encode(placement.levels, domains)

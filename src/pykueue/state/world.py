@@ -1,0 +1,532 @@
+"""The memory: what the API said, as the brain sees it, kept up by differences.
+
+`put` and `drop` take watched objects in any order; `decide` runs one cycle and writes its outcome into the memory:
+heads go back to their queues, reservations are assumed. What shapes the trees is only noted, and the next question builds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykueue.api import kube, kueue, quantity
+from pykueue.api.meta import Nanoseconds
+from pykueue.core import cycle, requests, topology
+from pykueue.core.cycle import Head, Refusal
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, Reason, Requeue, Retry, Victim, Wait
+from pykueue.core.policy import Policy
+from pykueue.core.snapshot import Snapshot
+from pykueue.core.topology import Fleet, Profile
+from pykueue.core.workload import Reservation, Workload
+from pykueue.state import reading
+from pykueue.state.ledger import UsageLedger
+from pykueue.state.queues import PendingQueue
+from pykueue.state.reading import Rules, Shapes
+from pykueue.state.structure import Structure
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalQueue:
+    cluster_queue: str
+    is_stopped: bool
+
+
+class World:
+    """One owner, no I/O, no clock of its own."""
+
+    def __init__(
+        self,
+        policy: Policy = Policy(),  # noqa: B008 - frozen
+        *,
+        accounting: requests.Accounting = requests.PLAIN,
+        profile: Profile | None = None,
+    ) -> None:
+        self.policy = policy
+        self.snapshot = Snapshot(Fleet() if profile is None else Fleet(profile))
+        self.structure = Structure(policy, self.snapshot)
+        self.queues: dict[str, PendingQueue] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.second_pass: dict[str, Workload] = {}
+        self.ledger = UsageLedger(policy.usage_history) if policy.usage_history is not None else None
+        self.cycles = 0
+        self._accounting = accounting
+        self._local_queues: dict[str, _LocalQueue] = {}
+        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._limit_ranges: dict[str, dict[str, kube.LimitRange]] = {}
+        self._runtime_classes: dict[str, kube.RuntimeClass] = {}
+        self._rules: dict[tuple[str, tuple[str, ...]], Rules] = {}  # by namespace and the queue's own exclusions
+        self._shapes = Shapes()
+        self._waiting: dict[str, dict[str, Workload]] = {}  # LocalQueue -> pending Workloads, in a queue or not
+        self._local_queue_of: dict[str, str] = {}
+        self._outside: dict[str, dict[str, Mapping[str, int]]] = {}  # node -> pod -> what it uses
+        self._node_of_pod: dict[str, str] = {}
+        self._to_release: set[str] = set()
+
+    # Objects.
+
+    def put(self, thing: object, now: Nanoseconds = 0) -> None:
+        """A watched object appeared or changed. A kind that does not matter here is ignored."""
+        handler = _PUT.get(type(thing))
+        if handler is not None:
+            handler(self, thing, now)
+
+    def drop(self, thing: object, now: Nanoseconds = 0) -> None:
+        """A watched object is gone; its last known state."""
+        handler = _DROP.get(type(thing))
+        if handler is not None:
+            handler(self, thing, now)
+
+    def _put_cluster_queue(self, cluster_queue: kueue.ClusterQueue, now: Nanoseconds) -> None:
+        name = cluster_queue.metadata.name
+        if not self.structure.put_cluster_queue(cluster_queue):
+            return
+        if name not in self.queues:
+            self.queues[name] = PendingQueue(name)
+            for local_queue, facts in self._local_queues.items():
+                if facts.cluster_queue == name:
+                    self._enqueue_all(local_queue, now)
+        self._to_release.add(name)
+
+    def _drop_cluster_queue(self, cluster_queue: kueue.ClusterQueue, now: Nanoseconds) -> None:
+        name = cluster_queue.metadata.name
+        self._to_release.update(self.structure.companions(name))
+        self.structure.drop_cluster_queue(name)
+        self.queues.pop(name, None)
+
+    def _put_cohort(self, cohort: kueue.Cohort, now: Nanoseconds) -> None:
+        if self.structure.put_cohort(reading.cohort_spec(cohort)):
+            self.structure.settle()
+            self._to_release.update(self.structure.queues_under(cohort.metadata.name))
+
+    def _drop_cohort(self, cohort: kueue.Cohort, now: Nanoseconds) -> None:
+        """Its quota and its place in the tree vanish at once; whoever was under it, or beside it, may fit now (W13)."""
+        self._to_release.update(self.structure.queues_under(cohort.metadata.name))
+        self.structure.drop_cohort(cohort.metadata.name)
+
+    def _put_flavor(self, flavor: kueue.ResourceFlavor, now: Nanoseconds) -> None:
+        self._to_release |= self.structure.put_flavor(flavor)
+
+    def _drop_flavor(self, flavor: kueue.ResourceFlavor, now: Nanoseconds) -> None:
+        self._to_release |= self.structure.drop_flavor(flavor.metadata.name)
+
+    def _put_topology(self, found: kueue.Topology, now: Nanoseconds) -> None:
+        self._to_release |= self.structure.put_topology(found)
+
+    def _drop_topology(self, found: kueue.Topology, now: Nanoseconds) -> None:
+        self.structure.drop_topology(found.metadata.name)
+
+    def _put_check(self, check: kueue.AdmissionCheck, now: Nanoseconds) -> None:
+        self._to_release |= self.structure.put_check(check)
+
+    def _drop_check(self, check: kueue.AdmissionCheck, now: Nanoseconds) -> None:
+        self.structure.drop_check(check.metadata.name)
+
+    def _put_local_queue(self, local_queue: kueue.LocalQueue, now: Nanoseconds) -> None:
+        key = f"{local_queue.metadata.namespace}/{local_queue.metadata.name}"
+        spec = local_queue.spec
+        facts = _LocalQueue(spec.cluster_queue or "", (spec.stop_policy or "None") != "None")
+        before = self._local_queues.get(key)
+        self._local_queues[key] = facts
+        if self.ledger is not None:
+            self._account(local_queue, key, now)
+        if before == facts:
+            return
+        if before is not None:
+            self._withdraw_all(key, before)
+        for workload in self._waiting.get(key, {}).values():
+            workload.cluster_queue = facts.cluster_queue
+        self._enqueue_all(key, now)
+
+    def _drop_local_queue(self, local_queue: kueue.LocalQueue, now: Nanoseconds) -> None:
+        key = f"{local_queue.metadata.namespace}/{local_queue.metadata.name}"
+        facts = self._local_queues.pop(key, None)
+        if facts is not None:
+            self._withdraw_all(key, facts)
+        if self.ledger is not None:
+            self.ledger.close(key)
+
+    def _account(self, local_queue: kueue.LocalQueue, key: str, now: Nanoseconds) -> None:
+        assert self.ledger is not None
+        sharing = local_queue.spec.fair_sharing
+        if sharing is not None and sharing.weight is not None:
+            self.ledger.weights[key] = quantity.parse(sharing.weight).rounded(-9) / 10**9
+        else:
+            self.ledger.weights.pop(key, None)
+        status = local_queue.status.fair_sharing
+        usage = status.admission_fair_sharing_status if status is not None else None
+        if usage is not None:
+            consumed = {name: quantity.parse(amount) for name, amount in usage.consumed_resources.items()}
+            self.ledger.seed(key, consumed, reading.time_of(usage.last_update) or now)
+
+    def _put_namespace(self, namespace: kube.Namespace, now: Nanoseconds) -> None:
+        name, labels = namespace.metadata.name, namespace.metadata.labels
+        before = self._namespaces.get(name)
+        self._namespaces[name] = labels
+        if before != labels:
+            for queue, selector in self.structure.selectors.items():
+                if selector.matches(labels) and (before is None or not selector.matches(before)):
+                    self._to_release.add(queue)
+
+    def _drop_namespace(self, namespace: kube.Namespace, now: Nanoseconds) -> None:
+        self._namespaces.pop(namespace.metadata.name, None)
+
+    def _put_limit_range(self, limit_range: kube.LimitRange, now: Nanoseconds) -> None:
+        self._limit_ranges.setdefault(limit_range.metadata.namespace, {})[limit_range.metadata.name] = limit_range
+        self._forget_rules()
+
+    def _drop_limit_range(self, limit_range: kube.LimitRange, now: Nanoseconds) -> None:
+        self._limit_ranges.get(limit_range.metadata.namespace, {}).pop(limit_range.metadata.name, None)
+        self._forget_rules()
+
+    def _put_runtime_class(self, runtime_class: kube.RuntimeClass, now: Nanoseconds) -> None:
+        self._runtime_classes[runtime_class.metadata.name] = runtime_class
+        self._forget_rules()
+
+    def _drop_runtime_class(self, runtime_class: kube.RuntimeClass, now: Nanoseconds) -> None:
+        self._runtime_classes.pop(runtime_class.metadata.name, None)
+        self._forget_rules()
+
+    def _forget_rules(self) -> None:
+        self._rules.clear()
+        self._shapes.forget()
+
+    def _put_node(self, node: kube.Node, now: Nanoseconds) -> None:
+        if not self.policy.topology:
+            return
+        read = topology.node_of(node)
+        if read is None:
+            self.snapshot.fleet.drop_node(node.metadata.name)
+        else:
+            self.snapshot.fleet.put_node(read)
+        self._to_release.update(self.structure.read)
+
+    def _drop_node(self, node: kube.Node, now: Nanoseconds) -> None:
+        if self.policy.topology:
+            self.snapshot.fleet.drop_node(node.metadata.name)
+
+    def _put_pod(self, pod: kube.Pod, now: Nanoseconds) -> None:
+        """A pod that no placement accounts for takes room on its node all the same."""
+        if not self.policy.topology:
+            return
+        self._drop_pod(pod, now)
+        if topology.counts_outside(pod):
+            key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            node = pod.spec.node_name
+            self._node_of_pod[key] = node
+            self._outside.setdefault(node, {})[key] = reading.pod_usage(pod)
+            self._tell_outside_usage(node)
+
+    def _drop_pod(self, pod: kube.Pod, now: Nanoseconds) -> None:
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        node = self._node_of_pod.pop(key, None)
+        if node is not None:
+            del self._outside[node][key]
+            self._tell_outside_usage(node)
+            self._to_release.update(self.structure.read)
+
+    def _tell_outside_usage(self, node: str) -> None:
+        total: dict[str, int] = {}
+        for used in self._outside[node].values():
+            for resource, amount in used.items():
+                total[resource] = total.get(resource, 0) + amount
+        self.snapshot.fleet.put_outside_usage(node, total)
+
+    # Workloads.
+
+    def _put_workload(self, workload: kueue.Workload, now: Nanoseconds) -> None:
+        key = reading.key_of(workload)
+        if reading.holds_quota(workload):
+            self._forget_pending(key)
+            self._put_reservation(workload, now)
+            return
+        if key in self.reservations:
+            self._end(key)
+        if reading.may_queue(workload, self.policy):
+            self._put_pending(workload, now)
+        else:
+            self._forget_pending(key)
+
+    def _drop_workload(self, workload: kueue.Workload, now: Nanoseconds) -> None:
+        key = reading.key_of(workload)
+        if key in self.reservations:
+            self._end(key)
+        elif key in self._local_queue_of:
+            self._to_release.add(self._cluster_queue_of(self._local_queue_of[key]))
+        self._forget_pending(key)
+
+    def _put_reservation(self, workload: kueue.Workload, now: Nanoseconds) -> None:
+        assert workload.status.admission is not None
+        key = reading.key_of(workload)
+        shape = self._shapes.read(workload, self._rules_of(workload), self.policy)
+        reservation = reading.reservation(workload, shape, self.policy)
+        before = self.reservations.get(key)
+        if before is not None:
+            self.structure.release(before)
+            if before.usage != reservation.usage or before.priority != reservation.priority:
+                self._to_release.add(before.cluster_queue)
+        self.reservations[key] = reservation
+        self.structure.reserve(reservation)
+        self.second_pass.pop(key, None)
+        if reading.needs_second_pass(workload):
+            head = reading.pending(workload, shape, reservation.cluster_queue, self.policy)
+            head.reservation = reservation
+            self.second_pass[key] = head
+
+    def _end(self, key: str) -> None:
+        """A reservation is over: whoever waits in its tree may fit now."""
+        reservation = self.reservations.pop(key)
+        self.second_pass.pop(key, None)
+        self.structure.release(reservation)
+        self._to_release.add(reservation.cluster_queue)
+
+    def _put_pending(self, workload: kueue.Workload, now: Nanoseconds) -> None:
+        key = reading.key_of(workload)
+        local_queue = f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
+        if self._local_queue_of.get(key, local_queue) != local_queue:
+            self._forget_pending(key)
+        shape = self._shapes.read(workload, self._rules_of(workload), self.policy)
+        read = reading.pending(workload, shape, self._cluster_queue_of(local_queue), self.policy)
+        before = self._waiting.setdefault(local_queue, {}).get(key)
+        self._waiting[local_queue][key] = read
+        self._local_queue_of[key] = local_queue
+        if before is not None:
+            read.memory = before.memory
+            read.evaluated_generation = before.evaluated_generation
+        queue = self._queue_of(local_queue)
+        if queue is None:
+            return
+        if before is not None and key in queue.pool and not _may_matter(before, read):
+            queue.refresh(read)
+        else:
+            queue.put(read, now)
+
+    def _forget_pending(self, key: str) -> None:
+        local_queue = self._local_queue_of.pop(key, None)
+        if local_queue is None:
+            return
+        self._waiting[local_queue].pop(key, None)
+        queue = self._queue_of(local_queue)
+        if queue is not None:
+            queue.drop(key)
+
+    def _rules_of(self, workload: kueue.Workload) -> Rules:
+        namespace = workload.metadata.namespace
+        own: tuple[str, ...] = ()
+        if self.policy.queue_exclusions:
+            name = self._cluster_queue_of(f"{namespace}/{workload.spec.queue_name or ''}")
+            cluster_queue = self.structure.cluster_queues.get(name)
+            own = cluster_queue.spec.exclude_resource_prefixes if cluster_queue is not None else ()
+        rules = self._rules.get((namespace, own))
+        if rules is None:
+            rules = self._rules[namespace, own] = Rules(
+                accounting=self._accounting.for_queue(own) if own else self._accounting,
+                limits=requests.merge_limit_ranges(self._limit_ranges.get(namespace, {}).values()),
+                runtime_classes=self._runtime_classes,
+            )
+        return rules
+
+    def _cluster_queue_of(self, local_queue: str) -> str:
+        facts = self._local_queues.get(local_queue)
+        return facts.cluster_queue if facts is not None else ""
+
+    def _queue_of(self, local_queue: str) -> PendingQueue | None:
+        """[QU2] The queue that the LocalQueue leads to, unless it is stopped or leads nowhere."""
+        facts = self._local_queues.get(local_queue)
+        return None if facts is None or facts.is_stopped else self.queues.get(facts.cluster_queue)
+
+    def _enqueue_all(self, local_queue: str, now: Nanoseconds) -> None:
+        queue = self._queue_of(local_queue)
+        if queue is not None:
+            for workload in self._waiting.get(local_queue, {}).values():
+                workload.cluster_queue = queue.name
+                queue.put(workload, now)
+
+    def _withdraw_all(self, local_queue: str, facts: _LocalQueue) -> None:
+        queue = self.queues.get(facts.cluster_queue)
+        if queue is not None:
+            for key in self._waiting.get(local_queue, {}):
+                queue.drop(key)
+
+    # Questions and cycles.
+
+    def settle(self, now: Nanoseconds) -> None:
+        """Bring trees and queues up to date with everything that was put and dropped."""
+        for name in self.structure.settle():
+            queue, read = self.queues.get(name), self.structure.read.get(name)
+            if queue is None or read is None:
+                continue
+            usage = self.ledger.usage if self.ledger is not None and read.spec.is_usage_based else None
+            queue.relist(usage, read.spec.strategy)
+            seat = self.snapshot.queues.get(name)
+            if seat is not None:
+                seat.local_usage = usage
+        if self._to_release:
+            named, self._to_release = self._to_release, set()
+            for name in sorted({companion for one in named for companion in self.structure.companions(one)}):
+                if name in self.queues:
+                    self.queues[name].release(lambda workload: self._may_return(workload, now))
+
+    def _may_return(self, workload: Workload, now: Nanoseconds) -> bool:
+        labels = self._namespaces.get(workload.namespace)
+        selector = self.structure.selectors.get(workload.cluster_queue)
+        return workload.may_compete(now) and labels is not None and selector is not None and selector.matches(labels)
+
+    def decide(self, now: Nanoseconds) -> list[Decision]:
+        """One cycle: what it decided, already written into the memory."""
+        self.settle(now)
+        heads = list(self._heads())
+        if not heads:
+            return []
+        self.cycles += 1
+        decisions = cycle.run(self.snapshot, heads, self.policy, now, self.cycles)
+        for decision in decisions:
+            self._carry_out(decision, now)
+        return decisions
+
+    def _heads(self) -> Iterator[Head]:
+        """[QU7] Second passes, then one head of every queue that takes part, by name."""
+        for key in sorted(self.second_pass):
+            yield Head(self.second_pass[key], refusal=self._refusal(self.second_pass[key]))
+        for name in sorted(self.queues):
+            queue = self.queues[name]
+            if queue.is_empty or not self.structure.is_open(name):
+                continue
+            workload = queue.pop()
+            if workload is not None:
+                yield Head(workload, queue.is_preemptor(workload), self._refusal(workload))
+
+    def _refusal(self, workload: Workload) -> Refusal | None:
+        """§1.10 Namespace, selector, limits: in this order."""
+        labels = self._namespaces.get(workload.namespace)
+        if labels is None:
+            return Refusal(Reason.MISCONFIGURED, f"namespace {workload.namespace} does not exist")
+        selector = self.structure.selectors.get(workload.cluster_queue)
+        if selector is not None and not selector.matches(labels):
+            return Refusal(
+                Reason.MISCONFIGURED,
+                f"namespace {workload.namespace} is not selected by ClusterQueue {workload.cluster_queue}",
+                Requeue.NAMESPACE_MISMATCH,
+            )
+        if workload.shape.problem:
+            return Refusal(Reason.MISCONFIGURED, workload.shape.problem)
+        return None
+
+    def _carry_out(self, decision: Decision, now: Nanoseconds) -> None:
+        match decision:
+            case Admit():
+                self._assume(decision, now)
+            case Preempt():
+                self._evict(decision.victims)
+                requeue = Requeue.PENDING_MIGRATION if decision.migrates else Requeue.PENDING_PREEMPTION
+                if decision.migrates:
+                    self.reservations[decision.migrates].evicted = True
+                self._requeue(decision, requeue, decision.reason, now)
+            case Wait():
+                self._requeue(decision, decision.requeue, decision.reason, now)
+            case Retry():
+                self._evict(decision.victims)
+            case Evict():
+                self.reservations[decision.workload].evicted = True
+                self.second_pass.pop(decision.workload, None)
+
+    def _evict(self, victims: Iterable[Victim]) -> None:
+        for victim in victims:
+            self.reservations[victim.key].evicted = True
+
+    def _requeue(self, decision: Decision, requeue: Requeue, reason: Reason, now: Nanoseconds) -> None:
+        queue = self.queues[decision.cluster_queue]
+        workload = queue.in_flight[decision.workload]
+        queue.requeue(workload, requeue, reason, now, condemns=self.policy.equivalence_hashing)
+
+    def _assume(self, decision: Admit, now: Nanoseconds) -> None:
+        """The reservation counts from now on, before the API has heard of it."""
+        if decision.is_second_pass:
+            held = self.reservations[decision.workload]
+            self.structure.release(held)
+            workload = self.second_pass.pop(decision.workload)
+            reserved_at, evicted = held.reserved_at, held.evicted
+        else:
+            workload = self.queues[decision.cluster_queue].in_flight[decision.workload]
+            reserved_at, evicted = now, False
+            self._charge(workload, decision, now)
+            self._forget_pending(decision.workload)
+        reservation = Reservation(
+            key=workload.key,
+            uid=workload.uid,
+            cluster_queue=decision.cluster_queue,
+            local_queue=workload.local_queue,
+            pod_sets=decision.pod_sets,
+            priority=workload.priority,
+            queue_time=workload.queue_time,
+            reserved_at=reserved_at,
+            evicted=evicted,
+            admitted=decision.is_admitted,
+            placed=decision.placed,
+            parent_uid=workload.details.parent_uid,
+            variant_flavor=workload.details.variant_flavor,
+        )
+        self.reservations[workload.key] = reservation
+        self.structure.reserve(reservation)
+        if decision.replaces and decision.replaces in self.reservations:
+            self._end(decision.replaces)
+
+    def _charge(self, workload: Workload, decision: Admit, now: Nanoseconds) -> None:
+        """[AF5]"""
+        spec = self.structure.read[decision.cluster_queue].spec
+        if self.ledger is None or not spec.is_usage_based:
+            return
+        covered = {resource for group in spec.groups for resource in group.resources}
+        requests = [
+            (resource, amount)
+            for pod_set in workload.shape.pod_sets
+            for resource, amount in pod_set.requests
+            if not self.policy.ignore_undeclared or resource in covered
+        ]
+        self.ledger.charge(f"{workload.namespace}/{workload.local_queue}", workload.key, requests, now)
+
+
+def _may_matter(before: Workload, after: Workload) -> bool:
+    """§2.7(a) Whether a parked Workload changed in a way that could let it in."""
+    return (
+        (before.evaluated_generation != 0 and after.generation != before.evaluated_generation)
+        or before.shape is not after.shape
+        or before.priority != after.priority
+        or before.queue_time != after.queue_time
+        or before.held_back != after.held_back
+        or before.back_off_until != after.back_off_until
+        or before.details != after.details
+    )
+
+
+_Handler = Callable[[World, Any, Nanoseconds], None]
+
+_PUT: Final[Mapping[type, _Handler]] = {
+    kueue.ClusterQueue: World._put_cluster_queue,
+    kueue.Cohort: World._put_cohort,
+    kueue.LocalQueue: World._put_local_queue,
+    kueue.ResourceFlavor: World._put_flavor,
+    kueue.Topology: World._put_topology,
+    kueue.AdmissionCheck: World._put_check,
+    kueue.Workload: World._put_workload,
+    kube.Namespace: World._put_namespace,
+    kube.LimitRange: World._put_limit_range,
+    kube.RuntimeClass: World._put_runtime_class,
+    kube.Node: World._put_node,
+    kube.Pod: World._put_pod,
+}
+
+_DROP: Final[Mapping[type, _Handler]] = {
+    kueue.ClusterQueue: World._drop_cluster_queue,
+    kueue.Cohort: World._drop_cohort,
+    kueue.LocalQueue: World._drop_local_queue,
+    kueue.ResourceFlavor: World._drop_flavor,
+    kueue.Topology: World._drop_topology,
+    kueue.AdmissionCheck: World._drop_check,
+    kueue.Workload: World._drop_workload,
+    kube.Namespace: World._drop_namespace,
+    kube.LimitRange: World._drop_limit_range,
+    kube.RuntimeClass: World._drop_runtime_class,
+    kube.Node: World._drop_node,
+    kube.Pod: World._drop_pod,
+}
