@@ -19,10 +19,11 @@ from pykueue.api.structural.embedded import compile_embedded
 from pykueue.api.structural.node import ABSENT, Json, Node, read
 from pykueue.api.structural.pruning import compile_pruning
 from pykueue.api.structural.rules import compile_rules
+from pykueue.api.structural.servable import check_schema
 from pykueue.api.structural.uniqueness import compile_uniqueness
 from pykueue.api.structural.values import Finding, compile_values
 
-__all__ = ["Structural", "compile"]
+__all__ = ["Structural", "check_schema", "compile"]
 
 # After these, rules are not asked: they could only stumble over the same thing.
 _BLOCKING: Final = frozenset(

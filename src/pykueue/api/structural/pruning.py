@@ -47,8 +47,8 @@ def _walk(node: Node, *, preserve: bool, resource: str) -> Walk:
     """`resource` tells whose apiVersion, kind and metadata stand here: of the "root", of an "embedded" object, of
     none.
     """
-    children = {name: _child(child) for name, child in node.fields.items()}
-    additional = _child(node.additional) if node.additional is not None else None
+    children = {name: compile_part_pruning(child) for name, child in node.fields.items()}
+    additional = compile_part_pruning(node.additional) if node.additional is not None else None
     items = _items(node, preserve)
 
     def prune_object(value: dict[str, Json], place: Place, unknown: list[str]) -> dict[str, Json]:
@@ -89,7 +89,8 @@ def _walk(node: Node, *, preserve: bool, resource: str) -> Walk:
     return prune
 
 
-def _child(node: Node) -> Walk:
+def compile_part_pruning(node: Node) -> Walk:
+    """The walk for a value inside a resource."""
     return _walk(node, preserve=node.preserve_unknown, resource="embedded" if node.embedded else "")
 
 

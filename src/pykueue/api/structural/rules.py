@@ -84,9 +84,9 @@ Settled = Callable[[], bool]
 Ask = Callable[[Json, Json, str, Settled, _Run], None]
 
 
-def compile_rules(root: Node) -> Callable[[Json, Json], list[FieldError]] | None:
-    """Asks all rules of a resource; None where there are none."""
-    ask = _compile(root, Declarations(), root=True)
+def compile_rules(root: Node, *, resource: bool = True) -> Callable[[Json, Json], list[FieldError]] | None:
+    """Asks all rules of a resource, or of a value inside one; None where there are none."""
+    ask = _compile(root, Declarations(), root=resource)
     if ask is None:
         return None
 
@@ -104,7 +104,7 @@ def _compile(node: Node, declarations: Declarations, *, root: bool = False) -> A
     if self_type is None:
         return None
     rules = [compile_rule(rule, node, self_type) for rule in node.rules if rule.rule]
-    children = {name: ask for name, child in node.fields.items() if (ask := _compile(child, declarations))}
+    children = {name: found for name, child in node.fields.items() if (found := _compile(child, declarations))}
     additional = _compile(node.additional, declarations) if node.additional is not None else None
     items = _compile(node.items, declarations) if node.items is not None else None
     if not (rules or children or additional or items):
