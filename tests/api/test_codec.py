@@ -163,6 +163,18 @@ def test_entries_of_lists_without_keys_are_found_again_by_what_they_hold() -> No
     assert "x" not in groups[1]
 
 
+def test_an_entry_that_is_changed_in_its_place_keeps_what_no_type_names() -> None:
+    raw = {"spec": {"resourceGroups": [{"coveredResources": ["cpu"], "x": 1}, {"coveredResources": ["gpu"], "x": 2}]}}
+    before = codec.from_tree(raw, kueue.ClusterQueue)
+    first, second = before.spec.resource_groups
+    changed = msgspec.structs.replace(second, covered_resources=("memory",))
+    spec = msgspec.structs.replace(before.spec, resource_groups=(first, changed))
+    groups = codec.write_back(raw, before, msgspec.structs.replace(before, spec=spec))["spec"]["resourceGroups"]
+    assert groups[0] is raw["spec"]["resourceGroups"][0]
+    assert groups[1]["coveredResources"] == ["memory"]
+    assert groups[1]["x"] == 2
+
+
 # --- What people write ------------------------------------------------------------------------------------------------
 
 

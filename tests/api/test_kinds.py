@@ -73,7 +73,7 @@ def test_objects_are_found_by_what_they_say_of_themselves() -> None:
     ],
 )
 def test_paths_are_those_of_the_kubernetes_api(row: Kind, arguments: dict[str, str], path: str) -> None:
-    assert row.path(**arguments) == path  # type: ignore[arg-type]
+    assert row.path(**arguments) == path
 
 
 def test_a_version_that_does_not_exist_has_no_path() -> None:

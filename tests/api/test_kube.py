@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from pykueue.api import codec, kube, registry
+from pykueue.api.kinds import Kind
 
 POD = b"""{
   "apiVersion": "v1", "kind": "Pod",
@@ -49,7 +50,7 @@ def test_a_quantity_stays_as_it_came() -> None:
 
 
 @pytest.mark.parametrize("row", registry.KUBERNETES.rows, ids=lambda row: row.kind)
-def test_every_slice_reads_an_object_without_anything(row: registry.Kind) -> None:
+def test_every_slice_reads_an_object_without_anything(row: Kind) -> None:
     value = codec.decode(b"{}", row.type)
     assert codec.to_tree(value)["kind"] == row.kind
     assert codec.to_tree(value)["apiVersion"] == row.api_version
