@@ -1,4 +1,5 @@
-"""The one HTTP server adapter: a handler and a port. The only module that knows which library serves HTTP.
+"""The one HTTP adapter: a handler and a port; and a letter box for those who are called back. No other module knows
+which library speaks HTTP.
 
 A handler takes a `Request` and gives a `Response`, both plain values, so that it also answers requests that never
 see a socket: make a `Request` and await the handler. A response either has a body or a `stream`, a coroutine that is
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl
 
+import aiohttp
 from aiohttp import web
 
 log = logging.getLogger(__name__)
@@ -218,3 +220,48 @@ async def _read(incoming: web.BaseRequest, limit: int) -> bytes:
     except TimeoutError:
         raise BodyTooSlow from None
     return b"".join(chunks)
+
+
+# --- Calling back -----------------------------------------------------------------------------------------------------
+
+
+class SendError(Exception):
+    """Nobody answered, or not in a way that can be used; the message says why."""
+
+
+class Sender:
+    """Posts small documents to callbacks that others have registered: no redirects, bounded time and size."""
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self._session: aiohttp.ClientSession | None = None
+
+    async def post(
+        self, url: str, body: bytes, *, tls: ssl.SSLContext, timeout_seconds: float, bytes_max: int
+    ) -> tuple[int, bytes]:
+        """The status and the body of the answer. Raises SendError; TimeoutError where it took too long."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=64), headers={"User-Agent": self._agent}, auto_decompress=False
+            )
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        try:
+            async with (
+                asyncio.timeout(timeout_seconds),
+                self._session.post(url, data=body, headers=headers, ssl=tls, allow_redirects=False) as response,
+            ):
+                answer = bytearray()
+                while chunk := await response.content.readany():
+                    answer += chunk
+                    if len(answer) > bytes_max:
+                        raise SendError(f"its answer is longer than {bytes_max} bytes")
+                return response.status, bytes(answer)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise SendError(str(error) or type(error).__name__) from None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None

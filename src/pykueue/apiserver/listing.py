@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -83,9 +83,10 @@ class ListOptions:
             timeout_seconds=number(request, "timeoutSeconds"),
         )
 
-    @property
-    def selects(self) -> bool:
-        return bool(self.labels.requirements or self.fields.requirements)
+    def narrowed_to(self, name: str) -> ListOptions:
+        """The same for one object: how a single name is watched."""
+        only = selectors.FieldRequirement("metadata.name", name)
+        return replace(self, fields=selectors.FieldSelector((*self.fields.requirements, only)))
 
 
 def _revision(request: Request) -> int | None:

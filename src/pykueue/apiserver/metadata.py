@@ -15,7 +15,6 @@ from pykueue.apiserver.strategy import Resource, Tree
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
-_BARE_FINALIZERS: Final = frozenset({FOREGROUND, ORPHAN, "kubernetes"})
 
 # Only the server says these. A client's idea of them is dropped, except where it is compared.
 _SERVER_OWNED: Final = (
@@ -157,13 +156,6 @@ def _check_finalizers(finalizers: list[str]) -> Iterator[FieldError]:
         path = f"metadata.finalizers[{index}]"
         for complaint in meta.check_qualified_name(finalizer):
             yield FieldError(path, ErrorSort.INVALID, complaint, finalizer)
-        if "/" not in finalizer and finalizer not in _BARE_FINALIZERS:
-            yield FieldError(
-                path,
-                ErrorSort.INVALID,
-                "name is neither a standard finalizer name nor is it fully qualified",
-                finalizer,
-            )
     if FOREGROUND in finalizers and ORPHAN in finalizers:
         yield FieldError(
             "metadata.finalizers", ErrorSort.INVALID, f"finalizers cannot be both {ORPHAN} and {FOREGROUND}", finalizers

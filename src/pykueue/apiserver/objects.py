@@ -168,6 +168,8 @@ class Objects:
         self._closed = False
         self._recovery: asyncio.Task[None] | None = None
         self._reached: list[tuple[int, asyncio.Future[None]]] = []
+        # Told of every change, after the watchers of its resource.
+        self.listeners: list[Callable[[Change], None]] = []
         self.commits = 0
         self.writes = 0
         self.revision = FIRST_REVISION
@@ -396,6 +398,8 @@ class Objects:
         self._remember(change)
         for listener in list(collection.listeners):
             listener(change)
+        for everywhere in self.listeners:
+            everywhere(change)
 
     def _remember(self, change: Change) -> None:
         self.collection(change.entry.key.resource).history.append(change)

@@ -32,6 +32,10 @@ def version_rank(version: str) -> tuple[int, int, int, int, str]:
     return (0, -_STAGES[stage], -int(major), -int(minor or 0), version)
 
 
+def _is_stored(resource: Resource) -> bool:
+    return resource.version == resource.storage and not resource.shares and not resource.virtual
+
+
 class Registry:
     """The resources by address. Asked on every request; changed when a CRD is."""
 
@@ -78,13 +82,13 @@ class Registry:
     def stored_as(self, group_resource: str) -> Resource | None:
         """The resource in the version in which its objects are stored."""
         for resource in self.all():
-            if resource.group_resource == group_resource and resource.version == resource.storage:
+            if resource.group_resource == group_resource and _is_stored(resource):
                 return resource
         return None
 
     def stored(self) -> list[Resource]:
         """Each kind of object once, in the version in which it is stored."""
-        return [r for r in self.all() if r.version == r.storage and not r.virtual]
+        return [r for r in self.all() if _is_stored(r)]
 
     def groups(self) -> dict[str, list[str]]:
         """Every group with its versions, the preferred one first; the core group is ""."""
@@ -97,10 +101,10 @@ class Registry:
         return sorted((r for r in self.all() if (r.group, r.version) == (group, version)), key=lambda r: r.plural)
 
     def served_versions(self, resource: Resource) -> Sequence[Resource]:
-        return [r for r in self.all() if (r.group, r.plural) == (resource.group, resource.plural)]
+        return [r for r in self.all() if r.group_resource == resource.group_resource]
 
     def convert(self, resource: Resource) -> Convert:
-        return self._conversions.get(resource.group_resource, swap_version)
+        return resource.convert or self._conversions.get(resource.group_resource, swap_version)
 
     def target(self, resource: Resource, subresource: str) -> apply.Target:
         """Whose fields a write through this door owns."""

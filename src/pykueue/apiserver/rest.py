@@ -110,28 +110,37 @@ class Rest:
         if tree["metadata"].get("resourceVersion"):
             raise status.bad_request("resourceVersion should not be set on objects to be created")
         self._check_namespace(call)
+        tree = await self._mutated(call, admission.CREATE, tree, None)
+        details = tree["metadata"]
+        metadata.begin(details, self._uid(), meta.format_time(self._clock.now()), generation=resource.generation)
+        await self._name(call, details)
         if resource.has_status and resource.custom:
             tree.pop("status", None)
         rules.on_create(tree)
-        tree = await self._mutated(call, admission.CREATE, tree, None)
-        details = tree["metadata"]
-        given = details.get("name") or ""
-        base = details.get("generateName") or ""
-        now = meta.format_time(self._clock.now())
-        metadata.begin(details, self._uid(), now, generation=resource.generation)
-        for _ in range(NAME_ATTEMPTS):
-            if not given and base:
-                details["name"] = metadata.generate_name(base, self._chance)
+        self._validate(call, tree, None)
+        await self._validated(call, admission.CREATE, tree, None)
+        # Once more, for the case that somebody was faster while a webhook was asked.
+        self._check_namespace(call)
+        await self._refuse_taken(call)
+        return await self._store(call, Op.ADDED, tree, code=201)
+
+    async def _name(self, call: Call, details: Tree) -> None:
+        """The name that was given, or one that is free."""
+        resource, base = call.resource, details.get("generateName") or ""
+        if details.get("name") or not base:
             call.name = details.get("name", "")
-            self._validate(call, tree, None)
-            await self._validated(call, admission.CREATE, tree, None)
-            self._check_namespace(call)
+            await self._refuse_taken(call)
+            return
+        for _ in range(NAME_ATTEMPTS):
+            call.name = details["name"] = metadata.generate_name(base, self._chance)
             if self._objects.latest(call.key) is None:
-                return await self._store(call, Op.ADDED, tree, code=201)
-            if given or not base:
-                await self._objects.settled(call.key)
-                raise status.already_exists(resource.group, resource.plural, call.name)
+                return
         raise status.generated_name_taken(resource.group, resource.plural, call.name)
+
+    async def _refuse_taken(self, call: Call) -> None:
+        if self._objects.latest(call.key) is not None:
+            await self._objects.settled(call.key)
+            raise status.already_exists(call.resource.group, call.resource.plural, call.name)
 
     def _uid(self) -> str:
         return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
@@ -284,6 +293,16 @@ class Rest:
             return Outcome(entry=live)
         return await self._store(call, Op.MODIFIED, new)
 
+    async def change(self, call: Call, alter: Callable[[Tree], None]) -> Outcome:
+        """Change the newest object in place; for the server's own controllers."""
+
+        def change(old: Tree) -> Tree:
+            alter(old)
+            metadata.prune(old["metadata"])
+            return old
+
+        return await self._update(call, change)
+
     # --- Patch --------------------------------------------------------------------------------------------------------
 
     async def patch(self, call: Call, kind: str, patch: Any) -> Outcome:
@@ -418,8 +437,6 @@ class Rest:
         tree["metadata"] = details
         tree = rules.default(tree)
         metadata.prune(tree["metadata"])
-        if resource.deprecated:
-            call.warnings.append(resource.deprecated)
         call.warnings.extend(rules.warn(tree))
         return tree
 
@@ -512,7 +529,7 @@ class Rest:
             return Outcome(code=code, tree=tree)
         uid = tree["metadata"]["uid"]
         stored = self._registry.stored_as(resource.group_resource) or resource
-        if stored.version != resource.version:
+        if stored.api_version != resource.api_version:
             tree = self._registry.convert(resource)(tree, stored.api_version)
         self._objects.refuse_when_failed()
         tree["metadata"]["resourceVersion"] = str(self._objects.next_revision)

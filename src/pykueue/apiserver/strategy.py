@@ -110,6 +110,10 @@ class Resource:
     cells: Callable[[Tree, int], Sequence[Any]] | None = None
     selectable: Mapping[str, str] = field(default_factory=dict)
     custom: bool = False
+    # Another group's view of the objects that are stored as `shares` (Events are both `v1` and `events.k8s.io/v1`), and
+    # how they are converted: (tree, api_version) -> tree. Both rows have the function.
+    shares: str = ""
+    convert: Callable[[Tree, str], Tree] | None = None
     stored_version: str = ""
     unconditional_update: bool = True
     create_on_update: bool = False
@@ -133,6 +137,8 @@ class Resource:
     @property
     def group_resource(self) -> str:
         """The name under which objects are stored, whatever version they are asked for in."""
+        if self.shares:
+            return self.shares
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property

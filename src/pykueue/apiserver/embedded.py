@@ -1,0 +1,176 @@
+"""The whole server put together, without a socket and without a clock of its own: both are handed in.
+
+`Embedded` is what `app` serves on a port, what tests serve on another, and what a simulation calls directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykueue.apiserver import access, bodies, crds, forms, namespaces, status
+from pykueue.apiserver.access import Access
+from pykueue.apiserver.admission import Admission, Hook
+from pykueue.apiserver.collector import Collector
+from pykueue.apiserver.objects import HistoryBounds, Objects
+from pykueue.apiserver.openapi import OpenApi
+from pykueue.apiserver.registry import Convert, Registry
+from pykueue.apiserver.rest import Call, Rest
+from pykueue.apiserver.server import About, ApiServer
+from pykueue.apiserver.shedding import Caps, Shedder
+from pykueue.apiserver.store import Journal, Loaded
+from pykueue.apiserver.strategy import Resource, Tree
+from pykueue.apiserver.webhooks import Caller, Policy
+from pykueue.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a server is made of. Nothing of it is known to this room; all of it is handed in."""
+
+    builtin: Sequence[Resource]
+    hooks: Sequence[Hook] = ()
+    # group -> how its objects change from one version to another.
+    conversions: Mapping[str, Convert] = field(default_factory=dict)
+    # CRDs to install, in order.
+    crds: Sequence[Tree] = ()
+    # Objects that are there from the beginning, such as the priority classes of the system.
+    initial: Sequence[Tree] = ()
+    caps: Caps = field(default_factory=Caps)
+    bounds: HistoryBounds = field(default_factory=HistoryBounds)
+    webhooks: Policy = field(default_factory=Policy)
+
+
+class Embedded:
+    """A server that can be asked. `start` makes it ready, `close` keeps what it has accepted."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        journal: Journal,
+        door: Access,
+        clock: Clock,
+        chance: random.Random,
+        about: About,
+        *,
+        loaded: Loaded | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self._parts = parts
+        self._tasks: list[asyncio.Task[None]] = []
+        self.objects = Objects(journal, clock, loaded=loaded, executor=executor, bounds=parts.bounds)
+        self.crds = crds.CustomResources(self.objects, clock, parts.conversions)
+        self.registry = Registry(self._with_crd_rules(parts.builtin))
+        self.crds.start(self.registry)
+        self._webhooks = Caller(self.objects, self.registry, parts.webhooks)
+        hooks = Admission(parts.hooks, self._in_version, self._webhooks)
+        self.rest = Rest(self.objects, self.registry, hooks, clock, chance)
+        self.collector = Collector(self.objects, self.registry, self.rest, clock)
+        self.server = ApiServer(
+            objects=self.objects,
+            registry=self.registry,
+            rest=self.rest,
+            openapi=OpenApi(self.registry),
+            door=door,
+            shedder=Shedder(clock, parts.caps),
+            clock=clock,
+            chance=chance,
+            about=about,
+        )
+
+    def _with_crd_rules(self, builtin: Iterable[Resource]) -> list[Resource]:
+        return [self.crds.kind(one) if one.group_resource == crds.RESOURCE else one for one in builtin]
+
+    def _in_version(self, resource: Resource, tree: Tree, version: str) -> tuple[Resource, Tree]:
+        """An object in another version of its kind, for a hook that speaks only that one."""
+        there = self.registry.find(resource.group, version, resource.plural) or resource
+        if tree.get("apiVersion") == there.api_version:
+            return there, tree
+        return there, forms.to_version(self.registry, there, tree)
+
+    async def start(self) -> None:
+        """Install what belongs to the server, then say that it is ready."""
+        for name in namespaces.INITIAL:
+            await self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        for tree in self._parts.crds:
+            await self.install(tree)
+        for tree in self._parts.initial:
+            await self._ensure(tree)
+        self._tasks = [
+            asyncio.create_task(self.objects.keep_compacting()),
+            asyncio.create_task(self.collector.run()),
+            asyncio.create_task(self.collector.keep_events_few()),
+        ]
+        self.server.ready = True
+
+    async def _ensure(self, tree: Tree) -> None:
+        with contextlib.suppress(_AlreadyThere):
+            await self._create(tree)
+
+    async def _create(self, tree: Tree) -> None:
+        call = self._call(tree)
+        if self.objects.latest(call.key) is not None:
+            raise _AlreadyThere
+        call.name = ""
+        await self.rest.create(call, _copy(tree))
+
+    async def install(self, tree: Tree) -> None:
+        """Create a CRD, or bring the one that is there up to date."""
+        try:
+            await self._create(tree)
+        except _AlreadyThere:
+            wanted = _copy(tree)
+
+            def change(old: Tree) -> None:
+                old["spec"] = wanted["spec"]
+                for part in ("labels", "annotations"):
+                    both = {**(old["metadata"].get(part) or {}), **(wanted["metadata"].get(part) or {})}
+                    old["metadata"][part] = both
+
+            await self.rest.change(self._call(tree), change)
+
+    def _call(self, tree: Tree) -> Call:
+        resource = self.registry.of_kind(tree["apiVersion"], tree["kind"])
+        if resource is None:
+            raise status.bad_request(f"{tree['apiVersion']} {tree['kind']} is not served")
+        details = tree["metadata"]
+        return Call(
+            resource=resource,
+            user=access.SYSTEM,
+            namespace=details.get("namespace", ""),
+            name=details["name"],
+            manager="embedded",
+            validation="Ignore",
+        )
+
+    def stop_watches(self) -> None:
+        """Let every stream end, so that clients look for another server."""
+        self.server.ready = False
+        self.registry.stop_watches()
+
+    async def close(self) -> None:
+        self.stop_watches()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tasks = []
+        await self._webhooks.close()
+        await self.objects.close()
+
+
+class _AlreadyThere(Exception):
+    pass
+
+
+def _copy(tree: Any) -> Any:
+    return bodies.parse_json(bodies.encode(tree))

@@ -1,0 +1,425 @@
+"""The call-out to admission webhooks: an AdmissionReview goes out, a patch or a verdict comes back.
+
+Configurations are read again whenever one of them changes. A webhook is called over HTTPS with the authority that its
+configuration names, on a loopback address unless the policy allows more, without redirects, for at most its timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ipaddress
+import ssl
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pykueue.api import cel, meta, patches, selectors
+from pykueue.apiserver import namespaces, status
+from pykueue.apiserver.admission import Review, refused_by
+from pykueue.apiserver.objects import Change, Objects
+from pykueue.apiserver.registry import Registry
+from pykueue.apiserver.strategy import Resource, Tree
+from pykueue.serving import Sender, SendError
+
+GROUP: Final = "admissionregistration.k8s.io"
+MUTATING: Final = f"mutatingwebhookconfigurations.{GROUP}"
+VALIDATING: Final = f"validatingwebhookconfigurations.{GROUP}"
+ANSWER_BYTES: Final = 3 * 1024 * 1024
+TIMEOUT_SECONDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Whom webhooks may be."""
+
+    loopback_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    operations: frozenset[str]
+    groups: frozenset[str]
+    versions: frozenset[str]
+    resources: frozenset[str]
+    scope: str
+
+    def covers(self, review: Review, resource: Resource) -> bool:
+        return (
+            _in(review.operation, self.operations)
+            and _in(resource.group, self.groups)
+            and _in(resource.version, self.versions)
+            and self._names(resource.plural, review.subresource)
+            and self.scope in ("*", "Namespaced" if resource.namespaced else "Cluster")
+        )
+
+    def _names(self, plural: str, subresource: str) -> bool:
+        if not subresource:
+            return plural in self.resources or "*" in self.resources or "*/*" in self.resources
+        wanted = {f"{plural}/{subresource}", f"*/{subresource}", f"{plural}/*", "*/*"}
+        return bool(wanted & self.resources)
+
+
+def _in(value: str, among: frozenset[str]) -> bool:
+    return value in among or "*" in among
+
+
+@dataclass(frozen=True, slots=True)
+class _Webhook:
+    """One webhook of one configuration, ready to be asked."""
+
+    name: str
+    configuration: str
+    url: str
+    ca: str
+    rules: tuple[_Rule, ...]
+    namespace_selector: selectors.Selector
+    object_selector: selectors.Selector
+    conditions: tuple[tuple[str, str], ...]
+    timeout_seconds: float
+    ignores_failure: bool
+    equivalent: bool
+    has_side_effects: bool
+    again: bool
+
+
+class Caller:
+    """All webhooks that are configured at present."""
+
+    def __init__(self, objects: Objects, registry: Registry, policy: Policy) -> None:
+        self._objects = objects
+        self._registry = registry
+        self._policy = policy
+        self._sender = Sender("kube-apiserver-admission")
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._known: dict[str, list[_Webhook]] = {}
+        for resource in (MUTATING, VALIDATING):
+            objects.collection(resource).listeners[self._notice] = None
+            self._read(resource)
+
+    def _notice(self, change: Change) -> None:
+        self._read(change.entry.key.resource)
+
+    def _read(self, resource: str) -> None:
+        # In the order of the configurations' names, so that every run asks in the same order.
+        self._known[resource] = [
+            webhook
+            for entry in self._objects.collection(resource)
+            for webhook in _webhooks(msgspec.json.decode(entry.body))
+        ]
+
+    async def close(self) -> None:
+        await self._sender.close()
+
+    # --- Who is asked -------------------------------------------------------------------------------------------------
+
+    def any_for(self, review: Review) -> bool:
+        if not self._known[MUTATING] and not self._known[VALIDATING]:
+            return False
+        return any(self._asked(webhook, review) is not None for one in self._known.values() for webhook in one)
+
+    def _asked(self, webhook: _Webhook, review: Review) -> Resource | None:
+        """In which version a webhook wants to see this write; None where it does not."""
+        if review.resource.group == GROUP:
+            # Nobody can lock themselves out: webhooks do not decide about webhooks.
+            return None
+        spoken = self._spoken(webhook, review)
+        if spoken is None:
+            return None
+        if not self._namespace_matches(webhook, review) or not _object_matches(webhook, review):
+            return None
+        return spoken
+
+    def _spoken(self, webhook: _Webhook, review: Review) -> Resource | None:
+        versions = [review.resource]
+        if webhook.equivalent:
+            versions += [r for r in self._registry.served_versions(review.resource) if r is not review.resource]
+        for resource in versions:
+            if any(rule.covers(review, resource) for rule in webhook.rules):
+                return resource
+        return None
+
+    def _namespace_matches(self, webhook: _Webhook, review: Review) -> bool:
+        if not webhook.namespace_selector.requirements:
+            return True
+        if review.resource.group_resource == namespaces.RESOURCE:
+            return webhook.namespace_selector.matches(_labels(review.object or review.old))
+        if not review.namespace:
+            return True
+        entry = self._objects.latest(namespaces.key(review.namespace))
+        labels = _labels(msgspec.json.decode(entry.body)) if entry else {}
+        return webhook.namespace_selector.matches(labels)
+
+    # --- Asking -------------------------------------------------------------------------------------------------------
+
+    async def mutate(self, review: Review) -> tuple[Tree, list[str]]:
+        """The object after all mutating webhooks, one after the other; some are asked again if others changed it."""
+        warnings: list[str] = []
+        asked: list[tuple[_Webhook, Tree]] = []
+        for webhook in self._known[MUTATING]:
+            before = review.object
+            review = await self._mutate_by(webhook, review, warnings)
+            if before is not None:
+                asked.append((webhook, review.object or {}))
+        for webhook, left in asked:
+            if webhook.again and not patches.same(left, review.object):
+                review = await self._mutate_by(webhook, review, warnings)
+        return review.object or {}, warnings
+
+    async def _mutate_by(self, webhook: _Webhook, review: Review, warnings: list[str]) -> Review:
+        spoken = self._asked(webhook, review)
+        if spoken is None or review.object is None:
+            return review
+        answer = await self._ask(webhook, review, spoken, warnings)
+        if answer is None or not answer.get("patch"):
+            return review
+        try:
+            operations = msgspec.json.decode(base64.b64decode(answer["patch"], validate=True))
+            there = self._convert(review.object, spoken)
+            changed = patches.apply(there, operations)
+            if not isinstance(changed, dict):
+                raise ValueError("the patch leaves no object behind")
+        except (ValueError, TypeError, msgspec.MsgspecError) as error:
+            if webhook.ignores_failure:
+                return review
+            raise _failed(webhook, f"its patch cannot be applied: {error}") from None
+        return replace(review, object=self._convert(changed, review.resource))
+
+    async def validate(self, review: Review) -> list[str]:
+        """All validating webhooks at once; the first refusal in their order counts."""
+        warnings: list[str] = []
+        due = [(webhook, spoken) for webhook in self._known[VALIDATING] if (spoken := self._asked(webhook, review))]
+        answers = await asyncio.gather(
+            *(self._ask(webhook, review, spoken, warnings) for webhook, spoken in due), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return warnings
+
+    def _convert(self, tree: Tree, resource: Resource) -> Tree:
+        if tree.get("apiVersion") == resource.api_version:
+            return tree
+        return self._registry.convert(resource)(tree, resource.api_version)
+
+    async def _ask(
+        self, webhook: _Webhook, review: Review, spoken: Resource, warnings: list[str]
+    ) -> dict[str, Any] | None:
+        """The answer of a webhook that allows the write; None where it was not asked or its failure is ignored."""
+        try:
+            if not _conditions_hold(webhook, review):
+                return None
+            if review.dry_run and webhook.has_side_effects:
+                raise status.bad_request(
+                    f'admission webhook "{webhook.name}" does not support dry run: it has side effects'
+                )
+            request = self._request(review, spoken)
+            answer = await self._post(webhook, request)
+        except (SendError, TimeoutError, _BadAnswer) as error:
+            if webhook.ignores_failure:
+                return None
+            told = "context deadline exceeded" if isinstance(error, TimeoutError) else str(error)
+            raise _failed(webhook, told) from None
+        warnings.extend(text for text in answer.get("warnings") or () if isinstance(text, str))
+        if answer.get("allowed") is True:
+            return answer
+        raise _refusal(webhook, answer.get("status"))
+
+    def _request(self, review: Review, spoken: Resource) -> Tree:
+        asked = review.resource
+        request: Tree = {
+            "uid": str(uuid.uuid4()),
+            "kind": _kind(spoken),
+            "resource": _resource(spoken),
+            "requestKind": _kind(asked),
+            "requestResource": _resource(asked),
+            "operation": review.operation,
+            "userInfo": {"username": review.user, "groups": list(review.groups)},
+            "object": self._convert(review.object, spoken) if review.object else None,
+            "oldObject": self._convert(review.old, spoken) if review.old else None,
+            "dryRun": review.dry_run,
+            "options": review.options or None,
+        }
+        for name, value in (("name", review.name), ("namespace", review.namespace)):
+            if value:
+                request[name] = value
+        if review.subresource:
+            request["subResource"] = request["requestSubResource"] = review.subresource
+        return request
+
+    async def _post(self, webhook: _Webhook, request: Tree) -> dict[str, Any]:
+        self._check_address(webhook.url)
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        code, body = await self._sender.post(
+            webhook.url,
+            msgspec.json.encode(review),
+            tls=self._context(webhook.ca),
+            timeout_seconds=webhook.timeout_seconds,
+            bytes_max=ANSWER_BYTES,
+        )
+        if code != 200:
+            raise _BadAnswer(f"it answered with HTTP status {code}")
+        return _answer(body, request["uid"])
+
+    def _check_address(self, url: str) -> None:
+        """A host name is not asked for: what it means could change between the check and the call."""
+        host = urlsplit(url).hostname or ""
+        if not self._policy.loopback_only or host == "localhost":
+            return
+        try:
+            loopback = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            loopback = False
+        if not loopback:
+            raise _BadAnswer(f"{host} is not a loopback address, and only those are called")
+
+    def _context(self, ca: str) -> ssl.SSLContext:
+        found = self._contexts.get(ca)
+        if found is None:
+            found = ssl.create_default_context(cadata=ca or None)
+            if len(self._contexts) > 100:
+                self._contexts.clear()
+            self._contexts[ca] = found
+        return found
+
+
+class _BadAnswer(Exception):
+    """A webhook that answers, but not what it should."""
+
+
+def _failed(webhook: _Webhook, why: str) -> status.StatusError:
+    return status.internal(f'failed calling webhook "{webhook.name}": {why}')
+
+
+def _refusal(webhook: _Webhook, told: Any) -> status.StatusError:
+    if not isinstance(told, dict):
+        told = {}
+    code, details = told.get("code"), told.get("details")
+    if not isinstance(code, int) or not 400 <= code < 600:
+        code = 403
+    message = str(told.get("message") or told.get("reason") or "without explanation")
+    reason = str(told.get("reason") or "Forbidden")
+    return refused_by(webhook.name, code, reason, message, details if isinstance(details, dict) else None)
+
+
+def _answer(body: bytes, uid: str) -> dict[str, Any]:
+    try:
+        review = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise _BadAnswer(f"its answer is not JSON: {error}") from None
+    response = review.get("response") if isinstance(review, dict) else None
+    if not isinstance(response, dict):
+        raise _BadAnswer("its answer has no response")
+    if response.get("uid") != uid:
+        raise _BadAnswer("its answer is to another question")
+    if response.get("patch") and response.get("patchType") != "JSONPatch":
+        raise _BadAnswer("its patch is not a JSON patch")
+    return response
+
+
+def _kind(resource: Resource) -> Tree:
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
+
+
+def _resource(resource: Resource) -> Tree:
+    return {"group": resource.group, "version": resource.version, "resource": resource.plural}
+
+
+def _labels(tree: Tree | None) -> dict[str, str]:
+    found = ((tree or {}).get("metadata") or {}).get("labels") or {}
+    return found if isinstance(found, dict) else {}
+
+
+def _object_matches(webhook: _Webhook, review: Review) -> bool:
+    """Either side of an update is enough, so that a label cannot be taken off behind a webhook's back."""
+    selector = webhook.object_selector
+    if not selector.requirements:
+        return True
+    return any(selector.matches(_labels(tree)) for tree in (review.object, review.old) if tree is not None)
+
+
+def _conditions_hold(webhook: _Webhook, review: Review) -> bool:
+    """Every `matchConditions` expression must be true; one that cannot be evaluated is a failure of the webhook."""
+    variables = {
+        "object": review.object,
+        "oldObject": review.old,
+        "request": {
+            "operation": review.operation,
+            "name": review.name,
+            "namespace": review.namespace,
+            "kind": _kind(review.resource),
+            "resource": _resource(review.resource),
+            "subResource": review.subresource,
+            "dryRun": review.dry_run,
+            "userInfo": {"username": review.user, "groups": list(review.groups)},
+        },
+    }
+    for name, expression in webhook.conditions:
+        program = _compiled(expression)
+        answer = program if isinstance(program, cel.CompileError) else program.evaluate(variables, cel.Budget(_BUDGET))
+        if answer is not True and answer is not False:
+            raise _BadAnswer(f"its match condition {name!r} cannot be evaluated: {answer}")
+        if not answer:
+            return False
+    return True
+
+
+_BUDGET: Final = 1_000_000
+_VARIABLES: Final = dict.fromkeys(("object", "oldObject", "request"), cel.types.DYN)
+
+
+@lru_cache(maxsize=256)
+def _compiled(expression: str) -> cel.Program | cel.CompileError:
+    return cel.compile(expression, _VARIABLES, result=cel.types.BOOL)
+
+
+# --- Reading configurations -------------------------------------------------------------------------------------------
+
+
+def _webhooks(configuration: Tree) -> Iterator[_Webhook]:
+    for row in configuration.get("webhooks") or ():
+        client = row.get("clientConfig") or {}
+        yield _Webhook(
+            name=row.get("name", ""),
+            configuration=configuration["metadata"]["name"],
+            url=client.get("url") or "",
+            ca=_authority(client.get("caBundle")),
+            rules=tuple(_rule(rule) for rule in row.get("rules") or ()),
+            namespace_selector=_selector(row.get("namespaceSelector")),
+            object_selector=_selector(row.get("objectSelector")),
+            conditions=tuple((c.get("name", ""), c.get("expression", "")) for c in row.get("matchConditions") or ()),
+            timeout_seconds=float(row.get("timeoutSeconds") or TIMEOUT_SECONDS),
+            ignores_failure=row.get("failurePolicy") == "Ignore",
+            equivalent=row.get("matchPolicy", "Equivalent") == "Equivalent",
+            has_side_effects=row.get("sideEffects") not in ("None", "NoneOnDryRun"),
+            again=row.get("reinvocationPolicy") == "IfNeeded",
+        )
+
+
+def _rule(row: Tree) -> _Rule:
+    return _Rule(
+        operations=frozenset(row.get("operations") or ()),
+        groups=frozenset(row.get("apiGroups") or ()),
+        versions=frozenset(row.get("apiVersions") or ()),
+        resources=frozenset(row.get("resources") or ()),
+        scope=row.get("scope") or "*",
+    )
+
+
+def _selector(tree: Any) -> selectors.Selector:
+    if not tree:
+        return selectors.EVERYTHING
+    return selectors.compile(msgspec.convert(tree, meta.LabelSelector))
+
+
+def _authority(bundle: Any) -> str:
+    try:
+        return base64.b64decode(bundle or "").decode("ascii")
+    except (binascii.Error, ValueError, TypeError):
+        return ""

@@ -1,0 +1,145 @@
+"""`pykueue up`: an API server on this machine, nothing else needed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from pykueue.errors import UsageError
+
+_HOME = Path("~/.pykueue").expanduser
+
+
+@click.command(name="up")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Where everything is kept; ~/.pykueue by default. One server for each.",
+)
+@click.option("--listen", default="127.0.0.1:0", show_default=True, help="HOST:PORT; port 0 picks a free one.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="A Configuration file; it is checked.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Where to write the kubeconfig when the server is ready; kubeconfig in the data directory by default.",
+)
+@click.option(
+    "--view-kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Also write a kubeconfig that can only look.",
+)
+@click.option(
+    "--runner",
+    type=click.Choice(["process", "simulated", "none"]),
+    default="none",
+    show_default=True,
+    help="What becomes of started pods.",
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["full", "relaxed", "memory"]),
+    default="full",
+    show_default=True,
+    help="When a write counts as kept: on the disk, with the operating system, or never.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log what happens.")
+def command(
+    data_dir: Path | None,
+    listen: str,
+    config: Path | None,
+    kubeconfig: Path | None,
+    view_kubeconfig: Path | None,
+    runner: str,
+    durability: str,
+    verbose: bool,
+) -> None:
+    """Run a Kubernetes-compatible API server with the queueing API installed, in one process.
+
+    It listens on the loopback address unless told otherwise, and only lets in whoever has the kubeconfig that it
+    writes. Ctrl-C or SIGTERM ends it; whatever it has answered with "done" is on the disk.
+    """
+    if runner != "none":
+        raise UsageError(f"--runner {runner}: runners are not part of this version yet; leave it out, or say none")
+    host, port = _address(listen)
+    if config is not None:
+        _check_configuration(config)
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
+    from pykueue import app
+
+    settings = app.ServerSettings(
+        data_dir=data_dir or _HOME(),
+        host=host,
+        port=port,
+        durability=app.Durability(durability),
+        kubeconfig=kubeconfig,
+        view_kubeconfig=view_kubeconfig,
+    )
+    _loop().run(_serve(settings))
+
+
+def _loop() -> asyncio.Runner:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+async def _serve(settings: object) -> None:
+    from pykueue import app
+
+    assert isinstance(settings, app.ServerSettings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with app.api_server(settings, app.kueue_parts()) as serving:
+        _greet(serving.url, serving.kubeconfig, settings)
+        await stop.wait()
+
+
+def _greet(url: str, kubeconfig: Path, settings: object) -> None:
+    from pykueue import app
+
+    assert isinstance(settings, app.ServerSettings)
+    lines = [
+        f"API server at {url}",
+        f"export KUBECONFIG={kubeconfig}",
+        f"data in {settings.data_dir} ({settings.durability} durability; Secrets are kept as they are, not encrypted)",
+        "whoever has the kubeconfig may do everything: RBAC is stored but not enforced",
+        "controllers and the scheduler are not part of this version yet: objects are stored, nobody acts on them",
+    ]
+    if settings.host not in app.LOOPBACK:
+        lines.append(f"listening on {settings.host}: everybody who can reach it can try to come in")
+    click.echo("\n".join(lines), err=True)
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"--listen {listen}: must be HOST:PORT, such as 127.0.0.1:6443")
+    return host, int(port)
+
+
+def _check_configuration(path: Path) -> None:
+    """A Configuration that could not be used later is refused now."""
+    from pykueue import documents, settings
+
+    found = list(documents.read(path))
+    if len(found) != 1:
+        raise UsageError(f"{path}: holds {len(found)} documents; a Configuration is one")
+    settings.load(found[0].tree, str(path))
