@@ -203,16 +203,26 @@ def _merge_in_order(out: Tree, field: str, patch: Tree, schema: Schema) -> None:
             raise _malformed(f"orders {field!r}, which is no list")
     key = _merge_key(schema)
     _check_order(changes if isinstance(changes, list) else [], order, key, field)
+    known: Sequence[Any] = ()
     if isinstance(before, list):
+        known = before
         if not isinstance(changes, list):
             merged = before
+        elif not _merges(schema):
+            merged = changes
         else:
-            merged = _merge_list(before, changes, schema) if _merges(schema) else changes
+            merged = _merge_list(before, changes, schema)
+            if key and len(merged) and _holds_objects(before, changes):
+                # The public server takes as the old order what its own merging left in the old list: items that go
+                # make room, and new ones count as old as far as that room reaches. kubectl's users see it on a rename.
+                base, additions, _ = _special_items(before, changes, key)
+                fresh = [item for item in additions if _position(item, base, key) < 0]
+                known = [*base, *fresh][: len(before)]
     elif isinstance(changes, list):
         merged = _plain(changes)
     else:
         return
-    out[field] = _in_order(merged, order, before if isinstance(before, list) else [], key)
+    out[field] = _in_order(merged, order, known, key)
 
 
 def _check_order(changes: list[Any], order: list[Any], key: str, field: str) -> None:

@@ -1,4 +1,4 @@
-"""Request bodies in Kubernetes' protobuf, for the built-in kinds: kubectl and Go clients send them and know no other way.
+"""Request bodies in Kubernetes' protobuf, for the built-in kinds: kubectl and Go clients send nothing else.
 
 A body is four magic bytes, an envelope that names the kind, and the kind's own message. The numbers of the fields come
 from the same table as everything else about the built-in types. What a client sends is read whole or refused: a field

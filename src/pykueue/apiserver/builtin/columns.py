@@ -282,7 +282,7 @@ def _event(event: Tree, now: int) -> list[Any]:
         if last
         else first_seen
     )
-    count = series.get("count") or field("count", "deprecatedCount") or (0 if first or not created else 1)
+    count = series.get("count") or field("count", "deprecatedCount") or 1
     subject = field("involvedObject", "regarding") or {}
     source = field("source", "deprecatedSource") or {}
     who = source.get("component") or field("reportingComponent", "reportingController") or ""

@@ -213,7 +213,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         generation=False,
         validate=configuration.validate_limit_range,
     ),
-    _resource("core.v1.PodTemplate", "podtemplates", generation=False),
+    _resource("core.v1.PodTemplate", "podtemplates", validate=pods.validate_pod_template),
     _resource(
         "batch.v1.Job",
         "jobs",
@@ -322,13 +322,3 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         )
     ),
 )
-
-
-@cache
-def message_of(api_version: str, kind: str) -> str | None:
-    """The message in the table of fields that holds objects of this kind; None where it is not a built-in one."""
-    for resource in RESOURCES:
-        if resource.api_version == api_version and resource.kind == kind:
-            package = "core" if not resource.group else resource.group.partition(".")[0]
-            return f"{package}.{resource.version}.{kind}"
-    return None

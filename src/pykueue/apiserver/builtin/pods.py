@@ -15,7 +15,38 @@ from pykueue.apiserver.builtin.checks import Errors, Tree, forbidden, invalid, n
 _INT32_MAX: Final = 2**31 - 1
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9](-?[a-z0-9])*")
-_VOLUME_SOURCES_NONE: Final = frozenset({"name"})
+# In the order in which they are looked at: the first that is there counts, any other is one too many.
+_VOLUME_SOURCES: Final = (
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "azureFile",
+    "configMap",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+)
 # Pods stay bound to a node in trouble for this long, unless they say otherwise.
 _TROUBLES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TROUBLE_SECONDS: Final = 300
@@ -92,6 +123,11 @@ def _containers(spec: Tree) -> Iterator[Tree]:
 # --- validation of a specification ------------------------------------------------------------------------------------
 
 
+def validate_pod_template(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
+    yield from checks.enums("core.v1.PodTemplate", new)
+    yield from validate_template(new["template"], "template")
+
+
 def validate_template(template: Tree, path: str) -> Errors:
     metadata = template["metadata"]
     yield from checks.labels(metadata.get("labels"), f"{path}.metadata.labels")
@@ -139,11 +175,10 @@ def _validate_volumes(volumes: Any, path: str) -> Errors:
     seen: set[str] = set()
     for index, volume in enumerate(volumes):
         place = f"{path}[{index}]"
-        sources = volume.keys() - _VOLUME_SOURCES_NONE
+        sources = [source for source in _VOLUME_SOURCES if source in volume]
         if not sources:
             yield required(place, "must specify a volume type")
-        elif len(sources) > 1:
-            extra = sorted(sources)[1]
+        for extra in sources[1:]:
             yield forbidden(f"{place}.{extra}", "may not specify more than 1 volume type")
         name = volume.get("name", "")
         if not name:

@@ -220,6 +220,17 @@ def _anything(value: Any, _path: str) -> Any:
     return value
 
 
+def _schema_or(*others: type) -> Callable[[Any, str], Any]:
+    """A schema in a CRD, where something else may stand as well."""
+
+    def read_schema(value: Any, path: str) -> Any:
+        if isinstance(value, others):
+            return [read_schema(one, path) for one in value] if isinstance(value, list) else value
+        return _read_message(message("apiextensions.v1.JSONSchemaProps"), value, path, _DEEPEST)
+
+    return read_schema
+
+
 _READERS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "string": _string,
     "bool": _bool,
@@ -235,7 +246,7 @@ _READERS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "FieldsV1": _anything,
     "RawExtension": _anything,
     "JSON": _anything,
-    "JSONSchemaPropsOrBool": _anything,
-    "JSONSchemaPropsOrArray": _anything,
-    "JSONSchemaPropsOrStringArray": _anything,
+    "JSONSchemaPropsOrBool": _schema_or(bool),
+    "JSONSchemaPropsOrArray": _schema_or(list),
+    "JSONSchemaPropsOrStringArray": _schema_or(list, str),
 }

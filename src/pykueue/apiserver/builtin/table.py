@@ -118,6 +118,14 @@ def messages() -> list[str]:
     return [f"{package}.{name}" for package, types in _lines().items() for name in types]
 
 
+@cache
+def of_kind(api_version: str, kind: str) -> str | None:
+    """The message that holds objects of this kind: `core.v1.Pod` for a Pod of `v1`; None where there is none."""
+    group, _, version = api_version.rpartition("/")
+    package = f"{group.partition('.')[0] or 'core'}.{version}"
+    return f"{package}.{kind}" if kind in _lines().get(package, {}) else None
+
+
 def _field(name: str, line: str, package: str) -> Field:
     number, spelling, *flags = line.split(" ")
     found: dict[str, Any] = {}

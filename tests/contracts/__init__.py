@@ -1,0 +1,1 @@
+"""One suite, many implementations: our server and a real kube-apiserver give the same answers."""
