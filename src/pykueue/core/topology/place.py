@@ -2,13 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from pykueue.core.topology.failure import Outcome
+from pykueue.core.topology import elastic, repair
+from pykueue.core.topology.failure import Outcome, PlacementFailure
 from pykueue.core.topology.fleet import Fleet
-from pykueue.core.topology.values import PlacementRequest
+from pykueue.core.topology.search import Search
+from pykueue.core.topology.values import Placement, PlacementRequest
 
 
-def place(fleet: Fleet, requests: Sequence[PlacementRequest], *, emptied: bool = False) -> Outcome:
-    """Place the pod sets of one workload, in the order of its spec; `emptied` ignores all usage by placed workloads."""
-    raise NotImplementedError
+def place(
+    fleet: Fleet, requests: Sequence[PlacementRequest], *, emptied: bool = False, explain: bool = True
+) -> Outcome:
+    """Place the pod sets of one workload, given in the order of its spec.
+
+    `emptied` ignores the usage of all placed workloads. Without `explain` a failure does not count which nodes were
+    kept out by what, which spares a search that asks again and again the only costly part of the answer.
+    """
+    search = Search(fleet, emptied=emptied, explain=explain)
+    placements: dict[str, Placement] = {}
+    failures: dict[str, PlacementFailure] = {}
+    try:
+        for flavor in sorted({request.flavor for request in requests}):
+            for group in _groups(request for request in requests if request.flavor == flavor):
+                answer = _place_group(search, group)
+                if isinstance(answer, PlacementFailure):
+                    failures[answer.pod_set] = answer
+                    break
+                placements.update(answer)
+    finally:
+        search.give_back()
+    failed = next((failures[request.pod_set] for request in requests if request.pod_set in failures), None)
+    return Outcome(placements, failed)
+
+
+def _groups(requests: Iterable[PlacementRequest]) -> Iterable[list[PlacementRequest]]:
+    """Pod sets of one group name together, every other alone, in the order of their first pod set."""
+    groups: dict[object, list[PlacementRequest]] = {}
+    for position, request in enumerate(requests):
+        groups.setdefault(position if request.group is None else request.group, []).append(request)
+    return groups.values()
+
+
+def _place_group(search: Search, group: list[PlacementRequest]) -> dict[str, Placement] | PlacementFailure:
+    if any(request.repair for request in group):
+        return repair.mend(search, group)
+    workers, leader = _workers_and_leader(group)
+    if search.fleet.profile.elastic and workers.previous is not None:
+        kept = elastic.resize(search, workers, leader)
+        if kept is not None:
+            return kept
+    found = search.find(workers, leader)
+    if isinstance(found, PlacementFailure):
+        return found
+    search.take(workers.flavor, workers.pod, found.workers)
+    if leader is None or found.leader is None:
+        return {workers.pod_set: found.workers}
+    search.take(leader.flavor, leader.pod, found.leader)
+    return {workers.pod_set: found.workers, leader.pod_set: found.leader}
+
+
+def _workers_and_leader(group: list[PlacementRequest]) -> tuple[PlacementRequest, PlacementRequest | None]:
+    """The smaller of two pod sets leads, the second on equal counts."""
+    first, *others = group
+    if not others:
+        return first, None
+    second = others[0]
+    return (second, first) if second.count > first.count else (first, second)

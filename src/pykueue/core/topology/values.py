@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from pykueue.api.kube import NodeSelector, PreferredSchedulingTerm, Taint, Toleration
+from pykueue.api.kube import NodeSelector, PreferredSchedulingTerm, Taint, Toleration
 
 HOSTNAME = "kubernetes.io/hostname"
 PODS = "pods"

@@ -1,0 +1,82 @@
+"""How much of each resource every leaf still has, as flat lists that change by deltas."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pykueue.core.topology.values import PODS, Figure
+
+if TYPE_CHECKING:
+    from pykueue.core.topology.counting import Tally
+
+TALLIES_MAX = 64
+
+
+class Capacity:
+    """One list per resource, indexed by leaf, and a journal of the leaves that changed.
+
+    The journal is what lets a tally made earlier catch up by looking only at the leaves that changed since
+    (see `counting`). A resource that no node offers has no list: nothing of it is anywhere.
+    """
+
+    __slots__ = ("amounts", "journal", "journal_max", "tallies")
+
+    def __init__(self, amounts: dict[str, list[int]], leaves: int) -> None:
+        self.amounts = amounts
+        self.journal: list[int] = []
+        self.journal_max = 4 * leaves + 64
+        self.tallies: OrderedDict[Hashable, Tally] = OrderedDict()
+
+    def copy(self, leaves: int) -> Capacity:
+        return Capacity({resource: column.copy() for resource, column in self.amounts.items()}, leaves)
+
+    def add(self, leaf: int, amounts: Iterable[tuple[str, int]]) -> None:
+        """Change what a leaf has by the given amounts, which may be negative."""
+        columns = self.amounts
+        for resource, amount in amounts:
+            column = columns.get(resource)
+            if column is not None:
+                column[leaf] += amount
+        self.journal.append(leaf)
+        if len(self.journal) > self.journal_max:
+            self.tallies.clear()
+            self.journal.clear()
+
+    def add_pods(self, leaf: int, pod: Figure, count: int) -> None:
+        """Give back `count` pods of this figure (a negative count takes them), each with its one `pods`."""
+        self.add(leaf, [(PODS, count), *((resource, amount * count) for resource, amount in pod)])
+
+    def pods_held(self, leaf: int, pod: Figure) -> int:
+        """How many pods of the figure the leaf holds, `pods` left aside; a figure that asks for nothing holds none."""
+        columns = self.amounts
+        held: int | None = None
+        for resource, amount in pod:
+            column = columns.get(resource)
+            fitting = UNBOUNDED if amount == 0 else max(0, column[leaf] // amount if column else 0)
+            held = fitting if held is None else min(held, fitting)
+        return held or 0
+
+    def remember(self, key: Hashable, tally: Tally) -> None:
+        self.tallies[key] = tally
+        if len(self.tallies) > TALLIES_MAX:
+            self.tallies.popitem(last=False)
+
+
+UNBOUNDED = 2**31 - 1
+"""Pods that "fit" where nothing limits them."""
+
+
+def columns(per_leaf: Iterable[Iterable[Mapping[str, int]]]) -> dict[str, list[int]]:
+    """The lists of a capacity: per leaf, the sum over its nodes."""
+    leaves = [tuple(nodes) for nodes in per_leaf]
+    amounts: dict[str, list[int]] = {}
+    for leaf, nodes in enumerate(leaves):
+        for allocatable in nodes:
+            for resource, amount in allocatable.items():
+                column = amounts.get(resource)
+                if column is None:
+                    column = amounts[resource] = [0] * len(leaves)
+                column[leaf] += amount
+    return amounts

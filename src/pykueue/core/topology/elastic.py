@@ -1,0 +1,68 @@
+"""Resizing an elastic workload: pods that run stay where they are, and only the difference is placed or let go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pykueue.core.topology.domains import Domains
+from pykueue.core.topology.failure import PlacementFailure
+from pykueue.core.topology.repair import merge
+from pykueue.core.topology.search import Search
+from pykueue.core.topology.values import Domain, Placement, PlacementRequest
+
+
+def resize(
+    search: Search, workers: PlacementRequest, leader: PlacementRequest | None
+) -> dict[str, Placement] | PlacementFailure | None:
+    """The placements of the new size; None where a node of the old one is gone and all must be placed afresh."""
+    domains = search.fleet.domains(workers.flavor)
+    previous = workers.previous
+    leads = None if leader is None else leader.previous
+    if domains is None or previous is None or not all(_stands(domains, kept) for kept in (previous, leads) if kept):
+        return None
+    if workers.count > previous.count:
+        return _grow(search, domains, workers, leader)
+    placements = {workers.pod_set: truncated(previous, workers.count)}
+    if leader is not None and leads is not None:
+        placements[leader.pod_set] = leads
+        search.take(leader.flavor, leader.pod, leads)
+    search.take(workers.flavor, workers.pod, placements[workers.pod_set])
+    return placements
+
+
+def truncated(placement: Placement, count: int) -> Placement:
+    """The first `count` pods of a placement: scaling down lets go from the end of the list."""
+    kept: list[Domain] = []
+    for domain in placement.domains:
+        if count <= 0:
+            break
+        kept.append(Domain(domain.values, min(domain.count, count)))
+        count -= domain.count
+    return Placement(placement.levels, tuple(kept))
+
+
+def _grow(
+    search: Search, domains: Domains, workers: PlacementRequest, leader: PlacementRequest | None
+) -> dict[str, Placement] | PlacementFailure:
+    previous = workers.previous
+    assert previous is not None
+    search.take(workers.flavor, workers.pod, previous)
+    placements: dict[str, Placement] = {}
+    unplaced = leader
+    if leader is not None and leader.previous is not None:
+        search.take(leader.flavor, leader.pod, leader.previous)
+        placements[leader.pod_set] = leader.previous
+        unplaced = None
+    found = search.find(replace(workers, count=workers.count - previous.count, previous=None), unplaced)
+    if isinstance(found, PlacementFailure):
+        return found
+    search.take(workers.flavor, workers.pod, found.workers)
+    placements[workers.pod_set] = merge(domains, found.workers, previous)
+    if unplaced is not None and found.leader is not None:
+        search.take(unplaced.flavor, unplaced.pod, found.leader)
+        placements[unplaced.pod_set] = found.leader
+    return placements
+
+
+def _stands(domains: Domains, placement: Placement) -> bool:
+    return all(domains.leaf(domain.values) is not None for domain in placement.domains)

@@ -1,0 +1,216 @@
+"""The search for one pod set (and perhaps its leader) on the nodes of one flavor."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pykueue.core.topology import balanced, choosing, counting, spreading
+from pykueue.core.topology.capacity import Capacity
+from pykueue.core.topology.choosing import Ask, Shortage
+from pykueue.core.topology.counting import Sort, Tally
+from pykueue.core.topology.domains import Domains
+from pykueue.core.topology.failure import Exclusions, LayerFit, PlacementFailure
+from pykueue.core.topology.fleet import Fleet
+from pykueue.core.topology.matching import Match
+from pykueue.core.topology.spreading import Share
+from pykueue.core.topology.tree import Tree
+from pykueue.core.topology.values import Domain, Figure, Kind, Placement, PlacementRequest, Wish
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where the pods go, and the leader if there is one."""
+
+    workers: Placement
+    leader: Placement | None = None
+
+
+class Search:
+    """Looks on behalf of one workload: what its earlier pod sets were given is gone for the later ones.
+
+    Whatever is taken is given back at the end, so that the fleet is as it was.
+    """
+
+    def __init__(self, fleet: Fleet, *, emptied: bool, explain: bool) -> None:
+        self.fleet = fleet
+        self._emptied = emptied
+        self._explain = explain
+        self._taken: list[tuple[Capacity, int, Figure, int]] = []
+
+    def take(self, flavor: str, pod: Figure, placement: Placement) -> None:
+        """Count a placement as used, for this flavor and for those that may select the same nodes."""
+        for domains in self.fleet.sharing(flavor):
+            capacity = self._capacity(domains)
+            for domain in placement.domains:
+                leaf = domains.leaf(domain.values)
+                if leaf is not None:
+                    capacity.add_pods(leaf, pod, -domain.count)
+                    self._taken.append((capacity, leaf, pod, domain.count))
+
+    def give_back(self) -> None:
+        while self._taken:
+            capacity, leaf, pod, count = self._taken.pop()
+            capacity.add_pods(leaf, pod, count)
+
+    def find(
+        self, request: PlacementRequest, leader: PlacementRequest | None = None, within: range | None = None
+    ) -> Found | PlacementFailure:
+        """A place for the pods of one request; `within` are the leaves that may be used, all if absent."""
+        domains = self.fleet.domains(request.flavor)
+        if domains is None:
+            return PlacementFailure(request.pod_set, request.flavor, "", problem="the flavor's topology is not known")
+        shape = _shape(domains.tree, request.wish)
+        match = domains.match(request.terms)
+        problem = shape if isinstance(shape, str) else match.problem
+        if isinstance(shape, str) or problem:
+            return PlacementFailure(request.pod_set, request.flavor, domains.flavor.topology, problem=problem)
+        if not domains.tree.nodes:
+            nothing = f"no node belongs to level {domains.tree.levels[shape.level]}"
+            return PlacementFailure(request.pod_set, request.flavor, domains.flavor.topology, problem=nothing)
+
+        sort = Sort(request.pod, leader.pod if leader else None, shape.slice_size, shape.slice_level, shape.multiples)
+        tally = self._tally(domains, sort, match, request, within)
+        ask = Ask(
+            slices=request.count // shape.slice_size,
+            has_leader=leader is not None,
+            kind=request.wish.kind,
+            best_fit=not (request.wish.kind is Kind.UNCONSTRAINED and self.fleet.profile.mixed),
+        )
+        shares = self._shares(tally, shape.level, ask)
+        if isinstance(shares, Shortage):
+            return self._failure(domains, request, tally, match, ask, shares, within)
+        return _found(domains.tree, shares, leader is not None)
+
+    def _shares(self, tally: Tally, level: int, ask: Ask) -> list[Share] | Shortage:
+        if self.fleet.profile.balanced and ask.kind is Kind.PREFERRED:
+            even = balanced.spread(tally, level, ask)
+            if even is not None:
+                return even
+        start = choosing.choose(tally, level, ask)
+        if isinstance(start, Shortage):
+            return start
+        shares = spreading.spread(tally, start, ask)
+        return Shortage(start.level, 0) if shares is None else shares
+
+    def _tally(
+        self, domains: Domains, sort: Sort, match: Match, request: PlacementRequest, within: range | None
+    ) -> Tally:
+        capacity = self._capacity(domains)
+        if within is None:
+            return counting.tally(domains.tree, capacity, sort, match, request.terms)
+        confined = Tally(domains.tree, sort, match, within)
+        confined.count(capacity)
+        return confined
+
+    def _capacity(self, domains: Domains) -> Capacity:
+        return domains.free if self._emptied else domains.remaining
+
+    def _failure(
+        self,
+        domains: Domains,
+        request: PlacementRequest,
+        tally: Tally,
+        match: Match,
+        ask: Ask,
+        shortage: Shortage,
+        within: range | None,
+    ) -> PlacementFailure:
+        failure = PlacementFailure(
+            request.pod_set,
+            request.flavor,
+            domains.flavor.topology,
+            fitting=shortage.fitting,
+            needed=ask.slices,
+            slice_size=tally.sort.slice_size,
+        )
+        if not self._explain:
+            return failure
+        return replace(
+            failure,
+            layers=_layers(tally, shortage.level, request) if len(request.wish.slices) > 1 else (),
+            exclusions=_exclusions(tally, self._capacity(domains), match, within),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A wish, resolved against the levels of one topology."""
+
+    level: int
+    slice_level: int
+    slice_size: int
+    multiples: tuple[int, ...]
+
+
+def _shape(tree: Tree, wish: Wish) -> _Shape | str:
+    """The levels and sizes a wish stands for here, or what is wrong with it."""
+    default = 0 if wish.slices else tree.finest
+    level = default if wish.level is None else tree.level(wish.level)
+    if level is None:
+        return f"it has no level {wish.level}"
+    multiples = [1] * len(tree.levels)
+    if not wish.slices:
+        return _Shape(level, tree.finest, 1, tuple(multiples))
+    outer, *inner = wish.slices
+    slice_level = tree.level(outer.level)
+    if slice_level is None:
+        return f"it has no level {outer.level} for slices"
+    if outer.size <= 0:
+        return "slices are asked for without a size"
+    if slice_level < level:
+        return f"slices of level {outer.level} are wider than the requested level {tree.levels[level]}"
+    above, above_size = slice_level, outer.size
+    for layer in inner:
+        here = tree.level(layer.level)
+        if here is None:
+            return f"it has no level {layer.level} for slices"
+        if here <= above:
+            return f"slices of level {layer.level} are not below those of level {tree.levels[above]}"
+        if layer.size <= 0 or above_size % layer.size:
+            return f"slices of {layer.size} pods do not divide slices of {above_size}"
+        # Levels between two layers are filled in units of the finer one.
+        multiples[above + 1 : here + 1] = [layer.size] * (here - above)
+        above, above_size = here, layer.size
+    return _Shape(level, slice_level, outer.size, tuple(multiples))
+
+
+def _found(tree: Tree, shares: Sequence[Share], has_leader: bool) -> Found:
+    by_path = sorted(shares)
+    workers = Placement(
+        tree.recorded_levels,
+        tuple(Domain(tree.recorded(share.domain), share.pods) for share in by_path if share.pods),
+    )
+    if not has_leader:
+        return Found(workers)
+    hosts = tuple(Domain(tree.recorded(share.domain), 1) for share in by_path if share.leader)
+    return Found(workers, Placement(tree.recorded_levels, hosts))
+
+
+def _layers(tally: Tally, level: int, request: PlacementRequest) -> tuple[LayerFit, ...]:
+    """Per layer, the slices that fit in the domain with the most room."""
+    slices = tally.level(level).slices
+    best = max(range(len(slices)), key=lambda domain: (slices[domain], -domain))
+    fits: list[LayerFit] = []
+    for layer in request.wish.slices:
+        at = tally.tree.levels.index(layer.level)
+        first, end = best, best + 1
+        for starts in tally.tree.first_child[level:at]:
+            first, end = starts[first], starts[end]
+        fitting = sum(pods // layer.size for pods in tally.level(at).pods[first:end])
+        fits.append(LayerFit(layer.level, fitting, request.count // layer.size))
+    return tuple(fits)
+
+
+def _exclusions(tally: Tally, capacity: Capacity, match: Match, within: range | None) -> Exclusions:
+    """What kept nodes out: the match's causes, then for every node that holds no pod its scarcest resource."""
+    pods = tally.level(tally.tree.finest).pods
+    taking_part = range(len(pods)) if match.leaves is None else match.leaves
+    inside = [leaf for leaf in taking_part if within is None or leaf in within]
+    scarce = Counter(counting.limiting(capacity, tally.sort.pod, leaf) for leaf in inside if pods[leaf] == 0)
+    return replace(
+        match.exclusions,
+        outside_domain=len(taking_part) - len(inside),
+        resources=tuple(sorted(scarce.items())),
+    )
