@@ -13,16 +13,16 @@ from typing import Any, Final
 import msgspec
 
 from pykueue import settings
-from pykueue.api import codec, config, defaults, kube, kueue, meta, registry, topology_encoding, validation
+from pykueue.api import codec, conditions, config, defaults, kube, kueue, meta, registry, topology_encoding, validation
 from pykueue.api.errors import FieldError
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts, requests
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Victim, Wait
+from pykueue.core.policy import Policy
 from pykueue.core.topology import Placement, Profile
 from pykueue.core.workload import AssignedPodSet
 from pykueue.documents import Document
 from pykueue.errors import UsageError
-from pykueue.settings import Settings
 from pykueue.state import reading
 from pykueue.state.world import World
 
@@ -49,23 +49,32 @@ _ORDER: Final[Mapping[type, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """The objects of a plan, typed and complete, and the configuration they are to be decided under."""
+class Configured:
+    """What a Configuration means for decisions."""
 
-    settings: Settings
+    policy: Policy
+    accounting: requests.Accounting
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The objects of a plan, typed and complete, and the choices they are to be decided under."""
+
+    configured: Configured
     objects: tuple[msgspec.Struct, ...]
 
 
 def read(documents: Iterable[Document]) -> Case:
     """The case that documents describe. Lists are taken apart; kinds without a part in scheduling are passed over."""
-    configuration: Settings | None = None
+    configuration: Configured | None = None
     found: list[msgspec.Struct] = []
     names: dict[tuple[type, str, str], str] = {}
     for source, tree in _flattened(documents):
         if tree.get("kind") == config.KIND and str(tree.get("apiVersion", "")).startswith(config.GROUP):
             if configuration is not None:
                 raise UsageError(f"{source}: a second Configuration; a plan has one")
-            configuration = settings.load(tree, source)
+            configuration = _configuration(tree, source)
             continue
         typed = _typed(source, tree)
         if typed is None:
@@ -77,7 +86,47 @@ def read(documents: Iterable[Document]) -> Case:
         names[name] = source
         found.append(typed)
     found.sort(key=lambda thing: _ORDER[type(thing)])
-    return Case(configuration or settings.defaults(), tuple(found))
+    return Case(configuration or _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND}, ""), tuple(found))
+
+
+# Gates that only decisions know: the manager cannot be started with them, a plan can be made with them.
+_OF_PLANS: Final = frozenset(
+    {"ConcurrentAdmission", "MultiKueueOrchestratedPreemption", "PrioritizePreemptorWorkloads"}
+)
+
+
+def _configuration(tree: dict[str, Any], source: str) -> Configured:
+    """What the Configuration means here. A plan says what would be decided, so it is less strict than a start: it knows
+    gates that only decisions know, and takes exclusions together with a quota check that makes them pointless."""
+    asked = tree.get("featureGates")
+    gates: dict[str, Any] = asked if isinstance(asked, dict) else {}
+    extra = {name: value for name, value in gates.items() if name in _OF_PLANS and isinstance(value, bool)}
+    resources = tree.get("resources")
+    resources = resources if isinstance(resources, dict) else {}
+    excluded = resources.get("excludeResourcePrefixes") or []
+    if isinstance(excluded, list) and all(isinstance(prefix, str) for prefix in excluded):
+        resources = {name: value for name, value in resources.items() if name != "excludeResourcePrefixes"}
+    else:
+        excluded = []
+    shown = {**tree, "featureGates": {name: value for name, value in gates.items() if name not in extra}}
+    loaded = settings.load({**shown, "resources": resources} if resources else _without(shown, "resources"), source)
+    on = loaded.gates
+    transformations = loaded.configuration.resources.transformations if loaded.configuration.resources else ()
+    return Configured(
+        policy=loaded.policy.with_gates(extra),
+        accounting=requests.accounting(excluded, transformations),
+        profile=Profile(
+            mixed=on["TASProfileMixed"],
+            balanced=on["TASBalancedPlacement"],
+            preferred_affinity=on["TASRespectNodeAffinityPreferred"],
+            overlapping_flavors=on["TASHandleOverlappingFlavors"],
+            elastic=on["ElasticJobsViaWorkloadSlicesWithTAS"],
+        ),
+    )
+
+
+def _without(tree: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in tree.items() if key != name}
 
 
 def _flattened(documents: Iterable[Document]) -> Iterator[Document]:
@@ -131,19 +180,8 @@ class Plan:
 
 def world_of(case: Case, now: Nanoseconds) -> World:
     """The memory as it is once all objects have been seen."""
-    resources = case.settings.configuration.resources or config.Resources()
-    gates = case.settings.gates
-    world = World(
-        case.settings.policy,
-        accounting=requests.accounting(resources.exclude_resource_prefixes, resources.transformations),
-        profile=Profile(
-            mixed=gates["TASProfileMixed"],
-            balanced=gates["TASBalancedPlacement"],
-            preferred_affinity=gates["TASRespectNodeAffinityPreferred"],
-            overlapping_flavors=gates["TASHandleOverlappingFlavors"],
-            elastic=gates["ElasticJobsViaWorkloadSlicesWithTAS"],
-        ),
-    )
+    configured = case.configured
+    world = World(configured.policy, accounting=configured.accounting, profile=configured.profile)
     for thing in case.objects:
         world.put(thing, now)
     return world
@@ -152,12 +190,13 @@ def world_of(case: Case, now: Nanoseconds) -> World:
 def plan(case: Case, now: Nanoseconds, *, cycles: int = 1, until_stable: bool = False) -> Plan:
     """Decide: so many cycles, or as many as it takes until a cycle changes nothing (at most `cycles`)."""
     made = Plan(world_of(case, now))
-    for thing in case.objects:
-        if isinstance(thing, kueue.Workload) and reading.holds_quota(thing):
-            made.admissions[reading.key_of(thing)] = codec.to_tree(thing.status.admission)  # type: ignore[arg-type]
+    workloads = {reading.key_of(thing): thing for thing in case.objects if isinstance(thing, kueue.Workload)}
+    for key, workload in workloads.items():
+        if workload.status.admission is not None and reading.holds_quota(workload):
+            made.admissions[key] = codec.to_tree(workload.status.admission)
     for number in range(cycles):
         if number:
-            _stop_evicted(made, now)
+            _stop_evicted(made, workloads, now)
         decisions = made.world.decide(now)
         made.cycles.append(decisions)
         _record(made, decisions)
@@ -170,14 +209,19 @@ def _record(made: Plan, decisions: Iterable[Decision]) -> None:
     for decision in decisions:
         if isinstance(decision, Admit):
             made.admissions[decision.workload] = admission_tree(decision.cluster_queue, decision.pod_sets)
-            if decision.replaces:
-                made.admissions.pop(decision.replaces, None)
 
 
-def _stop_evicted(made: Plan, now: Nanoseconds) -> None:
+def _stop_evicted(made: Plan, workloads: Mapping[str, kueue.Workload], now: Nanoseconds) -> None:
     for key in sorted(key for key, held in made.world.reservations.items() if held.evicted):
-        made.world.requeue_evicted(key, now)
+        made.world.put(_stopped(workloads[key]), now)
         made.admissions.pop(key, None)
+
+
+def _stopped(workload: kueue.Workload) -> kueue.Workload:
+    """The Workload once its eviction is over: without its reservation, and back in its queue."""
+    over = conditions.without(workload.status.conditions, "QuotaReserved", "Admitted", "Requeued")
+    status = msgspec.structs.replace(workload.status, admission=None, conditions=over, unhealthy_nodes=())
+    return msgspec.structs.replace(workload, status=status)
 
 
 # --- As one plain object ----------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Which flavor fits, and why the others did not (§4).
 
 Pod sets are handled group by group, and a group's resources resource group by resource group: one search finds one
-flavor for all resources of the group that are asked for. Each search walks the flavors in the queue's order, judges each one
-(`Kind` and borrowing level), and stops or goes on as the queue's fungibility says.
+flavor for all resources of the group that are asked for. Each search walks the flavors in the queue's order, judges
+each one (`Kind` and borrowing level), and stops or goes on as the queue's fungibility says.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class CohortSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueSpec:
-    """A ClusterQueue. `listed` is false while it is inactive: its quota and usage count, it neither offers nor loses."""
+    """A ClusterQueue. While inactive (not `listed`), its quota and usage count, but it offers and loses nothing."""
 
     name: str
     cohort: str = ""

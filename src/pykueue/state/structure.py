@@ -155,15 +155,14 @@ class Structure:
     # Trees.
 
     def settle(self) -> set[str]:
-        """Build what changed; the names of the queues that stand in a new tree."""
+        """Build what changed; the names of the queues that were read anew or stand in a new tree."""
         if not self._to_read and not self._is_reshaped:
             return set()
         around = Surroundings(self.policy, self.snapshot.flavors, self.snapshot.fleet.has_flavor, self.checks)
-        for name in sorted(self._to_read):
+        changed, self._to_read, self._is_reshaped = self._to_read, set(), False
+        for name in sorted(changed):
             self.read[name] = reading.queue_spec(self.cluster_queues[name], around)
-        self._to_read.clear()
-        self._is_reshaped = False
-        return self._regrow()
+        return changed | self._regrow()
 
     def _regrow(self) -> set[str]:
         forest = cohort.survey((read.spec for read in self.read.values()), self.cohorts)

@@ -1,7 +1,7 @@
 """The memory: what the API said, as the brain sees it, kept up by differences.
 
 `put` and `drop` take watched objects in any order; `decide` runs one cycle and writes its outcome into the memory:
-heads go back to their queues, reservations are assumed. What shapes the trees is only noted, and the next question builds it.
+heads go back to their queues, reservations are assumed. What shapes trees is only noted; the next question builds it.
 """
 
 from __future__ import annotations

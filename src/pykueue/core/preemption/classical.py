@@ -2,8 +2,8 @@
 
 Three groups of candidates. *Hierarchy* candidates hold quota that the preemptor is closer to in the tree than they are;
 they can be taken even if the preemptor then borrows. *Priority* candidates are in no worse a position; they can be
-taken while borrowing only where `borrowWithinCohort` says so, and otherwise only if the preemptor ends without borrowing. The
-third group is the preemptor's own queue.
+taken while borrowing only where `borrowWithinCohort` says so, and otherwise only if the preemptor ends without
+borrowing. The third group is the preemptor's own queue.
 """
 
 from __future__ import annotations

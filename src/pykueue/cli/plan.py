@@ -1,0 +1,156 @@
+"""`pykueue plan`: the objects given, the scheduling decisions out. No cluster is asked, nothing is written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pykueue import documents, planning
+from pykueue.api import meta
+from pykueue.core import explain
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
+from pykueue.documents import Document
+from pykueue.errors import UsageError
+from pykueue.planning import Plan
+
+_FILES: Final = (".yaml", ".yml", ".json")
+_CYCLES_MAX: Final = 10_000
+
+
+@click.command(name="plan")
+@click.option("-f", "--filename", "files", multiple=True, help="A file, a folder of files, or - for standard input.")
+@click.option("--now", "now_text", default=None, help="The time of the cycle, RFC 3339; by default the present.")
+@click.option(
+    "--cycles", type=click.IntRange(1, _CYCLES_MAX), default=None, help="How many cycles to run; one by default."
+)
+@click.option("--until-stable", is_flag=True, help="Run cycles until one changes nothing.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print it.")
+@click.option(
+    "--batch", is_flag=True, help='JSON Lines in and out: {"id", "now", "case"} a line, a decision object each.'
+)
+def command(
+    files: tuple[str, ...], now_text: str | None, cycles: int | None, until_stable: bool, output: str, batch: bool
+) -> None:
+    """Decide offline: what a scheduling cycle would do with the objects in FILES (YAML or JSON, any mix of kinds).
+
+    Between cycles, evicted Workloads are taken to have stopped and to be pending again.
+    """
+    most = cycles or (_CYCLES_MAX if until_stable else 1)
+    if batch:
+        if files:
+            raise UsageError("--batch reads its cases from standard input; leave out -f")
+        for line in sys.stdin.buffer:
+            if line.strip():
+                sys.stdout.write(json.dumps(_answer(line, now_text, most, until_stable), separators=(",", ":")) + "\n")
+                sys.stdout.flush()
+        return
+    if not files:
+        raise UsageError("nothing to plan: give files with -f, or - for standard input")
+    case = planning.read(document for name in files for document in _documents(name))
+    made = planning.plan(case, _time(now_text), cycles=most, until_stable=until_stable)
+    if output == "json":
+        click.echo(json.dumps(planning.as_tree(made), indent=2))
+    elif output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump(planning.as_tree(made), sort_keys=False, default_flow_style=False), nl=False)
+    else:
+        _print_table(made)
+
+
+def _answer(line: bytes, now_text: str | None, cycles: int, until_stable: bool) -> dict[str, Any]:
+    """The decision object of one line of a batch, or what is wrong with it: one bad case stops nobody else."""
+    try:
+        given = json.loads(line)
+        if not isinstance(given, dict) or "case" not in given:
+            raise UsageError('a line is an object with "case", and may have "id" and "now"')
+        case = planning.read([Document(str(given.get("id", "case")), given["case"])])
+        made = planning.plan(case, _time(given.get("now", now_text)), cycles=cycles, until_stable=until_stable)
+        return planning.as_tree(made)
+    except (UsageError, ValueError, RecursionError) as error:
+        return {"error": str(error)}
+    except Exception as error:  # a broken promise of ours must not end the batch either
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _time(text: object) -> int:
+    if text is None:
+        return int(datetime.now(UTC).timestamp()) * meta.SECOND
+    if not isinstance(text, str):
+        raise UsageError(f"--now: {text!r} is not a time")
+    try:
+        return meta.parse_time(text)
+    except ValueError as error:
+        raise UsageError(f"--now: {error}") from None
+
+
+def _documents(name: str) -> Iterator[Document]:
+    if name == "-":
+        yield from documents.parse(sys.stdin.read(), "standard input")
+        return
+    path = Path(name)
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if file.suffix in _FILES and file.is_file())
+        if not found:
+            raise UsageError(f"{path}: a folder without {', '.join(_FILES)} files")
+        for file in found:
+            yield from _of_file(file)
+    else:
+        yield from _of_file(path)
+
+
+def _of_file(path: Path) -> Iterator[Document]:
+    """JSON is read as JSON, which is much faster; whatever is none after all may still be YAML."""
+    if path.suffix == ".json":
+        try:
+            yield Document(str(path), json.loads(path.read_bytes()))
+            return
+        except (OSError, ValueError):
+            pass
+    yield from documents.read(path)
+
+
+# --- A table for people -----------------------------------------------------------------------------------------------
+
+
+def _outcome(decision: Decision) -> str:
+    match decision:
+        case Admit():
+            return "admitted" if decision.is_admitted else "quota reserved"
+        case Preempt():
+            return f"preempts {len(decision.victims)}" if decision.victims else "migrates"
+        case Wait():
+            return f"waits: {decision.reason.value}"
+        case Retry():
+            return "keeps its quota, tries again"
+        case Evict():
+            return "evicted: NodeFailures"
+    return type(decision).__name__
+
+
+def _print_table(made: Plan) -> None:
+    for number, decisions in enumerate(made.cycles, start=1):
+        if len(made.cycles) > 1:
+            click.echo(f"cycle {number}")
+        if not decisions:
+            click.echo("nothing to decide")
+            continue
+        rows = [(d.workload, d.cluster_queue, _outcome(d), list(explain.of_decision(d))) for d in decisions]
+        widths = [max(len(title), *(len(row[n]) for row in rows)) for n, title in enumerate(_TITLES)]
+        click.echo("  ".join(title.ljust(width) for title, width in zip(_TITLES, widths, strict=True)).rstrip())
+        for workload, queue, outcome, sentences in rows:
+            line = "  ".join((workload.ljust(widths[0]), queue.ljust(widths[1]), outcome.ljust(widths[2])))
+            click.echo(line.rstrip())
+            for sentence in sentences:
+                click.echo(f"    {sentence}")
+    waiting = sum(len(queue) for queue in made.world.queues.values())
+    click.echo(f"{len(made.world.reservations)} hold quota, {waiting} wait")
+
+
+_TITLES: Final = ("WORKLOAD", "CLUSTERQUEUE", "DECISION")
