@@ -1,0 +1,86 @@
+"""What an absent field means. Two parties fill it in, one after the other:
+
+* `schema_defaults`: what the CRD's schema says (`stopPolicy: None` …). An API server does this on every read and write,
+  in the version that it is asked in.
+* `webhook_defaults`: what our webhook adds when an object is created, in v1beta2 only.
+
+`apply` is both, as a creation meets them; `for_plan` is what becomes of a manifest that no server has seen.
+Any JSON is accepted; what is not shaped as expected passes as it is. Doing it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pykueue.api import conversion, own_schemas, trees
+from pykueue.api.trees import Tree
+from pykueue.api.validation.gates import Gates
+
+# Keeps an object until nothing refers to it any more.
+IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
+
+_GATES: Final = Gates()
+
+
+def schema_defaults(tree: Tree) -> Tree:
+    """`tree` with what its schema says of absent fields; as it is when it has no schema of ours."""
+    schema = own_schemas.find(tree)
+    defaulted = tree if schema is None else schema.default(tree)
+    return defaulted if isinstance(defaulted, dict) else tree
+
+
+def webhook_defaults(tree: Tree, gates: Gates = _GATES) -> Tree:
+    """`tree` with what our webhook adds on creation; objects of the older version are none of its business."""
+    if tree.get("apiVersion") != f"{conversion.GROUP}/{conversion.HUB}":
+        return tree
+    default = _BY_KIND.get(trees.text(tree.get("kind")))
+    return tree if default is None else default(tree, gates)
+
+
+def apply(tree: Tree, gates: Gates = _GATES) -> Tree:
+    """`tree` as it is stored when it is created."""
+    return webhook_defaults(schema_defaults(tree), gates)
+
+
+def for_plan(tree: Tree, gates: Gates = _GATES) -> Tree:
+    """`tree` as if it had been created on a server and read back in v1beta2."""
+    return apply(conversion.convert(schema_defaults(tree), conversion.HUB), gates)
+
+
+def _keep_while_in_use(tree: Tree) -> Tree:
+    finalizers = trees.get(tree, "metadata", "finalizers") or []
+    if not isinstance(finalizers, list) or IN_USE in finalizers:
+        return tree
+    return trees.put(tree, ("metadata", "finalizers"), [*finalizers, IN_USE])
+
+
+def _cluster_queue(tree: Tree, gates: Gates) -> Tree:
+    return trees.changed(_keep_while_in_use(tree), ("spec", "resourceGroups"), _quota_of_nothing)
+
+
+def _quota_of_nothing(groups: Any) -> Any:
+    """A resource that is listed without a quota has none: the schema wants the zero written out."""
+    quota = trees.each(lambda entry: {"nominalQuota": "0", **entry})
+    flavor = trees.each(lambda entry: trees.changed(entry, ("resources",), quota))
+    return trees.each(lambda group: trees.changed(group, ("flavors",), flavor))(groups)
+
+
+def _resource_flavor(tree: Tree, gates: Gates) -> Tree:
+    """A taint without a key or an effect is written with an empty one, so that it is refused for what it says."""
+    taint = trees.each(lambda entry: {"key": "", "effect": "", **entry})
+    return trees.changed(_keep_while_in_use(tree), ("spec", "nodeTaints"), taint)
+
+
+def _workload(tree: Tree, gates: Gates) -> Tree:
+    """Without partial admission nobody may start with fewer pods than asked for."""
+    if gates.partial_admission:
+        return tree
+    return trees.changed(tree, ("spec", "podSets"), trees.each(lambda entry: trees.without(entry, ("minCount",))))
+
+
+_BY_KIND: Final[dict[str, Callable[[Tree, Gates], Tree]]] = {
+    "ClusterQueue": _cluster_queue,
+    "ResourceFlavor": _resource_flavor,
+    "Workload": _workload,
+}

@@ -1,0 +1,90 @@
+"""What is refused, and why. Two parties ask, one after the other, and the second only when the first is content:
+
+* `structural_errors`: the schema with its limits and CEL rules, transition rules included. An API server asks these
+  itself and answers 422.
+* `validate_create`, `validate_update`: the rules that a schema cannot state. Our webhook asks these, in v1beta2, and
+  the refusal is a 403. Kinds that are not in the table below have a schema and nothing more.
+
+`validate` asks both, for those who have no server at hand. `warnings` are sentences about what is allowed and probably
+not meant. None of these raises, whatever JSON comes along; each answers with a list that is empty when all is well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from pykueue.api import conversion, own_schemas, trees
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import cluster_queue, cohort, metadata, resource_flavor, workload
+from pykueue.api.validation.default_local_queue import default_local_queue_conflicts
+from pykueue.api.validation.gates import Gates
+
+__all__ = [
+    "Gates",
+    "default_local_queue_conflicts",
+    "structural_errors",
+    "validate",
+    "validate_create",
+    "validate_update",
+    "warnings",
+]
+
+_GATES: Final = Gates()
+
+
+class _Rules(Protocol):
+    """What the module of a kind offers."""
+
+    def validate_create(self, tree: Tree, gates: Gates) -> Iterator[FieldError]: ...
+
+    def validate_update(self, new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]: ...
+
+
+_BY_KIND: Final[dict[str, _Rules]] = {
+    "ClusterQueue": cluster_queue,
+    "Cohort": cohort,
+    "ResourceFlavor": resource_flavor,
+    "Workload": workload,
+}
+
+
+def structural_errors(tree: Tree, old: Tree | None = None) -> list[FieldError]:
+    """What the schema of `tree`'s own version says of it; with `old`, of the change."""
+    schema = own_schemas.find(tree)
+    if schema is None:
+        return []
+    return [*metadata.object_metadata(tree), *schema.validate(tree, old)]
+
+
+def validate_create(tree: Tree, gates: Gates = _GATES) -> list[FieldError]:
+    """What our webhook has against creating `tree`."""
+    rules = _BY_KIND.get(trees.text(tree.get("kind")))
+    return [] if rules is None else list(rules.validate_create(_hub(tree), gates))
+
+
+def validate_update(new: Tree, old: Tree, gates: Gates = _GATES) -> list[FieldError]:
+    """What our webhook has against `new` in place of `old`, or a status against the one before."""
+    rules = _BY_KIND.get(trees.text(new.get("kind")))
+    return [] if rules is None else list(rules.validate_update(_hub(new), _hub(old), gates))
+
+
+def validate(tree: Tree, old: Tree | None = None, gates: Gates = _GATES) -> list[FieldError]:
+    """What a server with our webhook would have against `tree`, first the schema and then the rules."""
+    errors = structural_errors(tree, old)
+    if errors:
+        return errors
+    return validate_create(tree, gates) if old is None else validate_update(tree, old, gates)
+
+
+def warnings(tree: Tree, gates: Gates = _GATES, *, only_declared: bool = False) -> list[str]:
+    """What to tell whoever writes `tree`, without refusing it."""
+    if tree.get("kind") != "ClusterQueue":
+        return []
+    return list(cluster_queue.warnings(_hub(tree), gates, only_declared=only_declared))
+
+
+def _hub(tree: Tree) -> Tree:
+    # An API server converts for a webhook that knows one version only.
+    return conversion.convert(tree, conversion.HUB)

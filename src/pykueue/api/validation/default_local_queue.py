@@ -1,0 +1,93 @@
+"""Whether the default LocalQueues of a ClusterQueue would get into somebody's way (KEP-7610)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from pykueue.api import selectors, trees
+from pykueue.api.errors import FieldError
+from pykueue.api.meta import LabelSelector
+from pykueue.api.selectors import Selector
+from pykueue.api.trees import Tree
+from pykueue.api.validation import wrong
+
+CREATED_BY: Final = "kueue.x-k8s.io/created-by-clusterqueue"
+PATH: Final = "spec.defaultLocalQueue.name"
+NAMESPACES_NAMED_MAX: Final = 5
+
+
+def default_local_queue_conflicts(
+    cluster_queue: Tree, others: Iterable[Tree], namespaces: Iterable[Tree], local_queues: Iterable[Tree]
+) -> list[FieldError]:
+    """Which other ClusterQueues want LocalQueues of the same name, and where a LocalQueue of that name is in the way.
+
+    Two ClusterQueues collide when some set of labels would satisfy both selectors, whether or not a namespace has it
+    today. A LocalQueue that this ClusterQueue made itself is in nobody's way. One that is being deleted makes nothing.
+    """
+    name = _default_name(cluster_queue)
+    if not name or _is_going(cluster_queue):
+        return []
+    return [
+        *_other_cluster_queues(cluster_queue, name, others),
+        *_taken_names(cluster_queue, name, namespaces, local_queues),
+    ]
+
+
+def _other_cluster_queues(cluster_queue: Tree, name: str, others: Iterable[Tree]) -> Iterator[FieldError]:
+    selector = _selector(cluster_queue)
+    for other in sorted(others, key=_name):
+        if _name(other) == _name(cluster_queue) or _is_going(other) or _default_name(other) != name:
+            continue
+        if selector.overlaps(_selector(other)):
+            why = f"ClusterQueue {_name(other)} makes LocalQueues of this name, and a namespace could match both"
+            yield wrong.invalid(PATH, name, why)
+
+
+def _taken_names(
+    cluster_queue: Tree, name: str, namespaces: Iterable[Tree], local_queues: Iterable[Tree]
+) -> Iterator[FieldError]:
+    selector = _selector(cluster_queue)
+    matched = {
+        _name(namespace)
+        for namespace in namespaces
+        if not _is_going(namespace) and selector.matches(trees.texts(trees.get(namespace, "metadata", "labels")))
+    }
+    holders = {
+        trees.text(trees.get(queue, "metadata", "namespace"))
+        for queue in local_queues
+        if _name(queue) == name and trees.get(queue, "metadata", "annotations", CREATED_BY) != _name(cluster_queue)
+    }
+    taken = sorted(matched & holders)
+    if taken:
+        yield wrong.invalid(PATH, name, f"a LocalQueue of this name exists in {_named(taken)}")
+
+
+def _named(namespaces: list[str]) -> str:
+    shown, rest = namespaces[:NAMESPACES_NAMED_MAX], len(namespaces) - NAMESPACES_NAMED_MAX
+    word = "namespace" if len(namespaces) == 1 else "namespaces"
+    return f"{word} {', '.join(shown)}" + (f" and {rest} more" if rest > 0 else "")
+
+
+def _name(tree: Tree) -> str:
+    return trees.text(trees.get(tree, "metadata", "name"))
+
+
+def _default_name(cluster_queue: Tree) -> str:
+    return trees.text(trees.get(cluster_queue, "spec", "defaultLocalQueue", "name"))
+
+
+def _is_going(tree: Tree) -> bool:
+    return bool(trees.get(tree, "metadata", "deletionTimestamp"))
+
+
+def _selector(cluster_queue: Tree) -> Selector:
+    """The namespaces that a ClusterQueue selects; none when it says nothing, or nothing that can be read."""
+    try:
+        return selectors.compile(
+            msgspec.convert(trees.get(cluster_queue, "spec", "namespaceSelector"), LabelSelector | None)
+        )
+    except msgspec.ValidationError:
+        return selectors.NOTHING

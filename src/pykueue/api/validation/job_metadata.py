@@ -1,0 +1,137 @@
+"""Labels and annotations of ours that every kind of job can carry.
+
+A job says in its metadata which queue it goes to, with which priority, for how long, and with whose Workload. The rules
+are the same for all kinds, so a kind hands in its objects and what it alone knows: whether they are suspended, and
+whether the kind supports what is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from pykueue.api import meta, trees
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import admission_gates, wrong
+from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.workload_status import ELASTIC, is_elastic
+
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
+MAX_EXEC_TIME: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def label(tree: object, name: str) -> str:
+    return trees.text(trees.get(tree, "metadata", "labels", name))
+
+
+def annotation(tree: object, name: str) -> str:
+    return trees.text(trees.get(tree, "metadata", "annotations", name))
+
+
+def label_path(name: str) -> str:
+    return f"metadata.labels[{name}]"
+
+
+def annotation_path(name: str) -> str:
+    return f"metadata.annotations[{name}]"
+
+
+def validate_create(tree: Tree, gates: Gates, *, takes_prebuilt: bool, takes_elastic: bool) -> Iterator[FieldError]:
+    """`takes_prebuilt`, `takes_elastic`: whether the kind of job supports Workloads made elsewhere, and slices."""
+    yield from queue_name(tree)
+    yield from prebuilt_workload(tree, gates, supported=takes_prebuilt)
+    yield from max_exec_time(tree)
+    if is_elastic(tree, gates) and not takes_elastic:
+        yield wrong.forbidden(annotation_path(ELASTIC), "this kind of job cannot be elastic")
+    if gates.admission_gated_by:
+        yield from admission_gates.validate_create(tree)
+
+
+def validate_update(
+    new: Tree,
+    old: Tree,
+    gates: Gates,
+    *,
+    suspended: bool,
+    was_suspended: bool,
+    takes_prebuilt: bool,
+    default_queue_exists: bool,
+) -> Iterator[FieldError]:
+    """`default_queue_exists`: the namespace has a LocalQueue `default`, which takes in every job without one."""
+    yield from _queue_name_change(new, old, suspended=suspended, default_queue_exists=default_queue_exists)
+    if suspended or is_elastic(old, gates):
+        yield from prebuilt_workload(new, gates, supported=takes_prebuilt)
+    elif prebuilt_name(new, gates) != prebuilt_name(old, gates):
+        yield wrong.immutable(prebuilt_path(new, gates), prebuilt_name(new, gates))
+    if not (suspended and was_suspended) and label(new, MAX_EXEC_TIME) != label(old, MAX_EXEC_TIME):
+        yield wrong.immutable(label_path(MAX_EXEC_TIME), label(new, MAX_EXEC_TIME))
+    yield from priority_class_change(new, old, suspended=suspended)
+    if is_elastic(new, gates) != is_elastic(old, gates):
+        yield wrong.immutable(annotation_path(ELASTIC), annotation(new, ELASTIC))
+    if gates.admission_gated_by:
+        yield from admission_gates.validate_create(new)
+        yield from admission_gates.validate_update(new, old)
+
+
+def queue_name(tree: Tree) -> Iterator[FieldError]:
+    yield from _named_object(trees.get(tree, "metadata", "labels", QUEUE_NAME), label_path(QUEUE_NAME))
+
+
+def _named_object(name: object, path: str) -> Iterator[FieldError]:
+    if isinstance(name, str):
+        yield from wrong.invalid_each(path, name, meta.check_subdomain_name(name))
+
+
+def _queue_name_change(new: Tree, old: Tree, *, suspended: bool, default_queue_exists: bool) -> Iterator[FieldError]:
+    queue, before = label(new, QUEUE_NAME), label(old, QUEUE_NAME)
+    if not suspended and queue != before:
+        yield wrong.immutable(label_path(QUEUE_NAME), queue)
+    if before and not queue and default_queue_exists:
+        yield wrong.invalid(label_path(QUEUE_NAME), queue, "must not be removed where there is a default LocalQueue")
+
+
+def prebuilt_name(tree: object, gates: Gates) -> str:
+    """The Workload that a job brings along: as an annotation, or as a label where the name is short enough for one."""
+    return annotation(tree, PREBUILT) if _prebuilt_is_annotation(tree, gates) else label(tree, PREBUILT)
+
+
+def prebuilt_path(tree: object, gates: Gates) -> str:
+    return annotation_path(PREBUILT) if _prebuilt_is_annotation(tree, gates) else label_path(PREBUILT)
+
+
+def _prebuilt_is_annotation(tree: object, gates: Gates) -> bool:
+    name = annotation(tree, PREBUILT)
+    return bool(name) and (gates.workload_identifier_annotations or len(name) > meta.LABEL_LENGTH)
+
+
+def prebuilt_workload(tree: Tree, gates: Gates, *, supported: bool) -> Iterator[FieldError]:
+    path = prebuilt_path(tree, gates)
+    holder = "annotations" if _prebuilt_is_annotation(tree, gates) else "labels"
+    yield from _named_object(trees.get(tree, "metadata", holder, PREBUILT), path)
+    if prebuilt_name(tree, gates) and not supported:
+        yield wrong.forbidden(path, "this kind of job cannot bring its Workload along")
+
+
+def max_exec_time(tree: Tree) -> Iterator[FieldError]:
+    seconds = trees.get(tree, "metadata", "labels", MAX_EXEC_TIME)
+    if not isinstance(seconds, str):
+        return
+    if not _WHOLE_NUMBER.fullmatch(seconds):
+        yield wrong.invalid(label_path(MAX_EXEC_TIME), seconds, "must be a whole number of seconds")
+    elif int(seconds) <= 0:
+        yield wrong.invalid(label_path(MAX_EXEC_TIME), seconds, "must be more than 0")
+
+
+def priority_class_change(new: Tree, old: Tree, *, suspended: bool) -> Iterator[FieldError]:
+    """A running job cannot be given a class; no job can lose it; any may change it."""
+    name, before = label(new, PRIORITY_CLASS), label(old, PRIORITY_CLASS)
+    if name and not before and not suspended:
+        yield wrong.invalid(label_path(PRIORITY_CLASS), name, "cannot be added to a job that is not suspended")
+    if before and not name:
+        yield wrong.invalid(label_path(PRIORITY_CLASS), name, "cannot be removed")

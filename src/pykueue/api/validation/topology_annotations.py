@@ -1,0 +1,177 @@
+"""Annotations on a pod template that say how close together its pods must be."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, pairwise
+from typing import Any, Final, NamedTuple
+
+from pykueue.api import trees
+from pykueue.api.errors import FieldError
+from pykueue.api.validation import metadata as names
+from pykueue.api.validation import wrong
+from pykueue.api.validation.gates import Gates
+
+REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
+PREFERRED: Final = "kueue.x-k8s.io/podset-preferred-topology"
+UNCONSTRAINED: Final = "kueue.x-k8s.io/podset-unconstrained-topology"
+GROUP: Final = "kueue.x-k8s.io/podset-group-name"
+SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
+LAYERS: Final = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+
+LAYERS_MAX: Final = 3
+GROUP_SIZE: Final = 2
+
+_TRUTHS: Final = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
+_DIGITS: Final = re.compile(r"[0-9]{1,20}")
+_INT32_MAX: Final = 2**31 - 1
+
+
+class Layer(NamedTuple):
+    """Slices of `size` pods, each within one domain of the level `topology`."""
+
+    topology: str
+    size: int
+
+
+class GroupMember(NamedTuple):
+    """A pod set as far as groups are concerned: where its annotations stand, what they say, how many pods it has."""
+
+    path: str
+    annotations: Mapping[str, str]
+    pods: int
+
+
+def validate(metadata: object, path: str, gates: Gates) -> Iterator[FieldError]:
+    """What is wrong with the topology annotations of the metadata at `path`."""
+    said = trees.texts(trees.get(metadata, "annotations"))
+    place = f"{path}.annotations"
+    if sum(mode in said for mode in (REQUIRED, PREFERRED, UNCONSTRAINED)) > 1:
+        yield wrong.invalid(place, said, f"may have one of {REQUIRED}, {PREFERRED} and {UNCONSTRAINED}, not more")
+    for level in (REQUIRED, PREFERRED, SLICE_TOPOLOGY):
+        if level in said:
+            yield from names.label_name(said[level], f"{place}[{level}]")
+    if said.get(UNCONSTRAINED, "true") not in _TRUTHS:
+        yield wrong.invalid(f"{place}[{UNCONSTRAINED}]", said[UNCONSTRAINED], "must be true or false")
+    if GROUP in said:
+        yield from _group(said, f"{place}[{GROUP}]")
+    yield from _slices(said, f"{place}[{SLICE_SIZE}]")
+    if LAYERS in said:
+        yield from _layers(said, place, gates)
+
+
+def _group(said: Mapping[str, str], place: str) -> Iterator[FieldError]:
+    if _DIGITS.fullmatch(said[GROUP]):
+        yield wrong.invalid(place, said[GROUP], "must not be a number")
+    for other in (SLICE_SIZE, SLICE_TOPOLOGY):
+        if other in said:
+            yield wrong.forbidden(place, f"does not go with {other}")
+    if REQUIRED not in said and PREFERRED not in said:
+        yield wrong.forbidden(place, f"needs {REQUIRED} or {PREFERRED}")
+
+
+def _slices(said: Mapping[str, str], place: str) -> Iterator[FieldError]:
+    if SLICE_SIZE in said:
+        size = _number(said[SLICE_SIZE])
+        if size is None:
+            yield wrong.invalid(place, said[SLICE_SIZE], "must be a whole number")
+        elif size < 1:
+            yield wrong.invalid(place, said[SLICE_SIZE], "must be at least 1")
+    if SLICE_TOPOLOGY in said and SLICE_SIZE not in said:
+        yield wrong.required(place, f"must be set together with {SLICE_TOPOLOGY}")
+    if SLICE_SIZE in said and SLICE_TOPOLOGY not in said:
+        yield wrong.forbidden(place, f"may only be set together with {SLICE_TOPOLOGY}")
+
+
+def _layers(said: Mapping[str, str], annotations: str, gates: Gates) -> Iterator[FieldError]:
+    place = f"{annotations}[{LAYERS}]"
+    if not gates.tas_multi_layer_topology:
+        yield wrong.forbidden(place, "needs the feature gate TASMultiLayerTopology")
+        return
+    for other in (SLICE_TOPOLOGY, SLICE_SIZE):
+        if other in said:
+            yield wrong.forbidden(place, f"does not go with {other}")
+    if GROUP in said:
+        yield wrong.forbidden(f"{annotations}[{GROUP}]", f"does not go with {LAYERS}")
+    layers = read_layers(said[LAYERS])
+    if layers is None:
+        yield wrong.invalid(place, said[LAYERS], 'must be a JSON list of objects {"topology": …, "size": …}')
+    elif not 1 <= len(layers) <= LAYERS_MAX:
+        yield wrong.invalid(place, said[LAYERS], f"must have 1 to {LAYERS_MAX} layers, not {len(layers)}")
+    else:
+        yield from _nested(layers, place)
+
+
+def _nested(layers: list[Layer], place: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for i, layer in enumerate(layers):
+        yield from names.label_name(layer.topology, f"{place}[{i}].topology")
+        if layer.topology in seen:
+            yield wrong.duplicate(f"{place}[{i}].topology", layer.topology)
+        seen.add(layer.topology)
+        if layer.size < 1:
+            yield wrong.invalid(f"{place}[{i}].size", layer.size, "must be at least 1")
+    for i, (outer, inner) in enumerate(pairwise(layers), start=1):
+        if inner.size > 0 and outer.size % inner.size:
+            yield wrong.invalid(
+                f"{place}[{i}].size", inner.size, f"must divide {outer.size}, the size of the layer above"
+            )
+
+
+def read_layers(text: str) -> list[Layer] | None:
+    """The layers that the annotation spells, from the top down; `None` when it spells none."""
+    try:
+        written = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(written, list):
+        return None
+    layers = [_layer(entry) for entry in written]
+    return None if None in layers else [layer for layer in layers if layer is not None]
+
+
+def _layer(entry: Any) -> Layer | None:
+    topology, size = trees.get(entry, "topology") or "", trees.get(entry, "size") or 0
+    if not isinstance(entry, dict) or not isinstance(topology, str) or trees.integer(size) is None:
+        return None
+    return Layer(topology, size) if abs(size) <= _INT32_MAX else None
+
+
+def _number(text: str) -> int | None:
+    number = int(text) if _NUMBER.fullmatch(text) else None
+    return number if number is not None and abs(number) <= _INT32_MAX else None
+
+
+def validate_size(metadata: object, path: str, count: int) -> Iterator[FieldError]:
+    """A slice is no larger than the pod set of `count` pods that it is cut from."""
+    said = trees.texts(trees.get(metadata, "annotations"))
+    size = _number(said.get(SLICE_SIZE, ""))
+    if size is not None and size > count:
+        place = f"{path}.annotations[{SLICE_SIZE}]"
+        yield wrong.invalid(place, said[SLICE_SIZE], f"must be no more than the {count} pods there are")
+    layers = read_layers(said.get(LAYERS, "[]"))
+    if layers and layers[0].size > count:
+        place = f"{path}.annotations[{LAYERS}]"
+        yield wrong.invalid(place, layers[0].size, f"must be no more than the {count} pods there are")
+
+
+def validate_groups(members: Iterable[GroupMember]) -> Iterator[FieldError]:
+    """A group is two pod sets, one of them a single pod, that ask for the same topology."""
+    grouped = sorted((m for m in members if GROUP in m.annotations), key=lambda member: member.annotations[GROUP])
+    for name, group in groupby(grouped, key=lambda member: member.annotations[GROUP]):
+        pod_sets = list(group)
+        for member in pod_sets:
+            place = f"{member.path}.annotations"
+            if len(pod_sets) != GROUP_SIZE:
+                yield wrong.invalid(f"{place}[{GROUP}]", name, f"is for two pod sets, not {len(pod_sets)}")
+                continue
+            if all(each.pods != 1 for each in pod_sets):
+                yield wrong.invalid(f"{place}[{GROUP}]", name, "is for pod sets of which one has a single pod")
+            wishes = {tuple(each.annotations.get(mode) for mode in (REQUIRED, PREFERRED)) for each in pod_sets}
+            if len(wishes) > 1 or (None, None) in wishes:
+                why = f"must ask for the same {REQUIRED} or {PREFERRED} as the other pod set of the group {name}"
+                yield wrong.invalid(place, dict(member.annotations), why)
