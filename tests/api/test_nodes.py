@@ -101,6 +101,16 @@ def test_wishes_add_up_by_weight_and_empty_ones_count_nothing() -> None:
     assert wishes.score({}, "n") == 0
 
 
+def test_demands_and_wishes_are_found_inside_an_affinity_or_are_none() -> None:
+    wish = PreferredSchedulingTerm(weight=1, preference=term(GPU))
+    affinity = Affinity(node_affinity=NodeAffinity(preferred_during_scheduling_ignored_during_execution=(wish,)))
+    assert nodes.preferred_terms(affinity) == (wish,)
+    assert nodes.required_terms(affinity) is None
+    for nothing in (None, Affinity()):
+        assert nodes.preferred_terms(nothing) == ()
+        assert nodes.required_terms(nothing) is None
+
+
 def test_the_part_of_a_selector_about_some_keys_is_nothing_when_one_term_is_silent_about_them() -> None:
     """Scheduling rule FL11: the affinity is judged by the flavor's own labels only."""
     spoken = NodeSelector(node_selector_terms=(term(GPU, OLD), term(("gpu", "Exists", ()))))

@@ -73,6 +73,12 @@ def test_true_is_not_one() -> None:
         ({"a": {"x": 1}}, {"op": "test", "path": "/a", "value": {"x": 1}}, {"a": {"x": 1}}),
         ({"/": 9, "~1": 10}, {"op": "test", "path": "/~01", "value": 10}, {"/": 9, "~1": 10}),
         ({"": 1}, {"op": "replace", "path": "/", "value": 2}, {"": 2}),
+        ({"a": 1}, {"op": "remove", "path": ""}, None),
+        ({"a": 1}, {"op": "replace", "path": "", "value": {"b": 2}}, {"b": 2}),
+        ({"a": {"b": 1}}, {"op": "move", "from": "/a", "path": ""}, {"b": 1}),
+        ({"a": {"b": 1}}, {"op": "copy", "from": "", "path": "/c"}, {"a": {"b": 1}, "c": {"a": {"b": 1}}}),
+        ({"a": {"b": 1}, "c": 2}, {"op": "move", "from": "/a", "path": "/a"}, {"a": {"b": 1}, "c": 2}),
+        ({"a": [1, 2]}, {"op": "move", "from": "/a/0", "path": "/a/0"}, {"a": [1, 2]}),
     ],
 )
 def test_each_operation_of_a_json_patch(target: Any, operation: dict[str, Any], patched: Any) -> None:
@@ -90,7 +96,11 @@ def test_each_operation_of_a_json_patch(target: Any, operation: dict[str, Any], 
         ({"op": "remove", "path": "/list/-"}, Fault.NOT_APPLICABLE),
         ({"op": "replace", "path": "/x", "value": 1}, Fault.NOT_APPLICABLE),
         ({"op": "move", "from": "/x", "path": "/y"}, Fault.NOT_APPLICABLE),
+        ({"op": "move", "from": "/x", "path": "/x"}, Fault.NOT_APPLICABLE),
         ({"op": "move", "from": "/map", "path": "/map/inner"}, Fault.NOT_APPLICABLE),
+        # Without it, the map that moves up into its place would take it.
+        ({"op": "move", "from": "/maps/0", "path": "/maps/0/inner"}, Fault.NOT_APPLICABLE),
+        ({"op": "remove", "path": "/text/x"}, Fault.NOT_APPLICABLE),
         ({"op": "test", "path": "/text", "value": "other"}, Fault.TEST_FAILED),
         ({"op": "test", "path": "/one", "value": True}, Fault.TEST_FAILED),
         ({"op": "add", "path": "/y"}, Fault.MALFORMED),
@@ -104,7 +114,7 @@ def test_each_operation_of_a_json_patch(target: Any, operation: dict[str, Any], 
     ],
 )
 def test_an_operation_that_cannot_be_applied_is_named_with_its_place(operation: Any, fault: Fault) -> None:
-    target = {"list": [1, 2], "text": "t", "map": {"a": 1}, "one": 1}
+    target = {"list": [1, 2], "text": "t", "map": {"a": 1}, "one": 1, "maps": [{}, {}]}
     with pytest.raises(PatchError) as refusal:
         patches.apply(target, [{"op": "add", "path": "/new", "value": 1}, operation])
     assert refusal.value.fault is fault
@@ -112,7 +122,7 @@ def test_an_operation_that_cannot_be_applied_is_named_with_its_place(operation: 
     if isinstance(operation, dict):
         assert refusal.value.pointer == operation.get("path")
     assert "operation 1" in str(refusal.value)
-    assert target == {"list": [1, 2], "text": "t", "map": {"a": 1}, "one": 1}
+    assert target == {"list": [1, 2], "text": "t", "map": {"a": 1}, "one": 1, "maps": [{}, {}]}
 
 
 def test_a_json_patch_shares_what_it_does_not_touch_and_leaves_the_target_alone() -> None:
@@ -172,9 +182,21 @@ def test_moves_cannot_nest_a_tree_beyond_what_can_be_written() -> None:
         patches.apply({"top": {}}, operations)
 
 
+def test_a_diff_names_what_is_gone_and_what_changed_its_kind() -> None:
+    assert patches.make({"a": {"b": 1, "c": 2}}, {"a": {"c": 2}}) == [{"op": "remove", "path": "/a/b"}]
+    assert patches.make({"a": [1]}, {"a": {"x": 1}}) == [{"op": "replace", "path": "/a", "value": {"x": 1}}]
+    assert patches.make({"a": 1}, {"a": [1]}) == [{"op": "replace", "path": "/a", "value": [1]}]
+
+
 def test_a_diff_of_lists_keeps_what_is_alike_at_both_ends() -> None:
     assert patches.make([1, 2, 3, 4], [1, 9, 3, 4]) == [{"op": "replace", "path": "/1", "value": 9}]
     assert patches.make([1, 2, 3], [1, 2, 5, 3]) == [{"op": "add", "path": "/2", "value": 5}]
+    assert patches.make([1, 2, 2], [1, 2]) == [{"op": "remove", "path": "/2"}]
+    assert patches.make([1, 2, 3, 9, 4, 5], [1, 7, 8, 4, 5]) == [
+        {"op": "replace", "path": "/1", "value": 7},
+        {"op": "replace", "path": "/2", "value": 8},
+        {"op": "remove", "path": "/3"},
+    ]
     assert patches.make([1, 2, 3], [3]) == [{"op": "remove", "path": "/1"}, {"op": "remove", "path": "/0"}]
     assert patches.make({"a/b": {"~": 1}}, {"a/b": {"~": 2}}) == [{"op": "replace", "path": "/a~1b/~0", "value": 2}]
     assert patches.make({"a": 1}, {"a": 1}) == []

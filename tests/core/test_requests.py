@@ -235,7 +235,8 @@ def test_am16_usage_shrinks_with_pods_that_are_done_and_stays_with_what_was_admi
     assert requests.reserved(partial, 5, 0) == ((("memory", 0), ("cpu", 0)), 0)
     whole = PodSetAssignment(resource_usage={"cpu": "5"})
     assert requests.reserved(whole, 5, 4) == ((("cpu", 4000),), 4)
-    assert requests.reserved(PodSetAssignment(count=0), 0, 0) == ((), 0)
+    none = PodSetAssignment(count=0, resource_usage={"cpu": "0"})
+    assert requests.reserved(none, 0, 0) == ((("cpu", 0),), 0)
 
 
 # --- Validity ---------------------------------------------------------------------------------------------------------
@@ -294,6 +295,8 @@ def test_the_pods_figure_stays_between_the_min_and_max_of_the_limit_range() -> N
             Invalidity.OUTSIDE_LIMIT_RANGE,
             ["spec.podSets[1].template.spec"],
         )
+    only_max = limit_range(type="Pod", max={"cpu": "3"})
+    assert refused(PodSpec(containers=(cpu("4"),)), only_max) is not None
     # What the pod does not ask for violates no minimum.
     assert refused(PodSpec(containers=(container({"memory": "1"}),)), bounds) is None
 
