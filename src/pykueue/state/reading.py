@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from pykueue.api import conditions, kube, kueue, meta, quantity, topology_encoding
+from pykueue.api import codec, conditions, kube, kueue, meta, quantity, topology_encoding
 from pykueue.api.conditions import is_true
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts, requests, topology
@@ -546,7 +546,7 @@ def _assigned(assignment: kueue.PodSetAssignment, workload: kueue.Workload, poli
 def placement_of(assignment: kueue.TopologyAssignment | None) -> Placement | None:
     if assignment is None:
         return None
-    domains = topology_encoding.decode(msgspec.to_builtins(assignment)) or []
+    domains = topology_encoding.decode(codec.to_tree(assignment)) or []
     return Placement(tuple(assignment.levels), tuple(topology.Domain(domain.values, domain.pods) for domain in domains))
 
 
