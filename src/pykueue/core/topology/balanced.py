@@ -1,12 +1,216 @@
-"""Balanced placement: the same amount on every domain, as far as that goes, over the fewest domains that suffice."""
+"""Balanced placement: the same number of slices on every domain, as far as that goes, over as few domains as suffice.
+
+Sets of siblings are compared by their *threshold*: the number of slices that every domain used would get at least. In
+a set, domains too small for its threshold are pruned; the best set has the largest threshold, then the fewest domains.
+Of that set the smallest group of domains that suffices is used, each is given the threshold, and the rest is handed out
+in order of room. Whenever a step fails, best fit has to do.
+"""
 
 from __future__ import annotations
 
-from pykueue.core.topology.choosing import Ask
-from pykueue.core.topology.counting import Tally
-from pykueue.core.topology.spreading import Share
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from pykueue.core.topology import counting
+from pykueue.core.topology.choosing import Ask, by_room
+from pykueue.core.topology.counting import Counts, Tally
+from pykueue.core.topology.spreading import Share, descend
+
+
+class _Use(NamedTuple):
+    """What filling domains greedily, largest first, would use."""
+
+    domains: int
+    leads: int | None  # the domain that hosts the leader
+    last: int | None  # the last domain used without one
+
+
+class _Candidate(NamedTuple):
+    """A set of siblings at the level asked for, with everything too small for its threshold pruned."""
+
+    tally: Tally
+    siblings: Sequence[int]
+    threshold: int
+    used: int
 
 
 def spread(tally: Tally, level: int, ask: Ask) -> list[Share] | None:
     """Even shares for a *preferred* request, or None where best fit has to do."""
-    raise NotImplementedError("balanced placement")
+    best: _Candidate | None = None
+    for siblings in _sibling_sets(tally, level):
+        candidate = _candidate(tally, level, siblings, ask, best.threshold if best else 0)
+        if candidate is not None and (best is None or _is_better(candidate, best)):
+            best = candidate
+    if best is None or best.threshold <= 0:
+        return None
+    domains: Sequence[int] = best.siblings
+    if level < tally.sort.slice_level:
+        chosen = _smallest_group(best.tally, level, domains, ask, _by_evenness(best.tally, level))
+        if chosen is None:
+            return None
+        domains = [child for domain in chosen for child in tally.tree.children(level, domain)]
+        level += 1
+    shares = _hand_out(best.tally, level, domains, ask, best.threshold)
+    return shares and descend(best.tally, level, shares, ask)
+
+
+def _sibling_sets(tally: Tally, level: int) -> Iterable[Sequence[int]]:
+    """The children of every domain one level up, or all domains of the top."""
+    if level == 0:
+        return [range(len(tally.tree.paths[0]))]
+    return [tally.tree.children(level - 1, parent) for parent in range(len(tally.tree.paths[level - 1]))]
+
+
+def _is_better(candidate: _Candidate, best: _Candidate) -> bool:
+    return (candidate.threshold, -candidate.used) > (best.threshold, -best.used)
+
+
+def _candidate(tally: Tally, level: int, siblings: Sequence[int], ask: Ask, at_least: int) -> _Candidate | None:
+    """The set with its threshold, or None where it does not hold everything or cannot beat what is there."""
+    looked_at, domains = level, siblings
+    if level < tally.sort.slice_level:
+        looked_at = level + 1
+        domains = [child for domain in siblings for child in tally.tree.children(level, domain)]
+    use = _greedy(tally, looked_at, domains, ask)
+    if use is None:
+        return None
+    counts = tally.level(looked_at)
+    thresholds = [_threshold(counts, use, ask.slices)]
+    if ask.has_leader and use.last is not None:
+        # Where the even share leaves no room for the leader, one that counts it in may still do.
+        thresholds.append(min(thresholds[0], counts.slices_led[use.last]))
+    for threshold in dict.fromkeys(thresholds):
+        if threshold < max(at_least, 1):
+            return None
+        pruned = _pruned(tally, level, siblings, threshold)
+        after = _greedy(pruned, level, siblings, ask)
+        if after is not None:
+            return _Candidate(pruned, siblings, threshold, after.domains)
+    return None
+
+
+def _threshold(counts: Counts, use: _Use, slices: int) -> int:
+    figures = [slices // use.domains]
+    if use.leads is not None:
+        figures.append(counts.slices_led[use.leads])
+    if use.last is not None:
+        figures.append(counts.slices[use.last])
+    return min(figures)
+
+
+def _greedy(tally: Tally, level: int, domains: Iterable[int], ask: Ask) -> _Use | None:
+    """How many domains it takes, the leader's first and then the largest; None where they do not suffice."""
+    counts, scores = tally.level(level), tally.scores_at(level)
+    left, used, leads, last = ask.slices, 0, None, None
+    if ask.has_leader:
+        leads, *domains = by_room(domains, counts, scores, best_fit=True, led=True)
+        if not counts.hosts_leader(leads):
+            return None
+        left -= counts.slices_led[leads]
+        used = 1
+    for domain in by_room(domains, counts, scores, best_fit=True):
+        if left <= 0 or not counts.slices[domain]:
+            break
+        left -= counts.slices[domain]
+        used += 1
+        last = domain
+    return _Use(used, leads, last) if left <= 0 and used else None
+
+
+def _pruned(tally: Tally, level: int, siblings: Sequence[int], threshold: int) -> Tally:
+    """A copy in which siblings and their children that hold less than the threshold hold nothing."""
+    copy = tally.copy()
+    if level < tally.tree.finest:
+        for sibling in siblings:
+            for child in tally.tree.children(level, sibling):
+                _prune(copy, level + 1, child, threshold)
+        for below in range(tally.tree.finest - 1, level - 1, -1):
+            domains = [d for sibling in siblings for d in _descendants(tally, level, sibling, below)]
+            counting.roll_up(tally.tree, tally.sort, below, copy.level(below), copy.level(below + 1), domains, 1)
+    for sibling in siblings:
+        _prune(copy, level, sibling, threshold)
+    return copy
+
+
+def _prune(tally: Tally, level: int, domain: int, threshold: int) -> None:
+    counts = tally.level(level)
+    if counts.slices[domain] < threshold:
+        _clear(tally, level, domain, with_workers=True)
+    elif counts.hosts_leader(domain) and counts.slices_led[domain] < threshold:
+        _clear(tally, level, domain, with_workers=False)
+
+
+def _clear(tally: Tally, level: int, domain: int, *, with_workers: bool) -> None:
+    """Take the leader's place away, and the workers' too, from here down to the leaves."""
+    for below in range(level, tally.tree.finest + 1):
+        counts = tally.level(below)
+        columns = [counts.pods_led, counts.slices_led, counts.leader or []]
+        if with_workers:
+            columns += [counts.pods, counts.slices]
+        for descendant in _descendants(tally, level, domain, below):
+            for column in columns:
+                if column:
+                    column[descendant] = 0
+
+
+def _descendants(tally: Tally, level: int, domain: int, below: int) -> range:
+    first, end = domain, domain + 1
+    for starts in tally.tree.first_child[level:below]:
+        first, end = starts[first], starts[end]
+    return range(first, end)
+
+
+def _by_evenness(tally: Tally, level: int) -> Callable[[int], tuple[float, ...]]:
+    """Leader and room first, then the domain whose children are filled most evenly."""
+    counts, children = tally.level(level), tally.level(level + 1).pods
+
+    def entropy(domain: int) -> float:
+        pods = [children[child] for child in tally.tree.children(level, domain) if children[child]]
+        total = sum(pods)
+        return -math.fsum(count / total * math.log2(count / total) for count in pods)
+
+    return lambda d: (-int(counts.hosts_leader(d)), -counts.slices_led[d], -entropy(d), d)
+
+
+def _smallest_group(
+    tally: Tally, level: int, domains: Iterable[int], ask: Ask, order: Callable[[int], tuple[float, ...]]
+) -> list[int] | None:
+    """As few domains as the greedy way needs, with as little room to spare as possible; the first such in order."""
+    domains = list(domains)
+    use = _greedy(tally, level, domains, ask)
+    if use is None:
+        return None
+    counts = tally.level(level)
+    # groups[i] maps (leader still to place, pods still to place) to the first group of i domains that leaves just that.
+    groups: list[dict[tuple[bool, int], list[int]]] = [{} for _ in range(use.domains + 1)]
+    groups[0][ask.has_leader, ask.slices * tally.sort.slice_size] = []
+    for domain in sorted(domains, key=order):
+        for size in range(use.domains, 0, -1):
+            for (leader, pods), group in sorted(groups[size - 1].items()):
+                if not leader and pods <= 0:
+                    continue
+                if leader and counts.hosts_leader(domain):
+                    groups[size].setdefault((False, pods - counts.pods_led[domain]), [*group, domain])
+                if counts.slices[domain]:
+                    groups[size].setdefault((leader, pods - counts.pods[domain]), [*group, domain])
+    complete = {pods: group for (leader, pods), group in groups[-1].items() if not leader and pods <= 0}
+    return complete[max(complete)] if complete else None
+
+
+def _hand_out(tally: Tally, level: int, domains: Sequence[int], ask: Ask, threshold: int) -> list[Share] | None:
+    """The threshold for everyone, and the rest in order of room."""
+    group = _smallest_group(tally, level, domains, ask, lambda domain: (domain,))
+    if group is None or ask.slices < len(group) * threshold:
+        return None
+    counts, size = tally.level(level), tally.sort.slice_size
+    rest = ask.slices - len(group) * threshold
+    has_leader = ask.has_leader
+    shares: list[Share] = []
+    for domain in by_room(group, counts, tally.scores_at(level), best_fit=True, led=True):
+        held = counts.slices_led[domain] if has_leader else counts.slices[domain]
+        extra = min(held - threshold, rest) if has_leader or rest > 0 else 0
+        rest -= extra
+        shares.append(Share(domain, (threshold + extra) * size, has_leader))
+        has_leader = False
+    return None if rest > 0 or has_leader else shares

@@ -55,9 +55,11 @@ class Counts:
         self.leader = leader
 
     def copy(self) -> Counts:
-        """Independent lists, every one of its own."""
-        led = [0] * len(self.pods) if self.leader is None else self.leader.copy()
-        return Counts(self.pods.copy(), self.slices.copy(), self.pods_led.copy(), self.slices_led.copy(), led)
+        """The same figures in lists of their own; pods and slices no longer share one."""
+        pods, slices = self.pods.copy(), self.slices.copy()
+        if self.leader is None:
+            return Counts(pods, slices)
+        return Counts(pods, slices, self.pods_led.copy(), self.slices_led.copy(), self.leader.copy())
 
     def hosts_leader(self, domain: int) -> bool:
         return self.leader is not None and self.leader[domain] > 0
@@ -120,6 +122,14 @@ class Tally:
                 return
             moved = {self.tree.parents[level + 1][domain] for domain in moved}
             self._roll_up(level, above, self.level(level + 1), sorted(moved))
+
+    def copy(self) -> Tally:
+        """The same figures in lists of its own, every level made."""
+        copy = Tally.__new__(Tally)
+        copy.tree, copy.sort, copy.scores = self.tree, self.sort, self.scores
+        copy._allowed, copy._seen = self._allowed, self._seen
+        copy._levels = [self.level(level).copy() for level in range(len(self.tree.levels))]
+        return copy
 
     def scores_at(self, level: int) -> Sequence[int] | None:
         """How much each domain is preferred, where anything is."""
