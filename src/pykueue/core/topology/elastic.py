@@ -25,8 +25,8 @@ def resize(
     placements = {workers.pod_set: truncated(previous, workers.count)}
     if leader is not None and leads is not None:
         placements[leader.pod_set] = leads
-        search.take(leader.flavor, leader.pod, leads)
-    search.take(workers.flavor, workers.pod, placements[workers.pod_set])
+        search.take(leader, leads)
+    search.take(workers, placements[workers.pod_set])
     return placements
 
 
@@ -46,20 +46,20 @@ def _grow(
 ) -> dict[str, Placement] | PlacementFailure:
     previous = workers.previous
     assert previous is not None
-    search.take(workers.flavor, workers.pod, previous)
+    search.take(workers, previous)
     placements: dict[str, Placement] = {}
     unplaced = leader
     if leader is not None and leader.previous is not None:
-        search.take(leader.flavor, leader.pod, leader.previous)
+        search.take(leader, leader.previous)
         placements[leader.pod_set] = leader.previous
         unplaced = None
     found = search.find(replace(workers, count=workers.count - previous.count, previous=None), unplaced)
     if isinstance(found, PlacementFailure):
         return found
-    search.take(workers.flavor, workers.pod, found.workers)
+    search.take(workers, found.workers)
     placements[workers.pod_set] = merge(domains, found.workers, previous)
     if unplaced is not None and found.leader is not None:
-        search.take(unplaced.flavor, unplaced.pod, found.leader)
+        search.take(unplaced, found.leader)
         placements[unplaced.pod_set] = found.leader
     return placements
 

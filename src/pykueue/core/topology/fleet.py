@@ -119,13 +119,13 @@ class Fleet:
             grown = self._grown[flavor] = self._grow(known)
         return grown
 
-    def sharing(self, flavor: str) -> list[Domains]:
-        """The flavor's tree and, where leaves are nodes, those of all flavors that may select the same nodes."""
-        own = self._flavors.get(flavor)
-        if own is None:
-            return []
-        names = [name for name, other in self._flavors.items() if self._shares(own, other)]
-        return [domains for name in names if (domains := self.domains(name)) is not None]
+    def share(self, flavor: str, other: str) -> bool:
+        """Whether what is used on one flavor counts for the other: on nodes, yes; on other leaves only its own."""
+        if flavor == other:
+            return True
+        one, two = self._flavors.get(flavor), self._flavors.get(other)
+        both_on_hosts = one is not None and two is not None and one.is_host_topology and two.is_host_topology
+        return both_on_hosts and self.profile.overlapping_flavors
 
     # What-ifs, seen by the flavor they name only.
 
@@ -163,7 +163,7 @@ class Fleet:
         self._settled()
         for pods in usage:
             booked = self._booked.setdefault(pods.flavor, {})
-            seen_by = [self._grown[name] for name in self._seen_by(pods.flavor) if name in self._grown]
+            seen_by = [domains for name, domains in self._grown.items() if self.share(name, pods.flavor)]
             for domain in pods.placement.domains:
                 count = sign * domain.count
                 amounts = booked.setdefault(domain.values, Counter())
@@ -181,22 +181,13 @@ class Fleet:
         for node in nodes:
             if outside := self._outside.get(node.name):
                 domains.use_outside(node.name, outside)
-        for other in self._flavors.values():
-            if self._shares(flavor, other):
-                for values, amounts in self._booked.get(other.name, {}).items():
+        for other in self._flavors:
+            if self.share(flavor.name, other):
+                for values, amounts in self._booked.get(other, {}).items():
                     leaf = domains.leaf(values)
                     if leaf is not None:
                         domains.remaining.add(leaf, [(resource, -amount) for resource, amount in amounts.items()])
         return domains
-
-    def _shares(self, flavor: Flavor, other: Flavor) -> bool:
-        """Whether usage booked on one flavor counts for the other: on nodes, yes; on other leaves only its own."""
-        overlap = self.profile.overlapping_flavors and flavor.is_host_topology and other.is_host_topology
-        return overlap or flavor.name == other.name
-
-    def _seen_by(self, flavor: str) -> list[str]:
-        own = self._flavors.get(flavor)
-        return [] if own is None else [name for name, other in self._flavors.items() if self._shares(own, other)]
 
     def _fell(self, nodes: Iterable[Node]) -> None:
         """Trees in which one of these nodes stands, or should, are grown anew when next asked for."""

@@ -19,11 +19,12 @@ def place(
     `emptied` ignores the usage of all placed workloads. Without `explain` a failure does not count which nodes were
     kept out by what, which spares a search that asks again and again the only costly part of the answer.
     """
-    search = Search(fleet, emptied=emptied, explain=explain)
+    flavors = sorted({request.flavor for request in requests})
+    search = Search(fleet, flavors, emptied=emptied, explain=explain)
     placements: dict[str, Placement] = {}
     failures: dict[str, PlacementFailure] = {}
     try:
-        for flavor in sorted({request.flavor for request in requests}):
+        for flavor in flavors:
             for group in _groups(request for request in requests if request.flavor == flavor):
                 answer = _place_group(search, group)
                 if isinstance(answer, PlacementFailure):
@@ -55,10 +56,10 @@ def _place_group(search: Search, group: list[PlacementRequest]) -> dict[str, Pla
     found = search.find(workers, leader)
     if isinstance(found, PlacementFailure):
         return found
-    search.take(workers.flavor, workers.pod, found.workers)
+    search.take(workers, found.workers)
     if leader is None or found.leader is None:
         return {workers.pod_set: found.workers}
-    search.take(leader.flavor, leader.pod, found.leader)
+    search.take(leader, found.leader)
     return {workers.pod_set: found.workers, leader.pod_set: found.leader}
 
 

@@ -45,7 +45,7 @@ def _mend_one(search: Search, request: PlacementRequest) -> Placement | Placemen
         return found
     if not found.workers.domains:
         return _problem(request, domains.flavor.topology, f"there is no replacement for node {lost}")
-    search.take(request.flavor, request.pod, found.workers)
+    search.take(request, found.workers)
     return merge(domains, found.workers, kept)
 
 

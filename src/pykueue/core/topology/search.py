@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pykueue.core.topology import balanced, choosing, counting, spreading
@@ -16,7 +16,7 @@ from pykueue.core.topology.fleet import Fleet
 from pykueue.core.topology.matching import Match
 from pykueue.core.topology.spreading import Share
 from pykueue.core.topology.tree import Tree
-from pykueue.core.topology.values import Domain, Figure, Kind, Placement, PlacementRequest, Wish
+from pykueue.core.topology.values import Domain, Figure, Kind, PlacedPods, Placement, PlacementRequest, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +30,34 @@ class Found:
 class Search:
     """Looks on behalf of one workload: what its earlier pod sets were given is gone for the later ones.
 
-    Whatever is taken is given back at the end, so that the fleet is as it was.
+    Whatever is taken is given back at the end, so that the fleet is as it was. `flavors` are those it will look at.
     """
 
-    def __init__(self, fleet: Fleet, *, emptied: bool, explain: bool) -> None:
+    def __init__(self, fleet: Fleet, flavors: Iterable[str], *, emptied: bool, explain: bool) -> None:
         self.fleet = fleet
+        self._flavors = tuple(flavors)
         self._emptied = emptied
         self._explain = explain
+        self._to_take: list[PlacedPods] = []
         self._taken: list[tuple[Capacity, int, Figure, int]] = []
 
-    def take(self, flavor: str, pod: Figure, placement: Placement) -> None:
-        """Count a placement as used, for this flavor and for those that may select the same nodes."""
-        for domains in self.fleet.sharing(flavor):
-            capacity = self._capacity(domains)
-            for domain in placement.domains:
-                leaf = domains.leaf(domain.values)
-                if leaf is not None:
-                    capacity.add_pods(leaf, pod, -domain.count)
-                    self._taken.append((capacity, leaf, pod, domain.count))
+    def take(self, request: PlacementRequest, placement: Placement) -> None:
+        """Count a placement as used from the next search on, by its flavor and those that may select the same nodes."""
+        self._to_take.append(PlacedPods(request.flavor, request.pod, placement))
+
+    def _take_all(self) -> None:
+        for pods in self._to_take:
+            for flavor in self._flavors:
+                domains = self.fleet.domains(flavor) if self.fleet.share(flavor, pods.flavor) else None
+                if domains is None:
+                    continue
+                capacity = self._capacity(domains)
+                for domain in pods.placement.domains:
+                    leaf = domains.leaf(domain.values)
+                    if leaf is not None:
+                        capacity.add_pods(leaf, pods.pod, -domain.count)
+                        self._taken.append((capacity, leaf, pods.pod, domain.count))
+        self._to_take.clear()
 
     def give_back(self) -> None:
         while self._taken:
@@ -58,6 +68,7 @@ class Search:
         self, request: PlacementRequest, leader: PlacementRequest | None = None, within: range | None = None
     ) -> Found | PlacementFailure:
         """A place for the pods of one request; `within` are the leaves that may be used, all if absent."""
+        self._take_all()
         domains = self.fleet.domains(request.flavor)
         if domains is None:
             return PlacementFailure(request.pod_set, request.flavor, "", problem="the flavor's topology is not known")
