@@ -21,7 +21,8 @@ from pykueue.apiserver import access, certificates
 from pykueue.apiserver.builtin.kinds import RESOURCES
 from pykueue.apiserver.embedded import Embedded, Parts
 from pykueue.apiserver.server import About
-from pykueue.apiserver.store import Durability, Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
+from pykueue.apiserver.store import Durability as Durability
+from pykueue.apiserver.store import Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
 from pykueue.clock import Clock, SystemClock
 from pykueue.errors import UsageError
 from pykueue.version import __version__

@@ -123,9 +123,8 @@ class Admission:
                 review = replace(review, object=changed)
         return changed
 
-    def validate(self, review: Review) -> list[str]:
-        """Raises for the first hook of this process that refuses; the warnings of all."""
-        warnings: list[str] = []
+    def validate(self, review: Review, warnings: list[str]) -> None:
+        """Raises for the first hook of this process that refuses; a refusal may come with warnings, too."""
         for hook in self._validating.get((review.resource.group, review.resource.plural), ()):
             if not hook.concerns(review) or hook.validate is None:
                 continue
@@ -135,7 +134,6 @@ class Admission:
                 raise _refused(hook.name, status.invalid(hook.group, review.resource.kind, review.name, verdict.errors))
             if verdict.denied:
                 raise _refused(hook.name, status.StatusError(403, "Forbidden", verdict.denied))
-        return warnings
 
     async def mutate_outside(self, review: Review) -> tuple[Tree | None, list[str]]:
         if self._webhooks is None:

@@ -514,7 +514,7 @@ class Rest:
 
     async def _validated(self, call: Call, operation: str, new: Tree | None, old: Tree | None) -> None:
         review = self._review(call, operation, new, old)
-        call.warnings.extend(self._admission.validate(review))
+        self._admission.validate(review, call.warnings)
         if self._admission.needs_waiting(review):
             call.warnings.extend(await self._admission.validate_outside(review))
 

@@ -23,7 +23,7 @@ import msgspec
 
 from pykueue.api import meta
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import access, bodies, discovery, forms, limits, listing, paths, status
+from pykueue.apiserver import access, bodies, discovery, forms, limits, listing, paths, protobuf, status
 from pykueue.apiserver.access import Access, User
 from pykueue.apiserver.forms import Form, Presenter
 from pykueue.apiserver.objects import Objects
@@ -201,16 +201,21 @@ class ApiServer:
 
     def _discovery(self, request: Request, root: str) -> Response:
         def answer() -> Response:
-            headers = {"ETag": f'"{self._registry.etag}"', "Vary": "Accept"}
+            whole = discovery.wants_aggregated(request.headers.get("accept", ""))
+            if not whole:
+                forms.negotiate(request.headers.get("accept", ""))
+            kind = discovery.AGGREGATED if whole else bodies.JSON
+            # Each form has a tag of its own, and a 304 names the form: kubectl's cache keeps one answer for each path.
+            headers = {"ETag": f'"{self._registry.etag}{"-v2" if whole else ""}"', "Vary": "Accept"}
             if request.headers.get("if-none-match") == headers["ETag"]:
-                return Response(status=304, headers=headers)
-            if discovery.wants_aggregated(request.headers.get("accept", "")):
+                return Response(status=304, content_type=kind, headers=headers)
+            if whole:
                 tree = discovery.aggregated(self._registry, core=root == "api")
-                return Response(body=bodies.encode(tree), content_type=discovery.AGGREGATED, headers=headers)
-            forms.negotiate(request.headers.get("accept", ""))
-            host = request.headers.get("host", "localhost")
-            tree = discovery.versions(host) if root == "api" else discovery.group_list(self._registry)
-            return _json(tree, headers)
+            elif root == "api":
+                tree = discovery.versions(request.headers.get("host", "localhost"))
+            else:
+                tree = discovery.group_list(self._registry)
+            return Response(body=bodies.encode(tree), content_type=kind, headers=headers)
 
         return _only_get(request, answer)
 
@@ -505,8 +510,6 @@ def _is_watch(request: Request) -> bool:
 
 
 def _from_protobuf(body: bytes) -> Tree:
-    from pykueue.apiserver import protobuf
-
     try:
         return protobuf.decode(body)
     except protobuf.ProtobufError as error:
