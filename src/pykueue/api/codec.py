@@ -278,8 +278,13 @@ def _by_content(before: list[Tree], after: list[Tree]) -> list[int | None]:
 
 
 def _paired(before: list[Any], after: list[Any]) -> list[int | None]:
-    """Each of `after` with the first equal one of `before` that is still free; equals are paired in order."""
-    free: dict[Any, deque[int]] = {}
-    for index, mark in enumerate(before):
-        free.setdefault(mark, deque()).append(index)
-    return [free[mark].popleft() if free.get(mark) else None for mark in after]
+    """Each of `after` with an equal one of `before`: the one in the same place, or else the first that is left."""
+    stayed = {place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old == new}
+    left: dict[Any, deque[int]] = {}
+    for place, mark in enumerate(before):
+        if place not in stayed:
+            left.setdefault(mark, deque()).append(place)
+    return [
+        place if place in stayed else left[mark].popleft() if left.get(mark) else None
+        for place, mark in enumerate(after)
+    ]
