@@ -1,0 +1,241 @@
+"""Two servers, one question: our own in this process, and a real kube-apiserver, asked the same and compared.
+
+What two honest servers cannot have in common is taken out first: uids, revisions, times, generated names, the order of
+errors. Words may differ too, for we write our own; codes, reasons, the fields that are complained about and objects may
+not. A difference that is meant is a row in `EXPLAINED`, with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from cluster.real import Answer, Client
+from pykueue.apiserver import access
+from pykueue.apiserver.builtin import admission, scheduling
+from pykueue.apiserver.builtin.kinds import RESOURCES
+from pykueue.apiserver.embedded import Embedded, Parts
+from pykueue.apiserver.server import About
+from pykueue.apiserver.store import MemoryJournal
+from pykueue.clock import SystemClock
+from pykueue.serving import Request, body_of
+
+_TOKEN: Final = "twin"
+
+
+class Ours:
+    """Our server in this process, without a socket: a request is a value and so is its answer."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._embedded: Embedded = self._runner.run(self._made())
+        self._runner.run(self._embedded.start())
+
+    async def _made(self) -> Embedded:
+        parts = Parts(builtin=RESOURCES, hooks=admission.hooks(self._find), initial=scheduling.SYSTEM_CLASSES)
+        door = access.Access({_TOKEN: access.ADMIN}, ("127.0.0.1",))
+        return Embedded(parts, MemoryJournal(), door, SystemClock(), random.Random(1), About("twin"))
+
+    def _find(self, group_resource: str, namespace: str) -> Iterable[Any]:
+        entries = self._embedded.objects.collection(group_resource).between(namespace)
+        return [msgspec.json.decode(entry.body) for entry in entries]
+
+    def request(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **headers: str
+    ) -> Answer:
+        return self._runner.run(self._answer(method, path, body, content_type, headers))
+
+    async def _answer(self, method: str, path: str, body: Any, content_type: str, headers: Mapping[str, str]) -> Answer:
+        place, _, query = path.partition("?")
+        sent = {"host": "127.0.0.1", "authorization": f"Bearer {_TOKEN}", "user-agent": "twin/1.0"}
+        sent["accept"] = "application/json"
+        payload = b""
+        if body is not None:
+            payload = body if isinstance(body, bytes) else msgspec.json.encode(body)
+            if content_type:
+                sent["content-type"] = content_type
+        sent.update({name.lower().replace("_", "-"): value for name, value in headers.items()})
+        parameters = [(key, value) for key, _, value in (part.partition("=") for part in query.split("&") if part)]
+        request = Request(method, place, parameters, sent, body_of(payload))
+        response = await self._embedded.server.handle(request)
+        data = response.body
+        if response.stream is not None:
+            chunks: list[bytes] = []
+
+            async def write(chunk: bytes) -> None:
+                chunks.append(chunk)
+
+            await response.stream(write)
+            data = b"".join(chunks)
+        try:
+            decoded = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            decoded = data.decode(errors="replace")
+        found = {name.lower(): value for name, value in response.headers.items()}
+        found["content-type"] = response.content_type
+        return Answer(response.status, found, decoded)
+
+    def close(self) -> None:
+        self._runner.run(self._embedded.close())
+        self._runner.close()
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+_UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TIME: Final = re.compile(r'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"')
+_VOLATILE: Final = ("resourceVersion", "selfLink")
+
+
+def normalised(body: Any) -> Any:
+    """A body without what no two servers have in common."""
+    text = msgspec.json.encode(body).decode()
+    tree = msgspec.json.decode(_TIME.sub('"<time>"', _UID.sub("<uid>", text)).encode())
+    _clean(tree)
+    return tree
+
+
+def _clean(value: Any) -> None:
+    if isinstance(value, dict):
+        metadata = value.get("metadata")
+        if isinstance(metadata, dict):
+            for key in _VOLATILE:
+                metadata.pop(key, None)
+            if metadata.get("generateName") and metadata.get("name", "").startswith(metadata["generateName"]):
+                metadata["name"] = "<generated>"
+            if isinstance(metadata.get("managedFields"), list):
+                metadata["managedFields"].sort(key=_entry_order)
+        for inner in value.values():
+            _clean(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _clean(inner)
+
+
+def _entry_order(entry: Any) -> tuple[str, ...]:
+    return tuple(str(entry.get(key, "")) for key in ("operation", "manager", "apiVersion", "subresource"))
+
+
+def verdict(answer: Answer) -> Any:
+    """What an answer says, in the form in which two of them are compared."""
+    body = answer.body
+    if not isinstance(body, dict) or body.get("kind") != "Status":
+        return {"code": answer.code, "body": normalised(body)}
+    details = body.get("details") or {}
+    causes = sorted((cause.get("reason", ""), cause.get("field", "")) for cause in details.get("causes") or ())
+    return {
+        "code": answer.code,
+        "reason": body.get("reason", ""),
+        "details": {key: details.get(key, "") for key in ("name", "group", "kind")},
+        "causes": list(dict.fromkeys(causes)),
+    }
+
+
+def differences(left: Any, right: Any, path: str = "") -> list[str]:
+    """Where two values differ, one line a place: `real` first."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        lines = []
+        for key in sorted({*left, *right}):
+            lines += differences(left.get(key, "<absent>"), right.get(key, "<absent>"), f"{path}.{key}")
+        return lines
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        return [
+            line
+            for at, (a, b) in enumerate(zip(left, right, strict=True))
+            for line in differences(a, b, f"{path}[{at}]")
+        ]
+    return [] if left == right else [f"{path}: real {_short(left)}, ours {_short(right)}"]
+
+
+def _short(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) < 300 else text[:300] + "..."
+
+
+@dataclass
+class Twin:
+    """Both servers, and what was found to differ."""
+
+    real: Client
+    ours: Ours
+    asked: int = 0
+    explained: dict[str, int] = field(default_factory=dict)
+
+    def both(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **headers: str
+    ) -> tuple[Answer, Answer]:
+        """Ask both the same."""
+        self.asked += 1
+        return (
+            self.real.request(method, path, body, content_type, **headers),
+            self.ours.request(method, path, body, content_type, **headers),
+        )
+
+    def compare(self, what: str, real: Answer, ours: Answer) -> list[str]:
+        """The lines in which the answers differ and nobody has said why."""
+        found = differences(verdict(real), verdict(ours))
+        if not found:
+            return []
+        for explanation in EXPLAINED:
+            if explanation.covers(what, real, ours, found):
+                self.explained[explanation.why] = self.explained.get(explanation.why, 0) + 1
+                return []
+        told = [
+            f"{name}: {answer.code} {answer.body.get('message', '')}"
+            for name, answer in (("real", real), ("ours", ours))
+            if isinstance(answer.body, dict) and answer.body.get("kind") == "Status"
+        ]
+        return [what, *(f"    {line}" for line in (*found, *told))]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A difference that is meant: which requests, which codes, and why."""
+
+    why: str
+    what: str = ""  # a pattern over the description of the request
+    codes: tuple[int, int] | None = None  # (real, ours)
+    cause: str = ""  # the reason of every cause that the real server gives
+    lines: str = ""  # a pattern that every differing line must match
+
+    def covers(self, what: str, real: Answer, ours: Answer, found: list[str]) -> bool:
+        return (
+            re.search(self.what, what) is not None
+            and (self.codes is None or self.codes == (real.code, ours.code))
+            and (not self.cause or {reason for reason, _ in verdict(real).get("causes", ())} == {self.cause})
+            and all(re.search(self.lines, line) for line in found)
+        )
+
+
+EXPLAINED: Final[tuple[Explanation, ...]] = (
+    Explanation(
+        "kube-apiserver fails inside on strategic patches that order an empty list or end with a directive; "
+        "we apply them",
+        what="strategic",
+        codes=(500, 200),
+    ),
+    Explanation("the same, where what comes out is not valid", what="strategic", codes=(500, 422)),
+    Explanation(
+        "a strategic patch that makes no sense is the client's mistake, not the server's",
+        what="strategic",
+        codes=(500, 400),
+    ),
+    Explanation(
+        "a configuration that the schema does not know is the client's mistake, not the server's",
+        what="apply",
+        codes=(500, 400),
+    ),
+    Explanation(
+        "where an apply takes the last item out of a map or list, kube-apiserver leaves null there and then refuses "
+        "its own null; we leave nothing there",
+        what="apply",
+        codes=(422, 200),
+        cause="FieldValueTypeInvalid",
+    ),
+)
