@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import time
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -390,3 +392,105 @@ def test_every_rule_is_shown_here() -> None:
     everywhere = {sentence for kind, sentence in shown if kind == "ResourceFlavor"}
     assert {(kind, s) for kind, s in _sentences("v1beta2") if s not in everywhere} <= shown
     assert {(kind, s) for kind, s in _sentences("v1beta1") if s not in everywhere} <= shown | shown_old
+
+
+# --- The same before a real API server --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    """A real API server that serves our CRDs. That it takes them shows that they are valid and their rules affordable."""
+    from cluster import real
+
+    with real.started() as client:
+        for row in registry.KUEUE:
+            answer = client.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", schema.crd(row))
+            assert answer.code == 201, answer.body
+        deadline = time.monotonic() + 60
+        for row in registry.KUEUE:
+            while client.request("GET", row.path()).code != 200:
+                assert time.monotonic() < deadline, f"{row.name} does not appear"
+                time.sleep(0.05)
+        # The server answers before its storage does.
+        time.sleep(0.5)
+        yield client
+
+
+class _Refused(Exception):
+    """What the server answered, as (place, sentence) pairs."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self.causes = [(cause["field"], cause["message"]) for cause in body["details"]["causes"]]
+        super().__init__(body["message"])
+
+
+def _write(server: Any, kind: str, version: str, tree: dict[str, Any], stored: dict[str, Any] | None) -> dict[str, Any]:
+    """Create an object, or bring the stored one to `tree`: first the specification, then the status."""
+    row = registry.KUEUE.named(kind)
+    assert row is not None
+    base = {"apiVersion": f"{row.group}/{version}", "kind": kind}
+    if stored is None:
+        path = row.path("default", version=version)
+        body = {**base, "metadata": {"generateName": "case-"}, **{k: v for k, v in tree.items() if k != "status"}}
+        answer = server.request("POST", path, body)
+    else:
+        path = row.path("default", stored["metadata"]["name"], version=version)
+        answer = server.request("PUT", path, {**stored, "spec": tree["spec"]})
+    if answer.code == 422:
+        raise _Refused(answer.body)
+    assert answer.code < 300, answer.body
+    if tree.get("status") and tree["status"] != answer.body.get("status"):
+        path = row.path("default", answer.body["metadata"]["name"], "status", version=version)
+        answer = server.request("PUT", path, {**answer.body, "status": tree["status"]})
+        if answer.code == 422:
+            raise _Refused(answer.body)
+        assert answer.code < 300, answer.body
+    written: dict[str, Any] = answer.body
+    return written
+
+
+def _on_server(
+    server: Any, kind: str, version: str, new: dict[str, Any], old: dict[str, Any] | None
+) -> list[tuple[str, str]]:
+    stored = None if old is None else _write(server, kind, version, old, None)
+    try:
+        _write(server, kind, version, new, stored)
+    except _Refused as refusal:
+        return refusal.causes
+    return []
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("version", "kind", "new", "old", "place", "sentence"),
+    [
+        pytest.param(version, *case.values, id=f"{version} {case.id}")
+        for version, table in (("v1beta2", REFUSED), ("v1beta1", REFUSED_OLD))
+        for case in _cases(table)
+        # Nobody converts here, so fields that only the old version has are gone once stored.
+        if not (version == "v1beta1" and case.values[0] == "Workload" and case.values[2])
+    ],
+)
+def test_a_real_api_server_refuses_the_same(
+    server: Any,
+    version: str,
+    kind: str,
+    new: dict[str, Any],
+    old: dict[str, Any] | None,
+    place: str,
+    sentence: str,
+) -> None:
+    causes = _on_server(server, kind, version, new, old)
+    assert [found for found, message in causes if message.endswith(sentence)] == [place or "<nil>"]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("kind", "new", "old"),
+    # Specification and status are two writes; what changes both at once cannot be sent.
+    [case for case in ACCEPTED if case[2] is None or case[1].get("status") == case[2].get("status")],
+)
+def test_a_real_api_server_lets_the_same_pass(
+    server: Any, kind: str, new: dict[str, Any], old: dict[str, Any] | None
+) -> None:
+    assert _on_server(server, kind, "v1beta2", new, old) == []
