@@ -103,9 +103,15 @@ def _bare(bare: Any, field: Field, open_: bool) -> Schema:
 _SCALARS: Final[dict[Any, str]] = {str: "string", int: "integer", bool: "boolean", float: "number"}
 
 
+@lru_cache(maxsize=256)
+def _members(type_: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    # Reading annotations is slow, and the same types turn up in many kinds.
+    return msgspec.structs.fields(type_)
+
+
 def _struct(type_: type[msgspec.Struct], *, open_: bool) -> Schema:
     schema: Schema = {"description": inspect.getdoc(type_) or "", "type": "object"}
-    members = msgspec.structs.fields(type_)
+    members = _members(type_)
     if type_ is ObjectMeta:
         members = tuple(member for member in members if member.encode_name in _TEMPLATE_METADATA)
     elif open_:
