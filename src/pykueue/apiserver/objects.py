@@ -159,7 +159,8 @@ class Objects:
         self._executor = executor
         self._bounds = bounds or HistoryBounds()
         self._collections: dict[str, Collection] = {}
-        self._pending: dict[Key, Entry | None] = {}
+        # The newest write of each key on its way to the disk: its revision, and what it leaves behind (None: nothing).
+        self._pending: dict[Key, tuple[int, Entry | None]] = {}
         self._log: deque[Change] = deque()
         self._log_bytes = 0
         self._open: _Batch | None = None
@@ -223,7 +224,7 @@ class Objects:
     def latest(self, key: Key) -> Entry | None:
         """The object to build upon: pending, else committed."""
         if key in self._pending:
-            return self._pending[key]
+            return self._pending[key][1]
         return self.get(key)
 
     async def settled(self, key: Key) -> None:
@@ -325,7 +326,7 @@ class Objects:
             at=self._clock.now(),
             ephemeral=ephemeral,
         )
-        self._pending[key] = None if op is Op.DELETED else entry
+        self._pending[key] = (entry.revision, None if op is Op.DELETED else entry)
         if self._open is None:
             loop = asyncio.get_running_loop()
             self._open = _Batch(loop)
@@ -378,7 +379,8 @@ class Objects:
         self.writes += len(batch.records)
         for record, entry in batch.records:
             self._publish(record, entry)
-            if self._pending.get(record.key, _ABSENT) is (None if record.op is Op.DELETED else entry):
+            # A later write of the same key may be pending still; by its revision it is told apart from this one.
+            if self._pending.get(record.key, (0, None))[0] == record.revision:
                 del self._pending[record.key]
         if not batch.kept.done():
             batch.kept.set_result(None)
@@ -506,6 +508,3 @@ class Objects:
             except status.StatusError:
                 break
         await self._call(self._journal.close)
-
-
-_ABSENT: Final = object()

@@ -299,7 +299,7 @@ class ApiServer:
                 return "watch"
             return "get" if address.name else "list"
         verb = _VERBS.get(request.method, "")
-        if not verb or (verb == "create") == bool(address.name) or (verb in ("update", "patch") and not address.name):
+        if not verb or (verb == "create" and address.name) or (verb in ("update", "patch") and not address.name):
             raise status.method_not_allowed(request.method, "an object" if address.name else "a collection")
         return "deletecollection" if verb == "delete" and not address.name else verb
 
