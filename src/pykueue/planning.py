@@ -139,6 +139,10 @@ def _flattened(documents: Iterable[Document]) -> Iterator[Document]:
             yield Document(source, tree)
 
 
+# What a server refuses and a plan can do without: a flavor with a topology and no node labels selects every node.
+_UNDERSTOOD: Final = frozenset({("ResourceFlavor", "spec")})
+
+
 def _typed(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
     version, kind = tree.get("apiVersion"), tree.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str):
@@ -147,7 +151,8 @@ def _typed(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
     if row is None or row[0].type not in _ORDER:
         return None
     complete = defaults.for_plan(tree)
-    _refuse(source, kind, tree, validation.structural_errors(complete))
+    errors = validation.structural_errors(complete)
+    _refuse(source, kind, tree, [error for error in errors if (kind, error.path) not in _UNDERSTOOD])
     try:
         return codec.from_tree(complete, row[0].type)
     except codec.DecodeError as error:
@@ -265,7 +270,7 @@ def _evicted(decisions: Iterable[Decision]) -> Iterator[tuple[str, str]]:
 
 def _by_queue(world: World, *, active: bool) -> dict[str, list[str]]:
     keys = {
-        name: sorted(w.key for w in (queue.active() if active else queue.pool.values()))
+        name: sorted(w.key for w in (queue.active() if active else queue.parked()))
         for name, queue in sorted(world.queues.items())
     }
     return {name: found for name, found in keys.items() if found}

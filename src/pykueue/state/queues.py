@@ -1,7 +1,11 @@
 """Pending Workloads of one ClusterQueue: who competes, who is parked, who is being decided, and who is the head (§2).
 
-A pending Workload is in exactly one of three places: the *line* (it competes), the *pool* (it is inadmissible until
+A pending Workload is in exactly one of three places: *in line* (it competes), *parked* (it is inadmissible until
 something changes) or *in flight* (a cycle is deciding it).
+
+Those in line stand in buckets, one for each kind of Workload and LocalQueue. A verdict that holds for a whole kind
+parks its buckets, and a release brings them back, without touching a single Workload: a hundred thousand alike cost
+what one costs.
 """
 
 from __future__ import annotations
@@ -33,35 +37,39 @@ CONDEMNING = frozenset({Requeue.NO_FIT, Requeue.PREEMPTION_NO_CANDIDATES})
 """[QU13] Reasons that hold for every Workload of the same kind."""
 
 
-class Line:
-    """Workloads in order, cheaply: a heap whose outdated entries are skipped when they surface."""
+class Bucket:
+    """Workloads of one kind and LocalQueue, in order. Entries of the heap that are outdated are skipped when they
+    surface; `members` says who is really there."""
 
-    __slots__ = ("_heap", "_ranks")
+    __slots__ = ("_heap", "is_parked", "kind", "local_queue", "members", "serial")
 
-    def __init__(self) -> None:
+    def __init__(self, serial: int, kind: WorkloadKind, local_queue: str) -> None:
+        self.serial = serial
+        self.kind = kind
+        self.local_queue = local_queue
+        self.members: dict[str, Workload] = {}
+        self.is_parked = False
         self._heap: list[Rank] = []
-        self._ranks: dict[str, Rank] = {}
-
-    def __len__(self) -> int:
-        return len(self._ranks)
 
     def add(self, workload: Workload) -> None:
-        rank = order.in_queue(workload)
-        if self._ranks.get(workload.key) != rank:
-            self._ranks[workload.key] = rank
-            heapq.heappush(self._heap, rank)
+        self.members[workload.key] = workload
+        heapq.heappush(self._heap, order.in_queue(workload))
 
     def discard(self, key: str) -> None:
-        self._ranks.pop(key, None)
-        if len(self._heap) > 2 * len(self._ranks) + 64:  # mostly outdated entries: worth sweeping out
-            self._heap = sorted(self._ranks.values())
+        del self.members[key]
+        if self._heap[0][3] == key:
+            heapq.heappop(self._heap)
+        elif len(self._heap) > 2 * len(self.members) + 64:  # mostly outdated: worth sweeping out
+            self._heap = sorted(map(order.in_queue, self.members.values()))
 
     def first(self) -> Rank | None:
-        while self._heap:
-            rank = self._heap[0]
-            if self._ranks.get(rank[3]) == rank:
+        heap = self._heap
+        while heap:
+            rank = heap[0]
+            workload = self.members.get(rank[3])
+            if workload is not None and workload.queue_time == rank[1] and workload.priority == -rank[0]:
                 return rank
-            heapq.heappop(self._heap)
+            heapq.heappop(heap)
         return None
 
 
@@ -69,11 +77,13 @@ class PendingQueue:
     """The pending Workloads of one ClusterQueue."""
 
     __slots__ = (
-        "_kinds",
-        "_lines",
+        "_buckets",
+        "_fronts",
+        "_of_kind",
         "_pops",
         "_released_at",
-        "_workloads",
+        "_serial",
+        "_where",
         "condemned",
         "in_flight",
         "local_usage",
@@ -88,33 +98,41 @@ class PendingQueue:
         self.name = name
         self.strategy = strategy
         self.local_usage: Callable[[str], float] | None = None  # of a LocalQueue, where the queue goes by usage
-        self.pool: dict[str, Workload] = {}
+        self.pool: dict[str, Workload] = {}  # parked one by one; whole kinds are parked in their buckets
         self.in_flight: dict[str, Workload] = {}
         self.preemptor: tuple[str, int] | None = None  # [QU4] key and the generation it was evaluated at
         self.sticky: str | None = None
         self.condemned: dict[WorkloadKind, Reason] = {}
-        self._workloads: dict[str, Workload] = {}  # those in line
-        self._lines: dict[str, Line] = {}  # one per LocalQueue where usage counts, else a single one
-        self._kinds: dict[WorkloadKind, dict[str, None]] = {}
+        self._buckets: dict[int, Bucket] = {}
+        self._of_kind: dict[WorkloadKind, dict[str, Bucket]] = {}  # by LocalQueue
+        self._where: dict[str, Bucket] = {}
+        # The first of every bucket that is not parked: one heap per LocalQueue where usage counts, else a single one.
+        self._fronts: dict[str, list[tuple[Rank, int]]] = {}
+        self._serial = 0
         self._pops = 0
         self._released_at = -1
 
     def __len__(self) -> int:
-        return len(self._workloads) + len(self.pool) + len(self.in_flight)
+        return len(self._where) + len(self.pool) + len(self.in_flight)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._workloads or key in self.pool or key in self.in_flight
-
-    def get(self, key: str) -> Workload | None:
-        return self._workloads.get(key) or self.pool.get(key) or self.in_flight.get(key)
+        return key in self._where or key in self.pool or key in self.in_flight
 
     def active(self) -> Iterator[Workload]:
         """Those in line, in no particular order."""
-        return iter(self._workloads.values())
+        for bucket in self._buckets.values():
+            if not bucket.is_parked:
+                yield from bucket.members.values()
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._workloads
+    def parked(self) -> Iterator[Workload]:
+        yield from self.pool.values()
+        for bucket in self._buckets.values():
+            if bucket.is_parked:
+                yield from bucket.members.values()
+
+    def is_parked(self, key: str) -> bool:
+        bucket = self._where.get(key)
+        return key in self.pool or (bucket is not None and bucket.is_parked)
 
     # Coming and going.
 
@@ -125,25 +143,27 @@ class PendingQueue:
             self.in_flight[key] = workload
             return
         self.pool.pop(key, None)
-        before = self._workloads.get(key)
-        if before is None:
-            is_condemned = self.strategy is QueueingStrategy.BEST_EFFORT_FIFO and workload.kind in self.condemned
-            if is_condemned or not workload.may_compete(now):
-                self.pool[key] = workload
-                return
+        bucket = self._where.get(key)
+        was_in_line = bucket is not None and not bucket.is_parked
+        if bucket is not None:
+            self._leave(key)
+        if was_in_line or workload.may_compete(now):
+            self._join(workload)  # [QU14] with its kind, which may be parked
         else:
-            self._leave(before)
-        self._join(workload)
+            self.pool[key] = workload
 
     def refresh(self, workload: Workload) -> None:
         """A parked Workload changed in nothing that could make a difference."""
-        self.pool[workload.key] = workload
+        bucket = self._where.get(workload.key)
+        if bucket is None:
+            self.pool[workload.key] = workload
+        else:
+            bucket.members[workload.key] = workload
 
     def drop(self, key: str) -> None:
         """The Workload is no longer pending. Only now is it forgotten as the preemptor ([QU5])."""
-        workload = self._workloads.get(key)
-        if workload is not None:
-            self._leave(workload)
+        if key in self._where:
+            self._leave(key)
         self.pool.pop(key, None)
         self.in_flight.pop(key, None)
         if self.preemptor is not None and self.preemptor[0] == key:
@@ -154,29 +174,44 @@ class PendingQueue:
         self.strategy = strategy
         was_by_usage, self.local_usage = self.local_usage is not None, local_usage
         if was_by_usage is not (local_usage is not None):
-            self._lines = {}
-            for workload in self._workloads.values():
-                self._line_of(workload).add(workload)
-
-    def _line_of(self, workload: Workload) -> Line:
-        name = f"{workload.namespace}/{workload.local_queue}" if self.local_usage is not None else ""
-        line = self._lines.get(name)
-        if line is None:
-            line = self._lines[name] = Line()
-        return line
+            self._fronts = {}
+            for bucket in self._buckets.values():
+                self._line_up(bucket)
 
     def _join(self, workload: Workload) -> None:
-        self._workloads[workload.key] = workload
-        self._line_of(workload).add(workload)
-        self._kinds.setdefault(workload.kind, {})[workload.key] = None
+        kind, local_queue = workload.kind, f"{workload.namespace}/{workload.local_queue}"
+        alike = self._of_kind.get(kind)
+        if alike is None:
+            alike = self._of_kind[kind] = {}
+        bucket = alike.get(local_queue)
+        if bucket is None:
+            self._serial += 1
+            bucket = alike[local_queue] = self._buckets[self._serial] = Bucket(self._serial, kind, local_queue)
+            bucket.is_parked = kind in self.condemned
+        before = bucket.first()
+        bucket.add(workload)
+        self._where[workload.key] = bucket
+        if not bucket.is_parked and bucket.first() != before:
+            self._line_up(bucket)
 
-    def _leave(self, workload: Workload) -> None:
-        del self._workloads[workload.key]
-        self._line_of(workload).discard(workload.key)
-        alike = self._kinds[workload.kind]
-        del alike[workload.key]
-        if not alike:
-            del self._kinds[workload.kind]
+    def _leave(self, key: str) -> None:
+        bucket = self._where.pop(key)
+        bucket.discard(key)
+        if not bucket.members:
+            del self._buckets[bucket.serial]
+            alike = self._of_kind[bucket.kind]
+            del alike[bucket.local_queue]
+            if not alike:
+                del self._of_kind[bucket.kind]
+        elif not bucket.is_parked:
+            self._line_up(bucket)
+
+    def _line_up(self, bucket: Bucket) -> None:
+        """Let the first of a bucket compete with the firsts of the others."""
+        first = bucket.first()
+        if first is not None and not bucket.is_parked:
+            front = self._fronts.setdefault(bucket.local_queue if self.local_usage is not None else "", [])
+            heapq.heappush(front, (first, bucket.serial))
 
     # Heads.
 
@@ -185,7 +220,7 @@ class PendingQueue:
         self._pops += 1
         head = self._head()
         if head is not None:
-            self._leave(head)
+            self._leave(head.key)
             self.in_flight[head.key] = head
             head.evaluated_generation = head.generation
         return head
@@ -196,25 +231,34 @@ class PendingQueue:
 
     def _head(self) -> Workload | None:
         """§2.2 By LocalQueue usage where that counts, then the sticky preemptor, then priority, time and UID."""
-        if not self._workloads:
-            return None
+        sticky = self._sticky_in_line()
         if self.local_usage is None:
-            if self.sticky is not None and self.sticky in self._workloads:
-                return self._workloads[self.sticky]
-            first = self._lines[""].first()
-            return None if first is None else self._workloads[first[3]]
-        best: tuple[float, bool, Rank] | None = None
-        for name, line in self._lines.items():
-            first = line.first()
-            if first is None:
-                continue
-            sticky = self._workloads.get(self.sticky) if self.sticky is not None else None
-            if sticky is not None and f"{sticky.namespace}/{sticky.local_queue}" == name:
-                first = order.in_queue(sticky)
-            candidate = (self.local_usage(name), first[3] != self.sticky, first)
-            if best is None or candidate < best:
-                best = candidate
-        return None if best is None else self._workloads[best[2][3]]
+            return sticky or self._first(self._fronts.get("", []))
+        best: tuple[tuple[float, bool, Rank], Workload] | None = None
+        for local_queue, front in self._fronts.items():
+            first = self._first(front)
+            if sticky is not None and f"{sticky.namespace}/{sticky.local_queue}" == local_queue:
+                first = sticky
+            if first is not None:
+                rank = (self.local_usage(local_queue), first is not sticky, order.in_queue(first))
+                if best is None or rank < best[0]:
+                    best = rank, first
+        return None if best is None else best[1]
+
+    def _sticky_in_line(self) -> Workload | None:
+        bucket = self._where.get(self.sticky) if self.sticky is not None else None
+        if bucket is None or bucket.is_parked or self.sticky is None:
+            return None
+        return bucket.members[self.sticky]
+
+    def _first(self, front: list[tuple[Rank, int]]) -> Workload | None:
+        while front:
+            rank, serial = front[0]
+            bucket = self._buckets.get(serial)
+            if bucket is not None and not bucket.is_parked and bucket.first() == rank:
+                return bucket.members[rank[3]]
+            heapq.heappop(front)
+        return None
 
     # After a cycle.
 
@@ -227,7 +271,7 @@ class PendingQueue:
         *,
         condemns: bool = True,
     ) -> None:
-        """§2.5 A head that got no reservation goes back: in line, or into the pool with all of its kind."""
+        """§2.5 A head that got no reservation goes back: in line, or parked with all of its kind."""
         key = workload.key
         newest = self.in_flight.pop(key, workload)
         newest.memory = workload.memory
@@ -235,8 +279,6 @@ class PendingQueue:
         if requeue in (Requeue.PENDING_PREEMPTION, Requeue.PENDING_MIGRATION):
             self.preemptor = (key, workload.evaluated_generation)
             self.sticky = key if self.strategy is QueueingStrategy.BEST_EFFORT_FIFO else None
-        if key in self._workloads or key in self.pool:
-            return
         if self.strategy is QueueingStrategy.STRICT_FIFO:
             at_once = requeue is not Requeue.NAMESPACE_MISMATCH
         else:
@@ -244,25 +286,38 @@ class PendingQueue:
         has_untried = newest.memory is not None and newest.memory.has_untried_flavors
         if newest.may_compete(now) and (at_once or self._released_at >= self._pops or has_untried):
             self._join(newest)
-            return
-        self.pool[key] = newest
-        if condemns and requeue in CONDEMNING and self.strategy is QueueingStrategy.BEST_EFFORT_FIFO:
-            self._condemn(newest, reason)
+        elif condemns and requeue in CONDEMNING and self.strategy is QueueingStrategy.BEST_EFFORT_FIFO:
+            self._condemn(newest, reason, now)
+        else:
+            self.pool[key] = newest
 
-    def _condemn(self, workload: Workload, reason: Reason) -> None:
+    def _condemn(self, workload: Workload, reason: Reason, now: Nanoseconds) -> None:
         """[QU13] The verdict holds for the whole kind: park them without asking again."""
         self.condemned[workload.kind] = reason
-        for key in list(self._kinds.get(workload.kind, ())):
-            alike = self._workloads[key]
-            self._leave(alike)
-            self.pool[key] = alike
+        for bucket in self._of_kind.get(workload.kind, {}).values():
+            bucket.is_parked = True
+        if workload.may_compete(now):
+            self._join(workload)
+        else:
+            self.pool[workload.key] = workload
 
-    def release(self, may_return: Callable[[Workload], bool]) -> int:
-        """§2.7(b) Something changed that may let parked Workloads in: those that may return compete again."""
+    def release(self, may_return: Callable[[Workload], bool]) -> None:
+        """§2.7(b) Something changed that may let parked Workloads in: those that may return compete again.
+
+        Whoever is parked with its kind has no back-off to wait for, so one of a bucket answers for all: what is left to
+        ask is the namespace, and a LocalQueue has one.
+        """
         self._released_at = self._pops
-        self.condemned.clear()
-        returning = [workload for workload in self.pool.values() if may_return(workload)]
-        for workload in returning:
+        condemned, self.condemned = self.condemned, {}
+        for kind in condemned:
+            for bucket in list(self._of_kind.get(kind, {}).values()):
+                if may_return(next(iter(bucket.members.values()))):
+                    bucket.is_parked = False
+                    self._line_up(bucket)
+                else:
+                    for workload in list(bucket.members.values()):
+                        self._leave(workload.key)
+                        self.pool[workload.key] = workload
+        for workload in [workload for workload in self.pool.values() if may_return(workload)]:
             del self.pool[workload.key]
             self._join(workload)
-        return len(returning)

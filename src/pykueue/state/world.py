@@ -296,7 +296,7 @@ class World:
         queue = self._queue_of(local_queue)
         if queue is None:
             return
-        if before is not None and key in queue.pool and not _may_matter(before, read):
+        if before is not None and queue.is_parked(key) and not _may_matter(before, read):
             queue.refresh(read)
         else:
             queue.put(read, now)
@@ -390,7 +390,7 @@ class World:
             yield Head(self.second_pass[key], refusal=self._refusal(self.second_pass[key]))
         for name in sorted(self.queues):
             queue = self.queues[name]
-            if queue.is_empty or not self.structure.is_open(name):
+            if not len(queue) or not self.structure.is_open(name):
                 continue
             workload = queue.pop()
             if workload is not None:
