@@ -123,6 +123,10 @@ class Tally:
             moved = {self.tree.parents[level + 1][domain] for domain in moved}
             self._roll_up(level, above, self.level(level + 1), sorted(moved))
 
+    def made(self) -> tuple[bool, ...]:
+        """Per level, whether its figures have been asked for so far."""
+        return tuple(counts is not None for counts in self._levels)
+
     def copy(self) -> Tally:
         """The same figures in lists of its own, every level made."""
         copy = Tally.__new__(Tally)
@@ -247,7 +251,7 @@ def _held(capacity: Capacity, pod: Figure, allowed: frozenset[int] | None, leave
         if column is None:
             return [0] * leaves
         fitting = column if amount == 1 else [left // amount for left in column]
-        held = fitting.copy() if held is None else list(map(min, held, fitting))
+        held = fitting.copy() if held is None else [a if a < b else b for a, b in zip(held, fitting, strict=True)]
     held = [UNBOUNDED] * leaves if held is None else held
     if allowed is not None:
         return [count if count > 0 and leaf in allowed else 0 for leaf, count in enumerate(held)]

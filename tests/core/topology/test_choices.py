@@ -1,0 +1,122 @@
+"""Which domains a request is given: one test a rule, each on a tree that fits on a few lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.topology.worlds import ask, ask_led, fleet, request, told
+from pykueue.core.topology import Profile, place
+
+FIVE_HOSTS = """
+    b1 r1 h1  3
+    b1 r1 h2  2
+    b1 r2 h3  4
+    b1 r2 h4  4
+    b2 r3 h5  6
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "result", "why"),
+    [
+        ("preferred rack", 6, "h5:6", "racks hold 5, 8 and 6: the smallest that is enough"),
+        ("preferred rack", 7, "h3:4 h4:3", "only r2; the first host by path is filled, the rest is a best fit"),
+        ("preferred rack", 9, "h2:1 h3:4 h4:4", "no rack; in block b1 hosts 4, 4, and the last pod on the tightest"),
+        ("preferred rack", 15, "h2:1 h3:4 h4:4 h5:6", "no block: b1, then b2"),
+        ("unconstrained", 6, "h5:6", "the first host, emptiest last, that holds all"),
+        ("unconstrained", 7, "h1:3 h2:2 h3:2", "none holds 7: small hosts are used up first"),
+        ("required block, 4 per rack", 8, "h3:4 h4:4", "b1 has room for 1 + 2 slices, r2 for both"),
+        ("required block, 4 per rack", 12, "h1:2 h2:2 h3:4 h4:4", "in r1 below the slice level: h2 is smaller"),
+        ("required block, 2 per host", 10, "h2:2 h3:4 h4:4", "the last slice fits h1 and h2; h2 has less to spare"),
+        ("required block, 4 per rack, 2 per host", 12, "h1:2 h2:2 h3:4 h4:4", "h1 counts as 2 of its 3"),
+    ],
+)
+def test_worked_examples(text: str, count: int, result: str, why: str) -> None:
+    assert ask(fleet(FIVE_HOSTS), text, count) == result, why
+
+
+def test_a_required_level_is_one_domain_or_nothing() -> None:
+    assert ask(fleet(FIVE_HOSTS), "required rack", 9) == "no: topology tree has room for 8 of 9 pods"
+
+
+def test_the_leader_costs_its_rack_some_workers() -> None:
+    """r2 holds 8; with a leader of 2 cores, exactly the 6 workers are left."""
+    assert ask_led(fleet(FIVE_HOSTS), "required rack", 6, leader_cpu=2) == "h3:1 | h3:2 h4:4"
+
+
+def test_leader_and_workers_take_the_tightest_rack_that_holds_both() -> None:
+    assert ask_led(fleet(FIVE_HOSTS), "required rack", 5, leader_cpu=1) == "h5:1 | h5:5"
+
+
+def test_the_smaller_of_two_pod_sets_leads_whichever_comes_first() -> None:
+    pair = [
+        request("required rack", 5, pod_set="workers", group="g"),
+        request("required rack", 1, pod_set="leader", group="g"),
+    ]
+    assert told(place(fleet(FIVE_HOSTS), pair), "leader", "workers") == "h5:1 | h5:5"
+
+
+def test_a_leader_that_fits_no_host_of_a_rack_keeps_the_group_out_of_it() -> None:
+    """r1 would be the tighter rack for 4 workers, but only r2 has hosts of 3 cores."""
+    world = fleet("b1 r1 h1 2 \n b1 r1 h2 2 \n b1 r2 h3 4 \n b1 r2 h4 3")
+    assert ask_led(world, "required rack", 4, leader_cpu=3) == "h3:1 | h3:1 h4:3"
+
+
+def test_without_the_mixed_profile_unconstrained_pods_are_packed_too() -> None:
+    """Best fit everywhere: the largest host first, instead of using up small ones."""
+    assert ask(fleet(FIVE_HOSTS, profile=Profile(mixed=False)), "unconstrained", 7) == "h2:1 h5:6"
+
+
+def test_slices_alone_start_from_the_top_and_use_up_small_domains() -> None:
+    """b2 has one slice of 4 in a rack, b1 has three: 4 pods go where least is left over."""
+    assert ask(fleet(FIVE_HOSTS), "unconstrained, 4 per rack", 4) == "h5:4"
+    assert ask(fleet(FIVE_HOSTS), "unconstrained, 4 per rack", 16) == "h1:2 h2:2 h3:4 h4:4 h5:4"
+
+
+def test_ties_go_to_the_smaller_path_not_to_the_smaller_host_name() -> None:
+    assert ask(fleet("b2 r1 a 2 \n b1 r9 z 2"), "unconstrained", 2) == "z:2"
+
+
+def test_where_leaves_are_not_hosts_the_whole_path_is_recorded_and_nodes_add_up() -> None:
+    world = fleet("b1 r1 2 name=n1 \n b1 r1 3 name=n2 \n b1 r2 4 name=n3", levels=("block", "rack"))
+    assert ask(world, "required rack", 5) == "b1/r1:5"
+    assert ask(world, "required block", 6) == "b1/r1:5 b1/r2:1"
+
+
+def test_pods_of_a_node_are_a_resource_of_which_every_pod_takes_one() -> None:
+    world = fleet("b1 r1 h1 9 pods=2 \n b1 r1 h2 3")
+    assert ask(world, "required host", 3) == "h2:3"
+
+
+def test_pods_that_ask_for_nothing_are_limited_by_the_number_of_pods() -> None:
+    assert ask(fleet("b1 r1 h1 0 pods=2"), "required host", 2, cpu=0) == "h1:2"
+
+
+def test_a_resource_that_no_node_has_fits_nowhere() -> None:
+    on_gpu = replace(request("unconstrained", 1), pod=(("gpu", 1),))
+    assert told(place(fleet(FIVE_HOSTS), [on_gpu])) == (
+        "no: topology tree has room for none of 1 pods (5 nodes, of these without room: not enough gpu: 5)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("required zone", "it has no level example.com/zone"),
+        ("required block, 2 per zone", "it has no level example.com/zone for slices"),
+        (
+            "required rack, 2 per block",
+            "slices of level example.com/block are wider than the requested level example.com/rack",
+        ),
+        ("required block, 0 per rack", "slices are asked for without a size"),
+        (
+            "required block, 4 per rack, 2 per rack",
+            "slices of level example.com/rack are not below those of level example.com/rack",
+        ),
+        ("required block, 4 per rack, 3 per host", "slices of 3 pods do not divide slices of 4"),
+    ],
+)
+def test_a_wish_that_the_topology_cannot_meet_says_what_is_wrong(text: str, problem: str) -> None:
+    assert ask(fleet(FIVE_HOSTS), text, 4) == f"no: topology tree: {problem}"

@@ -1,0 +1,48 @@
+"""An elastic workload grows or shrinks: pods that run stay where they are (gate ElasticJobsViaWorkloadSlicesWithTAS)."""
+
+from __future__ import annotations
+
+from core.topology.worlds import ask, fleet, placement, request, told
+from pykueue.core.topology import Profile, place
+
+ELASTIC = Profile(elastic=True)
+THREE_HOSTS = "b1 r1 h1 4 \n b1 r1 h2 2 \n b1 r2 h3 4"
+
+
+def resize(before: str, count: int, *, profile: Profile = ELASTIC) -> str:
+    return ask(fleet(THREE_HOSTS, profile=profile), "unconstrained", count, previous=placement(before))
+
+
+def test_growing_keeps_the_old_pods_and_places_the_difference() -> None:
+    """Two more: h2 holds exactly two, so that it is used up first."""
+    assert resize("h1:3", 5) == "h1:3 h2:2"
+
+
+def test_the_old_pods_take_their_room_while_the_difference_is_placed() -> None:
+    assert resize("h1:3", 10) == "h1:4 h2:2 h3:4"
+    assert resize("h1:3", 11).startswith("no: topology tree has room for 7 of 8 pods")
+
+
+def test_shrinking_lets_go_from_the_end() -> None:
+    assert resize("h1:3 h2:2 h3:1", 4) == "h1:3 h2:1"
+
+
+def test_the_same_size_changes_nothing() -> None:
+    assert resize("h1:1 h3:1", 2) == "h1:1 h3:1"
+
+
+def test_when_a_host_is_gone_everything_is_placed_afresh() -> None:
+    assert resize("h1:1 gone:1", 2) == "h2:2"
+
+
+def test_without_the_gate_the_old_placement_is_not_looked_at() -> None:
+    assert resize("h1:3", 5, profile=Profile()) == "h1:3 h2:2"
+    assert resize("h3:1", 2, profile=Profile()) == "h2:2"
+
+
+def test_the_leader_stays_too() -> None:
+    pair = [
+        request("unconstrained", 1, pod_set="leader", group="g", previous=placement("h3:1")),
+        request("unconstrained", 6, pod_set="workers", group="g", previous=placement("h1:4")),
+    ]
+    assert told(place(fleet(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h3:1 | h1:4 h2:2"

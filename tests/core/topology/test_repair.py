@@ -1,0 +1,62 @@
+"""A node is lost: its pods, and only its pods, go elsewhere, within what the wish of the pod set allows."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.topology.worlds import ask, fleet, placement, usage
+from pykueue.core.topology import Repair
+
+SIX_HOSTS = """
+    b1 r1 h1  4
+    b1 r1 h2  4
+    b1 r2 h3  4
+    b1 r2 h4  4
+    b2 r3 h5  4
+    b2 r3 h6  4
+"""
+
+
+def mend(text: str, held: str, lost: str, *, gone: str = "", world_text: str = SIX_HOSTS) -> str:
+    """Where the pod set is after the repair; the lost node is still there unless it is `gone`."""
+    world = fleet(world_text)
+    world.book([usage(held)])
+    for name in gone.split():
+        world.drop_node(name)
+    count = placement(held).count
+    return ask(world, text, count, repair=Repair(placement(held), lost))
+
+
+@pytest.mark.parametrize(
+    ("text", "held", "expected", "why"),
+    [
+        ("required rack", "h1:3 h2:1", "h2:4", "inside the rack of the pods that stay"),
+        ("required block", "h1:4 h2:4", "h2:4 h3:4", "h2 is full: another rack of the same block"),
+        ("preferred rack", "h1:3 h2:4", "h2:4 h3:3", "anywhere; a new search, in which r2 is one that fits"),
+        ("unconstrained", "h1:4 h2:1", "h2:1 h3:4", "anywhere; the first host that holds all"),
+        ("required rack", "h1:3", "h2:3", "nothing stays, so nothing ties it to a rack"),
+        ("required block, 4 per rack", "h1:2 h2:2 h3:4", "h2:4 h3:4", "r1 has a broken slice, so it goes to r1"),
+        ("required block, 4 per rack, 2 per host", "h1:4 h2:4", "h2:4 h3:4", "a whole slice: a rack with room for one"),
+    ],
+)
+def test_where_the_pods_of_a_lost_node_go(text: str, held: str, expected: str, why: str) -> None:
+    assert mend(text, held, "h1", gone="h1") == expected, why
+
+
+def test_no_room_in_the_required_rack_is_no_replacement() -> None:
+    assert mend("required rack", "h1:4 h2:4", "h1", gone="h1") == (
+        "no: topology tree has room for none of 4 pods"
+        " (5 nodes, of these without room: outside the domain to repair: 4, not enough cpu: 1)"
+    )
+
+
+def test_a_second_node_that_is_gone_makes_a_repair_impossible() -> None:
+    assert mend("unconstrained", "h1:2 h2:2", "h1", gone="h1 h2") == (
+        "no: topology tree: node h1 cannot be replaced while h2 is gone too"
+    )
+
+
+def test_pods_that_stay_keep_their_room() -> None:
+    """h2 has 4 cores of which 3 are the pod set's own: only one more fits beside them."""
+    assert mend("required rack", "h1:1 h2:3", "h1", gone="h1") == "h2:4"
+    assert mend("required rack", "h1:2 h2:3", "h1", gone="h1").startswith("no: ")

@@ -1,0 +1,120 @@
+"""Small clusters and requests as text, so that a placement rule reads as a picture.
+
+A cluster is a line per node, its place from coarse to fine and then its free cpu in whole cores::
+
+    b1 r1 h1  3
+    b1 r1 h2  2  disk=ssd  taint=spot:NoSchedule  pods=4  used=1
+
+A wish is a phrase: `required rack`, `preferred block`, `unconstrained`, `required block, 4 per rack, 2 per host`. Where a pod
+set goes is told as `h3:4 h4:3`, in the order of the assignment.
+"""
+
+from __future__ import annotations
+
+from pykueue.api.kube import Taint
+from pykueue.core.topology import (
+    HOSTNAME,
+    Domain,
+    Flavor,
+    Fleet,
+    Kind,
+    Node,
+    NodeTerms,
+    Outcome,
+    PlacedPods,
+    Placement,
+    PlacementRequest,
+    Profile,
+    SliceLayer,
+    Wish,
+    figure,
+    place,
+)
+
+LEVELS = {"zone": "example.com/zone", "block": "example.com/block", "rack": "example.com/rack", "host": HOSTNAME}
+BLOCKS_RACKS_HOSTS = ("block", "rack", "host")
+FLAVOR = "fast"
+
+
+def fleet(
+    text: str,
+    *,
+    levels: tuple[str, ...] = BLOCKS_RACKS_HOSTS,
+    profile: Profile | None = None,
+    **of_flavor: object,
+) -> Fleet:
+    """A fleet of the nodes in the text, all of them of one flavor."""
+    made = Fleet(profile or Profile())
+    keys = tuple(LEVELS[level] for level in levels)
+    made.put_flavor(Flavor(FLAVOR, "tree", keys, **of_flavor))  # type: ignore[arg-type]
+    for line in filter(None, map(str.strip, text.splitlines())):
+        node, used = _node(line.split(), keys)
+        made.put_node(node)
+        if used:
+            made.book([usage(f"{node.name}:{used}")])
+    return made
+
+
+def _node(words: list[str], keys: tuple[str, ...]) -> tuple[Node, int]:
+    path, cores, rest = words[: len(keys)], words[len(keys)], dict(word.split("=") for word in words[len(keys) + 1 :])
+    taint, _, effect = rest.pop("taint", "").partition(":")
+    amounts = {"cpu": int(cores) * 1000, "pods": int(rest.pop("pods", "100"))}
+    used = int(rest.pop("used", "0"))
+    labels = dict(zip(keys, path, strict=True)) | {"pool": "all"} | rest
+    name = rest.pop("name", path[-1])
+    return Node(name, labels, amounts, (Taint(key=taint, effect=effect),) if taint else ()), used
+
+
+def wish(text: str) -> Wish:
+    first, *slices = text.split(", ")
+    layers = tuple(SliceLayer(LEVELS[level], int(size)) for size, _, level in (phrase.split() for phrase in slices))
+    kind, *level = first.split()
+    return Wish(Kind(kind), LEVELS[level[0]] if level else None, layers)
+
+
+def request(text: str, count: int, *, cpu: float = 1, pod_set: str = "main", **more: object) -> PlacementRequest:
+    pod = figure({"cpu": round(cpu * 1000)})
+    return PlacementRequest(pod_set, FLAVOR, count, pod, wish(text), **more)  # type: ignore[arg-type]
+
+
+def ask(world: Fleet, text: str, count: int, *, cpu: float = 1, emptied: bool = False, **more: object) -> str:
+    """Where a lone pod set goes, or why it does not."""
+    return told(place(world, [request(text, count, cpu=cpu, **more)], emptied=emptied))
+
+
+def ask_led(world: Fleet, text: str, workers: int, *, leader_cpu: float, cpu: float = 1) -> str:
+    """Where a group goes: the leader first, then the workers."""
+    pair = [
+        request(text, 1, cpu=leader_cpu, pod_set="leader", group="g"),
+        request(text, workers, cpu=cpu, pod_set="workers", group="g"),
+    ]
+    return told(place(world, pair), "leader", "workers")
+
+
+def told(outcome: Outcome, *pod_sets: str) -> str:
+    if outcome.failure is not None:
+        return f"no: {outcome.failure}"
+    return " | ".join(picture(outcome.placements[name]) for name in pod_sets or ("main",))
+
+
+def picture(placement: Placement) -> str:
+    return " ".join(f"{'/'.join(domain.values)}:{domain.count}" for domain in placement.domains)
+
+
+def placement(text: str, levels: tuple[str, ...] = ("host",)) -> Placement:
+    """The placement that a picture shows."""
+    domains = (word.split(":") for word in text.split())
+    return Placement(
+        tuple(LEVELS[level] for level in levels),
+        tuple(Domain(tuple(path.split("/")), int(count)) for path, count in domains),
+    )
+
+
+def usage(text: str, *, cpu: float = 1, flavor: str = FLAVOR, levels: tuple[str, ...] = ("host",)) -> PlacedPods:
+    """Pods in use, where the picture shows them."""
+    return PlacedPods(flavor, figure({"cpu": round(cpu * 1000)}), placement(text, levels))
+
+
+def terms(**wanted: str) -> NodeTerms:
+    """A node selector for labels."""
+    return NodeTerms(node_selector=tuple(sorted(wanted.items())))
