@@ -68,6 +68,7 @@ def test_a_changed_condition_keeps_its_place() -> None:
 
 def test_reading_tells_false_from_absent() -> None:
     false = (said(Status.FALSE, "Waiting", "", EARLY),)
+    assert conditions.is_true((said(Status.TRUE, "Admitted", "", EARLY),), ADMITTED)
     assert conditions.is_false(false, ADMITTED)
     assert not conditions.is_true(false, ADMITTED)
     assert not conditions.is_false((), ADMITTED)

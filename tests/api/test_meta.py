@@ -36,6 +36,8 @@ def test_a_time_is_nanoseconds_since_1970_whatever_its_offset(text: str, nanosec
         "2024-01-01T00:00:00",
         "2024-01-01t00:00:00z",
         "2024-01-01T00:00:00+0200",
+        "2024-01-01T00:00:00+25:00",
+        "2024-01-01T00:00:00+02:60",
         "20240101T000000Z",
         "٢٠٢٤-01-01T00:00:00Z",
     ],
@@ -86,6 +88,12 @@ def test_a_duration_is_read_in_any_mix_of_units_and_written_in_one_way(
     assert meta.parse_duration(written) == nanoseconds
 
 
+def test_the_longest_duration_fills_64_bits() -> None:
+    assert meta.parse_duration("9223372036854775807ns") == 2**63 - 1
+    with pytest.raises(meta.TimeError):
+        meta.parse_duration("9223372036854775808ns")
+
+
 @pytest.mark.parametrize("text", ["", "1", "s", "-", ".s", "1d", "1 s", "1h-1m", "300000000h", "9" * 5000 + "s"])
 def test_a_text_that_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(meta.TimeError):
@@ -111,6 +119,8 @@ def test_a_qualified_name_is_a_name_with_at_most_one_domain_before_it() -> None:
         assert meta.check_qualified_name(good) == ()
     for bad in ("", "/gpu", "nvidia.com/", "a/b/c", "NVIDIA.com/gpu", "a/" + "b" * 64, "-x", "x_", "a//b"):
         assert meta.check_qualified_name(bad), bad
+    assert meta.check_qualified_name("/gpu") == ("the part before '/' must not be empty",)
+    assert meta.check_qualified_name("nvidia.com/") == ("the name must not be empty",)
 
 
 def test_a_label_value_may_be_empty_and_mixed_in_case_but_not_long_or_spaced() -> None:

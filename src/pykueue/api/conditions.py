@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-import msgspec
-
 from pykueue.api import meta
 from pykueue.api.meta import Condition, Nanoseconds
 
@@ -100,11 +98,6 @@ def without(conditions: Conditions, *types: str) -> Conditions:
     """The conditions without those of these types."""
     kept = tuple(condition for condition in conditions if condition.type not in types)
     return conditions if len(kept) == len(conditions) else kept
-
-
-def observed(condition: Condition, generation: int) -> Condition:
-    """The same condition, said of this generation."""
-    return msgspec.structs.replace(condition, observed_generation=generation)
 
 
 def truncated(message: str, longest: int = LONGEST_MESSAGE) -> str:
