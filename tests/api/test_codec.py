@@ -36,8 +36,10 @@ def test_an_object_is_read_as_the_type_that_it_says_it_is() -> None:
             "Workload in apiVersion kueue.x-k8s.io/v1beta1 must be converted to kueue.x-k8s.io/v1beta2 first",
         ),
         (b'{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": 3}}', "spec.containers: expected array, got int"),
-        (b"[]", "expected an object, got list"),
+        (b"[]", "expected an object, got something else"),
         (b"{", "not JSON: Input data was truncated"),
+        (b'{"kind": "\xff"}', "not JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        (b'{"x": ' * 100_000, "nested more deeply than any object of the API"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_sentence(data: bytes, sentence: str) -> None:

@@ -51,6 +51,15 @@ class Listing(Generic[S]):
 # --- Decoding ---------------------------------------------------------------------------------------------------------
 
 
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _unreadable(error: Exception) -> DecodeError:
+    if isinstance(error, RecursionError):
+        return DecodeError("nested more deeply than any object of the API")
+    return DecodeError(f"not JSON: {error}")
+
+
 @lru_cache(maxsize=256)
 def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(type_)
@@ -63,8 +72,8 @@ def decode(data: bytes | str, type_: type[S]) -> S:
     except msgspec.ValidationError:
         # Kubernetes treats null as absent, and clients write it in the oddest places. That is rare enough to be slow.
         return from_tree(tree(data), type_)
-    except msgspec.DecodeError as error:
-        raise DecodeError(f"not JSON: {error}") from None
+    except _UNREADABLE as error:
+        raise _unreadable(error) from None
 
 
 def decode_any(data: bytes | str, kinds: Kinds) -> msgspec.Struct:
@@ -84,7 +93,7 @@ def decode_list(data: bytes | str, type_: type[S]) -> Listing[S]:
     try:
         quick = _decoder(_Items[type_]).decode(data)  # type: ignore[valid-type]
         return Listing(quick.metadata, quick.items)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         pass
     slow = decode(data, _RawItems)
     items: list[S] = []
@@ -111,10 +120,10 @@ def tree(data: bytes | str) -> Tree:
     """The object in `data` as plain dicts and lists."""
     try:
         found = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise DecodeError(f"not JSON: {error}") from None
+    except _UNREADABLE as error:
+        raise _unreadable(error) from None
     if not isinstance(found, dict):
-        raise DecodeError(f"expected an object, got {type(found).__name__}")
+        raise DecodeError("expected an object, got something else")
     return found
 
 
@@ -124,6 +133,8 @@ def from_tree(raw: Mapping[str, Any], type_: type[S]) -> S:
         return msgspec.convert(without_nulls(raw), type_)
     except msgspec.ValidationError as error:
         raise DecodeError(_sentence(str(error))) from None
+    except RecursionError as error:
+        raise _unreadable(error) from None
 
 
 def without_nulls(value: Any) -> Any:
