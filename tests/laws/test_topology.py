@@ -1,0 +1,261 @@
+"""What holds of every placement, whatever the tree, the usage and the request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykueue.core.topology import (
+    HOSTNAME,
+    Domain,
+    Flavor,
+    Fleet,
+    Kind,
+    Node,
+    Outcome,
+    PlacedPods,
+    Placement,
+    PlacementRequest,
+    Profile,
+    SliceLayer,
+    Wish,
+    figure,
+    place,
+)
+
+LEVELS = ("example.com/block", "example.com/rack", HOSTNAME)
+CORE = 1000
+
+
+@dataclass(frozen=True)
+class Host:
+    """A node of the test's own picture: where it stands, what it has and what of it is in use."""
+
+    block: int
+    rack: int
+    number: int
+    cores: int
+    pods: int
+    used: int
+
+    @property
+    def name(self) -> str:
+        return f"h{self.number}"
+
+    @property
+    def path(self) -> tuple[str, str, str]:
+        return (f"b{self.block}", f"b{self.block}r{self.rack}", self.name)
+
+    def node(self) -> Node:
+        return Node(self.name, dict(zip(LEVELS, self.path, strict=True)), {"cpu": self.cores * CORE, "pods": self.pods})
+
+    def usage(self) -> PlacedPods:
+        return pods_at({self.name: self.used}, CORE)
+
+
+def pods_at(counts: dict[str, int], millis: int) -> PlacedPods:
+    domains = tuple(Domain((name,), count) for name, count in counts.items())
+    return PlacedPods("f", figure({"cpu": millis}), Placement((HOSTNAME,), domains))
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Host]:
+    places = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=9))
+    hosts = []
+    for number, (block, rack) in enumerate(places):
+        cores, pods = draw(st.integers(0, 6)), draw(st.integers(0, 8))
+        hosts.append(Host(block, rack, number, cores, pods, draw(st.integers(0, 3))))
+    return hosts
+
+
+@st.composite
+def wishes(draw: st.DrawFn, kinds: tuple[Kind, ...] = tuple(Kind)) -> Wish:
+    kind = draw(st.sampled_from(kinds))
+    level = None if kind is Kind.UNCONSTRAINED else draw(st.integers(0, 2))
+    layers: list[SliceLayer] = []
+    size = 1
+    for at in range(2, (level or 0) - 1, -1):
+        if draw(st.booleans()):
+            size *= draw(st.integers(1, 3))
+            layers.insert(0, SliceLayer(LEVELS[at], size))
+    return Wish(kind, None if level is None else LEVELS[level], tuple(layers))
+
+
+@st.composite
+def groups(draw: st.DrawFn, kinds: tuple[Kind, ...] = tuple(Kind)) -> list[PlacementRequest]:
+    """A pod set, alone or with a leader."""
+    wish = draw(wishes(kinds))
+    size = wish.slices[0].size if wish.slices else 1
+    pod = figure({"cpu": draw(st.sampled_from([0, 500, 1000, 2000]))})
+    workers = PlacementRequest("workers", "f", size * draw(st.integers(1, 6)), pod, wish, group="g")
+    if draw(st.booleans()):
+        return [workers]
+    return [workers, replace(workers, pod_set="leader", count=1, pod=figure({"cpu": draw(st.integers(0, 3)) * CORE}))]
+
+
+profiles = st.builds(Profile, mixed=st.booleans(), balanced=st.booleans())
+
+
+def fleet_of(hosts: list[Host], profile: Profile = Profile()) -> Fleet:  # noqa: B008 - frozen
+    fleet = Fleet(profile)
+    fleet.put_flavor(Flavor("f", "t", LEVELS))
+    for host in hosts:
+        fleet.put_node(host.node())
+    fleet.book([host.usage() for host in hosts])
+    return fleet
+
+
+def figures(fleet: Fleet) -> dict[str, dict[str, list[int]]]:
+    """Everything the fleet says is left."""
+    domains = fleet.domains("f")
+    assert domains is not None
+    return {
+        name: {resource: list(column) for resource, column in capacity.amounts.items()}
+        for name, capacity in (("free", domains.free), ("remaining", domains.remaining))
+    }
+
+
+def per_host(outcome: Outcome, pod_set: str) -> dict[str, int]:
+    placement = outcome.placements.get(pod_set)
+    return {domain.values[-1]: domain.count for domain in placement.domains} if placement else {}
+
+
+def room(host: Host, request: PlacementRequest) -> int:
+    """Pods of a request that an otherwise untouched host still holds."""
+    left = host.cores * CORE - host.used * CORE
+    cpu = dict(request.pod).get("cpu", 0)
+    return max(0, min(host.pods - host.used, left // cpu if cpu else 10**6))
+
+
+@given(clusters(), groups(), profiles)
+def test_every_pod_gets_a_place_and_no_host_more_than_it_has(
+    hosts: list[Host], group: list[PlacementRequest], profile: Profile
+) -> None:
+    outcome = place(fleet_of(hosts, profile), group)
+    if not outcome.fits:
+        return
+    asked = {request.pod_set: dict(request.pod)["cpu"] for request in group}
+    for request in group:
+        assert sum(per_host(outcome, request.pod_set).values()) == request.count
+    for host in hosts:
+        given_here = {name: per_host(outcome, name).get(host.name, 0) for name in asked}
+        if any(given_here.values()):
+            assert sum(given_here.values()) <= host.pods - host.used
+            spent = sum(asked[name] * count for name, count in given_here.items())
+            assert spent == 0 or spent <= (host.cores - host.used) * CORE
+
+
+@given(clusters(), groups((Kind.REQUIRED,)), profiles)
+def test_a_required_level_holds_all_pods_in_one_domain(
+    hosts: list[Host], group: list[PlacementRequest], profile: Profile
+) -> None:
+    outcome = place(fleet_of(hosts, profile), group)
+    if not outcome.fits:
+        return
+    level = LEVELS.index(group[0].wish.level or "")
+    used = {name for request in group for name in per_host(outcome, request.pod_set)}
+    assert len({host.path[level] for host in hosts if host.name in used}) == 1
+
+
+@given(clusters(), groups(), profiles)
+def test_slices_stay_whole_at_every_layer(hosts: list[Host], group: list[PlacementRequest], profile: Profile) -> None:
+    outcome = place(fleet_of(hosts, profile), group)
+    if not outcome.fits:
+        return
+    placed = per_host(outcome, "workers")
+    for layer in group[0].wish.slices:
+        at = LEVELS.index(layer.level)
+        per_domain: dict[str, int] = {}
+        for host in hosts:
+            per_domain[host.path[at]] = per_domain.get(host.path[at], 0) + placed.get(host.name, 0)
+        assert all(count % layer.size == 0 for count in per_domain.values())
+
+
+@given(clusters(), groups(), profiles)
+def test_single_pods_are_placed_exactly_when_there_is_room(
+    hosts: list[Host], group: list[PlacementRequest], profile: Profile
+) -> None:
+    """Counted the plain way: somewhere the workers fit beside the leader, in one domain where that is required."""
+    workers, *leaders = [replace(request, wish=replace(request.wish, slices=())) for request in group]
+    level = LEVELS.index(workers.wish.level or "") if workers.wish.kind is Kind.REQUIRED else None
+    domains = {host.path[level] if level is not None else "" for host in hosts}
+    possible = False
+    for domain in domains:
+        here = [host for host in hosts if level is None or host.path[level] == domain]
+        total = sum(room(host, workers) for host in here)
+        losses = (
+            [0] if not leaders else [loss for host in here if (loss := _loss(host, workers, leaders[0])) is not None]
+        )
+        possible |= bool(losses) and total - min(losses) >= workers.count
+    assert place(fleet_of(hosts, profile), [workers, *leaders]).fits is possible
+
+
+def _loss(host: Host, workers: PlacementRequest, leader: PlacementRequest) -> int | None:
+    """The workers that a leader on this host costs; None where it does not fit."""
+    if room(host, leader) < 1:
+        return None
+    cores = dict(leader.pod)["cpu"] // CORE
+    beside = replace(host, cores=host.cores - cores, pods=host.pods - 1)
+    return room(host, workers) - room(beside, workers)
+
+
+@given(clusters(), groups(), profiles, st.booleans())
+def test_looking_for_a_place_changes_nothing(
+    hosts: list[Host], group: list[PlacementRequest], profile: Profile, emptied: bool
+) -> None:
+    fleet = fleet_of(hosts, profile)
+    before = figures(fleet)
+    first = place(fleet, group, emptied=emptied)
+    assert figures(fleet) == before
+    assert place(fleet, group, emptied=emptied) == first
+
+
+@given(clusters(), st.data())
+def test_undo_leaves_the_very_same_state(hosts: list[Host], data: st.DataObject) -> None:
+    fleet = fleet_of(hosts)
+    before = figures(fleet)
+    changes = st.lists(st.tuples(st.booleans(), st.integers(0, 10), st.integers(1, 3), st.sampled_from([500, 1000])))
+    mark = fleet.mark()
+    for is_removal, number, count, millis in data.draw(changes):
+        pods = [pods_at({f"h{number}": count}, millis)]
+        (fleet.remove if is_removal else fleet.assume)(pods)
+    fleet.undo(mark)
+    assert figures(fleet) == before
+
+
+@settings(max_examples=60)
+@given(clusters(), st.lists(groups(), min_size=1, max_size=4), profiles, st.data())
+def test_figures_kept_up_by_differences_decide_as_figures_counted_anew(
+    hosts: list[Host], requests: list[list[PlacementRequest]], profile: Profile, data: st.DataObject
+) -> None:
+    """Requests in between make the kept figures; then hosts change, and both ways must agree."""
+    kept = fleet_of(hosts, profile)
+    for group in requests:
+        place(kept, group)
+    extra = {host.name: data.draw(st.integers(0, 2)) for host in hosts}
+    kept.book([pods_at(extra, CORE)])
+    anew = fleet_of(hosts, profile)
+    anew.book([pods_at(extra, CORE)])
+    for group in requests:
+        assert place(kept, group) == place(anew, group)
+
+
+@given(clusters(), groups(), profiles, st.randoms())
+def test_the_order_in_which_nodes_are_seen_does_not_matter(
+    hosts: list[Host], group: list[PlacementRequest], profile: Profile, random: object
+) -> None:
+    shuffled = hosts.copy()
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert place(fleet_of(hosts, profile), group) == place(fleet_of(shuffled, profile), group)
+
+
+@given(clusters(), groups(), profiles, st.integers(0, 2), st.integers(0, 2), st.integers(0, 6))
+def test_an_empty_node_never_makes_a_placement_that_fitted_fail(
+    hosts: list[Host], group: list[PlacementRequest], profile: Profile, block: int, rack: int, cores: int
+) -> None:
+    if not place(fleet_of(hosts, profile), group).fits:
+        return
+    more = [*hosts, Host(block, rack, len(hosts), cores, 8, 0)]
+    assert place(fleet_of(more, profile), group).fits
