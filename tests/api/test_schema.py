@@ -276,7 +276,8 @@ def test_describe_tells_of_every_field_what_a_reference_page_needs() -> None:
     assert lines["status.admissionChecks[].state"].required
     assert lines["spec.podSets"].type == "list of object"
     assert lines["status.admission.podSetAssignments[].resourceUsage"].type == "map of quantity"
-    assert "minCount must not be greater than count" in lines["spec.podSets"].rules
+    assert lines["spec.podSets"].rules == ("minCount must not be greater than count",)
+    assert lines["spec"].rules == ("priority must be set when priorityClassRef is",)
     # Parents come before their children.
     paths = list(lines)
     assert paths.index("spec") < paths.index("spec.podSets") < paths.index("spec.podSets[].count")

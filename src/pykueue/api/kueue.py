@@ -381,13 +381,13 @@ class AdmissionScope(ApiStruct, frozen=True):
 
 
 class ConcurrentAdmissionConstraints(ApiStruct, frozen=True):
-    """How far down the list of flavors a Workload may start."""
+    """Which flavors are worth a move."""
 
     last_acceptable_flavor_name: Annotated[
         Subdomain | None,
         Field(
-            "The last flavor, in the order of the resource group, that the Workload may run in. Flavors after it are"
-            " not tried. Absent means that every flavor will do."
+            "The last flavor, in the order of the resource group, that a running Workload may move to. It needs the"
+            " mode `TryPreferredFlavors`. Absent means any flavor before the one in use."
         ),
     ] = None
 
@@ -404,7 +404,7 @@ class ConcurrentAdmissionMigration(ApiStruct, frozen=True):
             max_length=253,
         ),
     ] = required(str)
-    constraints: Annotated[ConcurrentAdmissionConstraints | None, Field("Limits on the flavors that take part.")] = None
+    constraints: Annotated[ConcurrentAdmissionConstraints | None, Field("Which flavors are worth a move.")] = None
 
 
 class ConcurrentAdmissionPolicy(ApiStruct, frozen=True):

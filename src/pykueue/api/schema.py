@@ -293,6 +293,11 @@ def _column(column: Column) -> Schema:
 # --- For people -------------------------------------------------------------------------------------------------------
 
 
+_SHOWN: Final = tuple(
+    spelling for name, spelling in _SPELLING.items() if name not in ("format", "list_type", "map_type")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One field as a reference page shows it."""
@@ -325,12 +330,10 @@ def _lines(schema: Schema, path: str) -> Iterator[Line]:
             meaning=member.get("description", ""),
             required=name in schema.get("required", ()),
             default=msgspec.json.encode(member["default"]).decode() if "default" in member else None,
-            choices=tuple(_element(member).get("enum", ())),
-            limits=tuple(f"{limit}: {value}" for limit, value in _shown_limits(member)),
+            choices=tuple(choice for part in _parts(member) for choice in part.get("enum", ())),
+            limits=tuple(limit for part in _parts(member) for limit in _shown_limits(part)),
             rules=tuple(
-                rule["message"]
-                for part in (member, _element(member))
-                for rule in part.get("x-kubernetes-validations", ())
+                rule["message"] for part in _parts(member) for rule in part.get("x-kubernetes-validations", ())
             ),
         )
         below, brackets = member, ""
@@ -339,10 +342,17 @@ def _lines(schema: Schema, path: str) -> Iterator[Line]:
         yield from _lines(below, place + brackets)
 
 
-def _element(schema: Schema) -> Schema:
-    """The entries of a list or map, or the value itself where it is neither."""
-    deeper: Schema = schema.get("items") or schema.get("additionalProperties") or schema
-    return deeper
+def _parts(schema: Schema) -> Iterator[Schema]:
+    """A value and, where it is a list or a map, its entries: what is said of either matters to who writes it."""
+    yield schema
+    if entries := schema.get("items") or schema.get("additionalProperties"):
+        yield entries
+
+
+def _shown_limits(schema: Schema) -> Iterator[str]:
+    # How a quantity is spelt, its type says already.
+    if not schema.get("x-kubernetes-int-or-string"):
+        yield from (f"{limit}: {schema[limit]}" for limit in _SHOWN if limit in schema)
 
 
 def _type(schema: Schema) -> str:
@@ -356,13 +366,3 @@ def _type(schema: Schema) -> str:
     if schema.get("format") == "date-time":
         return "time"
     return str(schema["type"])
-
-
-_NOT_A_LIMIT: Final = frozenset({"format", "x-kubernetes-list-type", "x-kubernetes-map-type"})
-
-
-def _shown_limits(schema: Schema) -> Iterator[tuple[str, Any]]:
-    for part in (schema, _element(schema)) if _element(schema) is not schema else (schema,):
-        for spelling in _SPELLING.values():
-            if spelling in part and spelling not in _NOT_A_LIMIT and "x-kubernetes-int-or-string" not in part:
-                yield spelling, part[spelling]
