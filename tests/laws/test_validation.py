@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laws.json_trees import json_objects, json_values, replaced, routes
-from pykueue.api import defaults, validation
+from pykueue.api import conversion, defaults, validation
 from pykueue.api.conversion import DIFFERENCES, GROUP, HUB, OLD
 from pykueue.api.errors import FieldError
 from pykueue.api.validation import Gates, admission_gates, job_metadata, topology_annotations
@@ -117,6 +117,7 @@ def answers(errors: list[FieldError]) -> bool:
 @given(spoilt(), spoilt(), st.sampled_from([Gates(), ALL_ON]))
 def test_validation_answers_whatever_comes(new: Tree, old: Tree, gates: Gates) -> None:
     before = copy.deepcopy(new)
+    assert isinstance(validation.unreadable(new), str | None)
     assert answers(validation.validate_create(new, gates))
     assert answers(validation.validate_update(new, {**old, "kind": new.get("kind")}, gates))
     assert answers(validation.validate(new, None, gates))
@@ -158,3 +159,19 @@ def test_any_json_has_an_answer(tree: Tree, value: Any) -> None:
             wild = {"apiVersion": f"{GROUP}/{version}", "kind": kind, **parts}
             assert answers(validation.validate(wild, wild, ALL_ON))
             assert defaults.apply(defaults.apply(wild)) == defaults.apply(wild)
+
+
+def test_bottomless_nesting_is_answered_too() -> None:
+    pits: tuple[Any, Any] = ({}, [])
+    for _ in range(5_000):
+        pits = ({"a": pits[0]}, [pits[1]])
+    for pit in pits:
+        for kind in DIFFERENCES:
+            parts = {"metadata": {"name": "x", "annotations": pit}, "spec": {"podSets": [{"template": pit}]}}
+            status = {"conditions": [{"type": "QuotaReserved", "status": "True"}], "admission": pit}
+            tree = {"apiVersion": f"{GROUP}/{HUB}", "kind": kind, **parts, "status": status}
+            other = {**tree, "spec": {"concurrentAdmissionPolicy": pit, "preemptionGates": pit}, "status": pit}
+            assert answers(validation.validate(tree, other))
+            assert answers(validation.validate_update(tree, other))
+            assert answers(validation.validate_update(other, tree))
+            assert conversion.convert(conversion.convert(other, OLD), HUB)["kind"] == kind

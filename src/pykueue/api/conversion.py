@@ -113,9 +113,16 @@ def _down(tree: Tree, differences: Differences) -> Tree:
         tree = _remove(tree, path)
     for old, new in differences.renamed:
         tree = _move(tree, new, old)
-    if not kept:
+    return _put_kept(tree, kept) if kept else tree
+
+
+def _put_kept(tree: Tree, kept: Tree) -> Tree:
+    try:
+        written = json.dumps(kept, sort_keys=True)
+    except RecursionError:
+        # Nested deeper than any server takes, and so not worth keeping.
         return tree
-    return trees.put(tree, ("metadata", "annotations", KEPT), json.dumps(kept, sort_keys=True))
+    return trees.put(tree, ("metadata", "annotations", KEPT), written)
 
 
 def _take_kept(tree: Tree) -> tuple[Tree, Any]:

@@ -1,5 +1,6 @@
-"""What is refused, and why. Two parties ask, one after the other, and the second only when the first is content:
+"""What is refused, and why. Three parties ask, one after the other, each only when the one before is content:
 
+* `unreadable`: whether a new object can be read at all. Our defaulting webhook comes first, and answers 400.
 * `structural_errors`: the schema with its limits and CEL rules, transition rules included. An API server asks these
   itself and answers 422.
 * `validate_create`, `validate_update`: the rules that a schema cannot state. Our webhook asks these, in v1beta2, and
@@ -20,11 +21,13 @@ from pykueue.api.trees import Tree
 from pykueue.api.validation import cluster_queue, cohort, metadata, resource_flavor, workload
 from pykueue.api.validation.default_local_queue import default_local_queue_conflicts
 from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.reading import unreadable
 
 __all__ = [
     "Gates",
     "default_local_queue_conflicts",
     "structural_errors",
+    "unreadable",
     "validate",
     "validate_create",
     "validate_update",

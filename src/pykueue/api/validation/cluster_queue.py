@@ -10,6 +10,7 @@ from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
 from pykueue.api.validation import metadata, quotas, wrong
 from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.sameness import same
 
 FLAVORS_MAX: Final = 256
 COVERED_RESOURCES_MAX: Final = 256
@@ -35,8 +36,9 @@ def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
     yield from _spec(spec, gates)
     tolerated = {} if gates.reject_updates_to_cq_with_invalid_on_flavors else _flavors_by_check(spec, old_spec)
     yield from _checks_on_known_flavors(spec, tolerated)
-    if spec.get("concurrentAdmissionPolicy") != old_spec.get("concurrentAdmissionPolicy"):
-        yield wrong.immutable(_CONCURRENT, spec.get("concurrentAdmissionPolicy"))
+    policy = spec.get("concurrentAdmissionPolicy")
+    if not same(policy, old_spec.get("concurrentAdmissionPolicy")):
+        yield wrong.immutable(_CONCURRENT, policy)
 
 
 def _spec(spec: Mapping[str, Any], gates: Gates) -> Iterator[FieldError]:

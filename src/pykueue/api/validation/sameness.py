@@ -16,24 +16,32 @@ _OF_QUANTITIES: Final = frozenset({"requests", "limits", "overhead", "resourceUs
 
 def same(first: object, second: object) -> bool:
     """Equal, where an empty text, list or object is as good as none, and quantities count by their worth."""
+    try:
+        return _same(first, second)
+    except RecursionError:
+        # Nested deeper than any server takes: nobody can say that nothing changed.
+        return False
+
+
+def _same(first: object, second: object) -> bool:
     if _empty(first) or _empty(second):
         return _empty(first) and _empty(second)
     if isinstance(first, dict) and isinstance(second, dict):
         return all(_same_field(key, first.get(key), second.get(key)) for key in first.keys() | second.keys())
     if isinstance(first, list) and isinstance(second, list):
-        return len(first) == len(second) and all(map(same, first, second))
+        return len(first) == len(second) and all(map(_same, first, second))
     return type(first) is type(second) and first == second
 
 
 def _same_field(key: str, first: Any, second: Any) -> bool:
     if key in _OF_QUANTITIES and isinstance(first, dict) and isinstance(second, dict):
         return first.keys() == second.keys() and all(_same_worth(first[name], second[name]) for name in first)
-    return same(first, second)
+    return _same(first, second)
 
 
 def _same_worth(first: object, second: object) -> bool:
     worths = quotas.amount(first), quotas.amount(second)
-    return same(first, second) if None in worths else worths[0] == worths[1]
+    return _same(first, second) if None in worths else worths[0] == worths[1]
 
 
 def _empty(value: object) -> bool:

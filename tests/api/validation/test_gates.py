@@ -1,0 +1,19 @@
+"""The gates that decide what is refused are gates that exist, and stand by default as the table says."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pykueue import features
+from pykueue.api.validation import Gates
+
+
+def test_every_gate_is_in_the_table_with_its_default() -> None:
+    ours = {field.encode_name: field.default for field in msgspec.structs.fields(Gates)}
+    assert ours == {name: features.GATES[name].default for name in ours}
+
+
+def test_gates_are_taken_from_a_mapping_by_name() -> None:
+    assert msgspec.convert(dict(features.DEFAULTS), Gates) == Gates()
+    off = {**features.DEFAULTS, "TASMultiLayerTopology": False}
+    assert msgspec.convert(off, Gates) == Gates(tas_multi_layer_topology=False)
