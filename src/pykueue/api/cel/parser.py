@@ -23,14 +23,12 @@ from pykueue.api.cel.ast import (
 from pykueue.api.cel.errors import Unreadable
 from pykueue.api.cel.lexer import Token
 
-DEPTH_MAX: Final = 100
+DEPTH_MAX: Final = 60
+CHAIN_MAX: Final = 100
 
-# Operators from loose to tight; all of one row bind to the left. Names as in error messages everywhere: `_+_`.
-_BINARY: Final = (
-    {"==": "_==_", "!=": "_!=_", "<": "_<_", "<=": "_<=_", ">": "_>_", ">=": "_>=_", "in": "@in"},
-    {"+": "_+_", "-": "_-_"},
-    {"*": "_*_", "/": "_/_", "%": "_%_"},
-)
+# Operators from loose to tight; all of one row bind to the left.
+_OPERATORS: Final = (("||",), ("&&",), ("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
+_LEVELS: Final = {operator: level for level, row in enumerate(_OPERATORS) for operator in row}
 
 
 @dataclass(frozen=True)
@@ -101,37 +99,37 @@ class _Parser:
         return self.nested(self._ternary)
 
     def _ternary(self) -> Expr:
-        condition = self._logic("||")
+        condition = self._binary(0)
         question = self.take("?")
         if question is None:
             return condition
-        then = self._logic("||")
+        then = self._binary(0)
         self.expect(":")
         return Ternary(condition, then, self.expression(), at=question.at)
 
-    def _logic(self, operator: str) -> Expr:
-        at = self.token.at
-        operands = [self._operand(operator)]
-        while token := self.take(operator):
-            at = token.at
-            operands.append(self._operand(operator))
-        return operands[0] if len(operands) == 1 else Logic(operator, operands, at=at)
-
-    def _operand(self, operator: str) -> Expr:
-        return self._logic("&&") if operator == "||" else self._binary(0)
-
-    def _binary(self, level: int) -> Expr:
-        if level == len(_BINARY):
-            return self._unary()
-        left = self._binary(level + 1)
-        chain = 0
-        while self.token.kind in _BINARY[level]:
-            chain += 1
-            if chain > DEPTH_MAX:
-                raise Unreadable("too many operators in a row", self.token.at)
+    def _binary(self, loosest: int) -> Expr:
+        """Operands joined by operators that bind at least as tightly as those of a level."""
+        left = self._unary()
+        links = 0
+        while (level := _LEVELS.get(self.token.kind, -1)) >= loosest:
             token = self.expect(self.token.kind)
-            left = Call(_BINARY[level][token.kind], [left, self._binary(level + 1)], at=token.at)
+            right = self._binary(level + 1)
+            if token.kind in ("||", "&&"):
+                left = self._chained(left, token, right)
+                continue
+            links += 1
+            if links > CHAIN_MAX:
+                raise Unreadable("too many operators in a row", token.at)
+            left = Call("@in" if token.kind == "in" else f"_{token.kind}_", [left, right], at=token.at)
         return left
+
+    @staticmethod
+    def _chained(left: Expr, token: Token, right: Expr) -> Expr:
+        """`a || b || c` is one chain of three, however long; only parentheses make it deep."""
+        if isinstance(left, Logic) and left.operator == token.kind:
+            left.operands.append(right)
+            return left
+        return Logic(token.kind, [left, right], at=token.at)
 
     def _unary(self) -> Expr:
         token = self.token
@@ -200,7 +198,7 @@ class _Parser:
         links = 0
         while True:
             links += 1
-            if links > DEPTH_MAX:
+            if links > CHAIN_MAX:
                 raise Unreadable("too many selections in a row", self.token.at)
             if dot := self.take("."):
                 optional = self.take("?") is not None

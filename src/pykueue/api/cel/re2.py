@@ -22,7 +22,7 @@ from typing import Final
 REPEAT_MAX: Final = 1000
 PROGRAM_MAX: Final = 5_000
 DEPTH_MAX: Final = 200
-STEPS_MAX: Final = 2_000_000
+STEPS_MAX: Final = 1_000_000
 _MOVES_MAX: Final = 20_000
 _ANSWERS_MAX: Final = 512
 _LAST_CODE_POINT: Final = 0x10FFFF

@@ -446,7 +446,8 @@ def _default(node: Node, default: Json, path: str) -> Errors:
         yield finding.error()
     rules = compile_rules(node, resource=False)
     if rules is not None and not findings:
-        for error in rules(default, default):
+        # As a new value, and as one that an update keeps.
+        for error in rules(default, ABSENT) or rules(default, default):
             yield msgspec.structs.replace(error, path=f"{path}.{error.path}" if error.path else path)
 
 
