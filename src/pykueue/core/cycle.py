@@ -361,8 +361,11 @@ class Cycle:
         gone = dict(self.issued)
         gone.update((target.reservation.key, target.reservation) for target in entry.targets)
         mark = self.snapshot.mark()
+        own = entry.queue.node.tree
         for reservation in gone.values():
-            self.snapshot.remove(reservation)
+            # Victims in other trees free no quota here, only room on nodes.
+            if reservation.placed or self.snapshot.queues[reservation.cluster_queue].node.tree is own:
+                self.snapshot.remove(reservation)
         fits = _Fits.YES
         if any(amount > quota.available(entry.queue.node, n) for n, amount in entry.quota_usage().items()):
             fits = _Fits.NO_QUOTA

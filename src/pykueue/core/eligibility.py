@@ -12,6 +12,8 @@ from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import NodeTerms
 from pykueue.core.workload import PodSet
 
+_REMEMBERED = 65_536
+
 
 def obstacle(
     snapshot: Snapshot,
@@ -21,26 +23,42 @@ def obstacle(
     group: ResourceGroup,
     pod_sets: Sequence[PodSet],
 ) -> Finding | None:
-    """The first thing that keeps any of the pod sets off the flavor."""
+    """The first thing that keeps any of the pod sets off the flavor.
+
+    It depends on nothing that a cycle changes, so it is found once; whoever changes flavors, topologies or queues wipes
+    `snapshot.verdicts`.
+    """
+    verdicts = snapshot.verdicts
+    for pod_set in pod_sets:
+        asked = (queue.name, flavor, pod_set)
+        if asked in verdicts:
+            found = verdicts[asked]
+        else:
+            if len(verdicts) >= _REMEMBERED:
+                verdicts.clear()
+            found = verdicts[asked] = _obstacle(snapshot, policy, queue, flavor, group, pod_set)
+        if found is not None:
+            return found
+    return None
+
+
+def _obstacle(
+    snapshot: Snapshot, policy: Policy, queue: Queue, flavor: str, group: ResourceGroup, pod_set: PodSet
+) -> Finding | None:
     spec = snapshot.flavors.get(flavor)
     if spec is None:
         return Finding(Cause.NOT_ELIGIBLE, flavor, detail="the ResourceFlavor does not exist")
-    for pod_set in pod_sets:
-        if policy.topology:
-            mismatch = _topology_mismatch(snapshot, queue, spec, group, pod_set)
-            if mismatch:
-                return Finding(Cause.NOT_ELIGIBLE, flavor, detail=mismatch)
-        taint = nodes.untolerated(spec.taints, (*pod_set.terms.tolerations, *spec.tolerations))
-        if taint is not None:
-            return Finding(
-                Cause.NOT_ELIGIBLE, flavor, detail=f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
-            )
-        if any(spec.node_labels[key] != value for key, value in pod_set.terms.node_selector if key in spec.node_labels):
-            return Finding(Cause.NOT_ELIGIBLE, flavor, detail="the node selector asks for something else")
-        finding = _affinity_obstacle(pod_set.terms, spec)
-        if finding is not None:
-            return finding
-    return None
+    if policy.topology:
+        mismatch = _topology_mismatch(snapshot, queue, spec, group, pod_set)
+        if mismatch:
+            return Finding(Cause.NOT_ELIGIBLE, flavor, detail=mismatch)
+    taint = nodes.untolerated(spec.taints, (*pod_set.terms.tolerations, *spec.tolerations))
+    if taint is not None:
+        told = f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
+        return Finding(Cause.NOT_ELIGIBLE, flavor, detail=told)
+    if any(spec.node_labels[key] != value for key, value in pod_set.terms.node_selector if key in spec.node_labels):
+        return Finding(Cause.NOT_ELIGIBLE, flavor, detail="the node selector asks for something else")
+    return _affinity_obstacle(pod_set.terms, spec)
 
 
 def _topology_mismatch(

@@ -31,8 +31,10 @@ def undo(log: UndoLog, mark: int) -> None:
 
 def headroom(node: Node, number: int) -> int:
     """What is left of the quota that a node keeps to itself."""
-    left = amounts.subtract(node.guaranteed[number], node.usage[number])
-    return left if left > 0 else 0
+    kept, used = node.guaranteed[number], node.usage[number]
+    if kept <= used:
+        return 0
+    return amounts.subtract(kept, used)
 
 
 def add(node: Node, number: int, amount: int, log: UndoLog) -> None:
@@ -101,7 +103,15 @@ def borrows_with(node: Node, number: int, amount: int) -> bool:
 
 def is_borrowing_any(node: Node, numbers: Iterable[int]) -> bool:
     usage, subtree = node.usage, node.subtree
-    return any(usage[number] > subtree[number] for number in numbers)
+    for number in numbers:  # noqa: SIM110 - asked for every queue of a tree, so the loop is written out
+        if usage[number] > subtree[number]:
+            return True
+    return False
+
+
+def borrowing(nodes: Iterable[Node], numbers: Iterable[int]) -> list[Node]:
+    """Those of the nodes that use more than their quota of any of the numbers."""
+    return [node for node in nodes if is_borrowing_any(node, numbers)]
 
 
 def level(queue: Node, number: int, amount: int) -> tuple[int, bool]:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from pykueue.core import quota
 from pykueue.core.cohort import Node
+from pykueue.core.decision import Finding
 from pykueue.core.queue import FlavorSpec, QueueSpec, ResourceGroup
 from pykueue.core.topology import Fleet, PlacedPods
-from pykueue.core.workload import Reservation
+from pykueue.core.workload import PodSet, Reservation
 
 
 class Column(NamedTuple):
@@ -26,7 +27,17 @@ class Column(NamedTuple):
 class Queue:
     """A ClusterQueue in its place in the tree, with the Workloads that hold its quota."""
 
-    __slots__ = ("columns", "generation", "group_of", "local_usage", "name", "node", "reservations", "spec")
+    __slots__ = (
+        "_priorities",
+        "columns",
+        "generation",
+        "group_of",
+        "local_usage",
+        "name",
+        "node",
+        "reservations",
+        "spec",
+    )
 
     def __init__(self, spec: QueueSpec, node: Node, generation: int = 0) -> None:
         self.name = spec.name
@@ -34,6 +45,7 @@ class Queue:
         self.node = node
         self.generation = generation  # [FL24] rises when room may have appeared in this queue
         self.reservations: dict[str, Reservation] = {}
+        self._priorities: dict[int, int] = {}  # how many reservations there are of each
         self.local_usage: Callable[[str], float] | None = None  # of a LocalQueue, in a usage-based queue
         tree = node.tree
         self.group_of: dict[str, ResourceGroup] = {}
@@ -55,6 +67,18 @@ class Queue:
         reservation.numbers = tuple((number(pair.flavor, pair.resource), amount) for pair, amount in reservation.usage)
         reservation.uses = frozenset(pair for pair, _ in reservation.numbers)
         self.reservations[reservation.key] = reservation
+        self._priorities[reservation.priority] = self._priorities.get(reservation.priority, 0) + 1
+
+    def unseat(self, reservation: Reservation) -> None:
+        del self.reservations[reservation.key]
+        self._priorities[reservation.priority] -= 1
+        if not self._priorities[reservation.priority]:
+            del self._priorities[reservation.priority]
+
+    @property
+    def lowest_priority(self) -> int | None:
+        """Of all reservations; None where there is none."""
+        return min(self._priorities, default=None)
 
 
 class Mark(NamedTuple):
@@ -70,6 +94,7 @@ class Snapshot:
         self.inactive: set[str] = set()  # the names of those that cannot, for now
         self.flavors: dict[str, FlavorSpec] = {}
         self.fleet = fleet
+        self.verdicts: dict[tuple[str, str, PodSet], Finding | None] = {}  # see `core.eligibility`
         self.gone: frozenset[str] = frozenset()  # reservations to be treated as if they had ended
         self._log: quota.UndoLog = []
 

@@ -23,9 +23,9 @@ Requests: TypeAlias = tuple[tuple[str, int], ...]
 NO_TERMS = NodeTerms()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PodSet:
-    """One pod set: what its pods ask for together, and what each asks of its node.
+    """One pod set: what its pods ask for together, and what each asks of its node. Compared by identity.
 
     `requests` is the total for `count` pods as quota sees it; `pod` is what one pod really uses on a node. `wish` is
     None where the pod set does not ask for a topology.

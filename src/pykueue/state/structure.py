@@ -85,6 +85,7 @@ class Structure:
         self.flavors[name] = flavor
         if before is not None and before.spec == flavor.spec:
             return set()
+        self.snapshot.verdicts.clear()
         self.snapshot.flavors[name] = reading.flavor_spec(flavor)
         if before is None or before.spec.topology_name != flavor.spec.topology_name:
             self._to_read |= self._users_of_flavor(name)
@@ -93,6 +94,7 @@ class Structure:
 
     def drop_flavor(self, name: str) -> set[str]:
         self.flavors.pop(name, None)
+        self.snapshot.verdicts.clear()
         self.snapshot.flavors.pop(name, None)
         self.snapshot.fleet.drop_flavor(name)
         self._to_read |= self._users_of_flavor(name)
@@ -158,6 +160,7 @@ class Structure:
         """Build what changed; the names of the queues that were read anew or stand in a new tree."""
         if not self._to_read and not self._is_reshaped:
             return set()
+        self.snapshot.verdicts.clear()
         around = Surroundings(self.policy, self.snapshot.flavors, self.snapshot.fleet.has_flavor, self.checks)
         changed, self._to_read, self._is_reshaped = self._to_read, set(), False
         for name in sorted(changed):
@@ -226,7 +229,7 @@ class Structure:
         self._held[reservation.cluster_queue].pop(reservation.key)
         queue = self._seats.get(reservation.cluster_queue)
         if queue is not None:
-            queue.reservations.pop(reservation.key)
+            queue.unseat(reservation)
             self.snapshot.end(queue, reservation)
             queue.generation += 1
         if reservation.placed:

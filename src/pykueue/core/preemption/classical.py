@@ -130,12 +130,12 @@ def _elsewhere(search: Search) -> tuple[list[Candidate], list[Candidate]]:
 def _over_quota(cohort: Node, visited: Node, contested: frozenset[int]) -> Iterator[tuple[Node, ...]]:
     """[PR3] Queues under the cohort that exceed their quota, with everything between them and the cohort doing so too;
     each as (queue, ..., child of the cohort). The part already visited is left out."""
-    for child in cohort.cohorts:
-        if child is not visited and quota.is_borrowing_any(child, contested):
+    for child in quota.borrowing(cohort.cohorts, contested):
+        if child is not visited:
             for path in _over_quota(child, visited, contested):
                 yield (*path, child)
-    for queue in cohort.queues:
-        if queue is not visited and quota.is_borrowing_any(queue, contested):
+    for queue in quota.borrowing(cohort.queues, contested):
+        if queue is not visited:
             yield (queue,)
 
 

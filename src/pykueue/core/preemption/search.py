@@ -49,8 +49,13 @@ class Search:
 
     def candidates(self, queue: Queue, policy: PreemptionPolicy) -> list[Reservation]:
         """[PR1], [PR2] The reservations of a queue that use something contested and that the policy allows to take."""
-        if policy is PreemptionPolicy.NEVER:
+        lowest = queue.lowest_priority
+        if lowest is None or policy is PreemptionPolicy.NEVER:
             return []
+        if policy is not PreemptionPolicy.ANY and lowest >= self.workload.priority + (
+            policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+        ):
+            return []  # nobody is low enough, so nobody need be looked at
         gone = self.snapshot.gone
         return [
             reservation
