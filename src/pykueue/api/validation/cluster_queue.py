@@ -45,8 +45,6 @@ def _spec(spec: Mapping[str, Any], gates: Gates) -> Iterator[FieldError]:
     limits = quotas.Limits("cohort", has_parent=bool(spec.get("cohortName")), lends_at_most_nominal=True)
     yield from quotas.resource_groups(spec.get("resourceGroups"), _GROUPS, limits)
     yield from _namespace_selector(spec.get("namespaceSelector"))
-    yield from _preemption(spec.get("preemption"))
-    yield from _fungibility(spec.get("flavorFungibility"))
     yield from quotas.fair_sharing(spec.get("fairSharing"), "spec.fairSharing")
     yield from _sizes(spec)
     if gates.concurrent_admission:
@@ -57,21 +55,6 @@ def _namespace_selector(selector: object) -> Iterator[FieldError]:
     path = "spec.namespaceSelector"
     yield from metadata.label_map(trees.get(selector, "matchLabels"), f"{path}.matchLabels")
     yield from selectors.check({"matchExpressions": trees.get(selector, "matchExpressions")}, path)
-
-
-def _preemption(preemption: object) -> Iterator[FieldError]:
-    borrowing = trees.get(preemption, "borrowWithinCohort", "policy")
-    if trees.get(preemption, "reclaimWithinCohort") == "Never" and borrowing not in (None, "Never"):
-        why = "a queue that never reclaims within its cohort cannot preempt there to borrow"
-        yield wrong.invalid("spec.preemption", preemption, why)
-
-
-def _fungibility(fungibility: object) -> Iterator[FieldError]:
-    preference = trees.get(fungibility, "preference")
-    both = [trees.get(fungibility, field) for field in ("whenCanBorrow", "whenCanPreempt")]
-    if preference is not None and both != ["TryNextFlavor", "TryNextFlavor"]:
-        why = "needs TryNextFlavor for both whenCanBorrow and whenCanPreempt"
-        yield wrong.invalid("spec.flavorFungibility.preference", preference, why)
 
 
 def _sizes(spec: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -67,7 +67,7 @@ def _pod_set(pod_set: Mapping[str, Any], path: str, gates: Gates) -> Iterator[Fi
         for field in ("requests", "limits"):
             yield from _resources(trees.get(holder, field), f"{place}.{field}", gates)
     if gates.tas_validate_workload_slice_size:
-        yield from _slice_sizes(pod_set.get("topologyRequest"), f"{path}.topologyRequest")
+        yield from _slice_size(pod_set.get("topologyRequest"), f"{path}.topologyRequest.podSetSliceSize")
 
 
 def _resource_holders(template: Mapping[str, Any], path: str) -> Iterator[tuple[object, str]]:
@@ -87,20 +87,13 @@ def _resources(resources: object, path: str, gates: Gates) -> Iterator[FieldErro
             yield from quotas.not_negative(value, place)
 
 
-def _slice_sizes(request: object, path: str) -> Iterator[FieldError]:
-    """A slice has a topology and a size, or neither; sizes are at least 1."""
+def _slice_size(request: object, path: str) -> Iterator[FieldError]:
+    """A slice has a topology and a size, or neither."""
     topology, size = trees.get(request, "podSetSliceRequiredTopology"), trees.get(request, "podSetSliceSize")
-    place = f"{path}.podSetSliceSize"
     if topology is not None and size is None:
-        yield wrong.required(place, "must be set together with podSetSliceRequiredTopology")
+        yield wrong.required(path, "must be set together with podSetSliceRequiredTopology")
     elif topology is None and size is not None:
-        yield wrong.forbidden(place, "may only be set together with podSetSliceRequiredTopology")
-    elif (read := trees.integer(size)) is not None and read < 1:
-        yield wrong.invalid(place, size, "must be at least 1")
-    for k, constraint in trees.entries(request, "podsetSliceRequiredTopologyConstraints"):
-        if (trees.integer(constraint.get("size")) or 0) < 1:
-            place = f"{path}.podsetSliceRequiredTopologyConstraints[{k}].size"
-            yield wrong.invalid(place, constraint.get("size"), "must be at least 1")
+        yield wrong.forbidden(path, "may only be set together with podSetSliceRequiredTopology")
 
 
 def _priority_boost(tree: Tree) -> Iterator[FieldError]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -16,11 +15,6 @@ from pykueue.api.validation.sameness import same
 ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
 REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
-CONDITION_STATUSES: Final = ("False", "True", "Unknown")
-REASON_LENGTH_MAX: Final = 1024
-MESSAGE_LENGTH_MAX: Final = 32 * 1024
-
-_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _ADMISSION: Final = "status.admission"
 _CHECKS: Final = "status.admissionChecks"
 _RECLAIMABLE: Final = "status.reclaimablePods"
@@ -52,7 +46,6 @@ def _pod_set_counts(tree: object) -> dict[str, int]:
 def validate(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError]:
     if reserves_quota(tree):
         yield from _admission(tree, old)
-    yield from conditions(trees.get(tree, "status", "conditions"), "status.conditions")
     yield from _reclaimable_pods(tree, old, gates)
     for i, check in trees.entries(tree, "status", "admissionChecks"):
         yield from _pod_set_updates(check, _pod_set_counts(tree), f"{_CHECKS}[{i}].podSetUpdates")
@@ -82,33 +75,6 @@ def _shared_evenly(usage: object, count: int, path: str) -> Iterator[FieldError]
         units = total.milli_value() if name == "cpu" else total.value()
         if units % count:
             yield wrong.invalid(f"{path}[{name}]", value, f"cannot be shared evenly by {count} pods")
-
-
-def conditions(value: object, path: str) -> Iterator[FieldError]:
-    """What Kubernetes asks of any list of conditions."""
-    seen: set[str] = set()
-    for i, condition in enumerate(map(trees.mapping, trees.sequence(value))):
-        place = f"{path}[{i}]"
-        kind, reason = trees.text(condition.get("type")), trees.text(condition.get("reason"))
-        if kind in seen:
-            yield wrong.duplicate(f"{place}.type", kind)
-        seen.add(kind)
-        yield from metadata.label_name(kind, f"{place}.type")
-        if condition.get("status") not in CONDITION_STATUSES:
-            yield wrong.unsupported(f"{place}.status", condition.get("status"), CONDITION_STATUSES)
-        if (trees.integer(condition.get("observedGeneration")) or 0) < 0:
-            why = wrong.NOT_NEGATIVE
-            yield wrong.invalid(f"{place}.observedGeneration", condition.get("observedGeneration"), why)
-        if not condition.get("lastTransitionTime"):
-            yield wrong.required(f"{place}.lastTransitionTime", "must say since when")
-        if not reason:
-            yield wrong.required(f"{place}.reason", "must say why, in one word")
-        elif not _REASON.fullmatch(reason):
-            why = "must be one word of letters, digits, '_', ',' and ':', with a letter first and none of ',:' last"
-            yield wrong.invalid(f"{place}.reason", reason, why)
-        for field, limit in (("reason", REASON_LENGTH_MAX), ("message", MESSAGE_LENGTH_MAX)):
-            if len(trees.text(condition.get(field))) > limit:
-                yield wrong.too_long(f"{place}.{field}", f"must be no more than {limit} characters")
 
 
 def _reclaimable_pods(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError]:
