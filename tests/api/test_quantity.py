@@ -94,6 +94,8 @@ def test_quantities_are_ordered_by_their_number() -> None:
     spelt = ["1Gi", "1G", "-3", "0", "1n", "999M"]
     assert [str(q) for q in sorted(map(parse, spelt))] == ["-3", "0", "1n", "999M", "1G", "1Gi"]
     assert parse("1Ki") > parse("1k") >= parse("1000") <= parse("1001")
+    assert not parse("1") < parse("1000m")
+    assert not parse("1") > parse("1000m")
     assert parse("0m") == quantity.ZERO
     assert not parse("0m")
     assert parse("1n")
@@ -107,6 +109,17 @@ def test_arithmetic_is_exact_and_keeps_the_suffix_family_of_its_left_side() -> N
     assert str(-parse("1Gi")) == "-1Gi"
     assert str(parse("300m") * 4) == "1200m"
     assert (parse("1") - parse("1n")).canonical == "999999999n"
+
+
+def test_a_sum_may_outgrow_what_can_be_spelt_and_keeps_the_largest_binary_suffix() -> None:
+    assert str(parse("4Ei") + parse("4Ei")) == "8Ei"
+    assert str(parse("4Ei") * 1024) == "4096Ei"
+    assert (parse("4Ei") * 1024).rounded() == 2**72
+
+
+def test_a_quantity_is_made_no_finer_than_nano() -> None:
+    assert quantity.Quantity(1, -12) == parse("1n")
+    assert quantity.Quantity(-1001, -12) == parse("-2n")
 
 
 def test_a_product_of_quantities_rounds_what_is_finer_than_nano_away_from_zero() -> None:
