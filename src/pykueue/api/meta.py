@@ -27,8 +27,12 @@ MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 
 
-class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The shape that every type of the API shares: immutable, camelCase on the wire, silent about what is absent."""
+class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """The shape that every type of the API shares: immutable, camelCase on the wire, silent about what is absent.
+
+    Objects of the API are trees without cycles, so the garbage collector need not look at them: it would otherwise go
+    through every field of every cached object again and again.
+    """
 
 
 # --- Types ------------------------------------------------------------------------------------------------------------
