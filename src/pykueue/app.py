@@ -18,6 +18,7 @@ from typing import Final
 from pykueue import serving
 from pykueue.api import conversion, registry, schema
 from pykueue.apiserver import access, certificates
+from pykueue.apiserver.builtin import admission, scheduling
 from pykueue.apiserver.builtin.kinds import RESOURCES
 from pykueue.apiserver.embedded import Embedded, Parts
 from pykueue.apiserver.server import About
@@ -66,8 +67,10 @@ def kueue_parts() -> Parts:
     """The server's built-in kinds, and our own as CRDs, converted in this process."""
     return Parts(
         builtin=RESOURCES,
+        plugins=admission.hooks,
         conversions={row.group: conversion.convert for row in registry.KUEUE if row.converts},
         crds=[schema.crd(row) for row in registry.KUEUE],
+        initial=scheduling.SYSTEM_CLASSES,
     )
 
 

@@ -21,6 +21,7 @@ import pytest
 
 from pykueue import app
 from pykueue.apiserver.admission import Hook, Review, Verdict
+from pykueue.apiserver.builtin import admission
 from pykueue.apiserver.builtin.kinds import RESOURCES
 from pykueue.apiserver.embedded import Parts
 
@@ -140,7 +141,12 @@ HOOKS = (
 
 def parts(**more: Any) -> Parts:
     return Parts(
-        builtin=RESOURCES, hooks=HOOKS, crds=[widget_crd()], conversions={"example.com": convert_widget}, **more
+        builtin=RESOURCES,
+        plugins=admission.hooks,
+        hooks=HOOKS,
+        crds=[widget_crd()],
+        conversions={"example.com": convert_widget},
+        **more,
     )
 
 

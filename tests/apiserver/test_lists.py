@@ -54,7 +54,10 @@ class TestSelectors:
 
     def test_that_cannot_be_read_are_refused(self, client: Client, place: str) -> None:
         client.get(place, labelSelector="a in (").refused(400)
-        assert "field label not supported: spec.size" in client.get(place, fieldSelector="spec.size=1").refused(400)["message"]
+        assert (
+            "field label not supported: spec.size"
+            in client.get(place, fieldSelector="spec.size=1").refused(400)["message"]
+        )
 
 
 class TestPages:
@@ -188,7 +191,13 @@ class TestWatches:
         watching.start()
         time.sleep(0.3)
         crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com"
-        patch = [{"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/more", "value": {"type": "string"}}]
+        patch = [
+            {
+                "op": "add",
+                "path": "/spec/versions/0/schema/openAPIV3Schema/properties/more",
+                "value": {"type": "string"},
+            }
+        ]
         client.ask("PATCH", crd, patch, headers={"Content-Type": "application/json-patch+json"}).ok()
         watching.join(10)
         assert not watching.is_alive()

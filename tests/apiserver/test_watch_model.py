@@ -8,6 +8,7 @@ event twice, none missing, and at the end the copy equals the objects. `APISERVE
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -107,10 +108,8 @@ class Watcher:
             if cut and len(lines) > self.chance.randint(1, 5):
                 raise ConnectionResetError
 
-        try:
+        with contextlib.suppress(ConnectionResetError):
             await stream.run(write)
-        except ConnectionResetError:
-            pass
         for line in b"".join(lines).splitlines():
             self.take(json.loads(line))
         if self.expired or self.initial:
@@ -136,9 +135,7 @@ class Watcher:
     def take_change(self, kind: str, tree: Tree) -> None:
         name, revision = tree["metadata"]["name"], int(tree["metadata"]["resourceVersion"])
         assert revision > self.told, "events come in order and only once"
-        missed = [
-            row for row in self.world.history if self.told < row[0] < revision and self.concerns(row[2], row[3])
-        ]
+        missed = [row for row in self.world.history if self.told < row[0] < revision and self.concerns(row[2], row[3])]
         assert not missed, f"between {self.told} and {revision} something was left out"
         self.told = revision
         if kind == "DELETED":

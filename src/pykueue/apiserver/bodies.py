@@ -59,14 +59,14 @@ def _check_depth(body: bytes) -> None:
             raise status.bad_request(f"the body is nested deeper than {DEPTH_MAX} levels")
 
 
-def duplicates(body: bytes) -> list[str]:
-    """The paths of keys that a JSON text gives twice.
+def duplicates(body: bytes, tree: Any) -> list[str]:
+    """The paths of keys that a JSON text, which was read as `tree`, gives twice.
 
     A text without any is as long as what it decodes to, white space aside; only where the lengths differ is it read
     again, key by key.
     """
     try:
-        if len(msgspec.json.format(body, indent=-1)) == len(msgspec.json.encode(msgspec.json.decode(body))):
+        if len(msgspec.json.format(body, indent=-1)) == len(msgspec.json.encode(tree)):
             return []
         marked = json.loads(body, object_pairs_hook=_Pairs)
     except (ValueError, OverflowError, RecursionError):

@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from pykueue.apiserver import access, bodies, crds, forms, namespaces, status
 from pykueue.apiserver.access import Access
@@ -32,12 +32,18 @@ from pykueue.clock import Clock
 log = logging.getLogger(__name__)
 
 
+# The objects of a resource, in a namespace or ("") in all.
+Find: TypeAlias = Callable[[str, str], Iterable[Tree]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What a server is made of. Nothing of it is known to this room; all of it is handed in."""
 
     builtin: Sequence[Resource]
     hooks: Sequence[Hook] = ()
+    # Hooks that look at other objects: given `find(group_resource, namespace)`, they come before the plain ones.
+    plugins: Callable[[Find], Sequence[Hook]] = lambda find: ()
     # group -> how its objects change from one version to another.
     conversions: Mapping[str, Convert] = field(default_factory=dict)
     # CRDs to install, in order.
@@ -71,7 +77,7 @@ class Embedded:
         self.registry = Registry(self._with_crd_rules(parts.builtin))
         self.crds.start(self.registry)
         self._webhooks = Caller(self.objects, self.registry, parts.webhooks)
-        hooks = Admission(parts.hooks, self._in_version, self._webhooks)
+        hooks = Admission((*parts.plugins(self._find), *parts.hooks), self._in_version, self._webhooks)
         self.rest = Rest(self.objects, self.registry, hooks, clock, chance)
         self.collector = Collector(self.objects, self.registry, self.rest, clock)
         self.server = ApiServer(
@@ -95,6 +101,10 @@ class Embedded:
         if tree.get("apiVersion") == there.api_version:
             return there, tree
         return there, forms.to_version(self.registry, there, tree)
+
+    def _find(self, group_resource: str, namespace: str) -> Iterable[Tree]:
+        entries = self.objects.collection(group_resource).between(namespace)
+        return [bodies.parse_json(entry.body) for entry in entries]
 
     async def start(self) -> None:
         """Install what belongs to the server, then say that it is ready."""

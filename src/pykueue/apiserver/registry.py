@@ -44,6 +44,7 @@ class Registry:
         self._custom: dict[str, tuple[Resource, ...]] = {}
         self._conversions: dict[str, Convert] = {}
         self._by_address: dict[tuple[str, str, str], Resource] = {}
+        self._stored: dict[str, Resource] = {}
         self._targets: dict[tuple[Resource, str], apply.Target] = {}
         self._streams: dict[str, dict[WatchStream, None]] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -52,6 +53,7 @@ class Registry:
 
     def _rebuild(self) -> None:
         self._by_address = {(r.group, r.version, r.plural): r for r in self.all()}
+        self._stored = {r.group_resource: r for r in self.all() if _is_stored(r)}
         self._targets.clear()
         described = repr(
             [
@@ -81,14 +83,11 @@ class Registry:
 
     def stored_as(self, group_resource: str) -> Resource | None:
         """The resource in the version in which its objects are stored."""
-        for resource in self.all():
-            if resource.group_resource == group_resource and _is_stored(resource):
-                return resource
-        return None
+        return self._stored.get(group_resource)
 
     def stored(self) -> list[Resource]:
         """Each kind of object once, in the version in which it is stored."""
-        return [r for r in self.all() if _is_stored(r)]
+        return list(self._stored.values())
 
     def groups(self) -> dict[str, list[str]]:
         """Every group with its versions, the preferred one first; the core group is ""."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -47,8 +47,8 @@ class Call:
     validation: str = "Warn"
     force: bool = False
     options: Tree = field(default_factory=dict)
-    # The text of the body, where one was sent: repeated keys can only be seen there.
-    text: bytes = b""
+    # Keys that the text of the body had twice; afterwards nobody can tell.
+    repeated: Sequence[str] = ()
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -347,7 +347,8 @@ class Rest:
                 case apply.Applied(tree):
                     tree = dict(tree)
                     metadata.read(tree)
-                    tree = rules.default(rules.prune(tree))
+                    # Apply takes no field that the schema does not have, so there is nothing to prune.
+                    tree = rules.default(tree if resource.custom else rules.prune(tree))
                     metadata.prune(tree["metadata"])
                     return tree
             raise AssertionError(outcome)
@@ -432,8 +433,9 @@ class Rest:
         details = metadata.read(tree)
         if malformed := rules.malformed(tree):
             raise status.bad_request(f"{_title(resource)}: {malformed}")
-        self._check_unknown(call, tree)
-        tree = rules.prune(tree)
+        # A built-in kind is also read into its own spelling by pruning; a custom one has nothing else to gain from it.
+        if self._check_unknown(call, tree) or not resource.custom:
+            tree = rules.prune(tree)
         tree["metadata"] = details
         tree = rules.default(tree)
         metadata.prune(tree["metadata"])
@@ -457,19 +459,18 @@ class Rest:
             )
         tree["apiVersion"], tree["kind"] = resource.api_version, resource.kind
 
-    def _check_unknown(self, call: Call, tree: Tree) -> None:
+    def _check_unknown(self, call: Call, tree: Tree) -> bool:
+        """Whether there is anything to prune: refused, warned of or ignored, as the client wants it."""
         if call.validation == "Ignore":
-            return
+            return True
         found = [f'unknown field "{path}"' for path in call.resource.rules.unknown(tree)]
         found += [f'unknown field "{path}"' for path in metadata.unknown(tree["metadata"])]
-        if call.text:
-            found += [f'duplicate field "{path}"' for path in bodies.duplicates(call.text)]
+        found += [f'duplicate field "{path}"' for path in call.repeated]
         found = list(dict.fromkeys(found))
-        if not found:
-            return
-        if call.validation == "Strict":
+        if found and call.validation == "Strict":
             raise status.bad_request(f"{_title(call.resource)}: strict decoding error: {', '.join(found)}")
         call.warnings.extend(found)
+        return bool(found)
 
     def _review(self, call: Call, operation: str, new: Tree | None, old: Tree | None) -> Review:
         return Review(

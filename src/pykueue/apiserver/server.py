@@ -365,7 +365,8 @@ class ApiServer:
             configuration = bodies.parse_yaml(body)
             if not isinstance(configuration, dict):
                 raise status.bad_request("the configuration to apply is not an object")
-            call.text = body if body.lstrip()[:1] == b"{" else b""
+            if body.lstrip()[:1] == b"{":
+                call.repeated = bodies.duplicates(body, configuration)
             return await self._rest.apply(call, configuration)
         if request.first("force"):
             raise _bad_option("PatchOptions", "force", ErrorSort.FORBIDDEN, "may not be specified for non-apply patch")
@@ -376,7 +377,8 @@ class ApiServer:
         tree: Any
         match kind:
             case "" | bodies.JSON:
-                tree, call.text = bodies.parse_json(body), body
+                tree = bodies.parse_json(body)
+                call.repeated = bodies.duplicates(body, tree)
             case bodies.YAML | "application/x-yaml" | "text/yaml":
                 tree = bodies.parse_yaml(body)
             case bodies.PROTOBUF if not resource.custom:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from pykueue.api.errors import FieldError
@@ -130,11 +131,11 @@ class Resource:
     # Objects written before this revision are defaulted again when they are read: the schema has changed since.
     schema_revision: int = 0
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
+    @cached_property
     def group_resource(self) -> str:
         """The name under which objects are stored, whatever version they are asked for in."""
         if self.shares:
