@@ -24,6 +24,8 @@ def twin() -> Iterator[Twin]:
         try:
             pair = Twin(client, ours)
             install(pair, ownership.CRD)
+            for namespace in ("twin-limits", "twin-lists"):
+                pair.both("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
             yield pair
         finally:
             ours.close()

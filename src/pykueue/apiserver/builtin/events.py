@@ -43,7 +43,9 @@ def validate(new: Tree, old: Tree | None, _subresource: str) -> Errors:
     subject = new.get("involvedObject" if core else "regarding", {})
     namespace = new["metadata"].get("namespace", "")
     path = "involvedObject" if core else "regarding"
-    if subject.get("namespace") and subject["namespace"] != namespace:
+    if not core:
+        pass
+    elif subject.get("namespace") and subject["namespace"] != namespace:
         yield invalid(f"{path}.namespace", subject["namespace"], "does not match event.namespace")
     elif not subject.get("namespace") and namespace not in ("", "default", "kube-system"):
         yield invalid(f"{path}.namespace", "", "does not match event.namespace")
@@ -69,7 +71,7 @@ def _validate_new_face(event: Tree) -> Errors:
     controller = event.get("reportingController", "")
     if not controller:
         yield required("reportingController")
-    elif meta.check_qualified_name(controller):
+    if meta.check_qualified_name(controller):
         yield invalid("reportingController", controller, "must be a qualified name")
     if len(event.get("note", "")) > _NOTE_LENGTH:
         yield invalid("note", "", f"can have at most {_NOTE_LENGTH} characters")

@@ -35,7 +35,9 @@ def _validate_hook(hook: Tree, path: str) -> Errors:
         yield required(f"{path}.admissionReviewVersions", "must specify one of v1, v1beta1")
     elif not set(versions) & set(_REVIEWS):
         yield invalid(f"{path}.admissionReviewVersions", versions, "must include at least one of v1, v1beta1")
-    if hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
+    if not hook.get("sideEffects"):
+        yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
+    elif hook["sideEffects"] not in ("None", "NoneOnDryRun"):
         yield not_supported(f"{path}.sideEffects", hook.get("sideEffects", ""), ("None", "NoneOnDryRun"))
     seconds = hook.get("timeoutSeconds")
     if seconds is not None and not 1 <= seconds <= _SECONDS_MAX:
@@ -66,7 +68,7 @@ def _validate_rule(rule: Tree, path: str) -> Errors:
 def _validate_client(client: Tree, path: str) -> Errors:
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
-        yield required(f"{path}.url", "exactly one of url or service is required")
+        yield required(path, "exactly one of url or service is required")
     elif url is not None:
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:

@@ -57,9 +57,8 @@ def validate(new: Tree, old: Tree | None, subresource: str) -> Errors:
         yield from _validate_status(new.get("status", {}), old.get("status", {}))
         return
     yield from checks.enums("batch.v1.Job", new)
-    if old is None:
-        yield from _validate_labels(new)
-        yield from _validate_hostnames(new)
+    yield from _validate_labels(new)
+    yield from _validate_hostnames(new)
     yield from _validate_spec(new["spec"])
     if old is not None:
         yield from _validate_update(new, old)
@@ -73,10 +72,12 @@ def _validate_labels(job: Tree) -> Errors:
     path = "spec.template.metadata.labels"
     for wanted, names in ((metadata.get("uid", ""), _UID_LABELS), (metadata.get("name", ""), _NAME_LABELS)):
         for name in names:
-            if labels.get(name) != wanted:
-                yield invalid(path, labels, f"must have the label {name} with the value {wanted}")
-    selected = spec.get("selector", {})
-    if selected.get("matchLabels", {}).get(_MATCHED) != metadata.get("uid", ""):
+            if name not in labels:
+                yield required(f"{path}[{name}]", f"must be '{wanted}'")
+            elif labels[name] != wanted:
+                yield invalid(f"{path}[{name}]", labels[name], f"must be '{wanted}'")
+    selected = spec.get("selector")
+    if selected is not None and selected != {"matchLabels": {_MATCHED: metadata.get("uid", "")}}:
         yield invalid("spec.selector", selected, "`selector` not auto-generated")
 
 
@@ -193,13 +194,14 @@ def _validate_restarts(spec: Tree) -> Errors:
 
 
 def _validate_selector(spec: Tree) -> Errors:
+    labels = spec["template"]["metadata"].get("labels", {})
     selector = spec.get("selector")
     if selector is None:
         yield required("spec.selector")
+        yield invalid("spec.template.metadata.labels", labels, "without a selector no labels match")
         return
     wrong = list(selectors.check(selector, "spec.selector"))
     yield from wrong
-    labels = spec["template"]["metadata"].get("labels", {})
     if not wrong and not selectors.compile(msgspec.convert(selector, meta.LabelSelector)).matches(labels):
         yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from pykueue.api import strategic
-from pykueue.api.errors import FieldError
+from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.apiserver import status
 from pykueue.apiserver.apply import Shape
 from pykueue.apiserver.builtin import (
@@ -30,6 +30,9 @@ _Validate = Callable[[Tree, Tree | None, str], Sequence[FieldError] | Any]
 _COMMON: Final = ("apiVersion", "kind", "metadata")
 _NOT_ENFORCED: Final = "RBAC is stored but not enforced by the embedded server"
 _REVIEWED: Final = ("create",)
+_KNOWN_FINALIZERS: Final = frozenset(
+    {"customresourcecleanup.apiextensions.k8s.io", "foregroundDeletion", "kubernetes", "orphan"}
+)
 
 
 def _resource(
@@ -55,8 +58,10 @@ def _resource(
     for key, function in (("on_create", on_create), ("on_update", on_update), ("on_status", on_status)):
         if function is not None:
             rules[key] = function
-    if validate is not None:
-        rules["validate"] = lambda new, old, subresource: list(validate(new, old, subresource))
+    rules["validate"] = lambda new, old, subresource: [
+        *_finalizers(new, old),
+        *(validate(new, old, subresource) if validate is not None else ()),
+    ]
     if warning:
         rules["warn"] = lambda _tree: (warning,)
     printed = PRINTED.get(name)
@@ -74,6 +79,15 @@ def _resource(
         cells=printed.cells if printed else None,
         **row,
     )
+
+
+def _finalizers(new: Tree, old: Tree | None) -> Iterator[FieldError]:
+    """Those of a built-in kind say whose they are, by a domain, unless everybody knows them."""
+    before = (old or {}).get("metadata", {}).get("finalizers", ())
+    for index, finalizer in enumerate(new["metadata"].get("finalizers", ())):
+        if "/" not in finalizer and finalizer not in _KNOWN_FINALIZERS and finalizer not in before:
+            why = "must be fully qualified, as in example.com/name"
+            yield FieldError(f"metadata.finalizers[{index}]", ErrorSort.INVALID, why, finalizer)
 
 
 def _read(name: str, tree: Tree, further: Callable[[Tree], Tree] | None) -> Tree:

@@ -63,11 +63,29 @@ _UPDATABLE: Final = (
 
 
 def on_create(pod: Tree) -> None:
-    pod["status"] = {"phase": "Pending", "qosClass": quality_of_service(pod["spec"])}
-    if "priority" not in pod["spec"]:
-        pod["spec"].setdefault("preemptionPolicy", "PreemptLowerPriority")
-        pod["spec"]["priority"] = 0
-    tolerations = pod["spec"].setdefault("tolerations", [])
+    spec = pod["spec"]
+    pod["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
+    if spec.get("schedulingGates"):
+        pod["status"]["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": pod["metadata"].get("creationTimestamp"),
+                "reason": "SchedulingGated",
+                "message": "the pod waits for its scheduling gates to be removed",
+            }
+        ]
+    if "priority" not in spec:
+        spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+        spec["priority"] = 0
+    if spec.get("terminationGracePeriodSeconds", 0) < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    _tolerate_troubles(spec)
+
+
+def _tolerate_troubles(spec: Tree) -> None:
+    tolerations = spec.setdefault("tolerations", [])
     for trouble in _TROUBLES:
         if not any(_tolerates(toleration, trouble) for toleration in tolerations):
             tolerations.append(
@@ -86,6 +104,7 @@ def _tolerates(toleration: Tree, key: str) -> bool:
 
 def on_update(new: Tree, old: Tree) -> None:
     new["status"] = old["status"]
+    _tolerate_troubles(new["spec"])
 
 
 def on_status(new: Tree, old: Tree) -> None:
@@ -130,9 +149,9 @@ def validate_pod_template(new: Tree, _old: Tree | None, _subresource: str) -> Er
 
 def validate_template(template: Tree, path: str) -> Errors:
     metadata = template["metadata"]
-    yield from checks.labels(metadata.get("labels"), f"{path}.metadata.labels")
+    yield from checks.labels(metadata.get("labels"), f"{path}.labels")
     for key in metadata.get("annotations", {}):
-        yield from named(meta.check_qualified_name, key.lower(), f"{path}.metadata.annotations")
+        yield from named(meta.check_qualified_name, key.lower(), f"{path}.annotations")
     yield from validate_spec(template["spec"], f"{path}.spec")
     for index, gate in enumerate(template["spec"].get("ephemeralContainers", ())):
         yield forbidden(f"{path}.spec.ephemeralContainers[{index}]", f"not allowed in a template: {gate.get('name')}")
@@ -298,11 +317,47 @@ def _validate_variable(variable: Tree, path: str) -> Errors:
         yield invalid(f"{path}.valueFrom", "", "may not have more than one field specified at a time")
     for field in ("configMapKeyRef", "secretKeyRef"):
         if field in source:
-            if not source[field].get("name"):
-                yield required(f"{path}.valueFrom.{field}.name")
+            yield from named(meta.check_subdomain_name, source[field].get("name", ""), f"{path}.valueFrom.{field}.name")
             if not source[field].get("key"):
                 yield required(f"{path}.valueFrom.{field}.key")
+    if "fieldRef" in source:
+        yield from _validate_field_path(source["fieldRef"].get("fieldPath", ""), f"{path}.valueFrom.fieldRef.fieldPath")
 
+
+def _validate_field_path(field: str, path: str) -> Errors:
+    if not field:
+        yield required(path)
+    elif field in _FIELDS_KNOWN:
+        yield not_supported(path, field, _FIELDS_FOR_VARIABLES)
+    elif field not in _FIELDS_FOR_VARIABLES and not _FIELD_OF_MAP.fullmatch(field):
+        yield invalid(path, field, "no such field can be asked for")
+
+
+# The fields of a pod that its own containers can be told, and those that only a selector knows.
+_FIELDS_FOR_VARIABLES: Final = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.host",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+_FIELDS_KNOWN: Final = frozenset(
+    {
+        "metadata.annotations",
+        "metadata.labels",
+        "spec.hostNetwork",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "status.nominatedNodeName",
+        "status.phase",
+    }
+)
+_FIELD_OF_MAP: Final = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]")
 
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc")
 
@@ -414,6 +469,7 @@ def _validate_pod_term(term: Tree, path: str) -> Errors:
     yield from selectors.check(term.get("labelSelector"), f"{path}.labelSelector")
     if not term.get("topologyKey"):
         yield required(f"{path}.topologyKey", "can not be empty")
+    yield from named(meta.check_qualified_name, term.get("topologyKey", ""), f"{path}.topologyKey")
 
 
 # --- validation of a pod ----------------------------------------------------------------------------------------------

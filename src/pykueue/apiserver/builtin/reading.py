@@ -70,6 +70,8 @@ def _read_message(kind: Message, tree: Any, path: str, depth: int) -> dict[str, 
         if given is None and not field.always:
             continue
         value = _read_field(field, given, f"{path}.{field.name}" if path else field.name, depth)
+        if value in ([], {}) and not field.type.is_message:
+            value = None  # what is stored does not tell an empty list from none
         if field.always or field.type.pointer or not _is_empty(field.type, value):
             out[field.name] = value
     return out
