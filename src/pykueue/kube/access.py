@@ -1,0 +1,250 @@
+"""Finding a server and proving who calls: kubeconfig files, a pod's service account, programs that give credentials.
+
+As kubectl does it: a file named outright, else `KUBECONFIG` (several files, merged, the first to say something wins),
+else the default file, else the service account of the pod this runs in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import ssl
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pykueue import documents
+from pykueue.api import meta
+from pykueue.clock import Clock
+from pykueue.errors import UsageError
+from pykueue.kube.transport import HttpTransport
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_EXEC_SECONDS: Final = 60.0
+_TOKEN_SECONDS: Final = 60.0
+# Renew this long before the end: a request that is under way must not outlive its token.
+_EARLY_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server, and what is needed to talk to it."""
+
+    server: str
+    namespace: str
+    cluster: Mapping[str, Any]
+    user: Mapping[str, Any]
+    # Where paths in the file start from.
+    folder: Path
+
+
+def find(
+    environment: Mapping[str, str], kubeconfig: str = "", *, context: str = "", fallback: Path | None = None
+) -> Target:
+    """The server that kubectl would talk to; `fallback` is a file to try when nobody named one and none is there."""
+    named = [Path(part) for part in (kubeconfig or environment.get("KUBECONFIG", "")).split(":") if part]
+    if named:
+        return from_files(named, context)
+    default = Path(environment.get("HOME", "/")) / ".kube" / "config"
+    for path in (default, fallback):
+        if path is not None and path.is_file():
+            return from_files([path], context)
+    if environment.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file():
+        return in_cluster(environment)
+    raise UsageError("no server to talk to: name a file with --kubeconfig, set KUBECONFIG, or start `pykueue up`")
+
+
+def in_cluster(environment: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> Target:
+    """The API server of the cluster that this pod runs in, as its service account."""
+    host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
+    namespace = account / "namespace"
+    return Target(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
+        cluster={"certificate-authority": str(account / "ca.crt")},
+        user={"tokenFile": str(account / "token")},
+        folder=account,
+    )
+
+
+def from_files(paths: Sequence[Path], context: str = "") -> Target:
+    """The current context of these files together."""
+    found = [path for path in paths if path.is_file()]
+    if not found:
+        raise UsageError(f"{paths[0]}: No such file or directory")
+    named: dict[str, dict[str, tuple[Path, Mapping[str, Any]]]] = {"clusters": {}, "users": {}, "contexts": {}}
+    current = context
+    for path in found:
+        for document in documents.read(path):
+            tree = document.tree if isinstance(document.tree, dict) else {}
+            current = current or str(tree.get("current-context") or "")
+            for section, entries in named.items():
+                for entry in tree.get(section) or ():
+                    if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+                        entries.setdefault(entry["name"], (path.parent, entry.get(section[:-1]) or {}))
+    source = ":".join(map(str, found))
+    chosen = _entry(named, "contexts", current or _only(named["contexts"]), source)[1]
+    folder, cluster = _entry(named, "clusters", str(chosen.get("cluster") or ""), source)
+    user_folder, user = _entry(named, "users", str(chosen["user"]), source) if chosen.get("user") else (folder, {})
+    server = str(cluster.get("server") or "")
+    if not server.startswith(("http://", "https://")):
+        raise UsageError(f"{source}: cluster {chosen.get('cluster')!r} has no usable server address")
+    return Target(server, str(chosen.get("namespace") or "default"), cluster, user, user_folder)
+
+
+def _only(entries: Mapping[str, Any]) -> str:
+    return next(iter(entries)) if len(entries) == 1 else ""
+
+
+def _entry(
+    named: Mapping[str, Mapping[str, tuple[Path, Mapping[str, Any]]]], section: str, name: str, source: str
+) -> tuple[Path, Mapping[str, Any]]:
+    if name not in named[section]:
+        what = section[:-1]
+        raise UsageError(f"{source}: there is no {what} {name!r}" if name else f"{source}: no {what} is chosen")
+    return named[section][name]
+
+
+def connect(target: Target, clock: Clock, *, user_agent: str = "pykueue", connections: int = 128) -> HttpTransport:
+    """A way to send requests to the target, as its user."""
+    credentials = Credentials(target, clock)
+    return HttpTransport(
+        target.server,
+        tls=_tls(target) if target.server.startswith("https://") else None,
+        credentials=credentials.headers,
+        user_agent=user_agent,
+        server_hostname=target.cluster.get("tls-server-name"),
+        connections=connections,
+    )
+
+
+# --- Who calls --------------------------------------------------------------------------------------------------------
+
+
+class Credentials:
+    """The headers that prove who calls, kept fresh."""
+
+    def __init__(self, target: Target, clock: Clock) -> None:
+        self._user = target.user
+        self._folder = target.folder
+        self._cluster = target.cluster
+        self._clock = clock
+        self._token = ""
+        self._until = 0.0
+        self._lock = asyncio.Lock()
+
+    async def headers(self) -> Mapping[str, str]:
+        token = await self._current()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if self._user.get("username"):
+            pair = f"{self._user['username']}:{self._user.get('password', '')}"
+            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        if self._user.get("as"):
+            headers["Impersonate-User"] = str(self._user["as"])
+        return headers
+
+    async def _current(self) -> str:
+        if self._user.get("token"):
+            return str(self._user["token"])
+        if not self._user.get("tokenFile") and not self._user.get("exec"):
+            return ""
+        async with self._lock:
+            now = self._clock.monotonic()
+            if now >= self._until:
+                if self._user.get("tokenFile"):
+                    self._token = _read_text(self._folder / str(self._user["tokenFile"])).strip()
+                    self._until = now + _TOKEN_SECONDS
+                else:
+                    self._token, lasts = await self._run(self._user["exec"])
+                    self._until = now + lasts
+            return self._token
+
+    async def _run(self, program: Mapping[str, Any]) -> tuple[str, float]:
+        """Ask the program that the kubeconfig names; returns a token and for how many seconds it is good."""
+        command = str(program.get("command") or "")
+        version = str(program.get("apiVersion") or "")
+        if version not in _EXEC_VERSIONS:
+            raise UsageError(
+                f"the credential program {command!r} speaks {version!r}; known are {', '.join(_EXEC_VERSIONS)}"
+            )
+        info: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        if program.get("provideClusterInfo"):
+            info["spec"]["cluster"] = {"server": self._cluster.get("server")}
+        environment = {entry["name"]: entry["value"] for entry in program.get("env") or ()}
+        environment["KUBERNETES_EXEC_INFO"] = json.dumps(info)
+        path = str(self._folder / command) if "/" in command and not command.startswith("/") else command
+        try:
+            process = await asyncio.create_subprocess_exec(
+                "/usr/bin/env",
+                *(f"{name}={value}" for name, value in environment.items()),
+                path,
+                *map(str, program.get("args") or ()),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            async with asyncio.timeout(_EXEC_SECONDS):
+                output, complaint = await process.communicate()
+        except (OSError, TimeoutError) as error:
+            raise UsageError(f"the credential program {command!r} did not answer: {error!r}") from None
+        if process.returncode != 0:
+            why = complaint.decode(errors="replace").strip()[-200:]
+            raise UsageError(f"the credential program {command!r} failed with {process.returncode}: {why}")
+        return self._answer(command, output)
+
+    def _answer(self, command: str, output: bytes) -> tuple[str, float]:
+        try:
+            status = json.loads(output)["status"]
+            token = str(status.get("token") or "")
+            until = status.get("expirationTimestamp")
+            lasts = (meta.parse_time(until) - self._clock.now()) / meta.SECOND - _EARLY_SECONDS if until else 3600.0
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UsageError(f"the credential program {command!r} did not print an ExecCredential") from None
+        if not token:
+            raise UsageError(
+                f"the credential program {command!r} gave no token; client certificates by program are not offered"
+            )
+        return token, max(lasts, 1.0)
+
+
+def _tls(target: Target) -> ssl.SSLContext:
+    cluster, user, folder = target.cluster, target.user, target.folder
+    context = ssl.create_default_context()
+    authority = _bytes(cluster, "certificate-authority", folder)
+    if authority:
+        context = ssl.create_default_context(cadata=authority.decode())
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate, key = _bytes(user, "client-certificate", folder), _bytes(user, "client-key", folder)
+    if certificate and key:
+        # OpenSSL reads certificates from files only. This one is readable by us alone, and gone in a moment.
+        with tempfile.TemporaryDirectory() as private:
+            both = Path(private) / "client.pem"
+            both.touch(mode=0o600)
+            both.write_bytes(certificate + b"\n" + key)
+            context.load_cert_chain(both)
+    return context
+
+
+def _bytes(section: Mapping[str, Any], name: str, folder: Path) -> bytes:
+    """What stands in the file itself (`NAME-data`), or in the file that it names."""
+    if section.get(f"{name}-data"):
+        try:
+            return base64.b64decode(str(section[f"{name}-data"]), validate=True)
+        except (binascii.Error, ValueError):
+            raise UsageError(f"{name}-data in the kubeconfig is not base64") from None
+    if section.get(name):
+        return _read_text(folder / str(section[name])).encode()
+    return b""
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None

@@ -1,0 +1,244 @@
+"""The verbs, for any kind of the table: get, list, watch, create, replace, patch, apply, delete.
+
+Objects go in and come out as plain trees; whoever wants types decodes what it reads (`informer` does, once). A request
+is sent again only where that is safe: reads always, writes when the server said to come back or was never reached. A
+write whose answer was lost raises `Unanswered`, and the caller decides what it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from pykueue.api.kinds import Kind
+from pykueue.kube import errors
+from pykueue.kube.errors import ApiError, Busy, Unanswered
+from pykueue.kube.transport import Answer, Call, Lines, Transport
+
+Tree: TypeAlias = dict[str, Any]
+
+JSON: Final = "application/json"
+MERGE: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+# Asks for the metadata alone: who writes a status rarely wants the whole object back.
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+_ATTEMPTS: Final = 6
+_PAGE: Final = 500
+
+
+class RateLimit:
+    """A bucket of tokens: `burst` at once, `qps` a second after that. A rate of zero or less is no limit."""
+
+    def __init__(self, qps: float, burst: int) -> None:
+        self._interval = 1 / qps if qps > 0 else 0.0
+        self._allowance = self._interval * max(burst, 1)
+        self._next = 0.0  # when the bucket would be full again, less the allowance
+
+    async def take(self) -> None:
+        if not self._interval:
+            return
+        now = asyncio.get_running_loop().time()
+        start = max(self._next, now - self._allowance)
+        self._next = start + self._interval
+        if self._next > now:
+            await asyncio.sleep(self._next - now)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The objects of a list as they were at one revision."""
+
+    items: list[msgspec.Raw]
+    revision: str
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: list[msgspec.Raw] = []
+
+
+_read_list: Final = msgspec.json.Decoder(_List).decode
+_read_tree: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Client:
+    """One server, as one user."""
+
+    def __init__(self, transport: Transport, chance: random.Random, limit: RateLimit | None = None) -> None:
+        self._transport = transport
+        self._chance = chance
+        self._limit = limit
+        # How often each verb was sent, for whoever counts requests per admission.
+        self.sent: dict[tuple[str, str], int] = {}
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    async def get(self, kind: Kind, name: str, namespace: str = "", *, version: str = "") -> Tree:
+        answer = await self._ask(kind, Call("GET", kind.path(namespace, name, version=version)))
+        return _read_tree(answer.body)
+
+    async def find(self, kind: Kind, name: str, namespace: str = "") -> Tree | None:
+        """The object, or None where there is none."""
+        try:
+            return await self.get(kind, name, namespace)
+        except errors.NotFound:
+            return None
+
+    async def list(
+        self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "", version: str = ""
+    ) -> Listing:
+        """Every object that matches, page by page, as of one revision."""
+        query = [("limit", str(_PAGE)), *_selectors(labels, fields)]
+        items: list[msgspec.Raw] = []
+        token = ""
+        while True:
+            page = [*query, ("continue", token)] if token else query
+            answer = await self._ask(kind, Call("GET", kind.path(namespace, version=version), tuple(page)))
+            found = _read_list(answer.body)
+            items += found.items
+            token = found.metadata.continue_
+            if not token:
+                return Listing(items, found.metadata.resource_version)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        revision: str = "",
+        initial: bool = False,
+        labels: str = "",
+        fields: str = "",
+        seconds: int = 0,
+    ) -> AsyncIterator[Lines]:
+        """The changes after `revision`, a line each. With `initial`, first the state, then a bookmark that ends it."""
+        query = [("watch", "true"), ("allowWatchBookmarks", "true"), *_selectors(labels, fields)]
+        if initial:
+            query += [("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
+        if revision:
+            query.append(("resourceVersion", revision))
+        if seconds:
+            query.append(("timeoutSeconds", str(seconds)))
+        self._count("watch", kind)
+        async with self._transport.stream(Call("GET", kind.path(namespace), tuple(query))) as lines:
+            yield lines
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    async def create(self, kind: Kind, tree: Mapping[str, Any], *, dry_run: bool = False) -> Tree:
+        namespace = str(tree.get("metadata", {}).get("namespace", ""))
+        query = (("dryRun", "All"),) if dry_run else ()
+        return await self._write(kind, Call("POST", kind.path(namespace), query, _body(tree), JSON))
+
+    async def replace(self, kind: Kind, tree: Mapping[str, Any], subresource: str = "") -> Tree:
+        """Put the object back; its `resourceVersion` makes that conditional."""
+        metadata = tree["metadata"]
+        path = kind.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        return await self._write(kind, Call("PUT", path, (), _body(tree), JSON))
+
+    async def patch(
+        self,
+        kind: Kind,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        content_type: str = MERGE,
+        manager: str = "",
+        answer: str = JSON,
+    ) -> Tree:
+        """Change what the patch says. A `resourceVersion` in a merge patch makes it conditional."""
+        query = (("fieldManager", manager),) if manager else ()
+        path = kind.path(namespace, name, subresource)
+        return await self._write(kind, Call("PATCH", path, query, _body(patch), content_type, answer))
+
+    async def apply(
+        self, kind: Kind, tree: Mapping[str, Any], manager: str, *, force: bool = True, subresource: str = ""
+    ) -> Tree:
+        """Server-side apply: these fields are the manager's."""
+        metadata = tree["metadata"]
+        query = (("fieldManager", manager), ("force", "true" if force else "false"))
+        path = kind.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        return await self._write(kind, Call("PATCH", path, query, _body(tree), APPLY))
+
+    async def delete(
+        self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", propagation: str = "Background"
+    ) -> None:
+        """Delete it; one that is not there is deleted already. With `uid`, only the very object that was meant."""
+        options: Tree = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        with suppress(errors.NotFound):
+            await self._ask(kind, Call("DELETE", kind.path(namespace, name), (), _body(options), JSON))
+
+    async def ask(self, call: Call) -> Answer:
+        """A request that is about no kind, such as `/version`."""
+        return await self._sent(call)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    # --- Sending ------------------------------------------------------------------------------------------------------
+
+    async def _write(self, kind: Kind, call: Call) -> Tree:
+        return _read_tree((await self._ask(kind, call)).body)
+
+    async def _ask(self, kind: Kind, call: Call) -> Answer:
+        self._count(call.method, kind)
+        return await self._sent(call)
+
+    async def _sent(self, call: Call) -> Answer:
+        attempt = 0
+        while True:
+            if self._limit is not None:
+                await self._limit.take()
+            try:
+                answer = await self._transport.send(call)
+                if answer.status < 300:
+                    return answer
+                raise errors.from_answer(answer.status, answer.body, answer.headers.get("Retry-After", ""))
+            except (Busy, Unanswered) as error:
+                attempt += 1
+                if attempt == _ATTEMPTS or not _may_repeat(call, error):
+                    raise
+                await asyncio.sleep(self._pause(attempt, error))
+
+    def _pause(self, attempt: int, error: Busy | Unanswered) -> float:
+        """What the server asks for, or ever longer; spread out, so that many clients do not come back at once."""
+        asked = error.retry_after if isinstance(error, Busy) else 0.0
+        return float(max(asked, min(0.1 * 2**attempt, 5.0)) * self._chance.uniform(1.0, 1.5))
+
+    def _count(self, verb: str, kind: Kind) -> None:
+        key = (verb, kind.plural)
+        self.sent[key] = self.sent.get(key, 0) + 1
+
+
+def _may_repeat(call: Call, error: ApiError | Unanswered) -> bool:
+    if isinstance(error, Unanswered):
+        return call.method == "GET" or error.applied is False
+    # A server that names a time to come back has not carried the request out. 504 names none, and may have.
+    return call.method == "GET" or error.retry_after > 0 or error.code == 429
+
+
+def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
+    return [(name, text) for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text]
+
+
+def _body(tree: Any) -> bytes:
+    return msgspec.json.encode(tree)

@@ -1,0 +1,205 @@
+"""Events (`events.k8s.io/v1`): said at once, written in the background; what is said again is counted, not repeated.
+
+Telling never waits and never fails: the line is bounded. When it is long, notes that another one makes redundant are
+left out, and when it is full, the oldest go; both are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykueue.api import meta
+from pykueue.api.kinds import Kind, Scope, Version
+from pykueue.clock import Clock
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError, KubeError
+
+log = logging.getLogger(__name__)
+
+EVENTS: Final = Kind(
+    group="events.k8s.io",
+    kind="Event",
+    plural="events",
+    scope=Scope.NAMESPACED,
+    versions=(Version("v1", storage=True),),
+)
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+LONGEST_NOTE: Final = 1024
+_CUT: Final = " ..."
+
+_LINE_MAX: Final = 10_000
+_LONG_LINE: Final = 200
+# How long the same note counts as the same story, and how often its count is written.
+_SERIES_SECONDS: Final = 360.0
+_SERIES_WRITE_SECONDS: Final = 30.0
+_REMEMBERED_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    def tree(self) -> dict[str, str]:
+        found = {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+            "resourceVersion": self.resource_version,
+        }
+        return {key: value for key, value in found.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth telling."""
+
+    regarding: Reference
+    type: str
+    reason: str
+    note: str
+    controller: str
+    action: str = ""
+    related: Reference | None = None
+    # Left out when there is a rush: another note about the same object says it as well.
+    redundant: bool = False
+
+
+@dataclass(slots=True)
+class _Series:
+    name: str
+    namespace: str
+    last: float
+    count: int = 1
+    written: int = 1
+    written_at: float = 0.0
+    last_time: int = 0
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Notes in, Events out."""
+
+    client: Client
+    clock: Clock
+    instance: str
+    left_out: int = 0
+    _line: asyncio.Queue[Note] = field(default_factory=asyncio.Queue)
+    _remembered: OrderedDict[tuple[str, ...], _Series] = field(default_factory=OrderedDict)
+    _last_stamp: int = 0
+
+    def tell(self, note: Note) -> None:
+        """Have it written soon."""
+        waiting = self._line.qsize()
+        if note.redundant and waiting >= _LONG_LINE:
+            self.left_out += 1
+            return
+        if waiting >= _LINE_MAX:
+            self._line.get_nowait()
+            self.left_out += 1
+        self._line.put_nowait(note)
+
+    @property
+    def idle(self) -> bool:
+        return self._line.empty()
+
+    async def run(self, writers: int = 4) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(writers):
+                group.create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        while True:
+            note = await self._line.get()
+            try:
+                await self._write(note)
+            except KubeError as error:
+                # An Event is a courtesy. Nothing depends on it, and nobody waits for it.
+                self.left_out += 1
+                log.debug("event %s on %s not written: %s", note.reason, note.regarding.name, error)
+
+    async def _write(self, note: Note) -> None:
+        now = asyncio.get_running_loop().time()
+        key = _same(note)
+        series = self._remembered.get(key)
+        if series is not None and now - series.last <= _SERIES_SECONDS:
+            series.last, series.last_time = now, self.clock.now()
+            series.count += 1
+            if series.written == 1 or now - series.written_at >= _SERIES_WRITE_SECONDS:
+                await self._count(series, now)
+            return
+        namespace = note.regarding.namespace or "default"
+        name = f"{note.regarding.name[:230]}.{self._stamp():x}"
+        # Remembered before it is written: two writers must not both tell the first of the same thing.
+        self._remembered[key] = _Series(name, namespace, now, written_at=now)
+        self._remembered.move_to_end(key)
+        while len(self._remembered) > _REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+        await self.client.create(EVENTS, self._tree(note, name, namespace))
+
+    async def _count(self, series: _Series, now: float) -> None:
+        series.written, series.written_at = series.count, now
+        patch = {"series": {"count": series.count, "lastObservedTime": meta.format_micro_time(series.last_time)}}
+        try:
+            await self.client.patch(EVENTS, series.name, patch, series.namespace)
+        except ApiError as error:
+            log.debug("the count of event %s not written: %s", series.name, error)
+
+    def _stamp(self) -> int:
+        """A number that no earlier event of this recorder has, close to the time."""
+        self._last_stamp = max(self.clock.now(), self._last_stamp + 1)
+        return self._last_stamp
+
+    def _tree(self, note: Note, name: str, namespace: str) -> dict[str, Any]:
+        tree: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "eventTime": meta.format_micro_time(self.clock.now()),
+            "reportingController": note.controller,
+            "reportingInstance": self.instance,
+            "action": note.action or note.reason,
+            "reason": note.reason,
+            "regarding": note.regarding.tree(),
+            "note": cut(note.note),
+            "type": note.type,
+        }
+        if note.related is not None:
+            tree["related"] = note.related.tree()
+        return tree
+
+
+def cut(text: str) -> str:
+    """Text as long as an Event may carry."""
+    return text if len(text) <= LONGEST_NOTE else text[: LONGEST_NOTE - len(_CUT)] + _CUT
+
+
+def _same(note: Note) -> tuple[str, ...]:
+    related = note.related.uid if note.related else ""
+    about = note.regarding
+    return (
+        about.kind,
+        about.namespace,
+        about.name,
+        about.uid,
+        note.type,
+        note.reason,
+        note.note,
+        note.controller,
+        related,
+    )

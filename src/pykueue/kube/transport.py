@@ -1,0 +1,190 @@
+"""Sending a request: over HTTP, or to a server in the same process. The request is a value; sending it is done here.
+
+Two ways to send: `send` for one answer, `stream` for a watch. Both raise `Unanswered` when nothing comes back, and say
+whether the server can have carried the request out: a connection that was never made cannot, one that broke may have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+import aiohttp
+
+from pykueue import serving
+from pykueue.kube import errors
+from pykueue.kube.errors import Unanswered
+
+# A line of a watch holds a whole object, and an object may have 1.5 MiB.
+_LINE_BYTES: Final = 4 * 1024 * 1024
+_CONNECT_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    content_type: str = ""
+    accept: str = "application/json"
+    timeout_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Lines: TypeAlias = AsyncIterator[bytes]
+# The headers that say who calls; asked before every request, because a token may be renewed meanwhile.
+Credentials: TypeAlias = Callable[[], Awaitable[Mapping[str, str]]]
+
+
+class Transport(Protocol):
+    async def send(self, call: Call) -> Answer: ...
+
+    def stream(self, call: Call) -> AbstractAsyncContextManager[Lines]:
+        """The lines of a streaming answer. An answer that is no success raises its `ApiError`."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class HttpTransport:
+    """Requests over HTTP with connections that are kept."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        credentials: Credentials | None = None,
+        user_agent: str = "pykueue",
+        server_hostname: str | None = None,
+        connections: int = 128,
+    ) -> None:
+        self._server = server.rstrip("/")
+        self._credentials = credentials
+        self._server_hostname = server_hostname
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=connections, ssl=tls if tls is not None else True),
+            headers={"User-Agent": user_agent},
+            read_bufsize=_LINE_BYTES,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            auto_decompress=True,
+        )
+
+    async def send(self, call: Call) -> Answer:
+        try:
+            async with asyncio.timeout(call.timeout_seconds):
+                async with self._request(call, await self._headers(call)) as response:
+                    return Answer(response.status, await response.read(), response.headers)
+        except aiohttp.ClientConnectorError as error:
+            raise Unanswered(f"{self._server} cannot be reached: {error}", applied=False) from None
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise Unanswered(f"{call.method} {call.path}: no answer: {error!r}") from None
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+        try:
+            async with self._request(call, await self._headers(call)) as response:
+                if response.status >= 300:
+                    raise errors.from_answer(
+                        response.status, await response.read(), response.headers.get("Retry-After", "")
+                    )
+                yield _lines(response.content)
+        except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
+            raise Unanswered(f"{call.path}: the stream broke: {error}", applied=False) from None
+
+    def _request(self, call: Call, headers: Mapping[str, str]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return self._session.request(
+            call.method,
+            self._server + call.path,
+            params=call.query,
+            data=call.body or None,
+            headers=headers,
+            server_hostname=self._server_hostname,
+        )
+
+    async def _headers(self, call: Call) -> dict[str, str]:
+        headers = {"Accept": call.accept}
+        if call.content_type:
+            headers["Content-Type"] = call.content_type
+        if self._credentials is not None:
+            headers |= await self._credentials()
+        return headers
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    while line := await content.readline():
+        yield line
+
+
+class LocalTransport:
+    """Requests to a handler in the same process: no sockets, no copies, no threads."""
+
+    def __init__(self, handler: serving.Handler, user_agent: str = "pykueue") -> None:
+        self._handler = handler
+        self._user_agent = user_agent
+
+    async def send(self, call: Call) -> Answer:
+        response = await self._handler(self._request(call))
+        return Answer(response.status, response.body, response.headers)
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+        response = await self._handler(self._request(call))
+        if response.stream is None:
+            raise errors.from_answer(response.status, response.body, response.headers.get("Retry-After", ""))
+        # A reader that falls this far behind is dropped by the server itself; the bound is the server's, not ours.
+        arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+        pump = asyncio.get_running_loop().create_task(_pump(response.stream, arrived))
+        try:
+            yield _arrivals(arrived)
+        finally:
+            pump.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await pump
+
+    def _request(self, call: Call) -> serving.Request:
+        headers = {"accept": call.accept, "user-agent": self._user_agent}
+        if call.content_type:
+            headers["content-type"] = call.content_type
+        return serving.Request(call.method, call.path, list(call.query), headers, serving.body_of(call.body))
+
+    async def close(self) -> None:
+        """Nothing is held open between requests."""
+
+
+async def _pump(stream: serving.Stream, arrived: asyncio.Queue[bytes | None]) -> None:
+    try:
+        with contextlib.suppress(serving.StreamDropped):
+            await stream(arrived.put)
+    finally:
+        arrived.put_nowait(None)
+
+
+async def _arrivals(arrived: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
+    """Whole lines, however the server cut them."""
+    rest = b""
+    while (chunk := await arrived.get()) is not None:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line
+    if rest:
+        yield rest
