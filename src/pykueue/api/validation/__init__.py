@@ -6,7 +6,7 @@
 * `validate_create`, `validate_update`: the rules that a schema cannot state. Our webhook asks these, in v1beta2, and
   the refusal is a 403. Kinds that are not in the table below have a schema and nothing more.
 
-`validate` asks both, for those who have no server at hand. `warnings` are sentences about what is allowed and probably
+`validate` asks the last two, for those who have no server. `warnings` are sentences about what is allowed and probably
 not meant. None of these raises, whatever JSON comes along; each answers with a list that is empty when all is well.
 """
 
