@@ -35,6 +35,7 @@ def error(expression: str) -> cel.CompileError:
         ("true ? 1 : 'a'", "no matching overload for '_?_:_'", 1, 6),
         ("1 && true", "expected a bool, found int", 1, 1),
         ("[1, 'a']", "expected int throughout, found string", 1, 1),
+        ("[dyn(1), 2]", "expected dyn throughout, found int", 1, 1),
         ("{'a': 1, 'b': 'c'}", "throughout", 1, 1),
         ("self.count.map(x, x)", "works on a list or a map", 1, 11),
         ("[1].exists(x, x)", "expected a bool", 1, 15),

@@ -99,6 +99,7 @@ def evaluate(expression: str) -> Any:
         ("dyn(1) == dyn(true)", False),
         ("dyn(0) == dyn('')", False),
         ("[dyn(1)] == [dyn(true)]", False),
+        ("{'a': 1, 'a': 2}", {"a": 2}),
         ("[1, 2] == [2, 1]", False),
         ("{'a': 1, 'b': 2} == {'b': 2, 'a': 1}", True),
         ("1 < 1.5", True),
@@ -108,7 +109,6 @@ def evaluate(expression: str) -> Any:
         ("null == null", True),
         ("self == null", False),
         ("double('nan') == double('nan')", False),
-        ("double('nan') < 1.0", False),
         ("[1, 2].exists(x, x == 3) != true", True),
         # Strings count code points.
         ("size(self.name)", 5),
@@ -163,6 +163,8 @@ def evaluate(expression: str) -> Any:
         ("optional.of(2).optMap(x, x * 2).value()", 4),
         ("optional.none().optFlatMap(x, optional.of(1)).hasValue()", False),
         ("[?optional.of(1), ?optional.none(), 2]", [1, 2]),
+        ("{'a': 1}.?a.orValue(1 / 0)", 1),
+        ("optional.of(1).or(optional.of(1 / 0)).value()", 1),
         ("{?'a': optional.of(1), ?'b': optional.none()}", {"a": 1}),
         ("optional.ofNonZeroValue('').or(optional.of('x')).value()", "x"),
         # Times.
@@ -173,7 +175,7 @@ def evaluate(expression: str) -> Any:
         ("self.since.getHours('+05:30')", 17),
         ("duration('1h30m').getMinutes()", 90),
         ("string(duration('1.5s'))", "1.5s"),
-        ("string(timestamp('2024-01-01T02:00:00.25+02:00'))", "2024-01-01T00:00:00.25Z"),
+        ("string(timestamp('2024-01-01T02:00:00.25+02:00') + duration('1h'))", "2024-01-01T03:00:00.25+02:00"),
         # Conversions.
         ("int(1.9) + int('-3') + int(2u)", 0),
         ("string(1.0) + string(0.1) + string(1e7) + string(true) + string(3u)", "10.11e+07true3"),
@@ -215,7 +217,7 @@ def test_expressions_and_their_values(expression: str, value: object) -> None:
         ("optional.none().value()", "dereference"),
         ("int('one')", "cannot read"),
         ("string(b'\\xff')", "UTF-8"),
-        ("{'a': 1, 'a': 2}", "repeated key"),
+        ("double('nan') < 1.0", "cannot be ordered"),
         ("'abc'.substring(2, 9)", "out of range"),
     ],
 )

@@ -235,14 +235,21 @@ class _Checker:
 
     def _list(self, expr: ListLiteral) -> None:
         expr.items = [self.typed(item) for item in expr.items]
-        types = [self._unwrapped(item, at in expr.optional) for at, item in enumerate(expr.items)]
-        expr.type = list_of(self._common(types, expr.at))
+        expr.type = list_of(self._elements(expr.items, expr))
 
     def _map(self, expr: MapLiteral) -> None:
         expr.entries = [(self.typed(key), self.typed(value)) for key, value in expr.entries]
         keys = [key.type for key, _ in expr.entries]
-        values = [self._unwrapped(value, at in expr.optional) for at, (_, value) in enumerate(expr.entries)]
-        expr.type = map_of(self._common(keys, expr.at), self._common(values, expr.at))
+        values = [value for _, value in expr.entries]
+        expr.type = map_of(self._common(keys, expr.at), self._elements(values, expr))
+
+    def _elements(self, elements: list[Expr], literal: ListLiteral | MapLiteral) -> Type:
+        plain = [each.type for at, each in enumerate(elements) if at not in literal.optional]
+        known = next((type_ for type_ in plain if type_ != DYN), None)
+        if known is not None and DYN in plain:
+            raise Unreadable(f"expected {plain[0]} throughout, found {known if plain[0] == DYN else DYN}", literal.at)
+        types = [self._unwrapped(each, at in literal.optional) for at, each in enumerate(elements)]
+        return self._common(types, literal.at)
 
     @staticmethod
     def _unwrapped(expr: Expr, optional: bool) -> Type:

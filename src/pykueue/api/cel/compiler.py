@@ -54,6 +54,7 @@ _NAMES: Final[dict[str, object]] = {
     "all": all,
     "any": any,
     "len": len,
+    "is_present": interpreter.is_present,
     "as_bool": interpreter.as_bool,
     "dispatch": interpreter.dispatch,
     "elements": interpreter.elements,
@@ -173,6 +174,11 @@ class _Writer:
         types = [arg.type for arg in expr.args]
         alike = types[0] if types and all(type_ == types[0] for type_ in types) else None
         args = [self.write(arg) for arg in expr.args]
+        if expr.function in interpreter.LAZY and expr.member:
+            self.loops += 1
+            name = f"v_{self.loops}_optional"
+            value = name if expr.function == "or" else f"{name}.value"
+            return f"(lambda {name}: {value} if is_present({name}) else {args[1]})({args[0]})"
         match expr.function:
             case "_==_" | "_!=_" as function:
                 if alike in _PLAIN or self._compares_with_text(expr):

@@ -119,6 +119,20 @@ def dispatch(budget: Budget, name: str, overloads: Iterable[library.Overload], a
     raise no_such_overload(name)
 
 
+# Methods of an optional that look at their argument only if there is no value.
+LAZY: Final = frozenset({"or", "orValue"})
+
+
+def is_present(optional: Value) -> bool:
+    if isinstance(optional, Optional):
+        return optional.present
+    raise no_such_overload("an optional was expected")
+
+
+def settled(optional: Optional, function: str) -> Value:
+    return optional if function == "or" else optional.value
+
+
 def as_bool(value: Value) -> bool:
     if type(value) is bool:
         return value
@@ -170,8 +184,6 @@ def mapped(entries: Iterable[tuple[Value, Value, bool]]) -> dict[Value, Value]:
             value = value.value
         if not is_key(key):
             raise CelError("unsupported key type")
-        if key in found:
-            raise CelError(f"repeated key: {key}")
         found[key] = value
     return found
 
@@ -237,6 +249,9 @@ class _Interpreter:
         return index_optional(operand, key) if expr.optional else index(operand, key)
 
     def call(self, expr: Call, scope: Scope) -> Value:
+        if expr.function in LAZY and expr.member:
+            optional = self.value(expr.args[0], scope)
+            return settled(optional, expr.function) if is_present(optional) else self.value(expr.args[1], scope)
         args = tuple(self.value(arg, scope) for arg in expr.args)
         match expr.function:
             case "_==_":

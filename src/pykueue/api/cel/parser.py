@@ -40,7 +40,7 @@ class _Loop:
 
 
 _MACROS: Final[dict[tuple[str, int], _Loop]] = {
-    **{(name, 2): _Loop(1) for name in ("all", "exists", "exists_one", "existsOne", "filter", "map", "sortBy")},
+    **{(name, 2): _Loop(1) for name in ("all", "exists", "exists_one", "filter", "map", "sortBy")},
     **{(name, 3): _Loop(2) for name in ("all", "exists", "existsOne")},
     ("map", 3): _Loop(1, filtered=True),
     **{(name, 3): _Loop(2) for name in ("transformList", "transformMap", "transformMapEntry")},

@@ -7,7 +7,7 @@ Beware of what Python takes for equal and CEL does not: a bool is no number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pykueue.api.cel import types
@@ -25,9 +25,12 @@ class UInt(int):
 
 @dataclass(frozen=True, order=True, slots=True)
 class Timestamp:
-    """A moment, in nanoseconds since the epoch."""
+    """A moment, in nanoseconds since the epoch, and the zone in which it was written; that is only for writing it
+    back.
+    """
 
     nanoseconds: int
+    zone_minutes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -46,7 +46,7 @@ _TABLES: Final[tuple[Mapping[str, Function], ...]] = (
 )
 
 # Their work does not grow with what they are given.
-_CONSTANT: Final = frozenset({"size", "type", "dyn", "optional.of", "or", "orValue", "value", "hasValue"})
+_CONSTANT: Final = frozenset({"size", "type", "dyn", "optional.of", "value", "hasValue"})
 _GROWING: Final = frozenset({"string", "bytes", "list", "map", "dyn"})
 
 

@@ -37,7 +37,7 @@ def _shape(pattern: str, length_max: int, words: str, *, prefix: bool = False) -
 
     def complaint(text: str) -> str:
         # A prefix may end in the dash that the generated part will follow.
-        whole = f"{text[:-1]}a" if prefix and text.endswith("-") else text
+        whole = f"{text[:-2]}a" if prefix and len(text) > 1 and text.endswith("-") else text
         if len(text) > length_max:
             return f"must be no more than {length_max} characters"
         return "" if compiled.fullmatch(whole) else f"must be {words}"
@@ -59,6 +59,8 @@ def _readable(words: str, is_valid: Callable[[str], bool]) -> Callable[[str], st
 
 
 def _is_base64(text: str) -> bool:
+    if not text:
+        return False
     try:
         base64.b64decode(text.encode(), validate=True)
     except (binascii.Error, ValueError):

@@ -88,10 +88,6 @@ def _last_index_of(items: list[Value], item: Value) -> int:
     return next((at for at in reversed(range(len(items))) if _same(items[at], item)), -1)
 
 
-def _includes(items: Value, item: Value) -> bool:
-    return _index_of(items, item) >= 0 if isinstance(items, list) else _same(items, item)
-
-
 def _distinct(items: list[Value]) -> list[Value]:
     kept: dict[object, Value] = {}
     for item in items:
@@ -141,7 +137,6 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     **{f"list<{item}>.max() -> {item}": _extreme(1) for item in _COMPARABLE},
     "list<T>.indexOf(T) -> int": _index_of,
     "list<T>.lastIndexOf(T) -> int": _last_index_of,
-    "dyn.includes(dyn) -> bool": _includes,
     "list<T>.distinct() -> list<T>": _distinct,
     "list<dyn>.flatten() -> list<dyn>": _flatten,
     "list<dyn>.flatten(int) -> list<dyn>": _flatten,

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from pykueue.api.cel.errors import CelError
-from pykueue.api.cel.values import NONE, Optional, Value, some
+from pykueue.api.cel.values import NONE, Duration, Optional, Timestamp, Value, some
 
 
 def _is_zero(value: Value) -> bool:
+    if isinstance(value, Duration | Timestamp):
+        return value.nanoseconds == 0
     return value is None or (isinstance(value, bool | int | float | str | bytes | list | dict) and not value)
 
 

@@ -31,7 +31,8 @@ def _is_quantity(text: str) -> bool:
 
 
 def _is_integer(value: Quantity) -> bool:
-    return Quantity(value.rounded()) == value and INT_MIN <= value.rounded() <= INT_MAX
+    """Whether the public type holds it as an integer; it does not look whether a fraction could be reduced."""
+    return not value.wide and value.scale >= 0 and INT_MIN <= value.rounded() <= INT_MAX
 
 
 def _as_integer(value: Quantity) -> int:
@@ -55,7 +56,6 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "quantity(string) -> Quantity": _parse,
     "isQuantity(string) -> bool": _is_quantity,
     "sign(Quantity) -> int": lambda value: value.sign,
-    "Quantity.sign() -> int": lambda value: value.sign,
     "Quantity.isInteger() -> bool": _is_integer,
     "Quantity.asInteger() -> int": _as_integer,
     "Quantity.asApproximateFloat() -> double": _as_float,

@@ -147,12 +147,7 @@ _ORDERS: Final[dict[str, Callable[[int, int], bool]]] = {
 def _order(name: str) -> Callable[[Value, Value], bool]:
     holds = _ORDERS[name]
 
-    def ordered(left: Value, right: Value) -> bool:
-        if left != left or right != right:
-            return False  # NaN is neither before nor after anything
-        return holds(compare(left, right), 0)
-
-    return ordered
+    return lambda left, right: holds(compare(left, right), 0)
 
 
 def _identity(value: Value) -> Value:

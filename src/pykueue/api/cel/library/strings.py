@@ -24,15 +24,13 @@ def _char_at(text: str, index: int) -> str:
 
 
 def _index_of(text: str, part: str, start: int = 0) -> int:
-    if not part:
-        return start
-    if not 0 <= start <= len(text):
+    if start < 0:
         raise CelError(f"index out of range: {start}")
-    return text.find(part, start)
+    return text.find(part, start) if part else start
 
 
 def _last_index_of(text: str, part: str, start: int | None = None) -> int:
-    if start is not None and not 0 <= start <= len(text):
+    if start is not None and start < 0:
         raise CelError(f"index out of range: {start}")
     if not part:
         return len(text) if start is None else start
@@ -92,6 +90,9 @@ def quote(text: str) -> str:
 _CLAUSE: Final = re.compile(r"%(?:(%)|(?:\.([0-9]{1,3}))?(.)?)", re.DOTALL)
 
 
+_NOTHING: Final = object()
+
+
 def _format(template: str, args: list[Value]) -> str:
     remaining = iter(args)
 
@@ -108,24 +109,26 @@ def _format(template: str, args: list[Value]) -> str:
         return write(value, None if match[2] is None else int(match[2]))
 
     text = _CLAUSE.sub(clause, template)
+    if next(remaining, _NOTHING) is not _NOTHING:
+        raise CelError("there are more arguments than formatting clauses")
     if len(text) > TEXT_MAX:
         raise CelError("the text becomes too long")
     return text
 
 
-def _as_text(value: Value, precision: int | None = None) -> str:
+def _as_text(value: Value, precision: int | None = None, *, within: bool = False) -> str:
     match value:
         case str():
-            return value
+            return quote(value) if within else value
         case bool():
             return "true" if value else "false"
         case None:
             return "null"
         case list():
-            return f"[{', '.join(_as_text(item) for item in value)}]"
+            return f"[{', '.join(_as_text(item, within=True) for item in value)}]"
         case dict():
-            entries = sorted((_as_text(key), _as_text(item)) for key, item in value.items())
-            return "{" + ", ".join(f"{key}: {item}" for key, item in entries) + "}"
+            entries = [(_as_text(key, within=True), _as_text(item, within=True)) for key, item in value.items()]
+            return "{" + ", ".join(f"{key}:{item}" for key, item in sorted(entries)) + "}"
         case _:
             return _scalar_text(value)
 
@@ -159,18 +162,22 @@ def _as_fixed(value: Value, precision: int | None) -> str:
 
 
 def _as_scientific(value: Value, precision: int | None) -> str:
-    return _in_digits(value, f".{6 if precision is None else precision}e")
+    """As kube-apiserver prints it: six digits, and an exponent of at least two, raised."""
+    mantissa, _, exponent = _in_digits(value, ".6e").partition("e")
+    return f"{mantissa}×10{exponent.removeprefix('+').translate(_RAISED)}" if exponent else mantissa
+
+
+_RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def _in_digits(value: Value, spec: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CelError("the formatting clause takes a number")
-    number = float(value)
-    if number != number:
+    if not isinstance(value, float):
+        raise CelError("the formatting clause takes a double")
+    if value != value:
         return "NaN"
-    if number in (float("inf"), float("-inf")):
-        return "Infinity" if number > 0 else "-Infinity"
-    return format(number, spec)
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    return format(value, spec)
 
 
 def _in_base(spec: str, *, of_text: bool = False) -> Callable[[Value, int | None], str]:

@@ -19,7 +19,7 @@ _LAST: Final = 253402300799 * _SECOND + 999_999_999  # the year 9999
 _DURATION_MAX: Final = 2**63 - 1
 
 _TIMESTAMP: Final = re.compile(
-    r"(\d{4})-(\d{2})-(\d{2})[Tt](\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9})\d*)?(?:[Zz]|([+-])(\d{2}):(\d{2}))", re.ASCII
+    r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9})\d*)?(?:Z|([+-])(\d{2}):(\d{2}))", re.ASCII
 )
 _UNITS: Final = {
     "ns": 1,
@@ -47,9 +47,9 @@ _WORDED_UNITS: Final = (
 )
 
 
-def checked_timestamp(nanoseconds: int) -> Timestamp:
+def checked_timestamp(nanoseconds: int, zone_minutes: int = 0) -> Timestamp:
     if _FIRST <= nanoseconds <= _LAST:
-        return Timestamp(nanoseconds)
+        return Timestamp(nanoseconds, zone_minutes)
     raise CelError("timestamp overflow")
 
 
@@ -66,20 +66,21 @@ def parse_timestamp(text: str) -> Timestamp:
             raise ValueError
         year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
         moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-        offset = timedelta(hours=int(match[9] or 0), minutes=int(match[10] or 0))
-        seconds = (moment - _EPOCH) // timedelta(seconds=1) - (
-            (-1 if match[8] == "-" else 1) * (offset // timedelta(seconds=1))
-        )
+        zone_minutes = (-1 if match[8] == "-" else 1) * (int(match[9] or 0) * 60 + int(match[10] or 0))
+        seconds = (moment - _EPOCH) // timedelta(seconds=1) - 60 * zone_minutes
     except ValueError:
         raise CelError(f"cannot read {text!r} as a timestamp") from None
-    return checked_timestamp(seconds * _SECOND + int((match[7] or "0").ljust(9, "0")))
+    nanoseconds = seconds * _SECOND + int((match[7] or "0").ljust(9, "0"))
+    return checked_timestamp(nanoseconds, zone_minutes)
 
 
 def timestamp_text(value: Timestamp) -> str:
     seconds, nanoseconds = divmod(value.nanoseconds, _SECOND)
-    moment = _EPOCH + timedelta(seconds=seconds)
+    moment = _EPOCH + timedelta(seconds=seconds + 60 * value.zone_minutes)
     fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + fraction + "Z"
+    hours, minutes = divmod(abs(value.zone_minutes), 60)
+    zone = f"{'-' if value.zone_minutes < 0 else '+'}{hours:02d}:{minutes:02d}" if value.zone_minutes else "Z"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + fraction + zone
 
 
 def parse_duration(text: str) -> Duration:
@@ -168,6 +169,10 @@ def _in_units(nanoseconds: int) -> Callable[[Duration], int]:
     return get
 
 
+def _shifted(moment: Timestamp, by: Duration) -> Timestamp:
+    return checked_timestamp(moment.nanoseconds + by.nanoseconds, moment.zone_minutes)
+
+
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     **{f"timestamp.{name}() -> int": _calendar(read) for name, read in _PARTS.items()},
     **{f"timestamp.{name}(string) -> int": _calendar(read) for name, read in _PARTS.items()},
@@ -175,11 +180,11 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "duration.getMinutes() -> int": _in_units(60 * _SECOND),
     "duration.getSeconds() -> int": _in_units(_SECOND),
     "duration.getMilliseconds() -> int": _in_units(10**6),
-    "_+_(timestamp, duration) -> timestamp": lambda one, other: checked_timestamp(one.nanoseconds + other.nanoseconds),
-    "_+_(duration, timestamp) -> timestamp": lambda one, other: checked_timestamp(one.nanoseconds + other.nanoseconds),
+    "_+_(timestamp, duration) -> timestamp": _shifted,
+    "_+_(duration, timestamp) -> timestamp": lambda one, other: _shifted(other, one),
     "_+_(duration, duration) -> duration": lambda one, other: checked_duration(one.nanoseconds + other.nanoseconds),
     "_-_(timestamp, timestamp) -> duration": lambda one, other: checked_duration(one.nanoseconds - other.nanoseconds),
-    "_-_(timestamp, duration) -> timestamp": lambda one, other: checked_timestamp(one.nanoseconds - other.nanoseconds),
+    "_-_(timestamp, duration) -> timestamp": lambda one, other: _shifted(one, Duration(-other.nanoseconds)),
     "_-_(duration, duration) -> duration": lambda one, other: checked_duration(one.nanoseconds - other.nanoseconds),
     "-_(duration) -> duration": lambda one: checked_duration(-one.nanoseconds),
 }
