@@ -15,7 +15,9 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 from pykueue.core.topology import (
@@ -90,7 +92,7 @@ def measure(size: int, rounds: int) -> dict[str, float]:
         request = PlacementRequest("main", FLAVOR.name, count, POD, wish)
         figures[f"{name}: first"] = _first(fleet, request)
         figures[f"{name}: decide"] = _decide(fleet, request, rounds)
-        figures[f"{name}: again"] = median_microseconds(lambda r=request: place(fleet, [r]), rounds)
+        figures[f"{name}: again"] = median_microseconds(partial(place, fleet, [request]), rounds)
     tight = PlacementRequest("main", FLAVOR.name, 120, POD, Wish(Kind.REQUIRED, RACK))
     figures["victim gone, asked, undone"] = _what_if(fleet, victims, tight, rounds)
     figures["mark, 1 assume, undo"] = _undo(fleet, victims[0])
@@ -127,8 +129,8 @@ def _decide(fleet: Fleet, request: PlacementRequest, rounds: int) -> float:
     return median_microseconds(decide, rounds, lambda: fleet.undo(marks.pop()))
 
 
-def _what_if(fleet: Fleet, victims: list[tuple[PlacedPods, ...]], request: PlacementRequest, rounds: int) -> float:
-    turn = iter(victims * (rounds // len(victims) + 1))
+def _what_if(fleet: Fleet, victims: Sequence[Sequence[PlacedPods]], request: PlacementRequest, rounds: int) -> float:
+    turn = cycle(victims)
 
     def ask() -> None:
         mark = fleet.mark()
@@ -139,7 +141,7 @@ def _what_if(fleet: Fleet, victims: list[tuple[PlacedPods, ...]], request: Place
     return median_microseconds(ask, rounds)
 
 
-def _undo(fleet: Fleet, victim: tuple[PlacedPods, ...]) -> float:
+def _undo(fleet: Fleet, victim: Sequence[PlacedPods]) -> float:
     def try_out() -> None:
         mark = fleet.mark()
         fleet.assume(victim)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pykueue.core.topology import counting
@@ -45,7 +46,7 @@ def spread(tally: Tally, level: int, ask: Ask) -> list[Share] | None:
     if best is None or best.threshold <= 0:
         return None
     domains: Sequence[int] = best.siblings
-    if level < tally.sort.slice_level:
+    if level < tally.measure.slice_level:
         chosen = _smallest_group(best.tally, level, domains, ask, _by_evenness(best.tally, level))
         if chosen is None:
             return None
@@ -69,7 +70,7 @@ def _is_better(candidate: _Candidate, best: _Candidate) -> bool:
 def _candidate(tally: Tally, level: int, siblings: Sequence[int], ask: Ask, at_least: int) -> _Candidate | None:
     """The set with its threshold, or None where it does not hold everything or cannot beat what is there."""
     looked_at, domains = level, siblings
-    if level < tally.sort.slice_level:
+    if level < tally.measure.slice_level:
         looked_at = level + 1
         domains = [child for domain in siblings for child in tally.tree.children(level, domain)]
     use = _greedy(tally, looked_at, domains, ask)
@@ -120,17 +121,19 @@ def _greedy(tally: Tally, level: int, domains: Iterable[int], ask: Ask) -> _Use 
 
 def _pruned(tally: Tally, level: int, siblings: Sequence[int], threshold: int) -> Tally:
     """A copy in which siblings and their children that hold less than the threshold hold nothing."""
-    copy = tally.copy()
+    pruned = tally.copy()
+    # What is left is summed pod by pod: inner layers govern how shares go down, not how even they are.
+    singly = replace(tally.measure, multiples=(1,) * len(tally.measure.multiples))
     if level < tally.tree.finest:
         for sibling in siblings:
             for child in tally.tree.children(level, sibling):
-                _prune(copy, level + 1, child, threshold)
+                _prune(pruned, level + 1, child, threshold)
         for below in range(tally.tree.finest - 1, level - 1, -1):
             domains = [d for sibling in siblings for d in _descendants(tally, level, sibling, below)]
-            counting.roll_up(tally.tree, tally.sort, below, copy.level(below), copy.level(below + 1), domains, 1)
+            counting.roll_up(tally.tree, singly, below, pruned.level(below), pruned.level(below + 1), domains)
     for sibling in siblings:
-        _prune(copy, level, sibling, threshold)
-    return copy
+        _prune(pruned, level, sibling, threshold)
+    return pruned
 
 
 def _prune(tally: Tally, level: int, domain: int, threshold: int) -> None:
@@ -184,7 +187,7 @@ def _smallest_group(
     counts = tally.level(level)
     # groups[i] maps (leader still to place, pods still to place) to the first group of i domains that leaves just that.
     groups: list[dict[tuple[bool, int], list[int]]] = [{} for _ in range(use.domains + 1)]
-    groups[0][ask.has_leader, ask.slices * tally.sort.slice_size] = []
+    groups[0][ask.has_leader, ask.slices * tally.measure.slice_size] = []
     for domain in sorted(domains, key=order):
         for size in range(use.domains, 0, -1):
             for (leader, pods), group in sorted(groups[size - 1].items()):
@@ -203,7 +206,7 @@ def _hand_out(tally: Tally, level: int, domains: Sequence[int], ask: Ask, thresh
     group = _smallest_group(tally, level, domains, ask, lambda domain: (domain,))
     if group is None or ask.slices < len(group) * threshold:
         return None
-    counts, size = tally.level(level), tally.sort.slice_size
+    counts, size = tally.level(level), tally.measure.slice_size
     rest = ask.slices - len(group) * threshold
     has_leader = ask.has_leader
     shares: list[Share] = []

@@ -2,7 +2,7 @@
 
 One domain that holds everything is best, and the tightest such domain wins, so that large gaps stay for large requests.
 Where there is none, a *preferred* request looks one level higher; at the top, and for unconstrained requests at once,
-several domains are taken: the fullest first with best fit, the emptiest first with least free capacity.
+several domains are taken: with best fit those with most room first, with least free capacity those with least.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Phase one: how many pods, slices and leaders every domain could hold.
 
-A *tally* answers that for one sort of request. It is made from the leaves upwards, a level only when somebody asks for
-it, and it is kept: when the same sort of request comes again, only leaves that changed since are looked at, and only
-the domains above them are summed anew. Most requests in a queue are of few sorts, and that makes a decision cheap.
+A *tally* answers that for one *measure*: what a pod and a leader ask for, and how pods make slices. It is made from the
+leaves upwards, a level only when somebody asks for it, and it is kept: when a request of the same measure comes again,
+only leaves that changed since are looked at, and only the domains above them are summed anew. Most requests in a queue
+are of few measures, and that makes a decision cheap.
 
 Figures per domain:
 
@@ -14,17 +15,22 @@ Figures per domain:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from pykueue.core.topology.capacity import UNBOUNDED, Capacity
 from pykueue.core.topology.matching import Match
 from pykueue.core.topology.tree import Tree
-from pykueue.core.topology.values import PODS, Figure
+from pykueue.core.topology.values import PODS, Figure, NodeTerms
+
+NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Sort:
+class Measure:
     """What makes two requests count alike."""
 
     pod: Figure
@@ -33,6 +39,15 @@ class Sort:
     slice_level: int
     # Per level, the multiple in which its domains are filled; 1 where no inner layer governs it.
     multiples: tuple[int, ...]
+
+    @property
+    def pods_are_slices(self) -> bool:
+        """Without slices every pod is a slice of its own, at every level."""
+        return self.slice_size == 1 and self.slice_level == len(self.multiples) - 1
+
+    def slices_in(self, level: int, pods: int) -> int:
+        """Whole slices in so many pods of one domain at the slice level; none below, where slices may be split."""
+        return pods // self.slice_size if level == self.slice_level else 0
 
 
 class Counts:
@@ -66,13 +81,13 @@ class Counts:
 
 
 class Tally:
-    """The figures of one sort of request over a tree; see the module's words."""
+    """The figures of one measure over a tree; see the module's words."""
 
-    __slots__ = ("_allowed", "_levels", "_seen", "scores", "sort", "tree")
+    __slots__ = ("_allowed", "_levels", "_seen", "measure", "scores", "tree")
 
-    def __init__(self, tree: Tree, sort: Sort, match: Match, within: range | None = None) -> None:
+    def __init__(self, tree: Tree, measure: Measure, match: Match, within: range | None = None) -> None:
         self.tree = tree
-        self.sort = sort
+        self.measure = measure
         self._allowed = _allowed(match, within)
         self._levels: list[Counts | None] = [None] * len(tree.levels)
         self._seen = 0
@@ -83,18 +98,20 @@ class Tally:
         counts = self._levels[level]
         if counts is None:
             children = self.level(level + 1)
-            counts = self._levels[level] = _blank(self.sort, level, len(self.tree.paths[level]))
-            self._roll_up(level, counts, children, range(len(self.tree.paths[level])))
+            domains = range(len(self.tree.paths[level]))
+            counts = self._levels[level] = _blank(self.measure, len(domains))
+            roll_up(self.tree, self.measure, level, counts, children, domains)
         return counts
 
     def count(self, capacity: Capacity) -> None:
         """Look at every leaf."""
-        sort, finest = self.sort, self.tree.finest
-        pods = _held(capacity, sort.pod, self._allowed, len(self.tree.nodes))
-        counts = Counts(pods, _slices_of_leaves(sort, finest, pods))
-        if sort.leader is not None:
-            counts = Counts(pods, counts.slices, pods.copy(), counts.slices.copy(), [0] * len(pods))
-            self._lead(capacity, counts, range(len(pods)))
+        measure, finest = self.measure, self.tree.finest
+        pods = _held(capacity, measure.pod, self._allowed, len(self.tree.nodes))
+        slices = pods if measure.pods_are_slices else [measure.slices_in(finest, count) for count in pods]
+        counts = Counts(pods, slices)
+        if measure.leader is not None:
+            counts = Counts(pods, slices, pods.copy(), slices.copy(), [0] * len(pods))
+            self._lead(capacity, measure.leader, counts, range(len(pods)))
         self._levels = [None] * finest + [counts]
         self._seen = len(capacity.journal)
 
@@ -108,20 +125,20 @@ class Tally:
         counts = self.level(self.tree.finest)
         moved: set[int] = set()
         for leaf in sorted(changed):
-            pods = _held_at(capacity, self.sort.pod, leaf) if self._may_use(leaf) else 0
-            if pods != counts.pods[leaf] or self.sort.leader is not None:
+            pods = _held_at(capacity, self.measure.pod, leaf) if self._may_use(leaf) else 0
+            if pods != counts.pods[leaf] or self.measure.leader is not None:
                 counts.pods[leaf] = pods
                 if counts.slices is not counts.pods:
-                    counts.slices[leaf] = pods // self.sort.slice_size if self._is_slice_level(self.tree.finest) else 0
+                    counts.slices[leaf] = self.measure.slices_in(self.tree.finest, pods)
                 moved.add(leaf)
-        if self.sort.leader is not None:
-            self._lead(capacity, counts, sorted(moved))
+        if self.measure.leader is not None:
+            self._lead(capacity, self.measure.leader, counts, sorted(moved))
         for level in range(self.tree.finest - 1, -1, -1):
             above = self._levels[level]
             if above is None or not moved:
                 return
             moved = {self.tree.parents[level + 1][domain] for domain in moved}
-            self._roll_up(level, above, self.level(level + 1), sorted(moved))
+            roll_up(self.tree, self.measure, level, above, self.level(level + 1), sorted(moved))
 
     def made(self) -> tuple[bool, ...]:
         """Per level, whether its figures have been asked for so far."""
@@ -129,11 +146,9 @@ class Tally:
 
     def copy(self) -> Tally:
         """The same figures in lists of its own, every level made."""
-        copy = Tally.__new__(Tally)
-        copy.tree, copy.sort, copy.scores = self.tree, self.sort, self.scores
-        copy._allowed, copy._seen = self._allowed, self._seen
-        copy._levels = [self.level(level).copy() for level in range(len(self.tree.levels))]
-        return copy
+        twin = copy(self)
+        twin._levels = [self.level(level).copy() for level in range(len(self.tree.levels))]
+        return twin
 
     def scores_at(self, level: int) -> Sequence[int] | None:
         """How much each domain is preferred, where anything is."""
@@ -142,67 +157,59 @@ class Tally:
     def _may_use(self, leaf: int) -> bool:
         return self._allowed is None or leaf in self._allowed
 
-    def _is_slice_level(self, level: int) -> bool:
-        return level == self.sort.slice_level
-
-    def _lead(self, capacity: Capacity, counts: Counts, leaves: Sequence[int]) -> None:
+    def _lead(self, capacity: Capacity, leader: Figure, counts: Counts, leaves: Sequence[int]) -> None:
         """Which leaves can host the leader, and what it leaves for the workers there."""
-        sort = self.sort
-        assert sort.leader is not None
-        assert counts.leader is not None
-        both = dict(sort.leader)
+        taken = {PODS: 1, **dict(leader)}
+        hosted = counts.leader if counts.leader is not None else []
         for leaf in leaves:
-            hosts = self._may_use(leaf) and _held_at(capacity, sort.leader, leaf) > 0
-            counts.leader[leaf] = int(hosts)
-            led = _held_beside(capacity, sort.pod, both, leaf) if hosts else counts.pods[leaf]
+            hosts = self._may_use(leaf) and _held_at(capacity, leader, leaf) > 0
+            hosted[leaf] = int(hosts)
+            led = _held_at(capacity, self.measure.pod, leaf, taken) if hosts else counts.pods[leaf]
             counts.pods_led[leaf] = led
-            counts.slices_led[leaf] = led // sort.slice_size if self._is_slice_level(self.tree.finest) else 0
-
-    def _roll_up(self, level: int, counts: Counts, children: Counts, domains: Sequence[int]) -> None:
-        """Sum the figures of children; recompute only the given domains."""
-        roll_up(self.tree, self.sort, level, counts, children, domains, self.sort.multiples[level + 1])
+            counts.slices_led[leaf] = self.measure.slices_in(self.tree.finest, led)
 
 
-def roll_up(
-    tree: Tree, sort: Sort, level: int, counts: Counts, children: Counts, domains: Sequence[int], multiple: int
-) -> None:
-    """Sum the figures of children into the given domains of a level, children counting in multiples."""
-    starts, size = tree.first_child[level], sort.slice_size
-    contribution = children.pods if multiple == 1 else [pods - pods % multiple for pods in children.pods]
+def roll_up(tree: Tree, measure: Measure, level: int, counts: Counts, children: Counts, domains: Sequence[int]) -> None:
+    """Sum the figures of children into the given domains of a level."""
+    starts, multiple = tree.first_child[level], measure.multiples[level + 1]
     for domain in domains:
-        counts.pods[domain] = sum(contribution[starts[domain] : starts[domain + 1]])
-    if counts.slices is not counts.pods:
-        for domain in domains:
-            first, end = starts[domain], starts[domain + 1]
-            if level == sort.slice_level:
-                counts.slices[domain] = counts.pods[domain] // size
+        first, end = starts[domain], starts[domain + 1]
+        pods = children.pods[first:end]
+        counts.pods[domain] = sum(pods) if multiple == 1 else sum(count - count % multiple for count in pods)
+        if counts.slices is not counts.pods:
+            if level == measure.slice_level:
+                counts.slices[domain] = counts.pods[domain] // measure.slice_size
             else:
-                counts.slices[domain] = sum(children.slices[first:end]) if level < sort.slice_level else 0
-    if sort.leader is None or counts.leader is None:
-        return
-    for domain in domains:
-        hosts = [child for child in range(starts[domain], starts[domain + 1]) if children.hosts_leader(child)]
-        counts.leader[domain] = int(bool(hosts))
-        if not hosts:
-            counts.pods_led[domain] = counts.slices_led[domain] = 0
-            continue
-        led = children.pods_led
-        loss = min(contribution[child] - (led[child] - led[child] % multiple) for child in hosts)
-        counts.pods_led[domain] = counts.pods[domain] - loss
-        if level == sort.slice_level:
-            counts.slices_led[domain] = counts.pods_led[domain] // size
-        else:
-            lost = min(children.slices[child] - children.slices_led[child] for child in hosts)
-            counts.slices_led[domain] = counts.slices[domain] - lost
+                counts.slices[domain] = sum(children.slices[first:end]) if level < measure.slice_level else 0
+        if counts.leader is not None:
+            hosts = [child for child in range(first, end) if children.hosts_leader(child)]
+            counts.leader[domain] = int(bool(hosts))
+            counts.pods_led[domain], counts.slices_led[domain] = _led(measure, level, counts, children, domain, hosts)
 
 
-def tally(tree: Tree, capacity: Capacity, sort: Sort, match: Match, key: object) -> Tally:
-    """The up-to-date figures for a sort of request under the terms that `key` stands for."""
-    known = capacity.tallies.get((sort, key))
+def _led(
+    measure: Measure, level: int, counts: Counts, children: Counts, domain: int, hosts: Sequence[int]
+) -> tuple[int, int]:
+    """Pods and slices that are left when the leader goes to the child where it costs least."""
+    if not hosts:
+        return 0, 0
+    multiple = measure.multiples[level + 1]
+    pods, led = children.pods, children.pods_led
+    pods_left = counts.pods[domain] - min(
+        (pods[child] - pods[child] % multiple) - (led[child] - led[child] % multiple) for child in hosts
+    )
+    if level == measure.slice_level:
+        return pods_left, pods_left // measure.slice_size
+    return pods_left, counts.slices[domain] - min(children.slices[c] - children.slices_led[c] for c in hosts)
+
+
+def tally(tree: Tree, capacity: Capacity, measure: Measure, match: Match, terms: NodeTerms) -> Tally:
+    """The up-to-date figures of a measure on the nodes that match the terms."""
+    known = capacity.tallies.get((measure, terms))
     if known is None:
-        known = Tally(tree, sort, match)
+        known = Tally(tree, measure, match)
         known.count(capacity)
-        capacity.remember((sort, key), known)
+        capacity.remember((measure, terms), known)
     else:
         known.catch_up(capacity)
     return known
@@ -220,25 +227,12 @@ def _allowed(match: Match, within: range | None) -> frozenset[int] | None:
     return frozenset(within if match.leaves is None else (leaf for leaf in match.leaves if leaf in within))
 
 
-def _blank(sort: Sort, level: int, domains: int) -> Counts:
+def _blank(measure: Measure, domains: int) -> Counts:
     pods = [0] * domains
-    # Without slices every pod is a slice of its own, at every level.
-    slices = pods if _pods_are_slices(sort) else [0] * domains
-    if sort.leader is None:
+    slices = pods if measure.pods_are_slices else [0] * domains
+    if measure.leader is None:
         return Counts(pods, slices)
     return Counts(pods, slices, [0] * domains, [0] * domains, [0] * domains)
-
-
-def _pods_are_slices(sort: Sort) -> bool:
-    return sort.slice_size == 1 and sort.slice_level == len(sort.multiples) - 1
-
-
-def _slices_of_leaves(sort: Sort, finest: int, pods: list[int]) -> list[int]:
-    if _pods_are_slices(sort):
-        return pods
-    if sort.slice_level == finest:
-        return [count // sort.slice_size for count in pods]
-    return [0] * len(pods)
 
 
 def _held(capacity: Capacity, pod: Figure, allowed: frozenset[int] | None, leaves: int) -> list[int]:
@@ -258,26 +252,17 @@ def _held(capacity: Capacity, pod: Figure, allowed: frozenset[int] | None, leave
     return [count if count > 0 else 0 for count in held] if held and min(held) < 0 else held
 
 
-def _held_at(capacity: Capacity, pod: Figure, leaf: int) -> int:
-    return max(0, min(_fitting(capacity, resource, amount, leaf) for resource, amount in ((PODS, 1), *pod)))
+def _held_at(capacity: Capacity, pod: Figure, leaf: int, taken: Mapping[str, int] = NOTHING) -> int:
+    """Pods that one leaf holds when something has been taken out first."""
+    return min(_fitting(capacity, resource, amount, leaf, taken) for resource, amount in ((PODS, 1), *pod))
 
 
-def _held_beside(capacity: Capacity, pod: Figure, other: dict[str, int], leaf: int) -> int:
-    """Pods that fit where one pod of another figure has been taken out."""
-    return max(
-        0,
-        min(
-            _fitting(capacity, resource, amount, leaf, other.get(resource, 1 if resource == PODS else 0))
-            for resource, amount in ((PODS, 1), *pod)
-        ),
-    )
-
-
-def _fitting(capacity: Capacity, resource: str, amount: int, leaf: int, taken: int = 0) -> int:
+def _fitting(capacity: Capacity, resource: str, amount: int, leaf: int, taken: Mapping[str, int] = NOTHING) -> int:
+    """Pods that one resource of a leaf allows, never less than none."""
     if amount == 0:
         return UNBOUNDED
     column = capacity.amounts.get(resource)
-    return 0 if column is None else max(0, (column[leaf] - taken) // amount)
+    return 0 if column is None else max(0, (column[leaf] - taken.get(resource, 0)) // amount)
 
 
 def _summed(tree: Tree, leaves: Sequence[int]) -> list[list[int]]:

@@ -48,8 +48,10 @@ class Fleet:
             self._fell([node])
 
     def put_flavor(self, flavor: Flavor) -> None:
-        """A ResourceFlavor whose topology is known appeared or changed."""
-        if self._flavors.get(flavor.name) != flavor:
+        """A ResourceFlavor whose topology is known appeared or changed; one without levels is as good as unknown."""
+        if not flavor.levels:
+            self.drop_flavor(flavor.name)
+        elif self._flavors.get(flavor.name) != flavor:
             self._settled()
             self._flavors[flavor.name] = flavor
             # Which flavors share their usage may have changed with it.

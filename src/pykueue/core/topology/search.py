@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pykueue.core.topology import balanced, choosing, counting, spreading
 from pykueue.core.topology.capacity import Capacity
 from pykueue.core.topology.choosing import Ask, Shortage
-from pykueue.core.topology.counting import Sort, Tally
+from pykueue.core.topology.counting import Measure, Tally
 from pykueue.core.topology.domains import Domains
 from pykueue.core.topology.failure import Exclusions, LayerFit, PlacementFailure
 from pykueue.core.topology.fleet import Fleet
@@ -81,8 +81,9 @@ class Search:
             nothing = f"no node belongs to level {domains.tree.levels[shape.level]}"
             return PlacementFailure(request.pod_set, request.flavor, domains.flavor.topology, problem=nothing)
 
-        sort = Sort(request.pod, leader.pod if leader else None, shape.slice_size, shape.slice_level, shape.multiples)
-        tally = self._tally(domains, sort, match, request, within)
+        leads = None if leader is None else leader.pod
+        measure = Measure(request.pod, leads, shape.slice_size, shape.slice_level, shape.multiples)
+        tally = self._tally(domains, measure, match, request, within)
         ask = Ask(
             slices=request.count // shape.slice_size,
             has_leader=leader is not None,
@@ -106,12 +107,12 @@ class Search:
         return Shortage(start.level, 0) if shares is None else shares
 
     def _tally(
-        self, domains: Domains, sort: Sort, match: Match, request: PlacementRequest, within: range | None
+        self, domains: Domains, measure: Measure, match: Match, request: PlacementRequest, within: range | None
     ) -> Tally:
         capacity = self._capacity(domains)
         if within is None:
-            return counting.tally(domains.tree, capacity, sort, match, request.terms)
-        confined = Tally(domains.tree, sort, match, within)
+            return counting.tally(domains.tree, capacity, measure, match, request.terms)
+        confined = Tally(domains.tree, measure, match, within)
         confined.count(capacity)
         return confined
 
@@ -134,7 +135,7 @@ class Search:
             domains.flavor.topology,
             fitting=shortage.fitting,
             needed=ask.slices,
-            slice_size=tally.sort.slice_size,
+            slice_size=tally.measure.slice_size,
         )
         if not self._explain:
             return failure
@@ -219,7 +220,7 @@ def _exclusions(tally: Tally, capacity: Capacity, match: Match, within: range | 
     pods = tally.level(tally.tree.finest).pods
     taking_part = range(len(pods)) if match.leaves is None else match.leaves
     inside = [leaf for leaf in taking_part if within is None or leaf in within]
-    scarce = Counter(counting.limiting(capacity, tally.sort.pod, leaf) for leaf in inside if pods[leaf] == 0)
+    scarce = Counter(counting.limiting(capacity, tally.measure.pod, leaf) for leaf in inside if pods[leaf] == 0)
     return replace(
         match.exclusions,
         outside_domain=len(taking_part) - len(inside),

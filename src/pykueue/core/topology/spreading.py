@@ -23,10 +23,10 @@ class Share(NamedTuple):
 
 def spread(tally: Tally, start: Start, ask: Ask) -> list[Share] | None:
     """The leaves' shares; None where the figures promised more than the children can keep."""
-    counts, size = tally.level(start.level), tally.sort.slice_size
+    counts, size = tally.level(start.level), tally.measure.slice_size
     level, scores = start.level, tally.scores_at(start.level)
     shares = _distribute(start.domains, counts.slices, counts.slices_led, ask.slices, size, counts.leader, scores, ask)
-    while shares is not None and level < tally.sort.slice_level:
+    while shares is not None and level < tally.measure.slice_level:
         level += 1
         pool = [child for share in shares for child in tally.tree.children(level - 1, share.domain)]
         counts, scores = tally.level(level), tally.scores_at(level)
@@ -38,7 +38,7 @@ def spread(tally: Tally, start: Start, ask: Ask) -> list[Share] | None:
 def descend(tally: Tally, level: int, shares: list[Share], ask: Ask) -> list[Share] | None:
     """Every domain's share goes to its own children, level by level, in whole units of the layer that governs them."""
     while level < tally.tree.finest:
-        unit = tally.sort.slice_size if level < tally.sort.slice_level else tally.sort.multiples[level + 1]
+        unit = tally.measure.slice_size if level < tally.measure.slice_level else tally.measure.multiples[level + 1]
         below: list[Share] = []
         for share in shares:
             given = _to_children(tally, level, share, unit, ask)
