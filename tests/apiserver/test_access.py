@@ -1,0 +1,199 @@
+"""Who gets in: a token or a certificate, nobody else; what the role view may; what is shed."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from apiserver.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, parts
+from pykueue import app
+from pykueue.apiserver.shedding import Caps, Shedder
+from pykueue.apiserver.status import StatusError
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def may(client: Client, verb: str, resource: str, group: str = "") -> bool:
+    attributes = {"verb": verb, "resource": resource, "group": group}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer: bool = client.post(REVIEWS, review).ok()["status"]["allowed"]
+    return answer
+
+
+@pytest.fixture
+def stranger(running: Running) -> Client:
+    return running.client(token="")
+
+
+@pytest.fixture
+def viewer(running: Running) -> Client:
+    return running.client(token=running.serving.credentials.view_token)
+
+
+class TestTheDoor:
+    def test_health_and_version_are_for_everybody(self, stranger: Client) -> None:
+        for path in ("/livez", "/readyz", "/healthz"):
+            assert stranger.get(path).body == b"ok"
+        version = stranger.get("/version").ok()
+        fields = [
+            "major",
+            "minor",
+            "gitVersion",
+            "gitCommit",
+            "gitTreeState",
+            "buildDate",
+            "goVersion",
+            "compiler",
+            "platform",
+        ]
+        assert all(isinstance(version[field], str) and version[field] for field in fields)
+
+    def test_everything_else_is_not(self, running: Running, stranger: Client) -> None:
+        paths = running.client().get("/").ok()["paths"]
+        open_paths = {"/livez", "/readyz", "/healthz", "/version"}
+        for path in [*paths, "/", WIDGETS, f"{WIDGETS}/x", "/openapi/v3/api/v1", "/nowhere", "/metrics"]:
+            if path not in open_paths:
+                answer = stranger.get(path)
+                assert answer.refused(401)["reason"] == "Unauthorized"
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+
+    def test_a_wrong_token_is_no_token(self, running: Running) -> None:
+        running.client(token="x" * 43).get(WIDGETS).refused(401)
+
+    def test_a_client_certificate_is_enough(self, running: Running, tmp_path: Path) -> None:
+        identity = running.serving.credentials.admin
+        path = tmp_path / "client.pem"
+        path.write_bytes(identity.certificate + identity.key)
+        holder = running.client(token="", certificate=path)
+        assert holder.get(WIDGETS).ok()["kind"] == "WidgetList"
+
+    def test_nobody_acts_as_somebody_else(self, client: Client) -> None:
+        client.get(WIDGETS, headers={"Impersonate-User": "root"}).refused(403)
+
+    def test_a_page_on_the_web_cannot_borrow_our_name(self, client: Client) -> None:
+        client.get(WIDGETS, headers={"Host": "evil.example"}).refused(403)
+        client.get(WIDGETS, headers={"Host": "localhost:1234"}).ok()
+
+
+class TestTheRoleView:
+    def test_looks_but_does_not_touch(self, client: Client, viewer: Client) -> None:
+        client.post(CONFIG_MAPS, config_map("seen")).ok()
+        viewer.get(f"{CONFIG_MAPS}/seen").ok()
+        viewer.get(CONFIG_MAPS).ok()
+        assert next(viewer.watch(CONFIG_MAPS, timeoutSeconds=5))
+        viewer.post(CONFIG_MAPS, config_map("mine")).refused(403)
+        viewer.put(f"{CONFIG_MAPS}/seen", config_map("seen")).refused(403)
+        viewer.merge(f"{CONFIG_MAPS}/seen", {"data": {"a": "b"}}).refused(403)
+        viewer.delete(f"{CONFIG_MAPS}/seen").refused(403)
+        viewer.delete(CONFIG_MAPS).refused(403)
+        viewer.post("/.well-known/embedded-backup", {}).refused(403)
+
+    def test_does_not_read_secrets(self, viewer: Client) -> None:
+        viewer.get("/api/v1/namespaces/default/secrets").refused(403)
+        viewer.get("/api/v1/secrets", watch="true").refused(403)
+
+    def test_is_told_the_truth_about_itself(self, client: Client, viewer: Client) -> None:
+        assert may(viewer, "list", "pods")
+        assert not may(viewer, "create", "pods")
+        assert not may(viewer, "get", "secrets")
+        assert may(client, "create", "pods")
+
+
+class TestSecrets:
+    def test_the_kubeconfig_is_for_its_owner_only(self, running: Running) -> None:
+        path: Path = running.serving.kubeconfig
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        document = yaml.safe_load(path.read_text())
+        assert set(document["users"][0]["user"]) == {"token", "client-certificate-data", "client-key-data"}
+        for file in (path.parent / "pki").iterdir():
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+    def test_credentials_outlive_a_restart(self, tmp_path: Path) -> None:
+        settings = app.ServerSettings(data_dir=tmp_path)
+        with Running(settings, parts()) as first:
+            token, ca = first.serving.credentials.admin_token, first.serving.credentials.ca
+        with Running(settings, parts()) as second:
+            again = Client(second.serving.url, ca, token)
+            assert again.get(WIDGETS).ok()["items"] == []
+
+
+class TestBackups:
+    def test_are_made_while_everything_goes_on(self, running: Running, client: Client) -> None:
+        client.post(CONFIG_MAPS, config_map("saved")).ok()
+        made = client.post("/.well-known/embedded-backup", {}).ok()
+        folder = running.serving.kubeconfig.parent / "backups" / made["name"]
+        assert sorted(path.name for path in folder.iterdir()) == ["events.db", "state.db"]
+        assert folder.stat().st_mode & 0o077 == 0
+
+
+class TestShedding:
+    def test_what_is_too_much_is_refused_at_once(self) -> None:
+        class Stopped:
+            def now(self) -> int:
+                return 0
+
+            def monotonic(self) -> float:
+                return 0.0
+
+        shedder = Shedder(Stopped(), Caps(in_flight_max=2, burst=5, rate_per_second=1, watches_max=3))
+        with shedder.request("a"), shedder.request("a"):
+            with pytest.raises(StatusError) as refused, shedder.request("a"):
+                pass
+            assert (refused.value.code, refused.value.headers["Retry-After"]) == (429, "1")
+        with shedder.request("a"), shedder.request("a"):
+            pass
+        with pytest.raises(StatusError, match="this user"), shedder.request("a"):
+            pass
+        with shedder.request("b"):
+            pass
+        with pytest.raises(StatusError, match="watches"):
+            shedder.check_watches(3)
+
+    def test_a_server_with_too_many_watches_says_429(self, tmp_path: Path) -> None:
+        with Running(app.ServerSettings(data_dir=tmp_path), parts(caps=Caps(watches_max=2))) as server:
+            one = server.client()
+            streams = [one.watch("/api/v1/namespaces", timeoutSeconds=20) for _ in range(2)]
+            for stream in streams:
+                assert next(stream)
+            one.get("/api/v1/namespaces", watch="true").refused(429)
+            one.get("/api/v1/namespaces").ok()
+
+
+class TestStreams:
+    def test_a_reader_that_stalls_is_cut_off_and_nobody_else_notices(
+        self, running: Running, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from pykueue.apiserver import watch
+
+        monkeypatch.setattr(watch, "STALL_SECONDS", 0.3)
+        response = client.send("GET", CONFIG_MAPS, watch="true", timeoutSeconds=60)
+        # The buffers of both sockets take a few megabytes before anybody has to wait.
+        large = {"x": "y" * 900_000}
+        began = time.monotonic()
+        for index in range(12):
+            client.post(CONFIG_MAPS, config_map(f"large-{index}", large)).ok()
+        assert time.monotonic() - began < 20, "writers do not wait for readers"
+        until = time.monotonic() + 15
+        while running.serving.embedded.registry.watches and time.monotonic() < until:
+            time.sleep(0.05)
+        assert running.serving.embedded.registry.watches == 0, "the stalled watch is still open"
+        response.close()
+
+
+def test_no_log_holds_a_token(running: Running) -> None:
+    """Whatever goes wrong, the credentials are not in what is told about it."""
+    token = running.serving.credentials.admin_token
+    client = running.client()
+    for path in (WIDGETS, "/nowhere", f"{WIDGETS}/{'x' * 300}"):
+        assert token.encode() not in client.get(path).body
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=False)
+    assert token not in listed.stdout

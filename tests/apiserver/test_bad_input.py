@@ -1,0 +1,349 @@
+"""Whatever is sent, the server answers with a sentence and goes on: never a 500, never a hang, never a growing heap.
+
+`APISERVER_FUZZ` asks for more requests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import socket
+import ssl
+import time
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from apiserver.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, widget
+from pykueue.apiserver import bodies
+from pykueue.apiserver.status import StatusError
+
+REQUESTS = int(os.environ.get("APISERVER_FUZZ", "400"))
+
+NASTY: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    2**31,
+    2**63,
+    -(2**63) - 1,
+    1e308,
+    0.1,
+    "",
+    "x" * 1000,
+    "\x00",
+    "../../etc/passwd",
+    "٣",
+    "\u202e",
+    [],
+    [[]],
+    [None],
+    {},
+    {"": ""},
+    {"a": {"b": {"c": []}}},
+    "2024-01-01",
+    "9" * 400,
+]
+PATHS = [
+    WIDGETS,
+    f"{WIDGETS}/x",
+    f"{WIDGETS}/x/status",
+    CONFIG_MAPS,
+    f"{CONFIG_MAPS}/x",
+    "/api/v1/namespaces",
+    "/api/v1/namespaces/default/pods",
+    "/api/v1/nodes",
+    "/apis/batch/v1/namespaces/default/jobs",
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    "/apis/coordination.k8s.io/v1/namespaces/default/leases/x",
+    "/apis/events.k8s.io/v1/namespaces/default/events",
+    "/api/v1/namespaces/default/events",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/openapi/v3/apis/x",
+    "/apis",
+]
+KINDS = [
+    ("example.com/v1", "Widget"),
+    ("v1", "ConfigMap"),
+    ("v1", "Pod"),
+    ("v1", "Namespace"),
+    ("v1", "Node"),
+    ("v1", "Event"),
+    ("batch/v1", "Job"),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"),
+    ("coordination.k8s.io/v1", "Lease"),
+    ("events.k8s.io/v1", "Event"),
+    ("scheduling.k8s.io/v1", "PriorityClass"),
+]
+TYPES = [
+    "application/json",
+    "application/yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/cbor",
+    "text/html; charset=x",
+    "",
+]
+QUERY = [
+    "limit",
+    "continue",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "labelSelector",
+    "fieldSelector",
+    "dryRun",
+    "fieldManager",
+    "fieldValidation",
+    "force",
+    "propagationPolicy",
+    "gracePeriodSeconds",
+    "orphanDependents",
+    "includeObject",
+    "timeoutSeconds",
+    "sendInitialEvents",
+    "pretty",
+    "hash",
+]
+FIELDS = [
+    "metadata",
+    "spec",
+    "status",
+    "data",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "generateName",
+    "versions",
+    "names",
+    "schema",
+    "openAPIV3Schema",
+    "template",
+    "containers",
+    "conditions",
+    "size",
+    "parts",
+    "rules",
+    "webhooks",
+    "clientConfig",
+    "group",
+    "scope",
+    "involvedObject",
+    "eventTime",
+    "taints",
+    "value",
+]
+
+
+def tree(chance: random.Random, depth: int = 0) -> Any:
+    roll = chance.random()
+    if depth > 4 or roll < 0.4:
+        return chance.choice(NASTY)
+    if roll < 0.55:
+        return [tree(chance, depth + 1) for _ in range(chance.randint(0, 3))]
+    return {chance.choice(FIELDS): tree(chance, depth + 1) for _ in range(chance.randint(0, 4))}
+
+
+def body(chance: random.Random) -> bytes:
+    roll = chance.random()
+    if roll < 0.1:
+        return chance.randbytes(chance.randint(0, 200))
+    if roll < 0.15:
+        return b"k8s\x00" + chance.randbytes(chance.randint(0, 100))
+    version, kind = chance.choice(KINDS)
+    made: Any = {"apiVersion": version, "kind": kind, "metadata": {"name": chance.choice(["x", "y", "default"])}}
+    extra = tree(chance)
+    if isinstance(extra, dict):
+        made.update(extra)
+    if roll < 0.3:
+        made = [
+            {"op": chance.choice(["add", "remove", "test", "copy", 7]), "path": chance.choice(["/spec", "", 3, "/a/b"])}
+        ]
+    elif roll < 0.35:
+        made = extra
+    text = json.dumps(made)
+    if roll > 0.9:
+        cut = chance.randint(0, len(text))
+        text = text[:cut] + chance.choice(["", "}", "\x00", "é", '"']) + text[cut + chance.randint(0, 3) :]
+    return text.encode("utf-8", "surrogatepass")
+
+
+def test_nothing_that_is_sent_breaks_the_server(running: Running, client: Client) -> None:
+    chance = random.Random(2024)
+    seen: dict[int, int] = {}
+    connection = client.connection()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for turn in range(REQUESTS):
+        method = chance.choice(["GET", "POST", "PUT", "PATCH", "PATCH", "DELETE", "OPTIONS", "HEAD"])
+        path = chance.choice(PATHS)
+        if method == "DELETE" and path == "/api/v1/namespaces/default":
+            continue
+        query = "&".join(
+            f"{name}={quote(str(chance.choice(NASTY)))}"
+            for name in chance.sample(QUERY, chance.choice([0, 0, 0, 1, 2]))
+            # A revision of the future is waited for; that is no error, but it takes its time.
+            if name != "resourceVersion" or turn % 50 == 0
+        )
+        sent = body(chance) if method not in ("GET", "HEAD", "OPTIONS") else None
+        headers = {"Authorization": f"Bearer {client.token}", "Content-Type": chance.choice(TYPES)}
+        began = time.monotonic()
+        connection.request(method, f"{path}?{query}", sent, headers)
+        response = connection.getresponse()
+        text = response.read()
+        took = time.monotonic() - began
+        seen[response.status] = seen.get(response.status, 0) + 1
+        assert response.status < 500 or response.status == 504, (method, path, query, sent, text[:500])
+        assert took < 10, (method, path, query, sent)
+        if response.status >= 400 and method != "HEAD":
+            told = json.loads(text)
+            assert (told["kind"], told["code"]) == ("Status", response.status)
+            assert told["message"]
+    assert set(seen) >= {200, 400, 404, 405, 415, 422}, seen
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after - before < 200 * 1024, f"the process grew by {(after - before) // 1024} MiB"
+    client.post(CONFIG_MAPS, config_map("still-here")).ok()
+
+
+class TestBodies:
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            (b"", "not valid JSON"),
+            (b"{", "not valid JSON"),
+            (b"[" * 5000, "nested deeper"),
+            (b'{"a":' * 5000 + b"1" + b"}" * 5000, "nested deeper"),
+            (b"\xef\xbb\xbf{}", "not valid JSON"),
+            (b'{"a": "\xff"}', "not valid JSON"),
+            (b'{"a": 1e400}', "not valid JSON"),
+            (b'{"a": NaN}', "not valid JSON"),
+            (b'{"a": "\\ud800"}', "not valid JSON"),
+        ],
+    )
+    def test_json_that_is_none(self, text: bytes, why: str) -> None:
+        with pytest.raises(StatusError, match=why) as refused:
+            bodies.parse_json(text)
+        assert refused.value.code == 400
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            (b"a: &x [1]\nb: *x", "aliases"),
+            (b"a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]", "aliases"),
+            (b"!!python/object:os.system x", "constructor"),
+            (b"a: !!binary aGk=", "bytes"),
+            (b"a: .nan", "number"),
+            (b"a: [", "not valid YAML"),
+            (b"a: 1\n---\nb: 2", "single document"),
+            (b"? [a]\n: b", "key"),
+            (b"- " * 200 + b"a", "nested deeper"),
+        ],
+    )
+    def test_yaml_that_json_cannot_say(self, text: bytes, why: str) -> None:
+        with pytest.raises(StatusError, match=why) as refused:
+            bodies.parse_yaml(text)
+        assert refused.value.code == 400
+
+    def test_yaml_reads_as_kubectl_reads_it(self) -> None:
+        text = b"time: 2024-01-01\nflag: on\nnumber: 1e3\noctal: 0777\nkey: {1: a, true: b}\ntext: '1'"
+        assert bodies.parse_yaml(text) == {
+            "time": "2024-01-01",
+            "flag": True,
+            "number": 1000.0,
+            "octal": 511,
+            "key": {"1": "b"},
+            "text": "1",
+        }
+
+    def test_repeated_keys_are_found_wherever_they_are(self) -> None:
+        text = b'{"a": {"b": 1, "b": [{"c": 1, "c": 2}]}, "x": 1, "x": 1}'
+        assert bodies.duplicates(text, bodies.parse_json(text)) == ["a.b", "a.b[0].c", "x"]
+        clean = b'{"a": [1, 2.50, "\\u00e9"]}'
+        assert bodies.duplicates(clean, bodies.parse_json(clean)) == []
+
+
+class TestSizes:
+    def test_a_body_has_a_limit(self, client: Client) -> None:
+        refused = client.post(CONFIG_MAPS, config_map("big", {"x": "y" * (3 * 2**20)})).refused(413)
+        assert refused["reason"] == "RequestEntityTooLarge"
+
+    def test_an_object_has_a_smaller_one(self, client: Client) -> None:
+        parts = [{"name": f"{index:04}" + "p" * 1000} for index in range(1600)]
+        client.post(WIDGETS, widget("heavy", spec={"size": 1, "parts": parts})).refused(413)
+        client.get(f"{WIDGETS}/heavy").refused(404)
+
+    def test_annotations_have_one(self, client: Client) -> None:
+        client.post(CONFIG_MAPS, config_map("noted", annotations={"a": "b" * (256 * 1024 + 1)})).refused(422)
+
+    def test_numbers_that_no_json_of_ours_can_hold(self, client: Client) -> None:
+        text = json.dumps(widget("huge")).replace('"size": 1', '"size": ' + "9" * 50)
+        assert client.post(WIDGETS, text.encode()).code in (400, 422)
+
+
+class TestConnections:
+    def raw(self, running: Running, *chunks: bytes) -> bytes:
+        parts = urlsplit(running.serving.url)
+        context = ssl.create_default_context(cadata=running.serving.credentials.ca.decode())
+        with (
+            socket.create_connection((parts.hostname, parts.port), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as connection,
+        ):
+            for chunk in chunks:
+                connection.sendall(chunk)
+            answer = b""
+            try:
+                while data := connection.recv(65536):
+                    answer += data
+                    if b"\r\n\r\n" in answer:
+                        break
+            except (TimeoutError, ConnectionError, ssl.SSLError):
+                pass
+            return answer
+
+    @pytest.mark.parametrize(
+        "request_text",
+        [
+            b"GARBAGE\r\n\r\n",
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"GET /" + b"x" * 20000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\n",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"\x00\x01\x02\r\n\r\n",
+        ],
+    )
+    def test_what_is_not_http_is_refused_and_forgotten(self, running: Running, request_text: bytes) -> None:
+        answer = self.raw(running, request_text)
+        assert answer == b"" or answer.split(b" ", 2)[1][:1] == b"4", answer[:200]
+        assert running.client().get("/livez").body == b"ok"
+
+    def test_a_request_that_is_cut_off_changes_nothing(self, running: Running) -> None:
+        token = running.serving.credentials.admin_token
+        text = json.dumps(config_map("half")).encode()
+        head = (
+            f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+            f"Content-Length: {len(text) + 10}\r\n\r\n"
+        )
+        parts = urlsplit(running.serving.url)
+        context = ssl.create_default_context(cadata=running.serving.credentials.ca.decode())
+        with (
+            socket.create_connection((parts.hostname, parts.port), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as connection,
+        ):
+            connection.sendall(head.encode() + text)
+        running.client().get(f"{CONFIG_MAPS}/half").refused(404)
