@@ -1,0 +1,56 @@
+"""One server in memory, reached in both ways: over a socket with TLS, and in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pykueue import app
+from pykueue.apiserver import access as server_access
+from pykueue.clock import SystemClock
+from pykueue.kube import access
+from pykueue.kube.client import Client
+from pykueue.kube.transport import LocalTransport, Transport
+
+
+@pytest.fixture
+async def serving(tmp_path: Path) -> AsyncIterator[app.Serving]:
+    settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
+    async with app.api_server(settings, app.kueue_parts()) as serving:
+        yield serving
+
+
+def http(serving: app.Serving) -> Transport:
+    return access.connect(access.from_files([serving.kubeconfig]), SystemClock())
+
+
+def local(serving: app.Serving) -> Transport:
+    return LocalTransport(partial(serving.embedded.server.handle_as, server_access.ADMIN))
+
+
+@pytest.fixture(params=[http, local], ids=["http", "in-process"])
+async def transport(serving: app.Serving, request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
+    transport = request.param(serving)
+    yield transport
+    await transport.close()
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    return random.Random(7)
+
+
+@pytest.fixture
+def client(transport: Transport, chance: random.Random) -> Client:
+    return Client(transport, chance)
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.005)

@@ -1,0 +1,171 @@
+"""The verbs, over a socket and in process alike."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from pykueue.api import registry
+from pykueue.kube import errors
+from pykueue.kube.client import METADATA, Client, RateLimit
+from pykueue.kube.transport import Answer, Call, LocalTransport
+
+CONFIG_MAP = registry.KUBERNETES.named("configmaps")
+FLAVOR = registry.KUEUE.named("resourceflavors")
+WORKLOAD = registry.KUEUE.named("workloads")
+assert CONFIG_MAP is not None
+assert FLAVOR is not None
+assert WORKLOAD is not None
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+async def test_what_is_created_can_be_read_patched_and_deleted(client: Client) -> None:
+    made = await client.create(CONFIG_MAP, config_map("a", x="1"))
+    assert made["metadata"]["uid"]
+    assert (await client.get(CONFIG_MAP, "a", "default"))["data"] == {"x": "1"}
+    patched = await client.patch(CONFIG_MAP, "a", {"data": {"y": "2"}}, "default")
+    assert patched["data"] == {"x": "1", "y": "2"}
+    await client.delete(CONFIG_MAP, "a", "default")
+    assert await client.find(CONFIG_MAP, "a", "default") is None
+
+
+async def test_deleting_what_is_gone_is_no_error(client: Client) -> None:
+    await client.delete(CONFIG_MAP, "never", "default")
+
+
+async def test_a_delete_with_a_uid_spares_an_object_of_the_same_name(client: Client) -> None:
+    await client.create(CONFIG_MAP, config_map("a"))
+    with pytest.raises(errors.Conflict):
+        await client.delete(CONFIG_MAP, "a", "default", uid="somebody-else")
+
+
+async def test_errors_are_told_apart(client: Client) -> None:
+    with pytest.raises(errors.NotFound):
+        await client.get(CONFIG_MAP, "none", "default")
+    made = await client.create(CONFIG_MAP, config_map("a"))
+    with pytest.raises(errors.AlreadyExists):
+        await client.create(CONFIG_MAP, config_map("a"))
+    await client.patch(CONFIG_MAP, "a", {"data": {"x": "1"}}, "default")
+    with pytest.raises(errors.Conflict):
+        await client.replace(CONFIG_MAP, {**made, "data": {"y": "1"}})
+    with pytest.raises(errors.Invalid) as caught:
+        await client.create(
+            FLAVOR, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "X_"}}
+        )
+    assert caught.value.causes
+
+
+async def test_a_patch_with_an_old_revision_is_a_conflict(client: Client) -> None:
+    made = await client.create(CONFIG_MAP, config_map("a"))
+    await client.patch(CONFIG_MAP, "a", {"data": {"x": "1"}}, "default")
+    stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"x": "2"}}
+    with pytest.raises(errors.Conflict):
+        await client.patch(CONFIG_MAP, "a", stale, "default")
+
+
+async def test_a_writer_may_ask_for_the_metadata_alone(client: Client) -> None:
+    await client.create(CONFIG_MAP, config_map("a", x="1"))
+    answer = await client.patch(CONFIG_MAP, "a", {"data": {"x": "2"}}, "default", answer=METADATA)
+    assert answer["metadata"]["resourceVersion"]
+    assert "data" not in answer
+
+
+async def test_a_list_is_whole_however_many_pages_it_takes(client: Client) -> None:
+    for number in range(7):
+        await client.create(CONFIG_MAP, config_map(f"a{number}"))
+    import pykueue.kube.client as module
+
+    page, module._PAGE = module._PAGE, 3
+    try:
+        listing = await client.list(CONFIG_MAP, "default")
+    finally:
+        module._PAGE = page
+    names = [item for item in listing.items if b'"a' in bytes(item)]
+    assert len(names) == 7
+    assert int(listing.revision) > 0
+
+
+async def test_server_side_apply_creates_and_owns(client: Client) -> None:
+    applied = await client.apply(CONFIG_MAP, config_map("a", x="1"), "me")
+    assert applied["metadata"]["managedFields"][0]["manager"] == "me"
+
+
+async def test_requests_are_counted_by_verb_and_kind(client: Client) -> None:
+    await client.create(CONFIG_MAP, config_map("a"))
+    await client.find(CONFIG_MAP, "a", "default")
+    assert client.sent == {("POST", "configmaps"): 1, ("GET", "configmaps"): 1}
+
+
+class Flaky(LocalTransport):
+    """A transport that answers with these first."""
+
+    def __init__(self, *first: Answer | Exception) -> None:
+        self.first = list(first)
+        self.calls: list[Call] = []
+
+    async def send(self, call: Call) -> Answer:
+        self.calls.append(call)
+        answer = self.first.pop(0) if self.first else Answer(200, b"{}")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+BUSY = Answer(429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', {"Retry-After": "0"})
+TIMED_OUT = Answer(504, b'{"kind":"Status","reason":"Timeout","code":504}')
+NOT_REACHED = errors.Unanswered("refused", applied=False)
+LOST = errors.Unanswered("reset")
+
+
+@pytest.mark.parametrize("trouble", [BUSY, TIMED_OUT, NOT_REACHED, LOST])
+async def test_a_read_is_sent_again_after_any_trouble(trouble: Answer | Exception) -> None:
+    flaky = Flaky(trouble)
+    await Client(flaky, random.Random(1)).get(CONFIG_MAP, "a", "default")
+    assert len(flaky.calls) == 2
+
+
+@pytest.mark.parametrize("trouble", [BUSY, NOT_REACHED])
+async def test_a_write_is_sent_again_when_it_was_surely_not_carried_out(trouble: Answer | Exception) -> None:
+    flaky = Flaky(trouble)
+    await Client(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
+    assert len(flaky.calls) == 2
+
+
+@pytest.mark.parametrize("trouble", [TIMED_OUT, LOST])
+async def test_a_write_that_may_have_been_carried_out_is_not(trouble: Answer | Exception) -> None:
+    flaky = Flaky(trouble)
+    with pytest.raises(errors.KubeError):
+        await Client(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
+    assert len(flaky.calls) == 1
+
+
+async def test_a_server_that_never_answers_is_given_up_on() -> None:
+    flaky = Flaky(*[NOT_REACHED] * 20)
+    client = Client(flaky, random.Random(1))
+    client._pause = lambda attempt, error: 0.0  # type: ignore[method-assign]
+    with pytest.raises(errors.Unanswered):
+        await client.get(CONFIG_MAP, "a", "default")
+    assert len(flaky.calls) == 6
+
+
+async def test_the_rate_limit_lets_a_burst_through_and_then_keeps_the_pace() -> None:
+    limit = RateLimit(qps=100, burst=5)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    for _ in range(5):
+        await limit.take()
+    assert loop.time() - start < 0.02
+    for _ in range(5):
+        await limit.take()
+    assert loop.time() - start >= 0.04
+
+
+def test_a_page_of_a_proxy_is_an_error_with_its_words() -> None:
+    error = errors.from_answer(502, b"<html>bad gateway</html>")
+    assert (error.code, str(error)) == (502, "<html>bad gateway</html>")

@@ -1,0 +1,72 @@
+"""Events: written in the background, the same thing counted, never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from kube.conftest import eventually
+from pykueue.clock import SystemClock
+from pykueue.kube.client import Client
+from pykueue.kube.recorder import EVENTS, NORMAL, Note, Recorder, Reference, cut
+
+REGARDING = Reference("v1", "ConfigMap", "a", "default", "uid-a")
+
+
+async def events(client: Client) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(item) for item in (await client.list(EVENTS, "default")).items]
+
+
+def note(reason: str = "Started", text: str = "it started", **more: Any) -> Note:
+    return Note(REGARDING, NORMAL, reason, text, "test-controller", **more)
+
+
+async def test_a_note_becomes_an_event_about_its_object(client: Client) -> None:
+    recorder = Recorder(client, SystemClock(), "me")
+    running = asyncio.ensure_future(recorder.run())
+    recorder.tell(note())
+    await eventually(lambda: ("POST", "events") in client.sent)
+    await asyncio.sleep(0.05)
+    running.cancel()
+    (event,) = await events(client)
+    assert event["regarding"]["uid"] == "uid-a"
+    assert (event["type"], event["reason"], event["note"]) == ("Normal", "Started", "it started")
+    assert (event["reportingController"], event["reportingInstance"]) == ("test-controller", "me")
+
+
+async def test_the_same_note_again_is_counted_not_repeated(client: Client) -> None:
+    recorder = Recorder(client, SystemClock(), "me")
+    for _ in range(5):
+        recorder.tell(note())
+    recorder.tell(note("Stopped"))
+    running = asyncio.ensure_future(recorder.run(writers=1))
+    await eventually(lambda: client.sent.get(("POST", "events")) == 2)
+    await asyncio.sleep(0.05)
+    running.cancel()
+    found = {event["reason"]: event for event in await events(client)}
+    assert set(found) == {"Started", "Stopped"}
+    assert found["Started"]["series"]["count"] == 2, "the first repetition is written at once, the rest after a while"
+
+
+async def test_in_a_rush_what_another_note_says_as_well_is_left_out(client: Client) -> None:
+    recorder = Recorder(client, SystemClock(), "me")
+    for number in range(300):
+        recorder.tell(note(text=str(number)))
+    recorder.tell(note("QuotaReserved", redundant=True))
+    recorder.tell(note("Admitted"))
+    assert recorder.left_out == 1
+
+
+async def test_a_full_line_loses_the_oldest_and_says_how_many(client: Client) -> None:
+    recorder = Recorder(client, SystemClock(), "me")
+    for number in range(10_003):
+        recorder.tell(note(text=str(number)))
+    assert recorder.left_out == 3
+
+
+def test_a_long_note_is_cut_where_the_api_would_refuse_it() -> None:
+    assert len(cut("x" * 5000)) == 1024
+    assert cut("x" * 5000).endswith(" ...")
+    assert cut("short") == "short"
