@@ -133,7 +133,10 @@ def verdict(answer: Answer) -> Any:
     if not isinstance(body, dict) or body.get("kind") != "Status":
         return {"code": answer.code, "body": normalised(body)}
     details = body.get("details") or {}
-    causes = sorted((cause.get("reason", ""), cause.get("field", "")) for cause in details.get("causes") or ())
+    # The real server spells the place of what concerns the whole object as Go does.
+    causes = sorted(
+        (cause.get("reason", ""), cause.get("field", "").replace("<nil>", "")) for cause in details.get("causes") or ()
+    )
     return {
         "code": answer.code,
         "reason": body.get("reason", ""),
@@ -302,6 +305,11 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         "a review is an answer and not an object: nobody owns its fields; and it says why",
         what="^may I",
         lines=r"^\.body\.(metadata\.managedFields|status\.reason): ",
+    ),
+    Explanation(
+        "a number with a fraction where a whole one belongs is told once; kube-apiserver tells it twice",
+        what=": a fraction at ",
+        lines=r"^\.causes: real .*\[\"FieldValueTypeInvalid\"",
     ),
     # Ours to take away.
     Explanation("OPEN: apply takes a configuration without a kind", what="^apply without a kind", codes=(400, 201)),

@@ -70,7 +70,7 @@ def _read_message(kind: Message, tree: Any, path: str, depth: int) -> dict[str, 
         if given is None and not field.always:
             continue
         value = _read_field(field, given, f"{path}.{field.name}" if path else field.name, depth)
-        if value in ([], {}) and not field.type.is_message:
+        if value in ([], {}) and (field.type.item is not None or field.type.value is not None):
             value = None  # what is stored does not tell an empty list from none
         if field.always or field.type.pointer or not _is_empty(field.type, value):
             out[field.name] = value
