@@ -223,6 +223,20 @@ def test_what_a_ready_check_asked_for_stays(before: str, after: str, refused: bo
     assert validate_update(checked(after, "a"), checked(before, "a")) == []
 
 
+@pytest.mark.parametrize(
+    ("update", "place"),
+    [
+        ({"tolerations": [{"key": "@k", "operator": "Exists"}]}, "tolerations[0].key"),
+        ({"annotations": {"@k": "v"}}, "annotations"),
+        ({"labels": {"k": "a b"}}, "labels"),
+        ({"nodeSelector": {"@k": "v"}}, "nodeSelector"),
+    ],
+)
+def test_what_a_check_asks_for_its_pods_is_well_formed(update: Tree, place: str) -> None:
+    tree = workload(admissionChecks=[{"name": "c", "state": "Pending", "podSetUpdates": [{"name": "main", **update}]}])
+    assert paths(validate_create(tree)) == [f"status.admissionChecks[0].podSetUpdates[0].{place}"]
+
+
 def test_the_slice_of_an_elastic_job_goes_where_the_old_one_runs() -> None:
     replaces = {"kueue.x-k8s.io/workload-slice-replacement-for": "ns/old"}
     assert validate_update(workload(annotations=replaces, clusterName="far"), workload()) == []
