@@ -1,0 +1,12 @@
+"""One Workload's life. Pure: an object and the facts around it go in, changes come out.
+
+    step         what is due for a Workload now, by the rules in their order
+    reservation  what is written when quota is given, given back, or no longer holds
+    eviction     the one way in which a Workload loses what it has, and how it comes back
+    waiting      what is written for a Workload that was tried and did not get in
+    ending       how a life ends
+    queues       the status of ClusterQueues, LocalQueues and Cohorts, and what may be deleted
+
+Everybody who changes a Workload goes through these, whichever controller it is, so that a condition means the same
+whoever wrote it.
+"""

@@ -1,0 +1,275 @@
+"""What can be read off one Workload, and the states of its life with every legal move.
+
+A state is read from the conditions, in this order; nothing else is asked, and above all not `status.admission`:
+
+    finished     Finished is True. Nothing comes after it.
+    evicted      Evicted is True and quota is still held: the job has not stopped yet.
+    admitted     Admitted is True: the job may run.
+    reserved     QuotaReserved is True: checks, or a placement, are still being waited for.
+    pending      none of these.
+
+    from \\ to    pending  reserved  admitted  evicted  finished
+    pending         ·        x         x         x         x      reserved, or at once admitted; a deactivation of one
+                                                                  that holds nothing passes through eviction unseen
+    reserved        x        ·         x         x         x      back directly: stopped queue, lost reservation
+    admitted        x        x         ·         x         x      a gate or a hold takes the quota; checks are reset
+    evicted         x        ·         ·         ·         x      given back by whoever runs the job
+    finished                                               ·
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from pykueue.api import conditions, kueue, labels, meta
+from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, WorkloadCondition
+from pykueue.api.kueue import CheckState, Workload
+from pykueue.api.meta import MILLISECOND, Nanoseconds, TimeText
+
+# --- States and moves -------------------------------------------------------------------------------------------------
+
+
+class State(StrEnum):
+    PENDING = "pending"
+    RESERVED = "quotaReserved"
+    ADMITTED = "admitted"
+    EVICTED = "evicted"
+    FINISHED = "finished"
+
+
+_LIVING: Final = frozenset({State.PENDING, State.RESERVED, State.ADMITTED, State.EVICTED, State.FINISHED})
+MOVES: Final[Mapping[State, frozenset[State]]] = {
+    State.PENDING: _LIVING,
+    State.RESERVED: _LIVING,
+    State.ADMITTED: _LIVING,
+    State.EVICTED: frozenset({State.PENDING, State.EVICTED, State.FINISHED}),
+    State.FINISHED: frozenset({State.FINISHED}),
+}
+
+
+class IllegalMove(Exception):
+    """A change that no life contains. Carries the story so far: what the Workload was, and what it would become."""
+
+    def __init__(self, before: Workload, after: Workload) -> None:
+        self.before, self.after = before, after
+        super().__init__(
+            f"Workload {key(before)} cannot go from {state(before)} to {state(after)}; it was"
+            f" {story(before)}, and would be {story(after)}"
+        )
+
+
+def state(workload: Workload) -> State:
+    if is_finished(workload):
+        return State.FINISHED
+    if is_reserved(workload):
+        if is_evicted(workload):
+            return State.EVICTED
+        return State.ADMITTED if is_admitted(workload) else State.RESERVED
+    return State.PENDING
+
+
+def check_move(before: Workload, after: Workload) -> None:
+    """Raise `IllegalMove` unless a life can go from the one to the other in one write."""
+    if state(after) not in MOVES[state(before)]:
+        raise IllegalMove(before, after)
+
+
+def story(workload: Workload) -> str:
+    """The conditions in one line, as people read them: `QuotaReserved=True/QuotaReserved since …`."""
+    told = [f"{c.type}={c.status}/{c.reason} since {c.last_transition_time}" for c in workload.status.conditions]
+    return ", ".join(told) or "without any condition"
+
+
+def key(workload: Workload) -> str:
+    return f"{workload.metadata.namespace}/{workload.metadata.name}"
+
+
+# --- Predicates -------------------------------------------------------------------------------------------------------
+
+
+def has(workload: Workload, condition: WorkloadCondition) -> bool:
+    """Whether the condition is True."""
+    return conditions.is_true(workload.status.conditions, condition)
+
+
+def is_active(workload: Workload) -> bool:
+    return workload.spec.active
+
+
+def is_reserved(workload: Workload) -> bool:
+    return has(workload, WorkloadCondition.QUOTA_RESERVED)
+
+
+def is_admitted(workload: Workload) -> bool:
+    return has(workload, WorkloadCondition.ADMITTED)
+
+
+def is_evicted(workload: Workload) -> bool:
+    return has(workload, WorkloadCondition.EVICTED)
+
+
+def is_finished(workload: Workload) -> bool:
+    return has(workload, WorkloadCondition.FINISHED)
+
+
+def is_on_hold(workload: Workload) -> bool:
+    """Its owner does not want it to be tried for now."""
+    found = conditions.find(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED)
+    return found is not None and found.status == conditions.Status.FALSE and found.reason == QuotaReservedReason.ON_HOLD
+
+
+def is_gated(workload: Workload, *, gates_count: bool = True) -> bool:
+    """Somebody keeps it from being admitted by an annotation. `gates_count` is the gate AdmissionGatedBy."""
+    return gates_count and bool(workload.metadata.annotations.get(labels.ADMISSION_GATED_BY))
+
+
+def is_admissible(workload: Workload, *, gates_count: bool = True) -> bool:
+    """Whether it may enter its queue."""
+    return (
+        not is_gated(workload, gates_count=gates_count)
+        and not is_finished(workload)
+        and is_active(workload)
+        and not is_reserved(workload)
+        and not is_on_hold(workload)
+        and not has(workload, WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS)
+    )
+
+
+def has_active_reservation(workload: Workload) -> bool:
+    return is_reserved(workload) and not is_finished(workload) and is_active(workload)
+
+
+def are_checks_ready(workload: Workload) -> bool:
+    """Every check listed has said Ready. Where none is listed there is nothing to wait for."""
+    return all(check.state == CheckState.READY for check in workload.status.admission_checks)
+
+
+def is_topology_pending(workload: Workload) -> bool:
+    """Some placement waits for nodes that a check is still providing."""
+    admission = workload.status.admission
+    return admission is not None and any(
+        assigned.topology_assignment is None
+        and assigned.delayed_topology_request == kueue.DelayedTopologyRequestState.PENDING
+        for assigned in admission.pod_set_assignments
+    )
+
+
+def has_lost_nodes(workload: Workload) -> bool:
+    """Some node of its placement has failed and waits to be replaced."""
+    admission = workload.status.admission
+    return (
+        bool(workload.status.unhealthy_nodes)
+        and admission is not None
+        and any(assigned.topology_assignment is not None for assigned in admission.pod_set_assignments)
+    )
+
+
+def needs_second_pass(workload: Workload) -> bool:
+    """The scheduler has to look again although quota is held: for a placement, or for a node that failed."""
+    if is_finished(workload) or is_evicted(workload) or not is_reserved(workload) or is_on_hold(workload):
+        return False
+    if is_admitted(workload):
+        return has_lost_nodes(workload)
+    return bool(workload.status.admission_checks) and are_checks_ready(workload) and is_topology_pending(workload)
+
+
+def can_be_partial(workload: Workload) -> bool:
+    return any(
+        pod_set.min_count is not None and pod_set.count > pod_set.min_count for pod_set in workload.spec.pod_sets
+    )
+
+
+def is_elastic(workload: Workload, *, gate: bool = True) -> bool:
+    return gate and workload.metadata.annotations.get(labels.ELASTIC_JOB) == "true"
+
+
+def is_owned_by_single_pod(workload: Workload) -> bool:
+    owners = workload.metadata.owner_references
+    return (
+        len(owners) == 1
+        and (owners[0].api_version, owners[0].kind) == ("v1", "Pod")
+        and workload.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) != "true"
+    )
+
+
+def uses_claims(workload: Workload) -> bool:
+    """Some pod set asks for devices by resource claims."""
+    return any(pod_set.template.spec.resource_claims for pod_set in workload.spec.pod_sets)
+
+
+def cluster_queue(workload: Workload) -> str:
+    """The ClusterQueue that gave it quota; empty when none did."""
+    return workload.status.admission.cluster_queue if workload.status.admission else ""
+
+
+# --- Times and order --------------------------------------------------------------------------------------------------
+
+
+def moment(text: TimeText | None) -> Nanoseconds | None:
+    """A time as it stands in an object; one that cannot be read counts as absent."""
+    try:
+        return meta.parse_time(text) if text else None
+    except meta.TimeError:
+        return None
+
+
+def created(workload: Workload) -> Nanoseconds:
+    return moment(workload.metadata.creation_timestamp) or 0
+
+
+def since(workload: Workload, condition: WorkloadCondition) -> Nanoseconds | None:
+    """When the condition last changed its status."""
+    return conditions.since(workload.status.conditions, condition)
+
+
+def queued_since(workload: Workload) -> Nanoseconds:
+    """From when a wait is counted: the last time it was put back, else its creation."""
+    return since(workload, WorkloadCondition.REQUEUED) or created(workload)
+
+
+def requeue_at(workload: Workload) -> Nanoseconds | None:
+    state = workload.status.requeue_state
+    return moment(state.requeue_at) if state else None
+
+
+def requeue_count(workload: Workload) -> int | None:
+    return workload.status.requeue_state.count if workload.status.requeue_state else None
+
+
+def queue_order_time(workload: Workload, *, by_eviction: bool = True, sort_in_cohort: bool = True) -> Nanoseconds:
+    """The time by which it is lined up among those of its priority.
+
+    `by_eviction` is the requeuing timestamp of waitForPodsReady, `sort_in_cohort` the gate PrioritySortingWithinCohort.
+    """
+    said = workload.status.conditions
+    evicted = conditions.find(said, WorkloadCondition.EVICTED)
+    if evicted is not None and evicted.status == conditions.Status.TRUE:
+        counts = (by_eviction and evicted.reason == EvictedReason.PODS_READY_TIMEOUT) or (
+            evicted.reason == EvictedReason.ADMISSION_CHECK
+        )
+        if counts and (at := moment(evicted.last_transition_time)) is not None:
+            return at
+    preempted = conditions.find(said, WorkloadCondition.PREEMPTED)
+    if (
+        not sort_in_cohort
+        and preempted is not None
+        and preempted.status == conditions.Status.TRUE
+        and preempted.reason == PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
+        and (at := moment(preempted.last_transition_time)) is not None
+    ):
+        # One tick behind the Workload that took its room, or the two would take turns for ever.
+        return at + MILLISECOND
+    return created(workload)
+
+
+def effective_priority(workload: Workload, *, boost: bool = False) -> int:
+    """`boost` is the gate PriorityBoost; a boost that is not a number counts as none."""
+    base = workload.spec.priority or 0
+    if not boost:
+        return base
+    try:
+        return base + int(workload.metadata.annotations.get(labels.PRIORITY_BOOST, "0"))
+    except ValueError:
+        return base

@@ -1,0 +1,28 @@
+"""What is written for a Workload that was tried and did not get in."""
+
+from __future__ import annotations
+
+from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api.kueue import PodSetRequest, Workload
+from pykueue.api.meta import Nanoseconds
+from pykueue.lifecycle.change import Changes
+from pykueue.lifecycle.facts import Options
+
+
+def wait(
+    workload: Workload,
+    reason: QuotaReservedReason,
+    message: str,
+    requests: tuple[PodSetRequest, ...],
+    options: Options,
+    now: Nanoseconds,
+    *,
+    gated: bool = False,
+    tell: bool = True,
+) -> Changes:
+    """The end of a cycle that did not admit it. `gated`: closed preemption gates were what stood in the way.
+
+    The Event is told every time, though nothing be written: it is how people see that the Workload was tried.
+    `tell` is off for a head that only waits for the pods of others and goes on in the same cycle.
+    """
+    raise NotImplementedError
