@@ -78,7 +78,7 @@ def _candidate(tally: Tally, level: int, siblings: Sequence[int], ask: Ask, at_l
         return None
     counts = tally.level(looked_at)
     thresholds = [_threshold(counts, use, ask.slices)]
-    if ask.has_leader and use.last is not None:
+    if tally.measure.leads and use.last is not None:
         # Where the even share leaves no room for the leader, one that counts it in may still do.
         thresholds.append(min(thresholds[0], counts.slices_led[use.last]))
     for threshold in dict.fromkeys(thresholds):
@@ -104,7 +104,7 @@ def _greedy(tally: Tally, level: int, domains: Iterable[int], ask: Ask) -> _Use 
     """How many domains it takes, the leader's first and then the largest; None where they do not suffice."""
     counts, scores = tally.level(level), tally.scores_at(level)
     left, used, leads, last = ask.slices, 0, None, None
-    if ask.has_leader:
+    if tally.measure.leads:
         leads, *domains = by_room(domains, counts, scores, best_fit=True, led=True)
         if not counts.hosts_leader(leads):
             return None
@@ -148,7 +148,7 @@ def _clear(tally: Tally, level: int, domain: int, *, with_workers: bool) -> None
     """Take the leader's place away, and the workers' too, from here down to the leaves."""
     for below in range(level, tally.tree.finest + 1):
         counts = tally.level(below)
-        columns = [counts.pods_led, counts.slices_led, counts.leader or []]
+        columns = [counts.pods_led, counts.slices_led, counts.leader]
         if with_workers:
             columns += [counts.pods, counts.slices]
         for descendant in _descendants(tally, level, domain, below):
@@ -187,7 +187,7 @@ def _smallest_group(
     counts = tally.level(level)
     # groups[i] maps (leader still to place, pods still to place) to the first group of i domains that leaves just that.
     groups: list[dict[tuple[bool, int], list[int]]] = [{} for _ in range(use.domains + 1)]
-    groups[0][ask.has_leader, ask.slices * tally.measure.slice_size] = []
+    groups[0][tally.measure.leads, ask.slices * tally.measure.slice_size] = []
     for domain in sorted(domains, key=order):
         for size in range(use.domains, 0, -1):
             for (leader, pods), group in sorted(groups[size - 1].items()):
@@ -208,7 +208,7 @@ def _hand_out(tally: Tally, level: int, domains: Sequence[int], ask: Ask, thresh
         return None
     counts, size = tally.level(level), tally.measure.slice_size
     rest = ask.slices - len(group) * threshold
-    has_leader = ask.has_leader
+    has_leader = tally.measure.leads
     shares: list[Share] = []
     for domain in by_room(group, counts, tally.scores_at(level), best_fit=True, led=True):
         held = counts.slices_led[domain] if has_leader else counts.slices[domain]

@@ -8,7 +8,7 @@ several domains are taken: with best fit those with most room first, with least 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pykueue.core.topology.counting import Counts, Tally
@@ -19,11 +19,34 @@ Figures: TypeAlias = Sequence[int] | Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """What domains of one level hold, in the units that are handed out.
+
+    As long as `leader` is not empty the leader is still to be placed, and the figures beside it are those that count.
+    """
+
+    held: Figures
+    held_led: Figures
+    leader: Sequence[int]
+    scores: Sequence[int] | None
+
+    @property
+    def figures(self) -> Figures:
+        return self.held_led if self.leader else self.held
+
+    def hosts_leader(self, domain: int) -> bool:
+        """Whether the leader can go there; true of every domain when there is none to place."""
+        return not self.leader or self.leader[domain] > 0
+
+    def holds(self, domain: int, need: int) -> bool:
+        return self.figures[domain] >= need and self.hosts_leader(domain)
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
-    """What is to be placed: whole slices, and perhaps a leader beside them."""
+    """What is to be placed, in whole slices, and how."""
 
     slices: int
-    has_leader: bool
     kind: Kind
     best_fit: bool
 
@@ -58,6 +81,11 @@ def choose(tally: Tally, level: int, ask: Ask) -> Start | Shortage:
         level -= 1
 
 
+def slices_of(counts: Counts, scores: Sequence[int] | None) -> Room:
+    """Room counted in whole slices."""
+    return Room(counts.slices, counts.slices_led, counts.leader, scores)
+
+
 def by_room(
     domains: Iterable[int], counts: Counts, scores: Sequence[int] | None, *, best_fit: bool, led: bool = False
 ) -> list[int]:
@@ -66,11 +94,11 @@ def by_room(
     On equal slices the domain with fewer pods over comes first, then the path decides.
     """
     slices, pods = (counts.slices_led, counts.pods_led) if led else (counts.slices, counts.pods)
-    if scores is None and (not led or counts.leader is None) and slices is pods:
+    leader = counts.leader if led else []
+    if scores is None and not leader and slices is pods:
         # Single pods without preferences: one figure decides, and sorting is stable in the path.
         return sorted(sorted(domains), key=pods.__getitem__, reverse=best_fit)
     sign = -1 if best_fit else 1
-    leader = counts.leader if led and counts.leader is not None else None
     return sorted(
         domains,
         key=lambda d: (
@@ -83,32 +111,28 @@ def by_room(
     )
 
 
-def tightest(
-    order: Sequence[int], held: Figures, need: int, scores: Sequence[int] | None, leader: Sequence[int] | None
-) -> int:
-    """The domain with the smallest figure that still covers the need, first listed on ties; the first if none does.
+def tightest(order: Sequence[int], room: Room, need: int) -> int:
+    """The domain with the least room that still covers the need, first listed on ties; the first if none does.
 
-    With a leader to place, domains that cannot host it are passed over. Preferences come before tightness: only the
-    domains that share the first one's score are looked at.
+    Preferences come before tightness: only the domains that share the first one's score are looked at.
     """
-    best, best_held = order[0], -1
+    best, figures, scores = order[0], room.figures, room.scores
+    least: int | None = None
     for domain in order:
         if scores is not None and scores[domain] != scores[order[0]]:
             break
-        if (leader is None or leader[domain]) and need <= held[domain] and not 0 <= best_held <= held[domain]:
-            best, best_held = domain, held[domain]
+        if room.holds(domain, need) and (least is None or figures[domain] < least):
+            best, least = domain, figures[domain]
     return best
 
 
-def leader_first(
-    order: list[int], held: Figures, held_led: Figures, need: int, leader: Sequence[int] | None
-) -> list[int]:
+def leader_first(order: list[int], room: Room, need: int) -> list[int]:
     """Move to the front the first domain that can host the leader and still leaves room enough for all workers."""
-    if leader is None or len(order) < 2:
+    if not room.leader or len(order) < 2:
         return order
-    spare = sum(held[domain] for domain in order) - need
+    spare = sum(room.held[domain] for domain in order) - need
     for position, domain in enumerate(order):
-        if leader[domain] and held[domain] - held_led[domain] <= spare:
+        if room.leader[domain] and room.held[domain] - room.held_led[domain] <= spare:
             return [domain, *order[:position], *order[position + 1 :]]
     return order
 
@@ -121,21 +145,18 @@ def _one(counts: Counts, scores: Sequence[int] | None, ask: Ask) -> int | None:
     if slices is pods:
         held = min((figure for figure in slices if figure >= ask.slices), default=None)
         return None if held is None else slices.index(held)
-    leader = counts.leader if ask.has_leader else None
-    fitting = (d for d, held in enumerate(slices) if held >= ask.slices and (leader is None or leader[d]))
+    room = slices_of(counts, scores)
+    fitting = (domain for domain in range(len(slices)) if room.holds(domain, ask.slices))
     return min(fitting, key=lambda d: (slices[d], pods[d], d), default=None)
 
 
 def _one_preferred(counts: Counts, scores: Sequence[int], ask: Ask) -> int | None:
     """As `_one`, where the score comes first: an ill-liked domain is taken alone only if nothing else will do."""
     order = by_room(range(len(counts.pods)), counts, scores, best_fit=ask.best_fit, led=True)
-    leader = counts.leader if ask.has_leader else None
-    slices = counts.slices_led
+    room = slices_of(counts, scores)
     for position, domain in enumerate(order):
-        if slices[domain] >= ask.slices and (leader is None or leader[domain]):
-            if not ask.best_fit:
-                return domain
-            return tightest(order[position:], slices, ask.slices, scores, leader)
+        if room.holds(domain, ask.slices):
+            return tightest(order[position:], room, ask.slices) if ask.best_fit else domain
         if ask.best_fit and ask.kind is not Kind.REQUIRED:
             return None  # the best liked domain is too small: rather look higher, or take several
     return None
@@ -146,30 +167,28 @@ def _first(counts: Counts, scores: Sequence[int] | None) -> int:
 
 
 def _several(counts: Counts, scores: Sequence[int] | None, level: int, ask: Ask) -> Start | Shortage:
-    """Domains, one after the other, until everything has a place."""
+    """Domains, one after the other, until everything has a place; the leader's comes first."""
+    room = slices_of(counts, scores)
     chosen: list[int] = []
-    rest = range(len(counts.pods))
     left = ask.slices
-    if ask.has_leader:
-        order = by_room(rest, counts, scores, best_fit=ask.best_fit, led=True)
-        order = leader_first(order, counts.slices, counts.slices_led, ask.slices, counts.leader)
-        first = order[0]
-        if not counts.hosts_leader(first):
+    if room.leader:
+        order = by_room(range(len(counts.pods)), counts, scores, best_fit=ask.best_fit, led=True)
+        first, *rest = leader_first(order, room, left)
+        if not room.hosts_leader(first):
             return Shortage(level, 0)
-        if ask.best_fit and counts.slices_led[first] >= left:
-            first = tightest(order, counts.slices_led, left, scores, counts.leader)
+        if ask.best_fit and room.holds(first, left):
+            first = tightest([first, *rest], room, left)
         chosen.append(first)
         left -= counts.slices_led[first]
-        remaining = order[1:]
+        room = replace(room, leader=())
     else:
-        remaining = [domain for domain in rest if counts.slices[domain]]
-    if left > 0:
-        remaining = by_room(remaining, counts, scores, best_fit=ask.best_fit)
-    for position, domain in enumerate(remaining):
+        rest = [domain for domain, held in enumerate(counts.slices) if held]
+    rest = by_room(rest, counts, scores, best_fit=ask.best_fit) if left > 0 else []
+    for position, domain in enumerate(rest):
         if left <= 0:
             break
-        if ask.best_fit and counts.slices[domain] >= left:
-            domain = tightest(remaining[position:], counts.slices, left, scores, None)
+        if ask.best_fit and room.holds(domain, left):
+            domain = tightest(rest[position:], room, left)
         chosen.append(domain)
         left -= counts.slices[domain]
     return Shortage(level, ask.slices - left) if left > 0 else Start(level, chosen)

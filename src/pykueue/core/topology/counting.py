@@ -41,6 +41,11 @@ class Measure:
     multiples: tuple[int, ...]
 
     @property
+    def leads(self) -> bool:
+        """Whether a leader is to be placed beside the workers."""
+        return self.leader is not None
+
+    @property
     def pods_are_slices(self) -> bool:
         """Without slices every pod is a slice of its own, at every level."""
         return self.slice_size == 1 and self.slice_level == len(self.multiples) - 1
@@ -51,7 +56,7 @@ class Measure:
 
 
 class Counts:
-    """The figures of one level, by domain. Lists that cannot differ are the same list."""
+    """The figures of one level, by domain. Lists that cannot differ are one; without a leader `leader` is empty."""
 
     __slots__ = ("leader", "pods", "pods_led", "slices", "slices_led")
 
@@ -67,17 +72,17 @@ class Counts:
         self.slices = slices
         self.pods_led = pods if pods_led is None else pods_led
         self.slices_led = slices if slices_led is None else slices_led
-        self.leader = leader
+        self.leader = leader or []
 
     def copy(self) -> Counts:
         """The same figures in lists of their own; pods and slices no longer share one."""
         pods, slices = self.pods.copy(), self.slices.copy()
-        if self.leader is None:
+        if not self.leader:
             return Counts(pods, slices)
         return Counts(pods, slices, self.pods_led.copy(), self.slices_led.copy(), self.leader.copy())
 
     def hosts_leader(self, domain: int) -> bool:
-        return self.leader is not None and self.leader[domain] > 0
+        return bool(self.leader) and self.leader[domain] > 0
 
 
 class Tally:
@@ -160,10 +165,9 @@ class Tally:
     def _lead(self, capacity: Capacity, leader: Figure, counts: Counts, leaves: Sequence[int]) -> None:
         """Which leaves can host the leader, and what it leaves for the workers there."""
         taken = {PODS: 1, **dict(leader)}
-        hosted = counts.leader if counts.leader is not None else []
         for leaf in leaves:
             hosts = self._may_use(leaf) and _held_at(capacity, leader, leaf) > 0
-            hosted[leaf] = int(hosts)
+            counts.leader[leaf] = int(hosts)
             led = _held_at(capacity, self.measure.pod, leaf, taken) if hosts else counts.pods[leaf]
             counts.pods_led[leaf] = led
             counts.slices_led[leaf] = self.measure.slices_in(self.tree.finest, led)
@@ -181,7 +185,7 @@ def roll_up(tree: Tree, measure: Measure, level: int, counts: Counts, children: 
                 counts.slices[domain] = counts.pods[domain] // measure.slice_size
             else:
                 counts.slices[domain] = sum(children.slices[first:end]) if level < measure.slice_level else 0
-        if counts.leader is not None:
+        if counts.leader:
             hosts = [child for child in range(first, end) if children.hosts_leader(child)]
             counts.leader[domain] = int(bool(hosts))
             counts.pods_led[domain], counts.slices_led[domain] = _led(measure, level, counts, children, domain, hosts)

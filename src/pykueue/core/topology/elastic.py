@@ -21,7 +21,7 @@ def resize(
     if domains is None or previous is None or not all(_stands(domains, kept) for kept in (previous, leads) if kept):
         return None
     if workers.count > previous.count:
-        return _grow(search, domains, workers, leader)
+        return _grow(search, domains, workers, previous, leader)
     placements = {workers.pod_set: truncated(previous, workers.count)}
     if leader is not None and leads is not None:
         placements[leader.pod_set] = leads
@@ -42,10 +42,12 @@ def truncated(placement: Placement, count: int) -> Placement:
 
 
 def _grow(
-    search: Search, domains: Domains, workers: PlacementRequest, leader: PlacementRequest | None
+    search: Search,
+    domains: Domains,
+    workers: PlacementRequest,
+    previous: Placement,
+    leader: PlacementRequest | None,
 ) -> dict[str, Placement] | PlacementFailure:
-    previous = workers.previous
-    assert previous is not None
     search.take(workers, previous)
     placements: dict[str, Placement] = {}
     unplaced = leader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pykueue.core.topology import elastic, repair
 from pykueue.core.topology.failure import Outcome, PlacementFailure
@@ -55,7 +56,7 @@ def _place_group(search: Search, group: list[PlacementRequest]) -> dict[str, Pla
             return kept
     found = search.find(workers, leader)
     if isinstance(found, PlacementFailure):
-        return found
+        return replace(found, pod_set=group[0].pod_set)  # they fail together; the first of them is told
     search.take(workers, found.workers)
     if leader is None or found.leader is None:
         return {workers.pod_set: found.workers}

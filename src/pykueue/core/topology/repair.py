@@ -30,14 +30,15 @@ def _mend_one(search: Search, request: PlacementRequest) -> Placement | Placemen
     if domains is None or request.repair is None:
         return _problem(request, "", "the flavor's topology is not known")
     held, lost = request.repair.held, request.repair.lost
-    kept = Placement(held.levels, tuple(domain for domain in held.domains if domain.values[-1] != lost))
+    kept = Placement(held.levels, tuple(domain for domain in held.domains if domain.values[-1:] != (lost,)))
     gone = next((domain for domain in kept.domains if domains.leaf(domain.values) is None), None)
     if gone is not None:
-        return _problem(
-            request, domains.flavor.topology, f"node {lost} cannot be replaced while {gone.values[-1]} is gone too"
-        )
+        also = "/".join(gone.values)
+        return _problem(request, domains.flavor.topology, f"node {lost} cannot be replaced while {also} is gone too")
     missing = replace(request, count=held.count - kept.count, repair=None)
-    within = _where(domains.tree, missing, kept)
+    within = None
+    if all(layer.size > 0 for layer in request.wish.slices):  # the search says it where they are not
+        within = _where(domains.tree, missing, kept)
     if within is not None and missing.count % _outer_size(missing):
         missing = _in_units_that_divide(missing)
     found = search.find(missing, within=within)

@@ -86,7 +86,6 @@ class Search:
         tally = self._tally(domains, measure, match, request, within)
         ask = Ask(
             slices=request.count // shape.slice_size,
-            has_leader=leader is not None,
             kind=request.wish.kind,
             best_fit=not (request.wish.kind is Kind.UNCONSTRAINED and self.fleet.profile.mixed),
         )

@@ -6,10 +6,10 @@ level down every domain hands exactly what it was given to its own children, bec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from pykueue.core.topology.choosing import Ask, Figures, Start, by_room, leader_first, tightest
+from pykueue.core.topology.choosing import Ask, Figures, Room, Start, by_room, leader_first, slices_of, tightest
 from pykueue.core.topology.counting import Tally
 
 
@@ -23,16 +23,15 @@ class Share(NamedTuple):
 
 def spread(tally: Tally, start: Start, ask: Ask) -> list[Share] | None:
     """The leaves' shares; None where the figures promised more than the children can keep."""
-    counts, size = tally.level(start.level), tally.measure.slice_size
-    level, scores = start.level, tally.scores_at(start.level)
-    shares = _distribute(start.domains, counts.slices, counts.slices_led, ask.slices, size, counts.leader, scores, ask)
-    while shares is not None and level < tally.measure.slice_level:
+    level, order, size = start.level, start.domains, tally.measure.slice_size
+    while True:
+        room = slices_of(tally.level(level), tally.scores_at(level))
+        shares = _distribute(order, room, ask.slices, size, ask)
+        if shares is None or level >= tally.measure.slice_level:
+            return shares and descend(tally, level, shares, ask)
+        pool = [child for share in shares for child in tally.tree.children(level, share.domain)]
         level += 1
-        pool = [child for share in shares for child in tally.tree.children(level - 1, share.domain)]
-        counts, scores = tally.level(level), tally.scores_at(level)
-        order = by_room(pool, counts, scores, best_fit=ask.best_fit)
-        shares = _distribute(order, counts.slices, counts.slices_led, ask.slices, size, counts.leader, scores, ask)
-    return shares and descend(tally, level, shares, ask)
+        order = by_room(pool, tally.level(level), tally.scores_at(level), best_fit=ask.best_fit)
 
 
 def descend(tally: Tally, level: int, shares: list[Share], ask: Ask) -> list[Share] | None:
@@ -59,34 +58,22 @@ def _to_children(tally: Tally, level: int, share: Share, unit: int, ask: Ask) ->
     if unit > 1:
         held = {child: counts.pods[child] // unit for child in children}
         held_led = {child: counts.pods_led[child] // unit for child in children}
-    leader = counts.leader if share.leader else None
-    return _distribute(order, held, held_led, share.pods // unit, unit, leader, scores, ask)
+    room = Room(held, held_led, counts.leader if share.leader else (), scores)
+    return _distribute(order, room, share.pods // unit, unit, ask)
 
 
-def _distribute(
-    order: list[int],
-    held: Figures,
-    held_led: Figures,
-    need: int,
-    unit: int,
-    leader: Sequence[int] | None,
-    scores: Sequence[int] | None,
-    ask: Ask,
-) -> list[Share] | None:
+def _distribute(order: list[int], room: Room, need: int, unit: int, ask: Ask) -> list[Share] | None:
     """Fill domains in order; with best fit, whatever one domain can finish goes to the tightest that can."""
-    order = leader_first(order, held, held_led, need, leader)
+    order = leader_first(order, room, need)
     shares: list[Share] = []
     for position, domain in enumerate(order):
-        figures = held if leader is None else held_led
-        can_finish = figures[domain] >= need and (leader is None or leader[domain] > 0)
-        if can_finish:
-            if ask.best_fit:
-                domain = tightest(order[position:], figures, need, scores, leader)
-            return [*shares, Share(domain, need * unit, leader is not None)]
-        given = min(figures[domain], need)
+        leads = bool(room.leader) and room.hosts_leader(domain)
+        if room.holds(domain, need):
+            chosen = tightest(order[position:], room, need) if ask.best_fit else domain
+            return [*shares, Share(chosen, need * unit, leads)]
+        given = min(room.figures[domain], need)
         need -= given
-        hosts = leader is not None and leader[domain] > 0
-        shares.append(Share(domain, given * unit, hosts))
-        if hosts:
-            leader = None
+        shares.append(Share(domain, given * unit, leads))
+        if leads:
+            room = replace(room, leader=())
     return None
