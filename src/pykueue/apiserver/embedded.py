@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from pykueue.apiserver import access, bodies, crds, forms, namespaces, status
+from pykueue.apiserver import access, bodies, crds, forms, namespaces, status, webhooks
 from pykueue.apiserver.access import Access
 from pykueue.apiserver.admission import Admission, Hook
 from pykueue.apiserver.collector import Collector
@@ -74,7 +74,7 @@ class Embedded:
         self._tasks: list[asyncio.Task[None]] = []
         self.objects = Objects(journal, clock, loaded=loaded, executor=executor, bounds=parts.bounds)
         self.crds = crds.CustomResources(self.objects, clock, parts.conversions)
-        self.registry = Registry(self._with_crd_rules(parts.builtin))
+        self.registry = Registry(map(self._with_rules, parts.builtin))
         self.crds.start(self.registry)
         self._webhooks = Caller(self.objects, self.registry, parts.webhooks)
         hooks = Admission((*parts.plugins(self._find), *parts.hooks), self._in_version, self._webhooks)
@@ -92,8 +92,14 @@ class Embedded:
             about=about,
         )
 
-    def _with_crd_rules(self, builtin: Iterable[Resource]) -> list[Resource]:
-        return [self.crds.kind(one) if one.group_resource == crds.RESOURCE else one for one in builtin]
+    def _with_rules(self, resource: Resource) -> Resource:
+        """The kinds that change what the server does have rules that only the server can give them."""
+        match resource.group_resource:
+            case crds.RESOURCE:
+                return self.crds.kind(resource)
+            case webhooks.MUTATING | webhooks.VALIDATING:
+                return self._parts.webhooks.kind(resource)
+        return resource
 
     def _in_version(self, resource: Resource, tree: Tree, version: str) -> tuple[Resource, Tree]:
         """An object in another version of its kind, for a hook that speaks only that one."""

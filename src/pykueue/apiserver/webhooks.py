@@ -12,7 +12,7 @@ import binascii
 import ipaddress
 import ssl
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from pykueue.api import cel, meta, patches, selectors
-from pykueue.apiserver import namespaces, status
+from pykueue.api.errors import ErrorSort, FieldError
+from pykueue.apiserver import limits, namespaces, status
 from pykueue.apiserver.admission import Review, refused_by
 from pykueue.apiserver.objects import Change, Objects
 from pykueue.apiserver.registry import Registry
@@ -40,6 +41,33 @@ class Policy:
     """Whom webhooks may be."""
 
     loopback_only: bool = True
+
+    def allows(self, url: str) -> bool:
+        """Names other than localhost are not looked up: what they mean could change between the check and the call."""
+        if not self.loopback_only:
+            return True
+        try:
+            host = urlsplit(url).hostname or ""
+            return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+    def kind(self, base: Resource) -> Resource:
+        """A kind of webhook configuration that refuses what could never be called."""
+
+        def validate(new: Tree, old: Tree | None, subresource: str) -> Sequence[FieldError]:
+            return [*base.rules.validate(new, old, subresource), *self._check(new)]
+
+        return replace(base, rules=replace(base.rules, validate=validate))
+
+    def _check(self, configuration: Tree) -> Iterator[FieldError]:
+        words = next(one.words for one in limits.LIMITS if one.name == "webhook-services")
+        for index, row in enumerate(configuration.get("webhooks") or ()):
+            path, client = f"webhooks[{index}].clientConfig", row.get("clientConfig") or {}
+            if client.get("service") is not None:
+                yield FieldError(f"{path}.service", ErrorSort.FORBIDDEN, words)
+            elif isinstance(client.get("url"), str) and not self.allows(client["url"]):
+                yield FieldError(f"{path}.url", ErrorSort.FORBIDDEN, words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,16 +296,9 @@ class Caller:
         return _answer(body, request["uid"])
 
     def _check_address(self, url: str) -> None:
-        """A host name is not asked for: what it means could change between the check and the call."""
-        host = urlsplit(url).hostname or ""
-        if not self._policy.loopback_only or host == "localhost":
-            return
-        try:
-            loopback = ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            loopback = False
-        if not loopback:
-            raise _BadAnswer(f"{host} is not a loopback address, and only those are called")
+        """Asked at creation already, and again before every call: a stored URL may be older than the policy."""
+        if not self._policy.allows(url):
+            raise _BadAnswer(f"{url} is not on a loopback address, and only those are called")
 
     def _context(self, ca: str) -> ssl.SSLContext:
         found = self._contexts.get(ca)
