@@ -162,6 +162,26 @@ def test_a_flavor_is_known_with_its_levels_until_it_is_dropped() -> None:
     assert ask(world, "unconstrained", 1) == "no: topology : the flavor's topology is not known"
 
 
+def test_what_is_left_is_told_by_leaf_and_may_be_less_than_nothing() -> None:
+    world = fleet("b1 r1 h1 4 \n b1 r1 h2 1")
+    world.book([usage("h1:3 h2:2")])
+    assert world.left(FLAVOR) == {("h1",): {"cpu": 1000, "pods": 97}, ("h2",): {"cpu": -1000, "pods": 98}}
+    assert world.left("unknown") == {}
+
+
+def test_a_topology_without_levels_is_as_good_as_unknown() -> None:
+    world = fleet(TWO_HOSTS)
+    world.put_flavor(Flavor(FLAVOR, "tree", ()))
+    assert not world.has_flavor(FLAVOR)
+
+
+def test_two_nodes_that_claim_one_hostname_are_one_leaf() -> None:
+    """Capacities add up where the first of them, by name, stands."""
+    world = fleet("b1 r1 h1 2 name=n1 \n b2 r2 h1 3 name=n2")
+    assert ask(world, "required host", 5) == "h1:5"
+    assert ask(world, "required block", 5) == "h1:5"
+
+
 def test_a_flavor_without_nodes_has_no_domains() -> None:
     assert ask(fleet(""), "required rack", 1) == "no: topology tree: no node belongs to level example.com/rack"
 

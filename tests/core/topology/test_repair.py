@@ -60,3 +60,19 @@ def test_pods_that_stay_keep_their_room() -> None:
     """h2 has 4 cores of which 3 are the pod set's own: only one more fits beside them."""
     assert mend("required rack", "h1:1 h2:3", "h1", gone="h1") == "h2:4"
     assert mend("required rack", "h1:2 h2:3", "h1", gone="h1").startswith("no: ")
+
+
+def test_slices_of_no_size_are_refused_here_too() -> None:
+    assert mend("required block, 0 per rack", "h1:2 h2:2", "h1") == (
+        "no: topology tree: slices are asked for without a size"
+    )
+
+
+def test_with_layers_the_innermost_broken_one_says_where() -> None:
+    """The pairs per host are whole, the four of the rack is not: the lost pair stays in the rack, as a pair."""
+    world = """
+        b1 r1 h1  4
+        b1 r1 h2  9
+        b1 r2 h3  9
+    """
+    assert mend("required block, 4 per rack, 2 per host", "h1:2 h2:2", "h1", gone="h1", world_text=world) == "h2:4"

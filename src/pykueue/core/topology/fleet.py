@@ -111,6 +111,17 @@ class Fleet:
                     return False
         return True
 
+    def left(self, flavor: str) -> dict[tuple[str, ...], dict[str, int]]:
+        """What is left of every resource on every leaf: for people to see, and to hold two fleets against each other."""
+        domains = self.domains(flavor)
+        if domains is None:
+            return {}
+        columns = sorted(domains.remaining.amounts.items())
+        return {
+            values: {resource: column[leaf] for resource, column in columns}
+            for values, leaf in domains.tree.leaf_by_values.items()
+        }
+
     def domains(self, flavor: str) -> Domains | None:
         """The flavor's tree, grown when first asked for after its nodes changed; None where it is not known."""
         grown = self._grown.get(flavor)
