@@ -23,6 +23,9 @@ ABSENT: Final = _Absent()
 
 _NONE: Final[PathSet] = {}
 
+# Most values are one of these, and of these there is little to ask; so they are told apart first.
+_PLAIN: Final = frozenset({str, int, bool, float})
+
 
 # --- which alternative of a shape a value takes -----------------------------------------------------------------------
 
@@ -63,6 +66,9 @@ def _repeated(pairs: Sequence[tuple[str, Any]]) -> frozenset[str]:
 # --- what is wrong with a configuration -------------------------------------------------------------------------------
 
 
+_TAKE_TEXT: Final = frozenset({"string", "any"})
+
+
 def problems(value: Any, shape: Shape, path: str = "") -> Iterator[str]:
     """Why this value cannot be merged by this shape: undeclared fields, wrong types, repeated keys."""
     if value is None:
@@ -76,7 +82,7 @@ def problems(value: Any, shape: Shape, path: str = "") -> Iterator[str]:
             child_shape = rules.child(field)
             if child_shape is None:
                 yield f"{path}.{field}: field not declared in schema"
-            else:
+            elif child.__class__ is not str or child_shape.scalar not in _TAKE_TEXT:
                 yield from problems(child, child_shape, f"{path}.{field}")
         return
     if isinstance(value, list):
@@ -129,6 +135,9 @@ def owned(value: Any, shape: Shape) -> PathSet:
         for field, child in (value or _NONE).items():
             child_shape = map_rules.child(field)
             if child_shape is None:
+                continue
+            if child.__class__ in _PLAIN:
+                out[f"f:{field}"] = MEMBER
                 continue
             member = _is_leaf(child, child_shape) or child is None or child == {} or not map_rules.is_named(field)
             node = paths.node_of(member, owned(child, child_shape))
@@ -322,7 +331,8 @@ def merge(live: Any, configuration: Any, shape: Shape) -> Any:
         for field, value in configuration.items():
             child = rules.child(field)
             if child is not None:
-                out[field] = merge(below.get(field, ABSENT), value, child)
+                plain = value.__class__ in _PLAIN
+                out[field] = value if plain else merge(below.get(field, ABSENT), value, child)
         return out
     list_rules = _list_of(configuration, shape)
     if list_rules is not None:
