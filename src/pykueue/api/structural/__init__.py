@@ -79,11 +79,18 @@ class Structural:
             return [_TOO_DEEP]
 
     def _structure(self, tree: Json, old: Json) -> list[FieldError]:
-        findings: list[Finding] = self._values(tree, ABSENT if old is None else old) or []
+        # Most trees are valid as they are; only then is it of interest what was there before.
+        findings: list[Finding] = self._values(tree, ABSENT) or []
+        if findings and old is not None:
+            findings = self._values(tree, old) or []
         if self._embedded is not None:
             findings += self._embedded(tree)
-        if self._uniqueness is not None and (old is None or not self._uniqueness(old)):
-            findings += self._uniqueness(tree)
+        if self._uniqueness is not None:
+            duplicates = self._uniqueness(tree)
+            if duplicates and (old is None or not self._uniqueness(old)):
+                findings += duplicates
+        if not findings:
+            return []
         errors: list[FieldError] = []
         for finding in findings:
             error = finding.error()

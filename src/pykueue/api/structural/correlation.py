@@ -46,13 +46,13 @@ def old_items(node: Node, old: Json) -> Callable[[Json], Json]:
         key = _key(node, item)
         if key is not None:
             by_key.setdefault(key, item)
-    return lambda item: by_key.get(_key(node, item), ABSENT)
+    return lambda item: ABSENT if (key := _key(node, item)) is None else by_key.get(key, ABSENT)
 
 
 def _key(node: Node, item: Json) -> object:
     if type(item) is not dict:
         return None
     values = [item.get(name, ABSENT) for name in node.list_keys]
-    if any(type(value) is dict or type(value) is list for value in values):
+    if any(value is ABSENT or type(value) is dict or type(value) is list for value in values):
         return None
     return tuple((type(value), value) for value in values)

@@ -42,21 +42,25 @@ class CompiledRule:
     message: cel.Program | cel.CompileError | None
     path: str
     sort: ErrorSort
+    uses_old_self: bool
 
     @property
-    def uses_old_self(self) -> bool:
-        return isinstance(self.program, cel.Program) and self.program.uses("oldSelf")
+    def words(self) -> str:
+        """How the rule is called in an error about itself."""
+        return (self.rule.message or self.rule.rule).strip()
 
 
 def compile_rule(rule: Rule, node: Node, self_type: types.Type) -> CompiledRule:
     old_type = types.optional_of(self_type) if rule.optional_old_self else self_type
     variables = {"self": self_type, "oldSelf": old_type}
+    program = cel.compile(rule.rule, variables, result=types.BOOL)
     return CompiledRule(
         rule,
-        cel.compile(rule.rule, variables, result=types.BOOL),
+        program,
         cel.compile(rule.message_expression, variables, result=types.STRING) if rule.message_expression else None,
         (field_path(node, rule.field_path) or "") if rule.field_path else "",
         _SORTS.get(rule.reason, ErrorSort.INVALID),
+        isinstance(program, cel.Program) and program.uses("oldSelf"),
     )
 
 
@@ -70,6 +74,9 @@ class _Run:
     def __init__(self) -> None:
         self.errors: list[FieldError] = []
         self.steps = OBJECT_STEPS_MAX
+
+    def refuse(self, path: str, value: object, message: str, sort: ErrorSort = ErrorSort.INVALID) -> None:
+        self.errors.append(FieldError(path.removeprefix("."), sort, message, value))
 
     def evaluate(self, program: cel.Program, bindings: dict[str, Json]) -> Json:
         budget = cel.Budget(min(EXPRESSION_STEPS_MAX, self.steps))
@@ -150,15 +157,9 @@ def _settled(node: Node | None, value: Json, old: Json, parent: Settled) -> Sett
 def _ask_rule(
     compiled: CompiledRule, node: Node, value: Json, old: Json, path: str, settled: Settled, run: _Run
 ) -> None:
-    rule = compiled.rule
-    words = (rule.message or rule.rule).strip()
-    path = path.removeprefix(".")
-
-    def refuse(message: str, found: object = node.type, sort: ErrorSort = ErrorSort.INVALID, at: str = path) -> None:
-        run.errors.append(FieldError(at, sort, message, found))
-
-    if isinstance(compiled.program, cel.CompileError):
-        refuse(f"the rule does not compile: {compiled.program}")
+    rule, program = compiled.rule, compiled.program
+    if isinstance(program, cel.CompileError):
+        run.refuse(path, node.type, f"the rule does not compile: {program}")
         return
     has_old = old is not ABSENT and old is not None
     if compiled.uses_old_self and not has_old and not rule.optional_old_self:
@@ -166,22 +167,19 @@ def _ask_rule(
     bindings = {"self": value, "oldSelf": old if has_old else None}
     if rule.optional_old_self:
         bindings["oldSelf"] = some(old) if has_old else NONE
-    answer = run.evaluate(compiled.program, bindings)
+    answer = run.evaluate(program, bindings)
+    if answer is True and run.steps >= 0:
+        return
     if isinstance(answer, cel.CostExceeded) or run.steps < 0:
-        refuse(f"no further rule is checked, this one takes too many steps: {words}")
+        run.refuse(path, node.type, f"no further rule is checked, this one takes too many steps: {compiled.words}")
         raise _Stop
     if isinstance(answer, cel.CelError):
-        refuse(f"{answer} evaluating rule: {words}")
-    elif answer is not True and (compiled.uses_old_self or not settled()):
+        run.refuse(path, node.type, f"{answer} evaluating rule: {compiled.words}")
+    elif compiled.uses_old_self or not settled():
         message = _message(compiled, bindings, run) or rule.message.strip() or f"failed rule: {rule.rule.strip()}"
-        scalar = node.type not in ("object", "array")
-        where = (path + compiled.path).removeprefix(".")
-        refuse(
-            "" if compiled.sort is ErrorSort.DUPLICATE else message,
-            value if scalar else msgspec.UNSET,
-            compiled.sort,
-            where,
-        )
+        shown = msgspec.UNSET if node.type in ("object", "array") else value
+        told = "" if compiled.sort is ErrorSort.DUPLICATE else message
+        run.refuse(path + compiled.path, shown, told, compiled.sort)
 
 
 def _message(compiled: CompiledRule, bindings: dict[str, Json], run: _Run) -> str:

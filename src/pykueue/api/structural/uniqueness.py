@@ -57,10 +57,11 @@ def _in_list(node: Node) -> Search | None:
 
     def search(value: list[Json]) -> list[Finding]:
         findings: list[Finding] = []
-        if node.list_type == "set":
-            findings += _duplicates(value)
-        elif node.list_type == "map":
-            findings += _duplicate_keys(node.list_keys, value)
+        if len(value) > 1:
+            if node.list_type == "set":
+                findings += _duplicates(value)
+            elif node.list_type == "map":
+                findings += _duplicate_keys(node.list_keys, value)
         if items is not None:
             for index, item in enumerate(value):
                 findings += within(f"[{index}]", items(item))
@@ -74,12 +75,21 @@ def _duplicate_keys(names: tuple[str, ...], value: list[Json]) -> Iterator[Findi
         if item is not None and type(item) is not dict:
             yield Finding(ErrorSort.INVALID, "must be an object, the list is a map", item, [f"[{index}]"])
             return
+    if len(names) == 1 and _distinct([item.get(names[0]) if item else None for item in value]):
+        return
     keys = [{name: item[name] for name in names if name in item} if item else {} for item in value]
     yield from _duplicates(keys)
 
 
+def _distinct(values: list[Json]) -> bool:
+    """Whether these are texts, no two of them the same: the usual case, told at once."""
+    return all(type(value) is str for value in values) and len(set(values)) == len(values)
+
+
 def _duplicates(values: list[Json]) -> Iterator[Finding]:
     """Reports the second of a kind, and no further ones."""
+    if _distinct(values):
+        return
     seen: dict[object, int] = {}
     for index, item in enumerate(values):
         identity = identity_of(item)

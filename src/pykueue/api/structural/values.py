@@ -61,6 +61,11 @@ _NUMBER_RANGES: Final[dict[str, tuple[float, float]]] = {
 
 def compile_values(node: Node, *, root: bool = False) -> Check:
     """The check of one node and everything below it."""
+    return _check(node, _tests(node, root))
+
+
+def _tests(node: Node, root: bool = False) -> dict[type, tuple[Check, ...]]:
+    """What is asked of a value, by its Python type."""
     composition = _composition_tests(node)
     enum = [_enum(node.enum)] if node.enum else []
     numbers = _number_tests(node)
@@ -77,7 +82,10 @@ def compile_values(node: Node, *, root: bool = False) -> Check:
         if python_type is not type(None):  # a null is asked for its type and whether it is among the options
             tests += composition + specific.get(python_type, [])
         tests_by_type[python_type] = (*tests, *enum)
+    return tests_by_type
 
+
+def _check(node: Node, tests_by_type: dict[type, tuple[Check, ...]]) -> Check:
     def check(value: Json, old: Json) -> Findings:
         found: Findings = None
         for test in tests_by_type[type(value)]:
@@ -355,19 +363,27 @@ def _only_known(names: frozenset[str]) -> Check:
 
 
 def _properties(node: Node, root: bool) -> Check:
-    children = {name: compile_values(child) for name, child in node.fields.items()}
+    tests = {name: _tests(child) for name, child in node.fields.items()}
+    children = {name: _check(child, tests[name]) for name, child in node.fields.items()}
+    # Of a property of this Python type nothing is asked, so that most values cost one look-up.
+    quiet = {name: kind for name in children for kind in (str, int, bool) if not tests[name][kind]}
     additional = compile_values(node.additional) if node.additional is not None else None
 
     def check(value: dict[str, Json], old: Json) -> Findings:
         found: Findings = None
         olds = old if type(old) is dict else {}
         for name, item in value.items():
+            if quiet.get(name) is type(item):
+                continue
             check_child = children.get(name, additional)
             if check_child is None:
                 continue
-            # What the root calls itself differs between versions of one object, so it never counts as left alone.
-            uncorrelated = not olds or (root and name in ("apiVersion", "kind"))
-            more = check_child(item, ABSENT if uncorrelated else olds.get(name, ABSENT))
+            if not olds:
+                more = check_child(item, ABSENT)
+            else:
+                # What the root calls itself differs between versions of one object, so it never counts as left alone.
+                uncorrelated = root and name in ("apiVersion", "kind")
+                more = check_child(item, ABSENT if uncorrelated else olds.get(name, ABSENT))
             if more:
                 within(f".{name}", more)
                 found = found + more if found else more
