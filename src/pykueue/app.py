@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -47,8 +47,8 @@ class ServerSettings:
     view_kubeconfig: Path | None = None
     # Authorities beside our own whose client certificates are taken.
     client_authorities: tuple[Path, ...] = ()
-    # A served certificate that somebody else made, instead of our own.
-    certificate: Path | None = None
+    # A served certificate that somebody else made, instead of our own, and its key.
+    certificate: tuple[Path, Path] | None = None
     hosts: tuple[str, ...] = field(default=())
     max_bytes: int = 0
 
@@ -63,15 +63,19 @@ class Serving:
     credentials: certificates.Credentials
 
 
-def kueue_parts() -> Parts:
-    """The server's built-in kinds, and our own as CRDs, converted in this process."""
+def bare_parts() -> Parts:
+    """A server with its built-in kinds alone; objects of our own group are converted here if somebody brings them."""
     return Parts(
         builtin=RESOURCES,
         plugins=admission.hooks,
         conversions={row.group: conversion.convert for row in registry.KUEUE if row.converts},
-        crds=[schema.crd(row) for row in registry.KUEUE],
         initial=scheduling.SYSTEM_CLASSES,
     )
+
+
+def kueue_parts() -> Parts:
+    """The same with our own kinds as CRDs."""
+    return replace(bare_parts(), crds=[schema.crd(row) for row in registry.KUEUE])
 
 
 @asynccontextmanager
@@ -115,8 +119,8 @@ async def api_server(
 
 
 def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl.SSLContext:
-    served = settings.certificate or credentials.server
-    return certificates.server_context(served, credentials.ca, *settings.client_authorities)
+    certificate, key = settings.certificate or (credentials.server, None)
+    return certificates.server_context(certificate, key, credentials.ca, *settings.client_authorities)
 
 
 async def _listen(embedded: Embedded, settings: ServerSettings, tls: ssl.SSLContext) -> serving.HttpServer:
@@ -151,3 +155,17 @@ def _opened(settings: ServerSettings) -> Iterator[tuple[Journal, Loaded | None, 
         raise UsageError(f"the data directory cannot be used: {error}") from None
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal") as executor:
         yield journal, journal.load(), executor
+
+
+@asynccontextmanager
+async def etcd_stand_in(host: str, port: int) -> AsyncIterator[None]:
+    """Says that it is healthy. A test suite waits for that before it starts an API server; ours needs nothing of it."""
+
+    async def answer(request: serving.Request) -> serving.Response:
+        return serving.Response(body=b'{"health":"true","reason":""}')
+
+    http = await serving.serve(answer, host, port)
+    try:
+        yield
+    finally:
+        await http.close()

@@ -69,11 +69,14 @@ def prepare(directory: Path, hosts: Sequence[str], now: datetime.datetime) -> Cr
     )
 
 
-def server_context(server: Path, client_ca: bytes, *more_client_ca: Path) -> ssl.SSLContext:
-    """TLS that asks clients for a certificate and takes those of the given authorities, or none."""
+def server_context(server: Path, key: Path | None, client_ca: bytes, *more_client_ca: Path) -> ssl.SSLContext:
+    """TLS that asks clients for a certificate and takes those of the given authorities, or none.
+
+    `key` is None where the file of the certificate holds it, too.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(server)
+    context.load_cert_chain(server, key)
     context.load_verify_locations(cadata=client_ca.decode())
     for path in more_client_ca:
         context.load_verify_locations(cafile=path)

@@ -1,0 +1,115 @@
+"""The stand-ins for kube-apiserver and etcd, called as envtest calls the real ones."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from apiserver.conftest import CONFIG_MAPS, Client, config_map
+from pykueue.apiserver import certificates
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    done = subprocess.run(
+        [sys.executable, "-m", "pykueue", "testenv", "path", "--folder", str(tmp_path / "assets")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return Path(done.stdout.strip())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def soon(ask: Any, seconds: float = 30.0) -> Any:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def test_the_folder_has_what_envtest_looks_for(folder: Path) -> None:
+    assert sorted(path.name for path in folder.iterdir()) == ["etcd", "kube-apiserver"]
+    assert all(os.access(path, os.X_OK) for path in folder.iterdir())
+    told = subprocess.run([folder / "kube-apiserver", "--help"], capture_output=True, text=True, check=True).stdout
+    assert "--secure-port" in told
+    assert "--insecure-port" not in told, "envtest asks for this one, and would then use it"
+
+
+def test_etcd_says_that_it_is_healthy(folder: Path, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        [
+            folder / "etcd",
+            "--listen-peer-urls=http://localhost:0",
+            f"--data-dir={tmp_path}",
+            f"--listen-client-urls={url}",
+            f"--advertise-client-urls={url}",
+            "--unsafe-no-fsync=true",
+        ]
+    )
+    try:
+        with soon(lambda: urlopen(f"{url}/health", timeout=5)) as answer:
+            assert answer.status == 200
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_kube_apiserver_takes_the_flags_of_envtest(folder: Path, tmp_path: Path) -> None:
+    """Its certificates are made by the suite, and so is the one of the administrator."""
+    made = certificates.prepare(tmp_path / "pki", ["127.0.0.1", "localhost"], datetime.datetime.now(datetime.UTC))
+    directory = tmp_path / "certs"
+    directory.mkdir()
+    text = made.server.read_bytes()
+    border = text.index(b"-----BEGIN PRIVATE KEY")
+    (directory / "apiserver.crt").write_bytes(text[:border])
+    (directory / "apiserver.key").write_bytes(text[border:])
+    (directory / "client-cert-auth-ca.crt").write_bytes(made.ca)
+    admin = tmp_path / "admin.pem"
+    admin.write_bytes(made.admin.certificate + made.admin.key)
+    port = free_port()
+    process = subprocess.Popen(
+        [
+            folder / "kube-apiserver",
+            "--advertise-address=127.0.0.1",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--allow-privileged=true",
+            "--disable-admission-plugins=ServiceAccount",
+            "--authorization-mode=RBAC",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={directory}",
+            "--etcd-servers=http://127.0.0.1:1",
+            f"--client-ca-file={directory / 'client-cert-auth-ca.crt'}",
+        ]
+    )
+    try:
+        client = Client(f"https://127.0.0.1:{port}", made.ca, certificate=admin)
+        assert soon(lambda: client.get("/healthz")).body == b"ok"
+        client.get("/api/v1/namespaces/default").ok()
+        client.post(CONFIG_MAPS, config_map("c")).ok()
+        Client(f"https://127.0.0.1:{port}", made.ca).get(CONFIG_MAPS).refused(401)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
