@@ -7,7 +7,7 @@ again, which is what makes room for those that wait for them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -183,18 +183,24 @@ class Plan:
         return (decision for cycle in self.cycles for decision in cycle)
 
 
-def world_of(case: Case, now: Nanoseconds) -> World:
+def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World:
     """The memory as it is once all objects have been seen."""
     configured = case.configured
-    world = World(configured.policy, accounting=configured.accounting, profile=configured.profile)
+    policy = replace(configured.policy, departures=departures)
+    world = World(policy, accounting=configured.accounting, profile=configured.profile)
     for thing in case.objects:
         world.put(thing, now)
     return world
 
 
-def plan(case: Case, now: Nanoseconds, *, cycles: int = 1, until_stable: bool = False) -> Plan:
-    """Decide: so many cycles, or as many as it takes until a cycle changes nothing (at most `cycles`)."""
-    made = Plan(world_of(case, now))
+def plan(
+    case: Case, now: Nanoseconds, *, cycles: int = 1, until_stable: bool = False, departures: bool = False
+) -> Plan:
+    """Decide: so many cycles, or as many as it takes until a cycle changes nothing (at most `cycles`).
+
+    Without `departures` the decisions are Kueue's to the letter; with them they are those of this program's manager.
+    """
+    made = Plan(world_of(case, now, departures=departures))
     workloads = {reading.key_of(thing): thing for thing in case.objects if isinstance(thing, kueue.Workload)}
     for key, workload in workloads.items():
         if workload.status.admission is not None and reading.holds_quota(workload):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -17,10 +17,21 @@ from pykueue.core import explain
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
 from pykueue.documents import Document
 from pykueue.errors import UsageError
-from pykueue.planning import Plan
+from pykueue.planning import Case, Plan
 
 _FILES: Final = (".yaml", ".yml", ".json")
 _CYCLES_MAX: Final = 10_000
+
+
+class Choices(NamedTuple):
+    """How far to plan, and whose decisions."""
+
+    cycles: int
+    until_stable: bool
+    departures: bool
+
+    def plan(self, case: Case, now: int) -> Plan:
+        return planning.plan(case, now, cycles=self.cycles, until_stable=self.until_stable, departures=self.departures)
 
 
 @click.command(name="plan")
@@ -29,31 +40,39 @@ _CYCLES_MAX: Final = 10_000
 @click.option(
     "--cycles", type=click.IntRange(1, _CYCLES_MAX), default=None, help="How many cycles to run; one by default."
 )
+@click.option("--departures", is_flag=True, help="Decide as the manager does where it departs from Kueue on purpose.")
 @click.option("--until-stable", is_flag=True, help="Run cycles until one changes nothing.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print it.")
 @click.option(
     "--batch", is_flag=True, help='JSON Lines in and out: {"id", "now", "case"} a line, a decision object each.'
 )
 def command(
-    files: tuple[str, ...], now_text: str | None, cycles: int | None, until_stable: bool, output: str, batch: bool
+    files: tuple[str, ...],
+    now_text: str | None,
+    cycles: int | None,
+    departures: bool,
+    until_stable: bool,
+    output: str,
+    batch: bool,
 ) -> None:
     """Decide offline: what a scheduling cycle would do with the objects in FILES (YAML or JSON, any mix of kinds).
 
-    Between cycles, evicted Workloads are taken to have stopped and to be pending again.
+    Decisions are Kueue's to the letter unless --departures is given. Between cycles, evicted Workloads are taken to
+    have stopped and to be pending again.
     """
-    most = cycles or (_CYCLES_MAX if until_stable else 1)
+    choices = Choices(cycles or (_CYCLES_MAX if until_stable else 1), until_stable, departures)
     if batch:
         if files:
             raise UsageError("--batch reads its cases from standard input; leave out -f")
         for line in sys.stdin.buffer:
             if line.strip():
-                sys.stdout.write(json.dumps(_answer(line, now_text, most, until_stable), separators=(",", ":")) + "\n")
+                sys.stdout.write(json.dumps(_answer(line, now_text, choices), separators=(",", ":")) + "\n")
                 sys.stdout.flush()
         return
     if not files:
         raise UsageError("nothing to plan: give files with -f, or - for standard input")
     case = planning.read(document for name in files for document in _documents(name))
-    made = planning.plan(case, _time(now_text), cycles=most, until_stable=until_stable)
+    made = choices.plan(case, _time(now_text))
     if output == "json":
         click.echo(json.dumps(planning.as_tree(made), indent=2))
     elif output == "yaml":
@@ -64,15 +83,14 @@ def command(
         _print_table(made)
 
 
-def _answer(line: bytes, now_text: str | None, cycles: int, until_stable: bool) -> dict[str, Any]:
+def _answer(line: bytes, now_text: str | None, choices: Choices) -> dict[str, Any]:
     """The decision object of one line of a batch, or what is wrong with it: one bad case stops nobody else."""
     try:
         given = json.loads(line)
         if not isinstance(given, dict) or "case" not in given:
             raise UsageError('a line is an object with "case", and may have "id" and "now"')
         case = planning.read([Document(str(given.get("id", "case")), given["case"])])
-        made = planning.plan(case, _time(given.get("now", now_text)), cycles=cycles, until_stable=until_stable)
-        return planning.as_tree(made)
+        return planning.as_tree(choices.plan(case, _time(given.get("now", now_text))))
     except (UsageError, ValueError, RecursionError) as error:
         return {"error": str(error)}
     except Exception as error:  # a broken promise of ours must not end the batch either

@@ -101,6 +101,7 @@ class Cycle:
         self.now = now
         self.number = number
         self.issued: dict[str, Reservation] = {}  # victims of this cycle so far
+        self.claims: list[tuple[Queue, Mapping[int, int], tuple[PlacedPods, ...]]] = []  # of entries that have to wait
 
     def run(self, heads: Iterable[Head]) -> list[Decision]:
         mark = self.snapshot.mark()
@@ -207,7 +208,7 @@ class Cycle:
                 workload=assigner.workload,
                 queue=assigner.queue,
                 contested=assignment.contested,
-                requests=_requested(assigner.workload, assignment),
+                requests=_requested(assigner.workload, assignment, with_pods=self.policy.departures),
                 placements=placements,
             )
         )
@@ -301,7 +302,7 @@ class Cycle:
                 )
         if mode is Mode.DEFERRED_FIT:
             entry.keeps_memory = False
-            self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
+            self._claim(entry, entry.quota_usage())
             return self._wait(
                 entry,
                 Reason.WAITING_FOR_PREEMPTED_WORKLOADS,
@@ -312,17 +313,21 @@ class Cycle:
             return self._skip(entry, "its victims are those of another Workload")
         if fits is not _Fits.YES:
             return self._skip(entry, "no longer fits after another Workload was processed")
-        for target in entry.targets:
-            self.issued[target.reservation.key] = target.reservation
-        self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
+        must_fit_now = mode is Mode.FIT and bool(self.issued) and self.policy.departures
+        if must_fit_now and self._fits_beside_victims(entry) is not _Fits.YES:
+            return self._skip(entry, "its room is still held by Workloads that are about to be preempted")
         victims = tuple(
             Victim(target.reservation.key, target.reservation.cluster_queue, target.reason, target.reservation.evicted)
             for target in entry.targets
             if target.reason is not None
         )
+        for target in entry.targets:
+            self.issued[target.reservation.key] = target.reservation
         if mode is Mode.PREEMPT:
             entry.keeps_memory = False
+            self._claim(entry, entry.quota_usage())
             return self._preempt(entry, victims)
+        self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
         sibling = self._worse_sibling(entry)
         if sibling is not None:
             return self._migrate(entry, sibling)
@@ -366,13 +371,29 @@ class Cycle:
             # Victims in other trees free no quota here, only room on nodes.
             if reservation.placed or self.snapshot.queues[reservation.cluster_queue].node.tree is own:
                 self.snapshot.remove(reservation)
-        fits = _Fits.YES
-        if any(amount > quota.available(entry.queue.node, n) for n, amount in entry.quota_usage().items()):
-            fits = _Fits.NO_QUOTA
-        elif entry.placed and not self.snapshot.fleet.fits(entry.placed):
-            fits = _Fits.NO_PLACE
+        fits = self._has_room(entry)
         self.snapshot.undo(mark)
         return fits
+
+    def _fits_beside_victims(self, entry: Entry) -> _Fits:
+        """W2: whoever is admitted at once must have room while the victims of others still run. What those others are
+        to get does not count: they wait."""
+        mark = self.snapshot.mark()
+        for queue, usage, placed in self.claims:
+            self.snapshot.withdraw(queue, usage.items(), placed)
+        for target in entry.targets:
+            self.snapshot.remove(target.reservation)
+        fits = self._has_room(entry)
+        self.snapshot.undo(mark)
+        return fits
+
+    def _has_room(self, entry: Entry) -> _Fits:
+        """Whether the entry fits on the picture as it stands."""
+        if any(amount > quota.available(entry.queue.node, n) for n, amount in entry.quota_usage().items()):
+            return _Fits.NO_QUOTA
+        if entry.placed and not self.snapshot.fleet.fits(entry.placed):
+            return _Fits.NO_PLACE
+        return _Fits.YES
 
     def _reserve_claim(self, entry: Entry) -> None:
         """[CY8] A queue that cannot count on reclaiming keeps others off what its head is waiting for."""
@@ -389,7 +410,14 @@ class Cycle:
             else:
                 limit = amounts.add(nominal, node.borrowing_limit[number])
                 claim[number] = min(amount, amounts.subtract(limit, used))
-        self.snapshot.assume(entry.queue, claim.items(), entry.placed)
+                if self.policy.departures:
+                    claim[number] = max(0, claim[number])  # W16
+        self._claim(entry, claim)
+
+    def _claim(self, entry: Entry, usage: Mapping[int, int]) -> None:
+        """Room that the entry is to get, kept from everybody behind it for the rest of the cycle."""
+        self.claims.append((entry.queue, usage, entry.placed))
+        self.snapshot.assume(entry.queue, usage.items(), entry.placed)
 
     # Variants of one Workload (ConcurrentAdmission).
 
@@ -530,9 +558,9 @@ def is_admitted(workload: Workload, queue: Queue, pod_sets: Sequence[AssignedPod
     )
 
 
-def _requested(workload: Workload, assignment: Assignment) -> dict[int, int]:
-    """What victims have to make room for: the Workload's own totals, at the counts assigned. Of an elastic slice only
-    what it has more than the one it replaces. `pods` is not among a pending Workload's own totals (W1)."""
+def _requested(workload: Workload, assignment: Assignment, *, with_pods: bool) -> dict[int, int]:
+    """What victims have to make room for: the Workload's own totals at the counts assigned, and its pods where the
+    queue counts pods (W1). Of an elastic slice only what it has more than the one it replaces."""
     total: dict[int, int] = {}
     for choice in assignment.pod_sets:
         assigned = assigned_of(workload, choice.pod_set)
@@ -547,6 +575,8 @@ def _requested(workload: Workload, assignment: Assignment) -> dict[int, int]:
             wanted = count - (old.count if old is not None else 0)
         if assigned is None or assigned.placement is None:
             requests, _ = scaled(requests, count, wanted)
+        if with_pods and assigned is None and amounts.PODS in choice.flavors:
+            requests = (*requests, (amounts.PODS, wanted))
         for resource, amount in requests:
             chosen = choice.flavors.get(resource)
             if amount != 0 and chosen is not None:

@@ -36,6 +36,10 @@ class Policy:
     usage_history: UsageHistory | None = None
     ignore_undeclared: bool = False
     order_by_eviction: bool = True  # waitForPodsReady.requeuingStrategy.timestamp is Eviction
+    # Off, decisions are Kueue's to the letter, also where those look wrong: victims are sought without counting `pods`
+    # (W1, a livelock), two entries may share room that victims still hold (W2, over-booking), and a claim beyond the
+    # borrowing limit lowers usage (W16).
+    departures: bool = True
 
     partial_admission: bool = True
     flavor_fungibility: bool = True

@@ -110,9 +110,11 @@ class Snapshot:
         if placed:
             self.fleet.assume(placed)
 
-    def withdraw(self, queue: Queue, usage: Iterable[tuple[int, int]]) -> None:
+    def withdraw(self, queue: Queue, usage: Iterable[tuple[int, int]], placed: tuple[PlacedPods, ...] = ()) -> None:
         """Take back what was assumed, while other things assumed since then stay."""
         quota.remove_all(queue.node, usage, self._log)
+        if placed:
+            self.fleet.remove(placed)
 
     def remove(self, reservation: Reservation) -> None:
         """As if the reservation had ended: its quota and its room on the nodes are free."""
