@@ -218,6 +218,9 @@ def test_a_client_of_v1beta1_sees_no_field_of_v1beta2() -> None:
     shown = convert(new("Workload", spec={"queueName": "q", "preemptionGates": [{"name": "g"}]}), OLD)
     assert shown["spec"] == {"queueName": "q"}
     assert json.loads(shown["metadata"]["annotations"][KEPT]) == {"spec": {"preemptionGates": [{"name": "g"}]}}
+    request = {"required": "rack", "podsetSliceRequiredTopologyConstraints": [{"size": 1}]}
+    shown = convert(new("Workload", spec={"podSets": [{"name": "a", "topologyRequest": request}]}), OLD)
+    assert shown["spec"] == {"podSets": [{"name": "a", "topologyRequest": {"required": "rack"}}]}
 
 
 def test_other_annotations_stay_beside_the_one_of_ours() -> None:

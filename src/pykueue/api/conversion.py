@@ -154,15 +154,11 @@ def _move(tree: Tree, source: Path, target: Path) -> Tree:
     return tree if value is ABSENT else trees.put(trees.without(tree, source), target, value)
 
 
-def _remove(tree: Any, path: Path) -> Any:
-    head, *rest = path
-    if head == _EACH:
-        return trees.each(lambda entry: _remove(entry, tuple(rest)))(tree)
-    if not rest:
-        return trees.without(tree, path) if isinstance(tree, dict) else tree
-    if not isinstance(tree, dict) or head not in tree:
-        return tree
-    return {**tree, head: _remove(tree[head], tuple(rest))}
+def _remove(tree: Tree, path: Path) -> Tree:
+    if _EACH not in path:
+        return trees.without(tree, path)
+    at = path.index(_EACH)
+    return trees.changed(tree, path[:at], trees.each(lambda entry: _remove(entry, path[at + 1 :])))
 
 
 def _pick(tree: Any, path: Path) -> Any:
