@@ -41,7 +41,7 @@ from pykueue.api.cel.types import (
     ObjectType,
     Type,
 )
-from pykueue.api.cel.values import Budget, Value, equal, lifter, loop, member, paid, some
+from pykueue.api.cel.values import Value, equal, lifter, loop, member, paid, some
 
 Program = Callable[..., Value]
 
@@ -321,5 +321,3 @@ _WRITE: Final[dict[type[Expr], Callable[..., str]]] = {
     MapLiteral: _Writer.map,
     Macro: _Writer.macro,
 }
-
-__all__ = ["Budget", "Program", "compile_python"]

@@ -57,11 +57,10 @@ def _in_list(node: Node) -> Search | None:
 
     def search(value: list[Json]) -> list[Finding]:
         findings: list[Finding] = []
-        if len(value) > 1:
-            if node.list_type == "set":
-                findings += _duplicates(value)
-            elif node.list_type == "map":
-                findings += _duplicate_keys(node.list_keys, value)
+        if node.list_type == "set":
+            findings += _duplicates(value)
+        elif node.list_type == "map":
+            findings += _duplicate_keys(node.list_keys, value)
         if items is not None:
             for index, item in enumerate(value):
                 findings += within(f"[{index}]", items(item))

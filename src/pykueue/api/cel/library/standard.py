@@ -11,7 +11,6 @@ from typing import Final
 
 from pykueue.api.cel.errors import CelError
 from pykueue.api.cel.library.times import duration_text, parse_duration, parse_timestamp, timestamp_text
-from pykueue.api.cel.types import Type
 from pykueue.api.cel.values import Duration, Timestamp, UInt, Value, compare, type_of
 
 INT_MIN: Final = -(2**63)
@@ -218,5 +217,3 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "duration(string) -> duration": parse_duration,
     "duration(int) -> duration": Duration,
 }
-
-__all__ = ["FUNCTIONS", "Type", "checked_int", "checked_uint", "double_text"]

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from pykueue.api.cel.errors import CelError, no_such_overload
-from pykueue.api.cel.values import Duration, Timestamp, UInt, Value
+from pykueue.api.cel.library.standard import double_text
+from pykueue.api.cel.library.times import duration_text, timestamp_text
+from pykueue.api.cel.values import Duration, Timestamp, Value
 
 # No single function makes a longer text than this; a request is limited to less.
 TEXT_MAX: Final = 4 * 1024 * 1024
@@ -134,19 +136,17 @@ def _as_text(value: Value, precision: int | None = None, *, within: bool = False
 
 
 def _scalar_text(value: Value) -> str:
-    from pykueue.api.cel.library import standard, times  # they need texts of their own from here
-
     match value:
         case float():
-            return standard.double_text(value)
+            return double_text(value)
         case int():
             return str(int(value))
         case bytes():
             return value.decode("utf-8", "replace")
         case Timestamp():
-            return times.timestamp_text(value)
+            return timestamp_text(value)
         case Duration():
-            return times.duration_text(value)
+            return duration_text(value)
         case _:
             return str(value)
 
@@ -230,5 +230,3 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "string.format(list<dyn>) -> string": _format,
     "strings::quote(string) -> string": quote,
 }
-
-__all__ = ["FUNCTIONS", "UInt", "quote"]
