@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pykueue.api import patches
 from pykueue.apiserver.apply import managers, paths, values
 from pykueue.apiserver.apply.managers import APPLY, UPDATE, Entry, Identity, Managers
 from pykueue.apiserver.apply.paths import PathSet
@@ -191,7 +192,7 @@ def _applied(
     if isinstance(passed, Conflicts):
         return passed
     owners, _ = passed
-    changed = not _equal(live, new)
+    changed = not patches.same(live, new)
     mine = owners.get(entry.identity)
     if mine is not None:
         fields = paths.difference(mine.fields, _NEVER_OWNED)
@@ -380,21 +381,6 @@ def _passed_on(
     if conflicts and not force:
         return Conflicts(tuple(sorted(conflicts)))
     return out, changes(target.api_version)
-
-
-def _equal(left: Any, right: Any) -> bool:
-    """Are these the same JSON? Python takes True for 1 and 1 for 1.0; the first is wrong here, the second is not."""
-    if left is right:
-        return True
-    if isinstance(left, dict):
-        return (
-            isinstance(right, dict)
-            and left.keys() == right.keys()
-            and all(_equal(left[key], right[key]) for key in left)
-        )
-    if isinstance(left, list):
-        return isinstance(right, list) and len(left) == len(right) and all(map(_equal, left, right))
-    return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
 def _without_managed_fields(tree: Tree) -> Tree:

@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from pykueue.api import patches
 from pykueue.apiserver.apply import paths
 from pykueue.apiserver.apply.paths import MEMBER, SELF, PathSet
 from pykueue.apiserver.apply.shape import Indistinct, ListShape, MapShape, Shape
@@ -208,24 +211,19 @@ def compare(old: Any, new: Any, shape: Shape) -> Changes:
     return Changes(*({e: n for e, n in part.items() if e != SELF} if SELF in part else part for part in found))
 
 
-def _same(old: Any, new: Any, shape: Shape) -> bool:
-    """Equality as JSON has it. Python takes True for 1, so it is asked only where a schema says what to expect."""
+_encode = msgspec.json.Encoder().encode
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Equality as JSON has it. Python takes True for 1, so its answer is asked for first but not trusted."""
     if old is new:
         return True
-    if not shape.deduced:
-        return bool(old == new)
-    if isinstance(old, bool) or isinstance(new, bool):
-        return old is new
-    if isinstance(old, dict) and isinstance(new, dict):
-        return old.keys() == new.keys() and all(_same(value, new[key], shape) for key, value in old.items())
-    if isinstance(old, list) and isinstance(new, list):
-        return len(old) == len(new) and all(_same(one, other, shape) for one, other in zip(old, new, strict=True))
-    return bool(old == new)
+    return bool(old == new) and (_encode(old) == _encode(new) or patches.same(old, new))
 
 
 def _compare(old: Any, new: Any, shape: Shape) -> Changes:
     """Both values are there. A set's `.` says that the value itself changed; the caller hangs it under its element."""
-    if _same(old, new, shape):
+    if _same(old, new):
         return NO_CHANGE
     old_map, new_map = _map_of(old, shape), _map_of(new, shape)
     if old_map is not None and new_map is not None:
@@ -294,7 +292,7 @@ def _compare_lists(old: Sequence[Any], new: Sequence[Any], rules: ListShape) -> 
                 _hang(element, _compare(olds[0], news[0], rules.item), removed, modified, added)
         elif len(olds) > 1 and len(news) > 1:
             # Items that share a key are one value: nobody can say which of them changed.
-            if not _same(olds, news, rules.item):
+            if not _same(olds, news):
                 modified[element] = MEMBER
         elif len(olds) > 1:
             removed[element] = MEMBER

@@ -1,0 +1,124 @@
+"""Write down what a real kube-apiserver answers, so that every test run can hold our pure parts against it.
+
+    python -m contracts.record        (from `tests/`) rewrites `tests/apiserver/recorded/`
+
+The stories and patches are those of the twin tests; the objects are the bases of the probes.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+import time
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cluster import real
+from contracts import ownership, patching, probing
+from contracts.ownership import Storyteller
+
+RECORDED: Final = Path(__file__).resolve().parents[1] / "apiserver" / "recorded"
+STORIES: Final = range(12)
+TEMPLATES: Final = range(12)
+_BASE: Final = f"/apis/{ownership.GROUP}/v1/namespaces/default/{ownership.PLURAL}"
+_TEMPLATES: Final = "/api/v1/namespaces/default/podtemplates"
+
+
+def main() -> None:
+    RECORDED.mkdir(parents=True, exist_ok=True)
+    with real.started() as server:
+        server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", ownership.CRD)
+        while server.request("GET", _BASE).code != 200:
+            time.sleep(0.1)
+        time.sleep(1)
+        _write("ownership.jsonl", [line for seed in STORIES for line in _story(server, seed)])
+        _write("strategic.jsonl", [line for seed in TEMPLATES for line in _patches(server, seed)])
+        _write("protobuf.jsonl", [line for kind in probing.kinds() for line in _protobuf(server, kind)])
+
+
+def _write(name: str, lines: list[Any]) -> None:
+    encoder = msgspec.json.Encoder(order="sorted")
+    (RECORDED / name).write_bytes(b"".join(encoder.encode(line) + b"\n" for line in lines))
+
+
+def _story(server: real.Client, seed: int) -> list[Any]:
+    """One story: for each step what was sent and what came back."""
+    name = f"story-{seed}"
+    head = {"apiVersion": ownership.API_VERSION, "kind": ownership.KIND}
+    out: list[Any] = []
+    live: dict[str, Any] = {}
+    for step in Storyteller(seed).story(6):
+        metadata = {"name": name, "namespace": "default", **step.body.get("metadata", {})}
+        body: dict[str, Any] = {**head, **step.body, "metadata": metadata}
+        path = f"{_BASE}/{name}" + (f"/{step.subresource}" if step.subresource else "")
+        query = f"?fieldManager={step.manager}"
+        match step.verb:
+            case "create":
+                answer = server.request("POST", _BASE + query, body)
+            case "apply":
+                query += f"&force={'true' if step.force else 'false'}"
+                answer = server.request("PATCH", path + query, body, "application/apply-patch+yaml")
+            case "merge":
+                body = step.body
+                answer = server.request("PATCH", path + query, body, "application/merge-patch+json")
+            case _:
+                body = dict(live)
+                for part, fields in step.body.items():
+                    body[part] = {**body.get(part, {}), **fields}
+                answer = server.request("PUT", path + query, body)
+        if answer.code not in (200, 201, 409):
+            break
+        line: dict[str, Any] = {"story": seed, "step": msgspec.to_builtins(step.__dict__), "sent": body}
+        if answer.code == 409:
+            line["conflicts"] = sorted((one["message"], one["field"]) for one in answer.body["details"]["causes"])
+        else:
+            line["object"] = live = answer.body
+        out.append(line)
+    return out
+
+
+def _patches(server: real.Client, seed: int) -> list[Any]:
+    name = f"strategic-{seed}"
+    live = server.request("POST", _TEMPLATES, patching.pod_template(name, seed)).body
+    out: list[Any] = []
+    for patch in patching.patches(seed, 4):
+        answer = server.request("PATCH", f"{_TEMPLATES}/{name}", patch, "application/strategic-merge-patch+json")
+        if answer.code == 200:
+            out.append({"before": _slim(live), "patch": patch, "after": _slim(answer.body)})
+            live = answer.body
+    return out
+
+
+def _slim(tree: dict[str, Any]) -> dict[str, Any]:
+    gone = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+    return {**tree, "metadata": {key: value for key, value in tree["metadata"].items() if key not in gone}}
+
+
+def _protobuf(server: real.Client, kind: probing.Kind) -> list[Any]:
+    if "/twin-limits/" in kind.path:
+        return []
+    server.request("POST", kind.path, kind.base)
+    path = f"{kind.path}/{kind.base['metadata']['name']}"
+    wire = _raw(server, path)
+    return [{"kind": kind.name, "json": server.request("GET", path).body, "wire": base64.b64encode(wire).decode()}]
+
+
+def _raw(server: real.Client, path: str) -> bytes:
+    parts = urlsplit(server.url)
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(str(parts.hostname), parts.port, context=context)
+    headers = {"Authorization": f"Bearer {server.token}", "Accept": "application/vnd.kubernetes.protobuf"}
+    connection.request("GET", path, headers=headers)
+    data = connection.getresponse().read()
+    connection.close()
+    return data
+
+
+if __name__ == "__main__":
+    main()
