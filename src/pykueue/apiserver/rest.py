@@ -31,6 +31,8 @@ from pykueue.clock import Clock
 NAME_ATTEMPTS: Final = 8
 # How often a write starts over because others were faster while a webhook was asked.
 RACE_ATTEMPTS: Final = 20
+# A deletion of these is answered with what was deleted; of all others, with a Status.
+_SHOWN_WHEN_DELETED: Final = frozenset({"pods", "serviceaccounts", "podtemplates"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -287,7 +289,8 @@ class Rest:
         if self._objects.latest(call.key) is not live:
             return None
         if _ready_to_go(new):
-            return await self._remove(call, live, new)
+            await self._remove(call, live, new)
+            return Outcome(tree=new)
         if _same(new, old):
             await self._objects.settled(call.key)
             return Outcome(entry=live)
@@ -329,7 +332,7 @@ class Rest:
 
     async def apply(self, call: Call, configuration: Tree) -> Outcome:
         """Server-side apply: create, or merge what this manager wants into what there is."""
-        self._check_kind(call.resource, configuration)
+        self._check_kind(call.resource, configuration, must_say=True)
         details = metadata.read(configuration)
         self._place(call, details)
         self._check_unknown(call, configuration)
@@ -402,10 +405,13 @@ class Rest:
         else:
             details.pop("finalizers", None)
         namespaces.begin_deletion(call.key, new)
-        if not grace and _ready_to_go(new):
-            return await self._remove(call, live, old)
         if not already and resource.generation:
             details["generation"] = details.get("generation", 1) + 1
+        if not grace and _ready_to_go(new):
+            # Of a kind that winds up, even an end without delay is marked; others go as they were.
+            last = new if resource.grace_seconds is not None else old
+            gone = await self._remove(call, live, last)
+            return Outcome(tree=last) if resource.group_resource in _SHOWN_WHEN_DELETED else gone
         if _same(new, old):
             await self._objects.settled(call.key)
             return Outcome(entry=live)
@@ -442,11 +448,12 @@ class Rest:
         call.warnings.extend(rules.warn(tree))
         return tree
 
-    def _check_kind(self, resource: Resource, tree: Tree) -> None:
+    def _check_kind(self, resource: Resource, tree: Tree, *, must_say: bool = False) -> None:
+        """A custom object, and a configuration to apply, must say what they are; for others the path says it."""
         kind, version = tree.get("kind"), tree.get("apiVersion")
-        if resource.custom and not kind:
+        if (resource.custom or must_say) and not kind:
             raise status.bad_request("Object 'Kind' is missing in the body")
-        if resource.custom and not version:
+        if (resource.custom or must_say) and not version:
             raise status.bad_request("Object 'apiVersion' is missing in the body")
         if kind and kind != resource.kind:
             raise status.bad_request(
@@ -579,7 +586,7 @@ class DeleteOptions:
         if not isinstance(preconditions, dict):
             errors.append(FieldError("preconditions", ErrorSort.TYPE_INVALID, "must be an object", preconditions))
         if errors:
-            raise status.invalid("", "DeleteOptions", "", errors)
+            raise status.invalid("meta.k8s.io", "DeleteOptions", "", errors)
         if orphan is not None:
             propagation = "Orphan" if orphan else "Background"
         known = {key: preconditions[key] for key in ("uid", "resourceVersion") if preconditions.get(key)}

@@ -452,9 +452,12 @@ class ApiServer:
 
 def _call(user: User, request: Request, address: Address, resource: Resource, warnings: list[str]) -> Call:
     manager = request.first("fieldManager")
-    if len(manager) > _MANAGER_LENGTH or not manager.isprintable():
+    if len(manager.encode()) > _MANAGER_LENGTH:
+        words = f"may not be more than {_MANAGER_LENGTH} bytes"
+        raise _bad_option("CreateOptions", "fieldManager", ErrorSort.TOO_LONG, words)
+    if not manager.isprintable():
         raise _bad_option(
-            "CreateOptions", "fieldManager", ErrorSort.INVALID, f"must be at most {_MANAGER_LENGTH} printable letters"
+            "CreateOptions", "fieldManager", ErrorSort.INVALID, "should only contain printable characters"
         )
     validation = request.first("fieldValidation") or "Warn"
     if validation not in ("Ignore", "Warn", "Strict"):
