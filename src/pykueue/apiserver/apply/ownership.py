@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.api import patches
 from pykueue.apiserver.apply import managers, paths, values
 from pykueue.apiserver.apply.managers import APPLY, UPDATE, Entry, Identity, Managers
 from pykueue.apiserver.apply.paths import PathSet
@@ -192,7 +191,7 @@ def _applied(
     if isinstance(passed, Conflicts):
         return passed
     owners, _ = passed
-    changed = not patches.same(live, new)
+    changed = not values.same(live, new)
     mine = owners.get(entry.identity)
     if mine is not None:
         fields = paths.difference(mine.fields, _NEVER_OWNED)

@@ -214,7 +214,7 @@ def compare(old: Any, new: Any, shape: Shape) -> Changes:
 _encode = msgspec.json.Encoder().encode
 
 
-def _same(old: Any, new: Any) -> bool:
+def same(old: Any, new: Any) -> bool:
     """Equality as JSON has it. Python takes True for 1, so its answer is asked for first but not trusted."""
     if old is new:
         return True
@@ -223,7 +223,7 @@ def _same(old: Any, new: Any) -> bool:
 
 def _compare(old: Any, new: Any, shape: Shape) -> Changes:
     """Both values are there. A set's `.` says that the value itself changed; the caller hangs it under its element."""
-    if _same(old, new):
+    if same(old, new):
         return NO_CHANGE
     old_map, new_map = _map_of(old, shape), _map_of(new, shape)
     if old_map is not None and new_map is not None:
@@ -292,7 +292,7 @@ def _compare_lists(old: Sequence[Any], new: Sequence[Any], rules: ListShape) -> 
                 _hang(element, _compare(olds[0], news[0], rules.item), removed, modified, added)
         elif len(olds) > 1 and len(news) > 1:
             # Items that share a key are one value: nobody can say which of them changed.
-            if not _same(olds, news):
+            if not same(olds, news):
                 modified[element] = MEMBER
         elif len(olds) > 1:
             removed[element] = MEMBER
