@@ -112,7 +112,7 @@ class Fleet:
         return True
 
     def left(self, flavor: str) -> dict[tuple[str, ...], dict[str, int]]:
-        """What is left of every resource on every leaf: for people to see, and to hold two fleets against each other."""
+        """What is left of every resource on every leaf: for people to see, and to compare one fleet with another."""
         domains = self.domains(flavor)
         if domains is None:
             return {}
