@@ -506,7 +506,7 @@ STRING = {"type": "string"}
         ({"type": "object", "x-kubernetes-embedded-resource": True}, "properties", "Required"),
         ({"type": "string", "x-kubernetes-list-type": "set"}, "type", "Invalid"),
         ({"type": "array", "items": STRING, "x-kubernetes-list-type": "bag"}, "x-kubernetes-list-type", "NotSupported"),
-        ({"type": "array", "items": STRING, "x-kubernetes-list-map-keys": ["a"]}, "x-kubernetes-list-type", "Invalid"),
+        ({"type": "array", "items": STRING, "x-kubernetes-list-map-keys": ["a"]}, "x-kubernetes-list-type", "Required"),
         (
             {"type": "array", "items": thing(), "x-kubernetes-list-type": "map"},
             "x-kubernetes-list-map-keys",

@@ -305,7 +305,7 @@ def _each_schema(schema: Schema, path: str, where: _Where = _AT_ROOT) -> Errors:
     type_ = schema.get("type")
     if type_ == "null":
         yield _forbidden(f"{path}.type", "cannot be null, nullable says that")
-    elif type_ and type_ not in _TYPES:
+    if type_ and type_ not in _TYPES:
         yield _unsupported(f"{path}.type", type_, _TYPES)
     for keyword in _UNSERVED:
         if schema.get(keyword):
@@ -355,8 +355,10 @@ def _list_type(schema: Schema, path: str) -> Errors:
     list_type = schema.get("x-kubernetes-list-type")
     keys = _list(schema, "x-kubernetes-list-map-keys")
     items = _object(schema, "items")
-    if keys and list_type != "map":
-        yield _invalid(f"{path}.x-kubernetes-list-type", list_type or "", "must be map with x-kubernetes-list-map-keys")
+    if keys and list_type is None:
+        yield _required(f"{path}.x-kubernetes-list-type", "must be map with x-kubernetes-list-map-keys")
+    elif keys and list_type != "map":
+        yield _invalid(f"{path}.x-kubernetes-list-type", list_type, "must be map with x-kubernetes-list-map-keys")
     if list_type is None:
         return
     if schema.get("type") != "array":
