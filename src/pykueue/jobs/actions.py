@@ -1,0 +1,71 @@
+"""What is to be done, as data, in order. The first thing that fails ends the pass; the next one decides again.
+
+Create            a Workload
+Replace           an object by another state of itself: sent as a merge patch under its resourceVersion
+Delete            an object, if it is still the one that was looked at
+Change            what `lifecycle` wants of a Workload
+Tell              an Event, told once everything before it has worked
+Again             look at the job once more after a while
+Retry             the pass did not get to its end, and why
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pykueue.api.kinds import Kind
+from pykueue.api.meta import Nanoseconds
+from pykueue.api.trees import Tree
+from pykueue.lifecycle.change import Changes
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    kind: Kind
+    tree: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    kind: Kind
+    before: Tree
+    after: Tree
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    kind: Kind
+    tree: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    workload: Tree
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    regarding: Tree
+    reason: str
+    note: str
+    warning: bool = False
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    after: Nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    why: str
+
+
+Action: TypeAlias = Create | Replace | Delete | Change | Tell | Again | Retry
+Actions: TypeAlias = tuple[Action, ...]
+
+NOTHING: Final[Actions] = ()

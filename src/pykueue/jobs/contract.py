@@ -1,0 +1,241 @@
+"""What a job is to us: the questions that every kind of job answers.
+
+A kind is a class, an object of it one job that was read. Everything here is pure: answers are read off the tree that
+the API server sent, and a change is another tree. Who carries changes out is `executor`.
+
+Most kinds have a flag that suspends them and pod templates somewhere below; such a kind says where these stand
+(`suspend_path`, `templates`) and when it is finished, active and ready, and is done. `batch_job` is an example. A kind
+that has no flag, such as a pod, says how it starts and stops itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pykueue.api import labels, meta, trees
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.jobs import podsets
+from pykueue.jobs.actions import Actions, Delete, Replace, Tell
+from pykueue.jobs.podsets import Conflict, PodSetInfo, Spot
+
+if TYPE_CHECKING:
+    from pykueue.jobs.kinds import Row
+    from pykueue.jobs.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A pod template of a job, and how many pods are made of it."""
+
+    name: str
+    spot: Spot
+    count: int
+    min_count: int | None = None
+    pod_index_label: str = ""
+    sub_group_index_label: str = ""
+    sub_group_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended."""
+
+    message: str
+    success: bool
+
+
+class StopReason(StrEnum):
+    """Why a job is stopped. A pod carries it in its condition TerminationTarget."""
+
+    WORKLOAD_DELETED = "WorkloadDeleted"
+    WORKLOAD_EVICTED = "WorkloadEvicted"
+    NO_MATCHING_WORKLOAD = "NoMatchingWorkload"
+    NOT_ADMITTED = "NotAdmitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """An order to stop: why, in words, and what its pods were like before they were started, where that is known."""
+
+    reason: StopReason
+    message: str
+    now: meta.Nanoseconds
+    restore: tuple[PodSetInfo, ...] | None = None
+    # The reason of the eviction, where that is why.
+    eviction: str = ""
+
+
+class Job(ABC):
+    """One job."""
+
+    # What an operator may ask of the kind; see the columns of the same name in `kinds.Row`.
+    suspend_path: ClassVar[trees.Path] = ("spec", "suspend")
+
+    def __init__(self, row: Row, tree: Tree) -> None:
+        self.row: Final = row
+        self.tree: Final = tree
+
+    # --- Identity -----------------------------------------------------------------------------------------------------
+
+    @property
+    def namespace(self) -> str:
+        return trees.text(trees.get(self.tree, "metadata", "namespace"))
+
+    @property
+    def name(self) -> str:
+        return trees.text(trees.get(self.tree, "metadata", "name"))
+
+    @property
+    def uid(self) -> str:
+        return trees.text(trees.get(self.tree, "metadata", "uid"))
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return trees.texts(trees.get(self.tree, "metadata", "labels"))
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return trees.texts(trees.get(self.tree, "metadata", "annotations"))
+
+    @property
+    def queue_name(self) -> str:
+        return self.labels.get(labels.QUEUE_NAME, "")
+
+    @property
+    def is_deleting(self) -> bool:
+        return trees.get(self.tree, "metadata", "deletionTimestamp") is not None
+
+    @property
+    def objects(self) -> tuple[Tree, ...]:
+        """The objects that make up the job: itself, or the pods of a group."""
+        return (self.tree,)
+
+    # --- Questions every kind answers ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def templates(self) -> tuple[Template, ...]:
+        """The pod templates, always in the same order."""
+
+    @abstractmethod
+    def outcome(self) -> Outcome | None:
+        """How it ended; None while it has not."""
+
+    @abstractmethod
+    def is_active(self) -> bool:
+        """Whether some of its pods may still run, so that their quota is still in use."""
+
+    @abstractmethod
+    def are_pods_ready(self) -> bool:
+        """Whether all of its pods are ready or done."""
+
+    # --- Questions with a usual answer --------------------------------------------------------------------------------
+
+    def is_suspended(self) -> bool:
+        return trees.find(self.tree, self.suspend_path) is True
+
+    def is_skipped(self, options: Options) -> bool:
+        """Whether this object is none of our business although its kind is."""
+        return False
+
+    def is_on_hold(self) -> bool:
+        """Whether it cannot use quota for now, and should not be tried."""
+        return False
+
+    def reclaimable(self) -> Mapping[str, int]:
+        """Pods of each set that are done and will not be needed again."""
+        return {}
+
+    def priority_class(self) -> str | None:
+        """The PriorityClass of its pods, where the kind has a word of its own for it."""
+        return None
+
+    def name_extra(self) -> str:
+        """What tells the Workloads of one elastic job apart."""
+        return ""
+
+    def workload_annotations(self) -> Mapping[str, str]:
+        """Annotations that the Workload gets beside the usual ones."""
+        return {}
+
+    def validate_create(self, options: Options) -> Iterator[FieldError]:
+        """What is wrong with the job beyond what is wrong with any."""
+        return iter(())
+
+    def validate_update(self, old: Job, options: Options) -> Iterator[FieldError]:
+        """What is wrong with this job in place of `old`. The rules for a new one are asked as well."""
+        return iter(())
+
+    def warnings(self, options: Options) -> Iterator[str]:
+        return iter(())
+
+    # --- Pod sets -----------------------------------------------------------------------------------------------------
+
+    def pod_sets(self, options: Options) -> tuple[Tree, ...]:
+        """The pod sets of its Workload."""
+        return tuple(podsets.build(self.tree, template, options) for template in self.templates())
+
+    # --- Changes in memory --------------------------------------------------------------------------------------------
+
+    def defaulted(self, options: Options) -> Tree:
+        """What the kind adds to a new job of ours that is being suspended."""
+        return self.suspended()
+
+    def suspended(self) -> Tree:
+        return trees.put(self.tree, self.suspend_path, True)
+
+    def resumed(self) -> Tree:
+        return trees.put(self.tree, self.suspend_path, False)
+
+    def started(self, infos: Sequence[PodSetInfo]) -> Tree | Conflict:
+        """The job with what its pods need, and running. A conflict is for good: trying again changes nothing."""
+        templates = self.templates()
+        if len(infos) != len(templates):
+            return Conflict(f"there are {len(infos)} assignments for {len(templates)} pod sets")
+        tree = self.resumed()
+        for template, info in zip(templates, infos, strict=True):
+            found = podsets.injected(podsets.at(tree, template.spot), info)
+            if isinstance(found, Conflict):
+                return Conflict(f"pod set {template.name}: {found.message}")
+            tree = podsets.put_at(tree, template.spot, found)
+        return tree
+
+    def restored(self, infos: Sequence[PodSetInfo]) -> Tree:
+        """The job with its pods as they were before it was started."""
+        templates = self.templates()
+        if len(infos) != len(templates):
+            return self.tree
+        tree = self.tree
+        for template, info in zip(templates, infos, strict=True):
+            tree = podsets.put_at(tree, template.spot, podsets.restored(podsets.at(tree, template.spot), info))
+        return tree
+
+    # --- Changes to carry out -----------------------------------------------------------------------------------------
+
+    def start(self, infos: Sequence[PodSetInfo]) -> Actions | Conflict:
+        after = self.started(infos)
+        return after if isinstance(after, Conflict) else (Replace(self.row.kind, self.tree, after),)
+
+    def stop(self, order: Stop) -> Actions:
+        """Suspend it, and put back what it was like."""
+        after = self.with_tree(self.suspended())
+        tree = after.restored(order.restore) if order.restore is not None else after.tree
+        return () if tree == self.tree else (Replace(self.row.kind, self.tree, tree),)
+
+    def delete(self) -> Actions:
+        return (Delete(self.row.kind, self.tree),)
+
+    def finalize(self) -> Actions:
+        """Let go of the job, which is over or whose Workload is."""
+        return ()
+
+    def tell(self, reason: str, note: str, *, warning: bool = False) -> Actions:
+        """An Event on the job."""
+        return (Tell(self.tree, reason, note, warning=warning),)
+
+    def with_tree(self, tree: Tree) -> Job:
+        return type(self)(self.row, tree)

@@ -1,0 +1,149 @@
+"""The table of job kinds. A new kind is a class that answers `contract.Job`, and a row here.
+
+Kinds of other packages come in through the entry point group `pykueue.job_kinds`: an entry point names a `Row`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Final
+
+from pykueue.api import kube, registry, trees
+from pykueue.api.kinds import Kind, Version
+from pykueue.api.trees import Tree
+from pykueue.errors import PykueueError
+from pykueue.jobs.batch_job import BatchJob
+from pykueue.jobs.contract import Job
+from pykueue.jobs.pod import Pod
+
+ENTRY_POINTS: Final = "pykueue.job_kinds"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of job."""
+
+    framework: str  # as `integrations.frameworks` names it
+    kind: Kind
+    # None: the kind is known as an owner of others, and nothing of this program runs it.
+    implementation: type[Job] | None = None
+    takes_prebuilt: bool = False
+    takes_elastic: bool = False
+    # Whether the webhook asks the rules of a new job again when one is changed.
+    repeats_rules: bool = True
+    # Objects of the kind are never looked at as somebody's child when they are reconciled.
+    top_level: bool = False
+    # Made of pods: `integrations.podOptions` of configuration v1beta1 concerns it.
+    of_pods: bool = False
+
+    @property
+    def controller(self) -> str:
+        """Who reports Events: `batch/job-kueue-controller`."""
+        return f"{self.framework}-kueue-controller"
+
+    def job(self, tree: Tree) -> Job:
+        if self.implementation is None:
+            raise UnknownFramework(f"the framework {self.framework} is not implemented")
+        return self.implementation(self, tree)
+
+
+class UnknownFramework(PykueueError):
+    """A framework that this program cannot run."""
+
+
+class JobKinds:
+    """The rows, and the ways to find one."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows: Final = tuple(rows)
+        self._by_framework: Final = {row.framework: row for row in self.rows}
+        self._by_type: Final = {(row.kind.api_version, row.kind.kind): row for row in self.rows}
+        self._by_group: Final = {(row.kind.group, row.kind.kind): row for row in self.rows}
+        if len(self._by_framework) != len(self.rows):
+            raise UnknownFramework("two job kinds have the same framework name")
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def framework(self, name: str) -> Row | None:
+        return self._by_framework.get(name)
+
+    def of(self, tree: object) -> Row | None:
+        """The kind of an object, or of an owner reference. The version does not matter."""
+        group, _, _ = trees.text(trees.get(tree, "apiVersion")).rpartition("/")
+        return self._by_group.get((group, trees.text(trees.get(tree, "kind"))))
+
+    def enabled(self, frameworks: Iterable[str]) -> tuple[Row, ...]:
+        """The rows that an operator asks for. Raises `UnknownFramework` with the first that cannot be had."""
+        found: list[Row] = []
+        for name in frameworks:
+            row = self.framework(name)
+            if row is None or row.implementation is None:
+                raise UnknownFramework(f"integrations.frameworks: {name} is not implemented in this version")
+            found.append(row)
+        return tuple(found)
+
+
+def _named(framework: str, api_version: str, kind: str, plural: str) -> Row:
+    """A kind that is known by its name alone."""
+    group, _, version = api_version.rpartition("/")
+    return Row(framework, Kind(group, kind, plural, (Version(version, storage=True),)))
+
+
+BUILT_IN: Final = (
+    Row(
+        "batch/job",
+        registry.KUBERNETES.of(kube.Job),
+        BatchJob,
+        takes_prebuilt=True,
+        takes_elastic=True,
+    ),
+    Row(
+        "pod",
+        registry.KUBERNETES.of(kube.Pod),
+        Pod,
+        takes_prebuilt=True,
+        of_pods=True,
+    ),
+    _named("jobset.x-k8s.io/jobset", "jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
+    _named("kubeflow.org/pytorchjob", "kubeflow.org/v1", "PyTorchJob", "pytorchjobs"),
+    _named("kubeflow.org/paddlejob", "kubeflow.org/v1", "PaddleJob", "paddlejobs"),
+    _named("kubeflow.org/xgboostjob", "kubeflow.org/v1", "XGBoostJob", "xgboostjobs"),
+    _named("kubeflow.org/tfjob", "kubeflow.org/v1", "TFJob", "tfjobs"),
+    _named("kubeflow.org/jaxjob", "kubeflow.org/v1", "JAXJob", "jaxjobs"),
+    _named("kubeflow.org/mpijob", "kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
+    _named("trainer.kubeflow.org/trainjob", "trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs"),
+    _named("ray.io/raycluster", "ray.io/v1", "RayCluster", "rayclusters"),
+    _named("ray.io/rayjob", "ray.io/v1", "RayJob", "rayjobs"),
+    _named("ray.io/rayservice", "ray.io/v1", "RayService", "rayservices"),
+    _named("workload.codeflare.dev/appwrapper", "workload.codeflare.dev/v1beta2", "AppWrapper", "appwrappers"),
+    _named(
+        "sparkoperator.k8s.io/sparkapplication",
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+        "sparkapplications",
+    ),
+    _named("deployment", "apps/v1", "Deployment", "deployments"),
+    _named("statefulset", "apps/v1", "StatefulSet", "statefulsets"),
+    _named(
+        "leaderworkerset.x-k8s.io/leaderworkerset",
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        "leaderworkersets",
+    ),
+)
+
+# Owners that are walked through on the way to a job, and are none themselves.
+REPLICA_SET: Final = Kind("apps", "ReplicaSet", "replicasets", (Version("v1", storage=True),))
+
+
+def load(points: Iterable[metadata.EntryPoint] | None = None) -> JobKinds:
+    """The table with the kinds of other packages in it."""
+    found = metadata.entry_points(group=ENTRY_POINTS) if points is None else points
+    rows = [point.load() for point in sorted(found, key=lambda point: point.name)]
+    for row in rows:
+        if not isinstance(row, Row):
+            raise UnknownFramework(f"the entry points of {ENTRY_POINTS} must name rows, and {row!r} is none")
+    return JobKinds((*BUILT_IN, *rows))

@@ -1,0 +1,90 @@
+"""What the operator chose, as far as jobs are concerned. A field that is a feature gate is filled by the gate's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from pykueue.api import config, meta, selectors
+from pykueue.api.meta import Nanoseconds
+from pykueue.api.selectors import Selector
+from pykueue.api.validation import Gates
+from pykueue.lifecycle.facts import Options as LifeOptions
+
+GATES: Final[Mapping[str, str]] = {
+    "assign_queue_labels": "AssignQueueLabelsForPods",
+    "default_priority_class": "WorkloadPriorityClassDefaulting",
+    "elastic": "ElasticJobsViaWorkloadSlices",
+    "fast_quota_release": "FastQuotaReleaseInPodIntegration",
+    "finish_orphaned": "FinishOrphanedWorkloads",
+    "identifier_annotations": "WorkloadIdentifierAnnotations",
+    "partial_admission": "PartialAdmission",
+    "reclaimable_pods": "ReclaimablePods",
+    "selector_always_respected": "ManagedJobsNamespaceSelectorAlwaysRespected",
+    "short_names": "ShortWorkloadNames",
+    "skip_ancestors_of_deleted": "SkipAncestorCheckForDeletedWorkloads",
+    "topology": "TopologyAwareScheduling",
+    "validate_group_owner": "PodIntegrationValidateGroupOwner",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    frameworks: tuple[str, ...] = ("batch/job",)
+    # Kinds of other controllers that count as owners, each as (apiVersion, kind).
+    external: frozenset[tuple[str, str]] = frozenset()
+    manage_without_queue: bool = False
+    namespaces: Selector = field(default_factory=lambda: selectors.compile(meta.LabelSelector()))
+    # From configuration v1beta1, laid over `namespaces` for pods and what is made of them.
+    pod_namespaces: Selector | None = None
+    label_keys_to_copy: tuple[str, ...] = ()
+    keep_deactivated: Nanoseconds | None = None  # None: for ever
+    life: LifeOptions = field(default_factory=LifeOptions)
+    validation: Gates = Gates()
+
+    assign_queue_labels: bool = True
+    default_priority_class: bool = True
+    elastic: bool = True
+    fast_quota_release: bool = False
+    finish_orphaned: bool = True
+    identifier_annotations: bool = True
+    partial_admission: bool = True
+    reclaimable_pods: bool = True
+    selector_always_respected: bool = False
+    short_names: bool = False
+    skip_ancestors_of_deleted: bool = True
+    topology: bool = True
+    validate_group_owner: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        configuration: config.Configuration,
+        gates: Mapping[str, bool],
+        pod_namespaces: meta.LabelSelector | None = None,
+    ) -> Options:
+        integrations = configuration.integrations or config.Integrations()
+        retention = configuration.object_retention_policies
+        kept = retention.workloads.after_deactivated_by_kueue if retention and retention.workloads else None
+        return cls(
+            frameworks=integrations.frameworks,
+            external=frozenset(_external(name) for name in integrations.external_frameworks),
+            manage_without_queue=bool(configuration.manage_jobs_without_queue_name),
+            namespaces=selectors.compile(configuration.managed_jobs_namespace_selector),
+            pod_namespaces=None if pod_namespaces is None else selectors.compile(pod_namespaces),
+            label_keys_to_copy=integrations.label_keys_to_copy,
+            keep_deactivated=None if kept is None else meta.parse_duration(kept),
+            life=LifeOptions.of(configuration, gates),
+            validation=msgspec.convert(dict(gates), Gates),
+            **{name: gates[gate] for name, gate in GATES.items()},
+        )
+
+
+def _external(name: str) -> tuple[str, str]:
+    """`Kind.version.group` as (apiVersion, kind)."""
+    kind, _, rest = name.partition(".")
+    version, _, group = rest.partition(".")
+    return (f"{group}/{version}" if group else version, kind)

@@ -1,0 +1,372 @@
+"""Pod templates: read into pod sets, given what they need to run, and put back as they were.
+
+A `PodSetInfo` is everything about the pods of one set that admission may change. One is read off an admission and
+injected into the job when it starts; another is read off the Workload's spec and put back when the job stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pykueue.api import codec, kueue, labels, meta, quantity, trees
+from pykueue.api.trees import Tree
+from pykueue.api.validation import topology_annotations
+
+if TYPE_CHECKING:
+    from pykueue.jobs.contract import Template
+    from pykueue.jobs.options import Options
+
+# Where something stands in a tree, lists included: ("spec", "replicatedJobs", 0, "template").
+Spot: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two parties want different things of the same pods. Nobody but them can settle it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetInfo:
+    """What admission says about the pods of one set."""
+
+    name: str
+    count: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Tree, ...] = ()
+    scheduling_gates: tuple[Tree, ...] = ()
+
+
+# --- Places in trees --------------------------------------------------------------------------------------------------
+
+
+def at(tree: Any, spot: Spot) -> Tree:
+    """The object at a spot; an empty one where there is none."""
+    for part in spot:
+        if isinstance(part, int):
+            found = trees.sequence(tree)
+            tree = found[part] if part < len(found) else None
+        else:
+            tree = trees.mapping(tree).get(part)
+    return dict(trees.mapping(tree))
+
+
+def put_at(tree: Any, spot: Spot, value: Any) -> Any:
+    """The tree with `value` at a spot. A list must be long enough: nobody invents an entry."""
+    if not spot:
+        return value
+    head, rest = spot[0], spot[1:]
+    if isinstance(head, int):
+        entries = list(trees.sequence(tree))
+        entries[head] = put_at(entries[head], rest, value)
+        return entries
+    below = trees.mapping(tree)
+    return {**below, head: put_at(below.get(head), rest, value)}
+
+
+# --- Building ---------------------------------------------------------------------------------------------------------
+
+
+def build(job: Tree, template: Template, options: Options) -> Tree:
+    """The pod set of a template: what the user wrote, each variable of the environment once."""
+    written = at(job, template.spot)
+    kept = {key: trees.get(written, "metadata", key) for key in ("labels", "annotations")}
+    metadata = {key: value for key, value in kept.items() if value}
+    tree: Tree = {
+        "name": template.name.lower(),
+        "count": template.count,
+        "template": {"metadata": metadata, "spec": with_single_variables(dict(trees.mapping(written.get("spec"))))},
+    }
+    if template.min_count is not None and options.partial_admission:
+        tree["minCount"] = template.min_count
+    request = topology_request(metadata, template) if options.topology else {}
+    if request:
+        tree["topologyRequest"] = request
+    return tree
+
+
+def with_single_variables(spec: Tree) -> Tree:
+    """A pod's spec in which no container names a variable twice: the last value counts, in the place of the first."""
+    for key in ("initContainers", "containers"):
+        if trees.sequence(spec.get(key)):
+            spec = {**spec, key: [_with_single_variables(container) for container in spec[key]]}
+    return spec
+
+
+def _with_single_variables(container: Any) -> Any:
+    variables = trees.sequence(trees.get(container, "env"))
+    last = {trees.text(trees.get(variable, "name")): variable for variable in variables}
+    return container if len(last) == len(variables) else {**container, "env": list(last.values())}
+
+
+def topology_request(metadata: object, template: Template) -> Tree:
+    """How close together the pods want to be, from the annotations of their template."""
+    said = trees.texts(trees.get(metadata, "annotations"))
+    request: Tree = {}
+    if labels.PODSET_REQUIRED_TOPOLOGY in said:
+        request["required"] = said[labels.PODSET_REQUIRED_TOPOLOGY]
+    elif labels.PODSET_PREFERRED_TOPOLOGY in said:
+        request["preferred"] = said[labels.PODSET_PREFERRED_TOPOLOGY]
+    elif labels.PODSET_UNCONSTRAINED_TOPOLOGY in said:
+        request["unconstrained"] = said[labels.PODSET_UNCONSTRAINED_TOPOLOGY].lower() in ("true", "t", "1")
+    layers = topology_annotations.read_layers(said.get(labels.PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS, "[]"))
+    size = said.get(labels.PODSET_SLICE_SIZE, "")
+    found: Mapping[str, Any] = {
+        "podSetGroupName": said.get(labels.PODSET_GROUP_NAME),
+        "podSetSliceRequiredTopology": said.get(labels.PODSET_SLICE_REQUIRED_TOPOLOGY),
+        "podSetSliceSize": int(size) if size.isdigit() else None,
+        "podsetSliceRequiredTopologyConstraints": [
+            {"topology": layer.topology, "size": layer.size} for layer in layers or ()
+        ],
+        "podIndexLabel": template.pod_index_label,
+        "subGroupIndexLabel": template.sub_group_index_label,
+        "subGroupCount": template.sub_group_count,
+    }
+    return request | {key: value for key, value in found.items() if value}
+
+
+# --- From an admission ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What is needed beside the Workload itself to say how its pods are started."""
+
+    flavors: Mapping[str, kueue.ResourceFlavor]
+    topology: bool = True
+    assign_queue_labels: bool = True
+
+
+def admitted(workload: kueue.Workload, placement: Placement) -> tuple[PodSetInfo, ...] | Conflict:
+    """How the pods of an admitted Workload are started, a set at a time."""
+    admission = workload.status.admission
+    if admission is None:
+        return Conflict("nothing is assigned")
+    requests = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
+    infos: list[PodSetInfo] = []
+    for assignment in admission.pod_set_assignments:
+        pod_set = requests.get(assignment.name)
+        if pod_set is None:
+            return Conflict(f"there is an assignment for {assignment.name}, which is not a pod set")
+        info = _assigned(workload, pod_set, assignment, placement)
+        if isinstance(info, Conflict):
+            return info
+        for check in workload.status.admission_checks:
+            for update in check.pod_set_updates:
+                if update.name != info.name:
+                    continue
+                merged = _merged(info, _of_update(update))
+                if isinstance(merged, Conflict):
+                    return Conflict(f"check {check.name}, pod set {info.name}: {merged.message}")
+                info = merged
+        infos.append(info)
+    return tuple(infos)
+
+
+def _assigned(
+    workload: kueue.Workload, pod_set: kueue.PodSet, assignment: kueue.PodSetAssignment, placement: Placement
+) -> PodSetInfo | Conflict:
+    admission = workload.status.admission
+    assert admission is not None
+    chosen = dict.fromkeys(assignment.flavors[resource] for resource in sorted(assignment.flavors))
+    missing = [name for name in chosen if name not in placement.flavors]
+    if missing:
+        return Conflict(f"the ResourceFlavor {missing[0]} does not exist")
+    specs = [placement.flavors[name].spec for name in chosen]
+    marks = {labels.PODSET: pod_set.name}
+    if placement.assign_queue_labels:
+        marks[labels.LOCAL_QUEUE_NAME] = workload.spec.queue_name
+        # A ClusterQueue's name may be longer than a label's value.
+        if not meta.check_label_name(admission.cluster_queue):
+            marks[labels.CLUSTER_QUEUE_NAME] = admission.cluster_queue
+    notes: dict[str, str] = {}
+    gates: tuple[Tree, ...] = ()
+    if placement.topology:
+        notes[labels.WORKLOAD] = workload.metadata.name
+    if workload.metadata.annotations.get(labels.ELASTIC_JOB) == "true":
+        notes[labels.WORKLOAD_SLICE_NAME] = workload.metadata.annotations.get(
+            labels.WORKLOAD_SLICE_NAME, workload.metadata.name
+        )
+    if assignment.topology_assignment is not None:
+        gates = ({"name": labels.TOPOLOGY_GATE},)
+        wish = pod_set.topology_request
+        if wish is None or (wish.required is None and wish.preferred is None and wish.unconstrained is None):
+            notes[labels.PODSET_UNCONSTRAINED_TOPOLOGY] = "true"
+    return PodSetInfo(
+        name=pod_set.name,
+        count=pod_set.count if assignment.count is None else assignment.count,
+        labels=marks,
+        annotations=notes,
+        node_selector={key: value for spec in specs for key, value in spec.node_labels.items()},
+        tolerations=tuple(codec.to_tree(toleration) for spec in specs for toleration in spec.tolerations),
+        scheduling_gates=gates,
+    )
+
+
+def _of_update(update: kueue.PodSetUpdate) -> PodSetInfo:
+    return PodSetInfo(
+        name=update.name,
+        count=0,
+        labels=update.labels,
+        annotations=update.annotations,
+        node_selector=update.node_selector,
+        tolerations=tuple(codec.to_tree(toleration) for toleration in update.tolerations),
+    )
+
+
+def _merged(info: PodSetInfo, more: PodSetInfo) -> PodSetInfo | Conflict:
+    maps: dict[str, Mapping[str, str]] = {}
+    for what in ("labels", "annotations", "node_selector"):
+        found = _united(getattr(info, what), getattr(more, what), what)
+        if isinstance(found, Conflict):
+            return found
+        maps[what] = found
+    return replace(
+        info,
+        tolerations=_appended(info.tolerations, more.tolerations),
+        scheduling_gates=_appended(info.scheduling_gates, more.scheduling_gates),
+        **maps,  # type: ignore[arg-type]
+    )
+
+
+# --- Into a template and back -----------------------------------------------------------------------------------------
+
+# Marks of our own that may be overwritten: another slice of the same job has taken over.
+_REPLACEABLE: Final = frozenset({labels.WORKLOAD_SLICE_NAME})
+
+
+def injected(template: Tree, info: PodSetInfo) -> Tree | Conflict:
+    """The template with what admission adds to it; a pod itself counts as one."""
+    metadata = dict(trees.mapping(template.get("metadata")))
+    spec = dict(trees.mapping(template.get("spec")))
+    for holder, key, more in (
+        (metadata, "labels", info.labels),
+        (metadata, "annotations", info.annotations),
+        (spec, "nodeSelector", info.node_selector),
+    ):
+        replaceable = _REPLACEABLE | ({labels.WORKLOAD} if labels.WORKLOAD_SLICE_NAME in more else frozenset())
+        found = _united(trees.texts(holder.get(key)), more, key, replaceable)
+        if isinstance(found, Conflict):
+            return found
+        if found:
+            holder[key] = dict(found)
+    for key, additions in (("tolerations", info.tolerations), ("schedulingGates", info.scheduling_gates)):
+        if additions:
+            spec[key] = list(_appended(tuple(trees.sequence(spec.get(key))), additions))
+    return _with(template, metadata, spec)
+
+
+def restored(template: Tree, info: PodSetInfo, keep_labels: Iterable[str] = ()) -> Tree:
+    """The template with its labels, annotations, node selector, tolerations and gates as they are in `info`."""
+    metadata = dict(trees.mapping(template.get("metadata")))
+    spec = dict(trees.mapping(template.get("spec")))
+    kept = {key: value for key, value in trees.texts(metadata.get("labels")).items() if key in set(keep_labels)}
+    for holder, key, value in (
+        (metadata, "labels", {**info.labels, **kept}),
+        (metadata, "annotations", dict(info.annotations)),
+        (spec, "nodeSelector", dict(info.node_selector)),
+        (spec, "tolerations", list(info.tolerations)),
+        (spec, "schedulingGates", list(info.scheduling_gates)),
+    ):
+        if value:
+            holder[key] = value
+        else:
+            holder.pop(key, None)
+    return _with(template, metadata, spec)
+
+
+def original(workload: Tree) -> tuple[PodSetInfo, ...]:
+    """What the pods of a Workload were like before anything was injected, a set at a time."""
+    found: list[PodSetInfo] = []
+    for _, pod_set in trees.entries(workload, "spec", "podSets"):
+        metadata, spec = trees.get(pod_set, "template", "metadata"), trees.get(pod_set, "template", "spec")
+        found.append(
+            PodSetInfo(
+                name=trees.text(pod_set.get("name")),
+                count=trees.integer(pod_set.get("count")) or 0,
+                labels=trees.texts(trees.get(metadata, "labels")),
+                annotations=trees.texts(trees.get(metadata, "annotations")),
+                node_selector=trees.texts(trees.get(spec, "nodeSelector")),
+                tolerations=tuple(trees.sequence(trees.get(spec, "tolerations"))),
+                scheduling_gates=tuple(trees.sequence(trees.get(spec, "schedulingGates"))),
+            )
+        )
+    return tuple(found)
+
+
+def _with(template: Tree, metadata: Tree, spec: Tree) -> Tree:
+    result = {**template, "spec": spec}
+    if metadata:
+        result["metadata"] = metadata
+    else:
+        result.pop("metadata", None)
+    return result
+
+
+def _united(
+    ours: Mapping[str, str], more: Mapping[str, str], what: str, replaceable: frozenset[str] = frozenset()
+) -> dict[str, str] | Conflict:
+    for key, value in more.items():
+        if ours.get(key, value) != value and key not in replaceable:
+            return Conflict(f"{what}: {key} would have to be both {ours[key]!r} and {value!r}")
+    return {**ours, **more}
+
+
+def _appended(ours: Sequence[Tree], more: Iterable[Tree]) -> tuple[Tree, ...]:
+    result = list(ours)
+    result += [entry for entry in more if entry not in result]
+    return tuple(result)
+
+
+# --- Comparing --------------------------------------------------------------------------------------------------------
+
+
+def equivalent(built: Sequence[Tree], stored: Sequence[Tree], *, counts: Sequence[int], tolerations: bool) -> bool:
+    """Whether pod sets ask for the same thing. `counts` are those to expect; labels and node selectors do not matter."""
+    return len(built) == len(stored) and all(
+        trees.integer(ours.get("count")) == count
+        and ours.get("minCount") == theirs.get("minCount")
+        and all(
+            alike(trees.get(ours, "template", "spec", part), trees.get(theirs, "template", "spec", part))
+            for part in ("initContainers", "containers", *(("tolerations",) if tolerations else ()))
+        )
+        for ours, theirs, count in zip(built, stored, counts, strict=True)
+    )
+
+
+def alike(ours: Any, theirs: Any) -> bool:
+    """Whether two trees mean the same: nothing and empty are one, and so are 1 and 1000m where they are amounts."""
+    if isinstance(ours, dict) or isinstance(theirs, dict):
+        a, b = trees.mapping(ours), trees.mapping(theirs)
+        if not isinstance(ours or {}, dict) or not isinstance(theirs or {}, dict):
+            return False
+        return all(
+            _same_amounts(a.get(key), b.get(key)) if key in _AMOUNTS else alike(a.get(key), b.get(key))
+            for key in a.keys() | b.keys()
+        )
+    if isinstance(ours, list) or isinstance(theirs, list):
+        a_list, b_list = trees.sequence(ours), trees.sequence(theirs)
+        return len(a_list) == len(b_list) and all(map(alike, a_list, b_list))
+    if isinstance(ours, bool) is not isinstance(theirs, bool):
+        return not ours and not theirs
+    return bool(ours == theirs) or (not ours and not theirs)
+
+
+_AMOUNTS: Final = frozenset({"requests", "limits"})
+
+
+def _same_amounts(ours: object, theirs: object) -> bool:
+    a, b = trees.mapping(ours), trees.mapping(theirs)
+    return a.keys() == b.keys() and all(_amount(a[key]) == _amount(b[key]) for key in a)
+
+
+def _amount(text: Any) -> object:
+    try:
+        return quantity.parse(text)
+    except (quantity.QuantityError, TypeError):
+        return text
