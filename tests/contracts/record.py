@@ -37,6 +37,8 @@ def main() -> None:
         time.sleep(1)
         _write("ownership.jsonl", [line for seed in STORIES for line in _story(server, seed)])
         _write("strategic.jsonl", [line for seed in TEMPLATES for line in _patches(server, seed)])
+        server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "twin-limits"}})
+        _write("verdicts.jsonl", [line for kind in probing.kinds() for line in _verdicts(server, kind)])
         _write("protobuf.jsonl", [line for kind in probing.kinds() for line in _protobuf(server, kind)])
 
 
@@ -96,6 +98,31 @@ def _patches(server: real.Client, seed: int) -> list[Any]:
 def _slim(tree: dict[str, Any]) -> dict[str, Any]:
     gone = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
     return {**tree, "metadata": {key: value for key, value in tree["metadata"].items() if key not in gone}}
+
+
+def _verdicts(server: real.Client, kind: probing.Kind) -> list[Any]:
+    """For each row of a kind: whether it was accepted, and what was complained about."""
+    out: list[Any] = []
+    name = kind.base["metadata"]["name"]
+    for number, row in enumerate(kind.create):
+        answer = server.request("POST", f"{kind.path}?dryRun=All", probing.changed(kind.base, row))
+        out.append(_verdict(kind, "create", number, answer))
+    server.request("POST", kind.path, kind.base)
+    stored = server.request("GET", f"{kind.path}/{name}").body
+    for sort, door, rows in (("update", "", kind.update), ("status", "/status", kind.status)):
+        for number, row in enumerate(rows):
+            answer = server.request("PUT", f"{kind.path}/{name}{door}?dryRun=All", probing.changed(stored, row))
+            out.append(_verdict(kind, sort, number, answer))
+    options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+    server.request("DELETE", f"{kind.path}/{name}", options)
+    return out
+
+
+def _verdict(kind: probing.Kind, sort: str, number: int, answer: real.Answer) -> Any:
+    details = answer.body.get("details") or {} if isinstance(answer.body, dict) else {}
+    causes = [] if answer.code < 300 else details.get("causes") or []
+    told = sorted({(one.get("reason", ""), one.get("field", "")) for one in causes})
+    return {"kind": kind.name, "sort": sort, "row": number, "code": answer.code, "causes": told}
 
 
 def _protobuf(server: real.Client, kind: probing.Kind) -> list[Any]:
