@@ -208,10 +208,12 @@ def plan(
     for number in range(cycles):
         if number:
             _stop_evicted(made, workloads, now)
+        before = _by_queue(made.world, active=True)
         decisions = made.world.decide(now)
         made.cycles.append(decisions)
         _record(made, decisions)
-        if until_stable and not any(isinstance(decision, (Admit, Preempt, Evict)) for decision in decisions):
+        is_still = before == _by_queue(made.world, active=True)  # nobody new would be tried in another cycle
+        if until_stable and is_still and not any(isinstance(d, (Admit, Preempt, Evict)) for d in decisions):
             break
     return made
 

@@ -80,7 +80,8 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that stood in the way: of which flavor and resource, and by how much."""
+    """One thing that stood in the way: of which flavor and resource, and by how much. `room` is below zero where the
+    tree is in debt: that much has to come back before anybody gets anything."""
 
     cause: Cause
     flavor: str = ""

@@ -22,9 +22,10 @@ def of_finding(finding: Finding) -> str:
     """What was in the way, with the figures."""
     match finding.cause:
         case Cause.SHORT:
-            asked, free = _amount(finding, finding.requested), _amount(finding, finding.room)
+            asked, free = _amount(finding, finding.requested), _amount(finding, max(0, finding.room))
             short = _amount(finding, finding.short_by)
-            return f"{finding.resource} of flavor {finding.flavor}: {asked} asked, {free} free, {short} short"
+            debt = f" ({_amount(finding, -finding.room)} overdrawn)" if finding.room < 0 else ""
+            return f"{finding.resource} of flavor {finding.flavor}: {asked} asked, {free} free{debt}, {short} short"
         case Cause.BEYOND_CAPACITY:
             asked, most = _amount(finding, finding.requested), _amount(finding, finding.room)
             return f"{finding.resource} of flavor {finding.flavor}: {asked} asked, {most} at most were everything idle"

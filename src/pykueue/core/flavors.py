@@ -407,10 +407,10 @@ class _FlavorSearch:
             short = Finding(Cause.BEYOND_CAPACITY, flavor, resource, amount, potential)
             return Kind.NO_FIT, 0, short, Reason.EXCEEDS_MAX_QUOTA
         level, is_below_root = quota.level(node, number, amount)
-        available = quota.available(node, number)
-        if amount <= available:
+        balance = quota.balance(node, number)
+        if amount <= max(0, balance):
             return Kind.FIT, level, None, None
-        short = Finding(Cause.SHORT, flavor, resource, amount, available)
+        short = Finding(Cause.SHORT, flavor, resource, amount, balance)
         if (
             node.subtree[number] >= amount
             or is_below_root

@@ -1,0 +1,121 @@
+"""What holds of every decision, whatever the world."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, figures, worlds
+from pykueue.api import kueue, meta
+from pykueue.core import invariants
+from pykueue.core.decision import Admit, Cause, Preempt, Wait
+from pykueue.state.world import World
+
+SMALL = settings(max_examples=80, deadline=None)
+
+
+@SMALL
+@given(worlds())
+def test_no_admission_takes_more_than_the_tree_allows(case: WorldOf) -> None:
+    """Where usage was within bounds before a cycle it is so after, victims that still run included."""
+    world = case.world()
+    before = invariants.over_quota(world.snapshot)
+    for _ in range(6):
+        world.decide(NOW)
+        assert invariants.over_quota(world.snapshot) <= before
+        assert invariants.broken(world.snapshot) == []
+
+
+@SMALL
+@given(worlds())
+def test_every_head_gets_exactly_one_decision_and_nobody_is_lost(case: WorldOf) -> None:
+    world = case.world()
+    everybody = {workload.key for workload in case.workloads}
+    for _ in range(4):
+        decided = [decision.workload for decision in world.decide(NOW)]
+        assert len(decided) == len(set(decided))
+        pending = {w.key for q in world.queues.values() for w in (*q.active(), *q.parked())}
+        assert pending | world.reservations.keys() == everybody
+        assert not pending & world.reservations.keys()
+
+
+@SMALL
+@given(worlds())
+def test_deciding_until_nothing_changes_ends(case: WorldOf) -> None:
+    world = case.world()
+    for _ in range(200):
+        decisions = world.decide(NOW)
+        if not any(isinstance(decision, (Admit, Preempt)) for decision in decisions):
+            return
+        for decision in decisions:
+            if isinstance(decision, Preempt):
+                for victim in decision.victims:  # its job stops and it does not come back
+                    world.drop(kueue.Workload(metadata=_metadata(victim.key)), NOW)
+    raise AssertionError("still admitting or preempting after 200 cycles")
+
+
+def _metadata(key: str) -> meta.ObjectMeta:
+    namespace, _, name = key.partition("/")
+    return meta.ObjectMeta(name=name, namespace=namespace)
+
+
+@SMALL
+@given(st.integers(0, 8), st.integers(0, 8), st.integers(1, 12))
+def test_a_stated_shortage_is_true(nominal: int, used: int, asked: int) -> None:
+    """Adding exactly what is said to be short admits the Workload; one unit less does not."""
+    queue = QueueOf("q", "", (QuotaOf(nominal, None, None),), "Never", "Never", strict=False)
+    holder, head = WorkloadOf(0, "q", used, 0, 1, "f0"), WorkloadOf(1, "q", asked, 0, 0)
+    [decision] = WorldOf((), (queue,), (holder, head), fair=False).world().decide(NOW)
+    assume(isinstance(decision, Wait))
+    [finding] = {f for e in decision.explanation for f in e.findings if f.cause in (Cause.SHORT, Cause.BEYOND_CAPACITY)}
+    if finding.cause is Cause.BEYOND_CAPACITY:
+        assert finding.room == nominal * 1000
+        return
+    short = finding.short_by // 1000
+    assert finding.short_by == short * 1000 > 0
+    for more, is_enough in ((short, True), (short - 1, False)):
+        bigger = replace(queue, quotas=(QuotaOf(nominal + more, None, None),))
+        [decision] = WorldOf((), (bigger,), (holder, head), fair=False).world().decide(NOW)
+        assert isinstance(decision, Admit) is is_enough
+
+
+@SMALL
+@given(worlds(), st.lists(st.integers(0, 11), max_size=8))
+def test_a_rebuild_from_the_objects_equals_the_memory_after_any_history(case: WorldOf, ended: list[int]) -> None:
+    """Cycles and endings in between; then a new world that is shown only what there is now."""
+    world = case.world()
+    gone = set()
+    for number in ended:
+        world.decide(NOW)
+        if number < len(case.workloads):
+            workload = case.workloads[number]
+            gone.add(workload.key)
+            world.drop(workload.thing(), NOW)
+    world.settle(NOW)
+    flavors = {key: next(iter(held.pod_sets[0].flavors.values()), None) for key, held in world.reservations.items()}
+    now_there = tuple(
+        replace(workload, flavor=flavors.get(workload.key)) for workload in case.workloads if workload.key not in gone
+    )
+    rebuilt = replace(case, workloads=now_there).world()
+    assert figures(rebuilt) == figures(world)
+    assert rebuilt.reservations.keys() == world.reservations.keys()
+
+
+@SMALL
+@given(worlds())
+def test_a_restart_admits_nothing_that_was_not_admitted_before(case: WorldOf) -> None:
+    """Once nothing more is admitted, a manager that starts anew on the same objects admits nothing either."""
+    world = case.world()
+    assume(not any(queue.strict for queue in case.queues))  # whose heads are tried for ever
+    for _ in range(100):
+        if not world.decide(NOW):
+            break
+    else:
+        assume(False)
+    assume(not any(held.evicted for held in world.reservations.values()))
+    flavors = {key: next(iter(held.pod_sets[0].flavors.values()), None) for key, held in world.reservations.items()}
+    again: World = replace(case, workloads=tuple(replace(w, flavor=flavors.get(w.key)) for w in case.workloads)).world()
+    for _ in range(20):
+        assert not any(isinstance(decision, Admit) for decision in again.decide(NOW))

@@ -1,0 +1,106 @@
+"""Every order is total: what comes first does not hang on the order in which things were said."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laws.worlds import NOW, WorldOf, worlds
+from pykueue.core import order
+from pykueue.core.decision import Reason, Requeue
+from pykueue.core.policy import Policy
+from pykueue.core.workload import Shape, Workload
+from pykueue.state.queues import PendingQueue
+from pykueue.state.world import World
+
+SMALL = settings(max_examples=60, deadline=None)
+SHAPES = [Shape(()), Shape(())]
+
+workloads = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from("abc"), st.integers(0, 1)), max_size=12
+)
+
+
+def made(rows: list[tuple[int, int, str, int]]) -> list[Workload]:
+    return [
+        Workload(f"ns/w{n}", uid, SHAPES[shape], local_queue="lq", priority=priority, created=created)
+        for n, (priority, created, uid, shape) in enumerate(rows)
+    ]
+
+
+@SMALL
+@given(workloads, st.randoms())
+def test_heads_come_by_priority_time_and_uid_however_they_arrived(
+    rows: list[tuple[int, int, str, int]], chance: random.Random
+) -> None:
+    queue = PendingQueue("q")
+    arrived = made(rows)
+    chance.shuffle(arrived)
+    for workload in arrived:
+        queue.put(workload, NOW)
+    popped = []
+    while (head := queue.pop()) is not None:
+        popped.append(head)
+    assert popped == sorted(arrived, key=order.in_queue)
+
+
+@SMALL
+@given(workloads, st.lists(st.sampled_from(Requeue), max_size=20))
+def test_a_pending_workload_is_in_exactly_one_place(
+    rows: list[tuple[int, int, str, int]], reasons: list[Requeue]
+) -> None:
+    queue = PendingQueue("q")
+    everybody = {workload.key for workload in made(rows)}
+    for workload in made(rows):
+        queue.put(workload, NOW)
+    for reason in reasons:
+        head = queue.pop()
+        if head is None:
+            queue.release(lambda _: True)
+            continue
+        queue.requeue(head, reason, Reason.WAITING_FOR_QUOTA, NOW)
+        places = [w.key for w in queue.active()] + [w.key for w in queue.parked()] + list(queue.in_flight)
+        assert sorted(places) == sorted(everybody)
+        assert len(queue) == len(everybody)
+    queue.release(lambda _: True)
+    assert {workload.key for workload in queue.active()} == everybody - queue.in_flight.keys()
+
+
+@dataclass
+class _Entry:
+    workload: Workload
+    level: int
+    is_preemptor: bool = False
+
+
+@SMALL
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), max_size=8), st.randoms())
+def test_entries_are_ordered_alike_from_any_order(rows: list[tuple[int, int, int]], chance: random.Random) -> None:
+    entries = [
+        _Entry(Workload(f"ns/w{n}", f"u{n}", SHAPES[0], priority=priority, created=created), level)
+        for n, (priority, created, level) in enumerate(rows)
+    ]
+    first = order.classical(cast("list[order.Entry]", entries), Policy())
+    chance.shuffle(entries)
+    assert order.classical(cast("list[order.Entry]", entries), Policy()) == first
+
+
+@SMALL
+@given(worlds(), st.randoms())
+def test_decisions_do_not_hang_on_the_order_of_events(case: WorldOf, chance: random.Random) -> None:
+    expected = case.world().decide(NOW)
+    things = list(case.things())
+    chance.shuffle(things)
+    world = World(case.policy)
+    for thing in things:
+        world.put(thing, NOW)
+    assert sorted(map(repr, world.decide(NOW))) == sorted(map(repr, expected))
+
+
+def test_resources_are_visited_in_the_order_of_their_hashes() -> None:
+    names = ["cpu", "pods", "memory", "nvidia.com/gpu", "ephemeral-storage"]
+    assert sorted(names, key=order.visiting_order) == ["ephemeral-storage", "memory", "nvidia.com/gpu", "pods", "cpu"]
