@@ -92,6 +92,20 @@ CHANGES = [
         [note("admission-gated-by")],
         [note("admission-gated-by")],
     ),
+    (
+        "prebuilt misnamed",
+        job(prebuilt_workload_name="Bad_Name"),
+        job(prebuilt_workload_name="Bad_Name"),
+        [],
+        [label("prebuilt-workload-name")],
+    ),
+    (
+        "gates misspelt",
+        job({"admission_gated_by": "a"}),
+        job({"admission_gated_by": "a"}),
+        [note("admission-gated-by")],
+        [note("admission-gated-by")],
+    ),
     ("another annotation", job(), job({"note": "hello"}), [], []),
 ]
 
