@@ -80,8 +80,13 @@ class Hook:
 class Webhooks(Protocol):
     """The call-out, as this module needs it; `webhooks.Caller` is one."""
 
+    @property
+    def any_at_all(self) -> bool:
+        """Whether any webhook is configured."""
+        ...
+
     def any_for(self, review: Review) -> bool:
-        """Whether any configured webhook might have to be asked."""
+        """Whether one of them has to be asked about this write."""
         ...
 
     async def mutate(self, review: Review) -> tuple[Tree, list[str]]: ...
@@ -106,6 +111,13 @@ class Admission:
                 self._mutating.setdefault((hook.group, hook.plural), []).append(hook)
             if hook.validate is not None:
                 self._validating.setdefault((hook.group, hook.plural), []).append(hook)
+
+    def is_idle(self, resource: Resource) -> bool:
+        """Whether nobody can have anything to say about this resource, as is most often so."""
+        which = (resource.group, resource.plural)
+        if which in self._mutating or which in self._validating:
+            return False
+        return self._webhooks is None or not self._webhooks.any_at_all
 
     def needs_waiting(self, review: Review) -> bool:
         """Whether somebody outside of this process has to be asked."""

@@ -147,9 +147,11 @@ class Caller:
 
     # --- Who is asked -------------------------------------------------------------------------------------------------
 
+    @property
+    def any_at_all(self) -> bool:
+        return bool(self._known[MUTATING] or self._known[VALIDATING])
+
     def any_for(self, review: Review) -> bool:
-        if not self._known[MUTATING] and not self._known[VALIDATING]:
-            return False
         return any(self._asked(webhook, review) is not None for one in self._known.values() for webhook in one)
 
     def _asked(self, webhook: _Webhook, review: Review) -> Resource | None:

@@ -107,6 +107,7 @@ async def _serve(settings: object) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with app.api_server(settings, app.kueue_parts()) as serving:
+        app.calm_collector()
         _greet(serving.url, serving.kubeconfig, settings)
         await stop.wait()
 
