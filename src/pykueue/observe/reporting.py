@@ -1,0 +1,59 @@
+"""News about objects becomes Events: who it is about, and under which controller's name it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from pykueue.api import kueue, meta
+from pykueue.kube.recorder import Note, Recorder, Reference
+from pykueue.lifecycle.change import Change, EventType, Tell
+
+# The names under which the public system reports; dashboards and people filter by them.
+SCHEDULER: Final = "kueue-admission"
+WORKLOADS: Final = "kueue-workload-controller"
+
+
+class _Object(Protocol):
+    """Anything with a kind and metadata."""
+
+    @property
+    def api_version(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def metadata(self) -> meta.ObjectMeta: ...
+
+
+def reference(thing: _Object) -> Reference:
+    metadata = thing.metadata
+    return Reference(
+        thing.api_version,
+        thing.kind,
+        metadata.name,
+        metadata.namespace,
+        metadata.uid,
+        metadata.resource_version,
+    )
+
+
+class Reporter:
+    """The one door through which controllers report."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def changes(self, workload: kueue.Workload, changes: Iterable[Change], controller: str) -> None:
+        """Tell what was written about a Workload."""
+        told = [change for change in changes if isinstance(change, Tell)]
+        follows_admission = any(change.reason == "Admitted" for change in told)
+        for change in told:
+            redundant = change.reason == "QuotaReserved" and follows_admission
+            self._tell(reference(workload), change, controller, redundant=redundant)
+
+    def event(self, thing: _Object, type_: EventType, reason: str, note: str, controller: str) -> None:
+        """Tell one thing about any object."""
+        self._tell(reference(thing), Tell(type_, reason, note), controller)
+
+    def _tell(self, about: Reference, change: Tell, controller: str, *, redundant: bool = False) -> None:
+        self._recorder.tell(Note(about, change.type, change.reason, change.note, controller, redundant=redundant))

@@ -1,0 +1,53 @@
+"""What a decision gives a Workload, as `status.admission` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from pykueue.api import kueue, topology_encoding
+from pykueue.core import amounts
+from pykueue.core.topology import Placement
+from pykueue.core.workload import AssignedPodSet, Shape
+
+
+def tree(cluster_queue: str, pod_sets: Iterable[AssignedPodSet]) -> dict[str, Any]:
+    """`status.admission` as JSON has it."""
+    return {"clusterQueue": cluster_queue, "podSetAssignments": [_assignment(pod_set) for pod_set in pod_sets]}
+
+
+def typed(cluster_queue: str, pod_sets: Iterable[AssignedPodSet]) -> kueue.Admission:
+    """`status.admission` as a value."""
+    return msgspec.convert(tree(cluster_queue, pod_sets), kueue.Admission)
+
+
+def requests(shape: Shape) -> tuple[kueue.PodSetRequest, ...]:
+    """`status.resourceRequests`: what each pod set asks for altogether, as quota would count it."""
+    return tuple(
+        kueue.PodSetRequest(name=pod_set.name, resources=_quantities(pod_set.requests)) for pod_set in shape.pod_sets
+    )
+
+
+def _assignment(pod_set: AssignedPodSet) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": pod_set.name,
+        "count": pod_set.count,
+        "flavors": dict(sorted(pod_set.flavors.items())),
+        "resourceUsage": _quantities(pod_set.requests),
+    }
+    if pod_set.placement is not None:
+        found["topologyAssignment"] = _placement(pod_set.placement)
+    if pod_set.delayed is not None:
+        found["delayedTopologyRequest"] = pod_set.delayed
+    return found
+
+
+def _quantities(asked: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    return {resource: amounts.as_quantity(resource, amount).canonical for resource, amount in sorted(asked)}
+
+
+def _placement(placement: Placement) -> dict[str, Any]:
+    domains = [topology_encoding.Domain(domain.values, domain.count) for domain in placement.domains]
+    return topology_encoding.encode(placement.levels, domains)
