@@ -108,6 +108,39 @@ class TestTheRoleView:
         assert may(client, "create", "pods")
 
 
+class TestReviews:
+    def ask(self, client: Client, kind: str, spec: dict[str, object]) -> dict[str, object]:
+        group = "authentication" if kind in ("TokenReview", "SelfSubjectReview") else "authorization"
+        path = f"/apis/{group}.k8s.io/v1/{kind.lower()}s"
+        review = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
+        answer: dict[str, object] = client.post(path, review).ok()["status"]
+        return answer
+
+    def test_about_somebody_else(self, client: Client) -> None:
+        asked: dict[str, object] = {"resourceAttributes": {"verb": "delete", "resource": "pods"}}
+        assert (
+            self.ask(client, "SubjectAccessReview", {**asked, "user": "x", "groups": ["embedded:view"]})["allowed"]
+            is False
+        )
+        assert self.ask(client, "SubjectAccessReview", {**asked, "user": "x"})["allowed"] is True
+
+    def test_about_a_token(self, running: Running, client: Client) -> None:
+        known = self.ask(client, "TokenReview", {"token": running.serving.credentials.view_token})
+        assert known == {
+            "authenticated": True,
+            "user": {"username": "view", "groups": ["embedded:view", "system:authenticated"]},
+        }
+        assert self.ask(client, "TokenReview", {"token": "somebody's"}) == {"authenticated": False}
+
+    def test_about_oneself(self, viewer: Client) -> None:
+        assert self.ask(viewer, "SelfSubjectReview", {})["userInfo"] == {
+            "username": "view",
+            "groups": ["embedded:view", "system:authenticated"],
+        }
+        rules = self.ask(viewer, "SelfSubjectRulesReview", {"namespace": "default"})
+        assert rules["resourceRules"] == [{"verbs": ["get", "list", "watch"], "apiGroups": ["*"], "resources": ["*"]}]
+
+
 class TestSecrets:
     def test_the_kubeconfig_is_for_its_owner_only(self, running: Running) -> None:
         path: Path = running.serving.kubeconfig

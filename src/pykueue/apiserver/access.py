@@ -61,17 +61,22 @@ class Access:
         if name.lower() not in self._hosts:
             raise status.StatusError(403, "Forbidden", f"this server is not called {name[:100]!r}")
 
+    def holder(self, token: str) -> User | None:
+        """Whose token this is."""
+        given, found = _digest(token), None
+        for digest, user in self._tokens:
+            # All are compared, in constant time each: how long it takes says nothing.
+            if hmac.compare_digest(digest, given):
+                found = user
+        return found
+
     def authenticate(self, request: Request) -> User:
         """Who is asking; raises 401 where nobody can tell, and 403 for somebody who wants to be somebody else."""
         if any(name.startswith("impersonate-") for name in request.headers):
             raise status.StatusError(403, "Forbidden", "impersonation is not supported by this server")
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and token:
-            given, found = _digest(token.strip()), None
-            for digest, user in self._tokens:
-                # All are compared, in constant time each: how long it takes says nothing.
-                if hmac.compare_digest(digest, given):
-                    found = user
+            found = self.holder(token.strip())
             if found is not None:
                 return found
             raise status.unauthorized()
@@ -101,23 +106,58 @@ def check(user: User, verb: str, group: str, plural: str, name: str) -> None:
         )
 
 
-def review(user: User, tree: Tree) -> Tree:
-    """The answer to "may I?" (SelfSubjectAccessReview)."""
-    spec = tree.get("spec") or {}
+# --- Reviews ----------------------------------------------------------------------------------------------------------
+
+
+def review(door: Access, user: User, kind: str, tree: Tree) -> Tree:
+    """The answer to a question about access; `kind` says which question it is. The answer is never stored."""
+    spec = tree.get("spec")
+    spec = spec if isinstance(spec, dict) else {}
+    match kind:
+        case "SelfSubjectAccessReview":
+            found = _may(user, spec)
+        case "SubjectAccessReview" | "LocalSubjectAccessReview":
+            groups = spec.get("groups")
+            asked_of = tuple(str(group) for group in groups) if isinstance(groups, list) else ()
+            found = _may(User(str(spec.get("user") or ""), asked_of), spec)
+        case "SelfSubjectReview":
+            found = {"userInfo": _info(user)}
+        case "SelfSubjectRulesReview":
+            found = _rules(user)
+        case "TokenReview":
+            known = door.holder(str(spec.get("token") or ""))
+            found = {"authenticated": True, "user": _info(known)} if known else {"authenticated": False}
+        case _:
+            raise status.method_not_allowed("POST", kind)
+    return {**tree, "status": found}
+
+
+def _may(user: User, spec: Tree) -> Tree:
     asked = spec.get("resourceAttributes")
     if isinstance(asked, dict):
         verb, group, plural = (str(asked.get(key) or "") for key in ("verb", "group", "resource"))
         allowed = allows(user, verb, group, plural)
     else:
-        verb = str((spec.get("nonResourceAttributes") or {}).get("verb") or "get")
+        other = spec.get("nonResourceAttributes")
+        verb = str(other.get("verb") or "get") if isinstance(other, dict) else "get"
         allowed = not user.is_viewer or verb == "get"
     reason = "embedded: authorization off" if not user.is_viewer else "embedded: the role view may get, list and watch"
-    return {**tree, "status": {"allowed": allowed, "reason": reason}}
+    return {"allowed": allowed, "reason": reason}
 
 
-def whoami(user: User, tree: Tree) -> Tree:
-    """The answer to "who am I?" (SelfSubjectReview)."""
-    return {**tree, "status": {"userInfo": {"username": user.name, "groups": list(user.groups)}}}
+def _info(user: User) -> Tree:
+    return {"username": user.name, "groups": list(user.groups)}
+
+
+def _rules(user: User) -> Tree:
+    verbs = sorted(_READING) if user.is_viewer else ["*"]
+    paths = ["get"] if user.is_viewer else ["*"]
+    return {
+        "resourceRules": [{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}],
+        "nonResourceRules": [{"verbs": paths, "nonResourceURLs": ["*"]}],
+        # There is no way to say "all but Secrets" in these rules.
+        "incomplete": user.is_viewer,
+    }
 
 
 def _digest(token: str) -> bytes:
