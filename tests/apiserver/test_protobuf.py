@@ -11,7 +11,7 @@ import pytest
 from pykueue.apiserver import protobuf
 from pykueue.apiserver.builtin import reading, table
 
-_LINES = (Path(__file__).parent / "recorded" / "protobuf.jsonl").read_bytes().splitlines()
+_LINES = (Path(__file__).parent / "recorded" / "objects.jsonl").read_bytes().splitlines()
 
 
 @pytest.mark.parametrize("number", range(len(_LINES)))

@@ -38,8 +38,8 @@ def main() -> None:
         _write("ownership.jsonl", [line for seed in STORIES for line in _story(server, seed)])
         _write("strategic.jsonl", [line for seed in TEMPLATES for line in _patches(server, seed)])
         server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "twin-limits"}})
+        _write("objects.jsonl", [line for kind in probing.kinds() for line in _forms(server, kind)])
         _write("verdicts.jsonl", [line for kind in probing.kinds() for line in _verdicts(server, kind)])
-        _write("protobuf.jsonl", [line for kind in probing.kinds() for line in _protobuf(server, kind)])
 
 
 def _write(name: str, lines: list[Any]) -> None:
@@ -125,13 +125,25 @@ def _verdict(kind: probing.Kind, sort: str, number: int, answer: real.Answer) ->
     return {"kind": kind.name, "sort": sort, "row": number, "code": answer.code, "causes": told}
 
 
-def _protobuf(server: real.Client, kind: probing.Kind) -> list[Any]:
+def _forms(server: real.Client, kind: probing.Kind) -> list[Any]:
+    """One object in all three forms: as JSON, as protobuf, and as kubectl prints it."""
     if "/twin-limits/" in kind.path:
         return []
-    server.request("POST", kind.path, kind.base)
+    created = server.request("POST", kind.path, kind.base)
+    assert created.code == 201, created.body
     path = f"{kind.path}/{kind.base['metadata']['name']}"
     wire = _raw(server, path)
-    return [{"kind": kind.name, "json": server.request("GET", path).body, "wire": base64.b64encode(wire).decode()}]
+    table = server.request("GET", path, Accept="application/json;as=Table;v=v1;g=meta.k8s.io").body
+    line = {
+        "kind": kind.name,
+        "json": server.request("GET", path).body,
+        "wire": base64.b64encode(wire).decode(),
+        "columns": [[one[key] for key in ("name", "type", "format", "priority")] for one in table["columnDefinitions"]],
+        "cells": table["rows"][0]["cells"],
+    }
+    if not kind.stays:
+        server.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    return [line]
 
 
 def _raw(server: real.Client, path: str) -> bytes:
