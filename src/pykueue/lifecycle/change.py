@@ -21,8 +21,17 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from pykueue.api import conditions, kueue, labels, meta
-from pykueue.api.conditions import EvictedReason, FinishedReason, Status, UnderlyingCause, WorkloadCondition
+from pykueue.api.conditions import (
+    DeactivationReason,
+    EvictedReason,
+    FinishedReason,
+    Status,
+    UnderlyingCause,
+    WorkloadCondition,
+)
 from pykueue.api.meta import Condition, Nanoseconds
+
+Cause: TypeAlias = UnderlyingCause | DeactivationReason
 
 # --- On the status ----------------------------------------------------------------------------------------------------
 
@@ -108,8 +117,8 @@ class SetPreemptionGates:
 class CountEviction:
     """One more eviction in `status.schedulingStats`."""
 
-    reason: str
-    cause: UnderlyingCause = UnderlyingCause.NONE
+    reason: EvictedReason
+    cause: Cause = UnderlyingCause.NONE
 
 
 # --- On the object ----------------------------------------------------------------------------------------------------
@@ -147,6 +156,14 @@ class Tell:
     note: str
 
 
+def normal(reason: str, note: str) -> Tell:
+    return Tell(EventType.NORMAL, str(reason), conditions.truncated(note, conditions.LONGEST_EVENT_MESSAGE))
+
+
+def warning(reason: str, note: str) -> Tell:
+    return Tell(EventType.WARNING, str(reason), conditions.truncated(note, conditions.LONGEST_EVENT_MESSAGE))
+
+
 @dataclass(frozen=True, slots=True)
 class Reserved:
     """Quota was reserved, `waited` nanoseconds after the Workload was queued."""
@@ -171,7 +188,7 @@ class Evicted:
 
     cluster_queue: str
     reason: EvictedReason
-    cause: UnderlyingCause
+    cause: Cause
     is_first: bool
     ready_for: Nanoseconds | None = None
 
@@ -309,13 +326,14 @@ def _with(
 
 def _counted(stats: kueue.SchedulingStats | None, reason: str, cause: str) -> kueue.SchedulingStats:
     before = stats.evictions if stats else ()
-    if not any(entry.reason == reason and entry.underlying_cause == cause for entry in before):
+    if not any(_is_about(entry, reason, cause) for entry in before):
         before = (*before, kueue.WorkloadSchedulingStatsEviction(reason=reason, underlying_cause=cause, count=0))
     return kueue.SchedulingStats(
         evictions=tuple(
-            replace(entry, count=entry.count + 1)
-            if (entry.reason, entry.underlying_cause) == (reason, cause)
-            else entry
-            for entry in before
+            replace(entry, count=entry.count + 1) if _is_about(entry, reason, cause) else entry for entry in before
         )
     )
+
+
+def _is_about(entry: kueue.WorkloadSchedulingStatsEviction, reason: str, cause: str) -> bool:
+    return entry.reason == reason and entry.underlying_cause == cause

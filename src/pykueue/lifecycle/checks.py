@@ -1,22 +1,212 @@
-"""Admission checks: which a Workload has to pass, what they answered, and in which of the two forms."""
+"""Admission checks: which a Workload has to pass, what they answered, and in which of the two forms.
+
+A check's controller may answer in `status.admissionChecks[]` or by a condition of the check's name in
+`status.admissionChecksConditions[]`. Both say the same afterwards: of two that differ the newer transition wins, and
+the first form where they are equally old.
+"""
 
 from __future__ import annotations
 
-from pykueue.api.kueue import Admission, AdmissionCheckState, Workload
-from pykueue.api.meta import Nanoseconds
-from pykueue.lifecycle.facts import ClusterQueueFacts
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from pykueue.api import conditions
+from pykueue.api.conditions import Status
+from pykueue.api.kueue import Admission, AdmissionCheckState, CheckState, Workload
+from pykueue.api.meta import SECOND, Condition, Nanoseconds, format_time
+from pykueue.lifecycle import states
+from pykueue.lifecycle.change import Changes, SetCheckConditions, SetChecks
+from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts
+
+# --- Which ------------------------------------------------------------------------------------------------------------
 
 
 def required(cluster_queue: ClusterQueueFacts, admission: Admission | None) -> tuple[str, ...]:
-    """The names of the checks to pass, sorted: those of the assigned flavors, or, before, those of every flavor."""
-    raise NotImplementedError
+    """The names of the checks to pass, sorted.
+
+    With quota, those that concern an assigned flavor. Before, nobody knows which flavor it will be, so only those that
+    concern every flavor of the queue can be asked already.
+    """
+    if admission is None:
+        return _names(check for check in cluster_queue.checks if cluster_queue.flavors <= _reach(check, cluster_queue))
+    assigned = {flavor for pod_set in admission.pod_set_assignments for flavor in pod_set.flavors.values()}
+    return _names(check for check in cluster_queue.checks if not check.on_flavors or assigned & check.on_flavors)
 
 
-def reset(checks: tuple[AdmissionCheckState, ...], now: Nanoseconds) -> tuple[AdmissionCheckState, ...]:
-    """The checks as an eviction leaves them: to be asked anew."""
-    raise NotImplementedError
+def _reach(check: CheckFacts, cluster_queue: ClusterQueueFacts) -> frozenset[str]:
+    return check.on_flavors or cluster_queue.flavors
+
+
+def _names(checks: Iterable[CheckFacts]) -> tuple[str, ...]:
+    return tuple(sorted({check.name for check in checks}))
+
+
+# --- What they answered -----------------------------------------------------------------------------------------------
+
+
+def answer(check: AdmissionCheckState) -> CheckState:
+    """What the check says; a word that no check says counts as no answer yet."""
+    try:
+        return CheckState(check.state)
+    except ValueError:
+        return CheckState.PENDING
+
+
+def with_answer(workload: Workload, state: CheckState) -> tuple[AdmissionCheckState, ...]:
+    """The checks that gave this answer, by name."""
+    found = [check for check in workload.status.admission_checks if answer(check) is state]
+    return tuple(sorted(found, key=lambda check: check.name))
+
+
+def told(checks: Iterable[AdmissionCheckState]) -> str:
+    """The checks with what they said, for people."""
+    return "; ".join(f"{check.name}: {check.message}" if check.message else check.name for check in checks)
+
+
+def retry_ends(check: AdmissionCheckState, cluster_queue: ClusterQueueFacts | None) -> Nanoseconds:
+    """Until when a check that said Retry keeps the Workload out. Its own delay overrides that of the AdmissionCheck."""
+    delay = check.requeue_after_seconds
+    if delay is None:
+        listed = cluster_queue.checks if cluster_queue else ()
+        facts = next((facts for facts in listed if facts.name == check.name), CheckFacts(check.name))
+        delay = facts.retry_delay_minutes * 60
+    return (states.moment(check.last_transition_time) or 0) + max(0, delay) * SECOND
 
 
 def may_preempt(workload: Workload, cluster_queue: ClusterQueueFacts, admission: Admission | None = None) -> bool:
-    """Whether preemptions may be issued: every check that holds them back is Ready, or some check asks for them."""
-    raise NotImplementedError
+    """Whether preemptions may be issued: every check that holds them back is Ready, or some check asks for them.
+
+    `admission` is what the Workload would get, where it holds nothing yet. A check that is not listed has not answered.
+    """
+    said = {check.name: answer(check) for check in workload.status.admission_checks}
+    if CheckState.PREEMPTION_REQUIRED in said.values():
+        return True
+    names = required(cluster_queue, admission or workload.status.admission)
+    holding = [check.name for check in cluster_queue.checks if check.defers_preemption and check.name in names]
+    return all(said.get(name) is CheckState.READY for name in holding)
+
+
+def reset(checks: tuple[AdmissionCheckState, ...], now: Nanoseconds) -> tuple[AdmissionCheckState, ...]:
+    """The checks as an eviction leaves them: to be asked anew.
+
+    The number of retries in a row goes on only where Retry was the answer. The delay a check once gave stays, without
+    effect until it says Retry again.
+    """
+    return tuple(check if check.state == CheckState.PENDING else _asked_anew(check, now) for check in checks)
+
+
+def _asked_anew(check: AdmissionCheckState, now: Nanoseconds) -> AdmissionCheckState:
+    retries = (check.retry_count or 0) + 1 if check.state == CheckState.RETRY else None
+    return replace(
+        check,
+        state=CheckState.PENDING.value,
+        message=conditions.truncated(f"Asked anew after an eviction; before, it was {check.state}"),
+        last_transition_time=format_time(now),
+        retry_count=retries,
+        pod_set_updates=(),
+    )
+
+
+# --- The two forms ----------------------------------------------------------------------------------------------------
+
+_RETRY, _REJECT, _PREEMPTION_REQUIRED = "Retry", "Reject", "PreemptionRequired"
+
+_AS_CONDITION: Final[Mapping[CheckState, tuple[Status, str]]] = {
+    CheckState.PENDING: (Status.UNKNOWN, "Pending"),
+    CheckState.READY: (Status.TRUE, "Ready"),
+    CheckState.RETRY: (Status.FALSE, _RETRY),
+    CheckState.REJECTED: (Status.FALSE, _REJECT),
+    CheckState.PREEMPTION_REQUIRED: (Status.UNKNOWN, _PREEMPTION_REQUIRED),
+}
+
+
+def meaning(condition: Condition) -> CheckState:
+    """What a condition says, in the words of a state. A No without a known reason is not for ever: Retry."""
+    match condition.status, condition.reason:
+        case Status.TRUE, _:
+            return CheckState.READY
+        case Status.FALSE, "Reject" | "Rejected":
+            return CheckState.REJECTED
+        case Status.FALSE, _:
+            return CheckState.RETRY
+        case _, "PreemptionRequired":
+            return CheckState.PREEMPTION_REQUIRED
+        case _:
+            return CheckState.PENDING
+
+
+def as_condition(check: AdmissionCheckState) -> Condition:
+    status, reason = _AS_CONDITION[answer(check)]
+    return Condition(
+        type=check.name,
+        status=status.value,
+        reason=reason,
+        message=check.message,
+        last_transition_time=check.last_transition_time,
+    )
+
+
+def as_state(condition: Condition, check: AdmissionCheckState) -> AdmissionCheckState:
+    """The check with the answer of a condition. What only the other form can say is not part of it."""
+    return replace(
+        check,
+        state=meaning(condition).value,
+        message=condition.message,
+        last_transition_time=condition.last_transition_time,
+        requeue_after_seconds=None,
+        pod_set_updates=(),
+    )
+
+
+def synced(workload: Workload, names: tuple[str, ...] | None, now: Nanoseconds) -> Changes:
+    """The list brought to these names, and both forms of every answer to the same. None: the list stays as it is.
+
+    Answers survive: a check that was Ready before quota was reserved stays Ready.
+    """
+    status = workload.status
+    said = {condition.type: condition for condition in status.admission_checks_conditions}
+    listed = {check.name: check for check in status.admission_checks}
+    if names is None:
+        checks = list(status.admission_checks)
+    else:
+        checks = [listed.get(name) or _first(name, said, now) for name in names]
+    for place, check in enumerate(checks):
+        condition = said.get(check.name)
+        if condition is not None and meaning(condition) is not answer(check) and _is_newer(condition, check):
+            checks[place] = as_state(condition, check)
+    mirror = [
+        condition
+        if (condition := said.get(check.name)) is not None and meaning(condition) is answer(check)
+        else as_condition(check)
+        for check in checks
+    ]
+    if names is None:
+        # Which checks there are is not known, so that an answer to one that is not listed yet may still be needed.
+        mirror += [condition for name, condition in said.items() if name not in listed]
+    return with_checks(workload, tuple(checks), tuple(mirror))
+
+
+def with_checks(
+    workload: Workload, checks: tuple[AdmissionCheckState, ...], mirror: tuple[Condition, ...] | None = None
+) -> Changes:
+    """The changes that bring the checks, and their mirror, to this; none where they are."""
+    mirror = tuple(as_condition(check) for check in checks) if mirror is None else mirror
+    status = workload.status
+    return (
+        *((SetChecks(checks),) if checks != status.admission_checks else ()),
+        *((SetCheckConditions(mirror),) if mirror != status.admission_checks_conditions else ()),
+    )
+
+
+def _first(name: str, said: Mapping[str, Condition], now: Nanoseconds) -> AdmissionCheckState:
+    """The entry of a check that was not listed yet; its controller may have been faster than the list."""
+    fresh = AdmissionCheckState(
+        name=name, state=CheckState.PENDING.value, last_transition_time=format_time(now), message=""
+    )
+    return as_state(said[name], fresh) if name in said else fresh
+
+
+def _is_newer(condition: Condition, check: AdmissionCheckState) -> bool:
+    return (states.moment(condition.last_transition_time) or 0) > (states.moment(check.last_transition_time) or 0)

@@ -1,12 +1,48 @@
-"""The one way in which a Workload loses what it has, and how it comes back."""
+"""The one way in which a Workload loses what it has, and how it comes back.
+
+An eviction starts with a write of the status and ends with another. In between the quota stays taken, because the job
+is still stopping; only whoever runs the job knows when it has. A Workload without a job therefore stays evicted and
+reserved until somebody clears it.
+"""
 
 from __future__ import annotations
 
-from pykueue.api.conditions import EvictedReason, PreemptedReason, UnderlyingCause
-from pykueue.api.kueue import Workload
-from pykueue.api.meta import Nanoseconds
-from pykueue.lifecycle.change import Changes
+from typing import Final
+
+from msgspec.structs import replace
+
+from pykueue.api import conditions
+from pykueue.api.conditions import (
+    EvictedReason,
+    PreemptedReason,
+    QuotaReservedReason,
+    Status,
+    UnderlyingCause,
+    WorkloadCondition,
+)
+from pykueue.api.kueue import PreemptionGatePosition, Workload
+from pykueue.api.meta import Nanoseconds, format_time
+from pykueue.lifecycle import change, checks, reservation, states
+from pykueue.lifecycle.change import (
+    Cause,
+    Changes,
+    CountEviction,
+    Evicted,
+    Released,
+    SetCondition,
+    SetNominations,
+    SetPreemptionGates,
+    SetUnhealthyNodes,
+)
 from pykueue.lifecycle.facts import Options
+
+# Those who did nothing wrong may be queued again at once; the others wait for what their reason names.
+_AT_ONCE: Final = frozenset({EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES})
+
+
+def is_deactivation(reason: str) -> bool:
+    """Whether an eviction, or what was written after it, speaks of a deactivation, whatever its cause."""
+    return reason.startswith(EvictedReason.DEACTIVATED)
 
 
 def evict(
@@ -15,20 +51,93 @@ def evict(
     message: str,
     now: Nanoseconds,
     *,
-    cause: UnderlyingCause = UnderlyingCause.NONE,
+    cause: Cause = UnderlyingCause.NONE,
 ) -> Changes:
     """Start an eviction. The quota stays taken until the job has stopped and `release` is written.
 
-    For a deactivation with a cause, `reason` is the `DeactivatedDueTo…` that is stored.
+    For a deactivation with a cause, `reason` is the `DeactivatedDueTo…` that is stored; statistics keep the two apart.
     """
-    raise NotImplementedError
+    status = workload.status
+    counted = EvictedReason.DEACTIVATED if is_deactivation(reason) else reason
+    made: Changes = (
+        SetCondition(WorkloadCondition.EVICTED, Status.TRUE, reason, message),
+        *((SetNominations(),) if status.cluster_name or status.nominated_cluster_names else ()),
+        *checks.with_checks(workload, checks.reset(status.admission_checks, now)),
+        *((SetUnhealthyNodes(),) if status.unhealthy_nodes else ()),
+        *_gates_closed(workload, reason, now),
+        CountEviction(counted, cause),
+    )
+    if status.admission is None:
+        return made
+    ready_since = states.since(workload, WorkloadCondition.PODS_READY)
+    was_ready = states.has(workload, WorkloadCondition.PODS_READY) and ready_since is not None
+    return (
+        *made,
+        Evicted(
+            status.admission.cluster_queue,
+            counted,
+            cause,
+            is_first=not _was_evicted_before(workload, counted, cause),
+            ready_for=max(0, now - (ready_since or 0)) if was_ready else None,
+        ),
+        change.normal(f"EvictedDueTo{reason}", message),
+    )
+
+
+def _gates_closed(workload: Workload, reason: EvictedReason, now: Nanoseconds) -> Changes:
+    gates = workload.status.preemption_gates
+    closed = tuple(
+        gate
+        if gate.position == PreemptionGatePosition.CLOSED
+        else replace(gate, position=PreemptionGatePosition.CLOSED.value, last_transition_time=format_time(now))
+        for gate in gates
+    )
+    blocked = states.has(workload, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES)
+    unblocked = SetCondition(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.FALSE, reason, "It was evicted")
+    return (
+        *((unblocked,) if blocked else ()),
+        *((SetPreemptionGates(closed),) if closed != gates else ()),
+    )
+
+
+def _was_evicted_before(workload: Workload, reason: str, cause: str) -> bool:
+    stats = workload.status.scheduling_stats
+    return stats is not None and any(
+        entry.count > 0 and (entry.reason, entry.underlying_cause) == (reason, cause) for entry in stats.evictions
+    )
 
 
 def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nanoseconds, *, note: str = "") -> Changes:
-    """Evict a victim. One that is being evicted already is left alone."""
-    raise NotImplementedError
+    """Evict a victim; `note` is told in the Event `Preempted`. One that is being evicted already is left alone."""
+    if states.is_evicted(workload):
+        return change.NOTHING
+    return (
+        SetCondition(WorkloadCondition.PREEMPTED, Status.TRUE, reason, message),
+        *evict(workload, EvictedReason.PREEMPTED, message, now),
+        change.normal("Preempted", note or message),
+    )
 
 
 def release(workload: Workload, options: Options, now: Nanoseconds) -> Changes:
-    """The job of an evicted Workload has stopped: give the quota back and say whether it may be queued at once."""
-    raise NotImplementedError
+    """The job of an evicted Workload has stopped: give the quota back and say whether it may be queued at once.
+
+    One that held no quota gives none back, and its way into the queue is open as it was.
+    """
+    evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
+    if evicted is None or evicted.status != Status.TRUE or not states.is_reserved(workload):
+        return change.NOTHING
+    # A pod cannot be started a second time, so that a Workload which is one pod has nothing to come back with.
+    is_over = options.skip_reassignment_for_pod_owned and states.is_owned_by_single_pod(workload)
+    at_once = evicted.reason in _AT_ONCE and not is_over
+    reason = QuotaReservedReason.PENDING_EVALUATION if states.is_active(workload) else QuotaReservedReason.DEACTIVATED
+    since = states.moment(evicted.last_transition_time)
+    return (
+        SetCondition(
+            WorkloadCondition.REQUEUED,
+            Status.TRUE if at_once else Status.FALSE,
+            evicted.reason or EvictedReason.DEACTIVATED,
+            evicted.message,
+        ),
+        *reservation.clear(workload, reason, evicted.message, options, now),
+        Released(states.cluster_queue(workload), evicted.reason, after=max(0, now - (now if since is None else since))),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykueue.api import config, kueue
+from pykueue.api import config, kueue, meta
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.meta import MINUTE, Nanoseconds
 
@@ -23,6 +23,12 @@ class LocalQueueFacts:
     @property
     def is_stopped(self) -> bool:
         return self.stop_policy != kueue.StopPolicy.NONE
+
+    @classmethod
+    def of(cls, local_queue: kueue.LocalQueue) -> LocalQueueFacts:
+        return cls(
+            is_deleting=local_queue.metadata.deletion_timestamp is not None, stop_policy=local_queue.spec.stop_policy
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,34 @@ class ClusterQueueFacts:
     def is_stopped(self) -> bool:
         return self.stop_policy != kueue.StopPolicy.NONE
 
+    @classmethod
+    def of(
+        cls, cluster_queue: kueue.ClusterQueue, is_active: bool, checks: Mapping[str, kueue.AdmissionCheck]
+    ) -> ClusterQueueFacts:
+        """`is_active` as `queues.blockers` has it now; the stored condition may be a second behind."""
+        spec = cluster_queue.spec
+        strategy = spec.admission_checks_strategy
+        return cls(
+            name=cluster_queue.metadata.name,
+            is_deleting=cluster_queue.metadata.deletion_timestamp is not None,
+            stop_policy=spec.stop_policy,
+            is_active=is_active,
+            flavors=frozenset(flavor.name for group in spec.resource_groups for flavor in group.flavors),
+            checks=tuple(
+                _check(rule, checks.get(rule.name)) for rule in (strategy.admission_checks if strategy else ())
+            ),
+        )
+
+
+def _check(rule: kueue.AdmissionCheckStrategyRule, found: kueue.AdmissionCheck | None) -> CheckFacts:
+    spec = found.spec if found else kueue.AdmissionCheckSpec()
+    return CheckFacts(
+        name=rule.name,
+        on_flavors=frozenset(rule.on_flavors),
+        retry_delay_minutes=spec.retry_delay_minutes,
+        defers_preemption=spec.preemption_policy == kueue.CheckPreemptionPolicy.AFTER_CHECK_PASSED_OR_ON_DEMAND,
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class KnownFailure:
@@ -68,10 +102,10 @@ class Facts:
     # What makes it impossible to admit: a namespace that is not selected, requests above limits … Empty means nothing.
     problem: str = ""
     known_failure: KnownFailure | None = None
-    # Whether a reservation that only waits for checks would be given again today, and its victims are gone. None: nobody
-    # has looked yet, and `step` says so with `recheck` once it matters.
+    # Whether a reservation whose checks are passed would be given again today, and its victims are gone. None: nobody
+    # has looked yet, and `step` asks for it with `recheck` once it matters.
     reservation_holds: bool | None = None
-    # Job kinds may forbid readiness time-outs: variants of a Workload that tries several flavors.
+    # One of several Workloads that try different flavors for the same job; its pods are the job's affair.
     is_variant: bool = False
 
 
@@ -108,7 +142,14 @@ class Options:
 
     @classmethod
     def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> Options:
-        raise NotImplementedError
+        """The choices that a complete Configuration and its gates stand for."""
+        retention = configuration.object_retention_policies
+        kept = retention.workloads.after_finished if retention and retention.workloads else None
+        return cls(
+            pods_ready=_pods_ready(configuration.wait_for_pods_ready, gates),
+            keep_finished=None if kept is None else meta.parse_duration(kept),
+            **{field: gates[gate] for field, gate in GATES.items()},
+        )
 
 
 GATES: Final[Mapping[str, str]] = {
@@ -122,3 +163,17 @@ GATES: Final[Mapping[str, str]] = {
     "refuse_claims": "KueueDRARejectWorkloadsWhenDRADisabled",
     "skip_reassignment_for_pod_owned": "SkipReassignmentForPodOwnedWorkloads",
 }
+
+
+def _pods_ready(written: config.WaitForPodsReady | None, gates: Mapping[str, bool]) -> PodsReadyOptions | None:
+    if written is None or gates["DisableWaitForPodsReady"]:
+        return None
+    plain, requeuing = PodsReadyOptions(), written.requeuing_strategy or config.RequeuingStrategy()
+    base, longest = requeuing.backoff_base_seconds, requeuing.backoff_max_seconds
+    return PodsReadyOptions(
+        timeout=meta.parse_duration(written.timeout) if written.timeout else plain.timeout,
+        recovery_timeout=meta.parse_duration(written.recovery_timeout) if written.recovery_timeout else 0,
+        backoff_limit_count=requeuing.backoff_limit_count,
+        backoff_base_seconds=plain.backoff_base_seconds if base is None else base,
+        backoff_max_seconds=plain.backoff_max_seconds if longest is None else longest,
+    )

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from pykueue.api import conditions, labels
+from pykueue.api.conditions import ActiveCondition, Conditions, Status
+from pykueue.api.conditions import ClusterQueueActiveReason as Reason
+from pykueue.api.conditions import LocalQueueActiveReason as LocalReason
 from pykueue.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,
+    ClusterQueueSpec,
     ClusterQueueStatus,
-    Cohort,
     CohortStatus,
+    FairSharingStatus,
+    FlavorUsage,
     LocalQueue,
+    LocalQueueFairSharingStatus,
+    LocalQueueFlavorUsage,
+    LocalQueueResourceUsage,
     LocalQueueStatus,
+    ResourceUsage,
+    StopPolicy,
 )
 from pykueue.api.meta import Nanoseconds, ObjectMeta
 from pykueue.api.quantity import QuantityText
 
 Flavor: TypeAlias = str
 Resource: TypeAlias = str
+
+_LARGEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +77,108 @@ class References:
     checks: Mapping[str, KnownCheck] = field(default_factory=dict)
 
 
-def blockers(cluster_queue: ClusterQueue, references: References) -> tuple[tuple[str, str], ...]:
-    """Why the queue cannot admit, as reason and sentence, the first one first; empty when it can."""
-    raise NotImplementedError
+class Blocker(NamedTuple):
+    """One thing that keeps a ClusterQueue from admitting."""
+
+    reason: Reason
+    sentence: str
+
+
+# --- ClusterQueue -----------------------------------------------------------------------------------------------------
+
+
+def blockers(cluster_queue: ClusterQueue, references: References) -> tuple[Blocker, ...]:
+    """Why the queue cannot admit, the first reason first; empty when it can."""
+    if cluster_queue.metadata.deletion_timestamp is not None:
+        return (Blocker(Reason.TERMINATING, "it is being deleted"),)
+    return tuple(_blockers(cluster_queue.spec, references))
+
+
+def _blockers(spec: ClusterQueueSpec, references: References) -> Iterator[Blocker]:
+    flavors = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
+    rules = spec.admission_checks_strategy.admission_checks if spec.admission_checks_strategy else ()
+    known = [(rule, references.checks[rule.name]) for rule in rules if rule.name in references.checks]
+    remote = [rule for rule, check in known if check.controller == labels.MULTIKUEUE_CONTROLLER]
+    is_provisioned = any(check.controller == labels.PROVISIONING_CONTROLLER for _, check in known)
+    topologies = [topology for name in flavors if (topology := references.flavors.get(name))]
+
+    if spec.stop_policy != StopPolicy.NONE:
+        yield Blocker(Reason.STOPPED, "it is stopped")
+    if missing := _listed(name for name in flavors if name not in references.flavors):
+        yield Blocker(Reason.FLAVOR_NOT_FOUND, f"ResourceFlavors are missing: {missing}")
+    if missing := _listed(rule.name for rule in rules if rule.name not in references.checks):
+        yield Blocker(Reason.ADMISSION_CHECK_NOT_FOUND, f"AdmissionChecks are missing: {missing}")
+    if idle := _listed(rule.name for rule, check in known if not check.is_active):
+        yield Blocker(Reason.ADMISSION_CHECK_INACTIVE, f"AdmissionChecks are not active: {idle}")
+    if len(remote) > 1:
+        several = _listed(rule.name for rule in remote)
+        yield Blocker(Reason.MULTIPLE_MULTIKUEUE_ADMISSION_CHECKS, f"only one check may be for MultiKueue: {several}")
+    if any(rule.on_flavors for rule in remote):
+        reason = Reason.MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR
+        yield Blocker(reason, "a check for MultiKueue must be for all flavors")
+    if remote and is_provisioned:
+        reason = Reason.MULTIKUEUE_WITH_PROVISIONING_REQUEST
+        yield Blocker(reason, "checks for MultiKueue and for ProvisioningRequests exclude each other")
+    # Where the pods run in other clusters, so do the nodes that a topology would be of.
+    if not remote and (missing := _listed(name for name in topologies if name not in references.topologies)):
+        yield Blocker(Reason.TOPOLOGY_NOT_FOUND, f"Topologies are missing: {missing}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
 
 
 def cluster_queue_status(
     cluster_queue: ClusterQueue, references: References, counted: Counted, now: Nanoseconds
 ) -> ClusterQueueStatus:
-    raise NotImplementedError
+    """Whether it takes Workloads, what is taken of it, and how many wait."""
+    found = blockers(cluster_queue, references)
+    if not found:
+        status, reason, message = Status.TRUE, Reason.READY, "The ClusterQueue can admit Workloads"
+    else:
+        causes = "; ".join(blocker.sentence for blocker in found)
+        status, reason, message = Status.FALSE, found[0].reason, f"The ClusterQueue cannot admit Workloads: {causes}"
+    share = counted.weighted_share
+    return ClusterQueueStatus(
+        conditions=_active(cluster_queue.status.conditions, cluster_queue.metadata, status, reason, message, now),
+        flavors_reservation=_flavors(cluster_queue, counted.reservation),
+        flavors_usage=_flavors(cluster_queue, counted.usage),
+        pending_workloads=counted.pending,
+        reserving_workloads=counted.reserving,
+        admitted_workloads=counted.admitted,
+        fair_sharing=None if share is None else FairSharingStatus(weighted_share=_whole(share)),
+    )
+
+
+def _active(
+    before: Conditions, metadata: ObjectMeta, status: Status, reason: str, message: str, now: Nanoseconds
+) -> Conditions:
+    return conditions.set_condition(
+        before, ActiveCondition.ACTIVE, status, str(reason), message, now=now, generation=metadata.generation
+    )
+
+
+def _flavors(cluster_queue: ClusterQueue, usage: Usage) -> tuple[FlavorUsage, ...]:
+    """Every flavor of the queue in its order, also where nothing is taken; resources by name."""
+    return tuple(
+        FlavorUsage(
+            name=flavor.name,
+            resources=tuple(
+                ResourceUsage(name=name, total=taken.total, borrowed=taken.borrowed)
+                for name in sorted(group.covered_resources)
+                for taken in (usage.get((flavor.name, name), Taken()),)
+            ),
+        )
+        for group in cluster_queue.spec.resource_groups
+        for flavor in group.flavors
+    )
+
+
+def _whole(share: float) -> int:
+    return _LARGEST if share == math.inf else min(_LARGEST, math.ceil(share))
+
+
+# --- LocalQueue -------------------------------------------------------------------------------------------------------
 
 
 def local_queue_status(
@@ -82,13 +189,63 @@ def local_queue_status(
     *,
     consumed: AdmissionFairSharingStatus | None = None,
 ) -> LocalQueueStatus:
-    raise NotImplementedError
+    """Whether Workloads can be admitted through it, and what is. `consumed` is what was used through it over time."""
+    status, reason, message = _local_queue_active(local_queue, cluster_queue)
+    if cluster_queue is None:
+        counted = Counted(pending=counted.pending)
+    return LocalQueueStatus(
+        conditions=_active(local_queue.status.conditions, local_queue.metadata, status, reason, message, now),
+        pending_workloads=0 if reason is LocalReason.STOPPED else counted.pending,
+        reserving_workloads=counted.reserving,
+        admitted_workloads=counted.admitted,
+        flavors_reservation=_local_flavors(cluster_queue, counted.reservation),
+        flavors_usage=_local_flavors(cluster_queue, counted.usage),
+        fair_sharing=None
+        if consumed is None
+        else LocalQueueFairSharingStatus(
+            weighted_share=_whole(counted.weighted_share or 0), admission_fair_sharing_status=consumed
+        ),
+    )
 
 
-def cohort_status(cohort: Cohort, weighted_share: float | None) -> CohortStatus:
-    raise NotImplementedError
+def _local_queue_active(local_queue: LocalQueue, cluster_queue: ClusterQueue | None) -> tuple[Status, LocalReason, str]:
+    name = local_queue.spec.cluster_queue
+    if local_queue.spec.stop_policy != StopPolicy.NONE:
+        return Status.FALSE, LocalReason.STOPPED, "The LocalQueue is stopped"
+    if cluster_queue is None:
+        return Status.FALSE, LocalReason.CLUSTER_QUEUE_DOES_NOT_EXIST, f"ClusterQueue {name} does not exist"
+    if not conditions.is_true(cluster_queue.status.conditions, ActiveCondition.ACTIVE):
+        return Status.FALSE, LocalReason.CLUSTER_QUEUE_IS_INACTIVE, f"ClusterQueue {name} is not active"
+    return Status.TRUE, LocalReason.READY, "The LocalQueue can take Workloads"
+
+
+def _local_flavors(cluster_queue: ClusterQueue | None, usage: Usage) -> tuple[LocalQueueFlavorUsage, ...]:
+    return tuple(
+        LocalQueueFlavorUsage(
+            name=flavor.name,
+            resources=tuple(LocalQueueResourceUsage(name=one.name, total=one.total) for one in flavor.resources),
+        )
+        for flavor in (_flavors(cluster_queue, usage) if cluster_queue else ())
+    )
+
+
+# --- Cohort, and what others refer to ---------------------------------------------------------------------------------
+
+
+def cohort_status(weighted_share: float | None) -> CohortStatus:
+    """A Cohort says only what fair sharing sees of it."""
+    if weighted_share is None:
+        return CohortStatus()
+    return CohortStatus(fair_sharing=FairSharingStatus(weighted_share=_whole(weighted_share)))
 
 
 def finalizers(metadata: ObjectMeta, *, is_used: bool) -> tuple[str, ...]:
-    """The finalizers that a ClusterQueue, ResourceFlavor, AdmissionCheck or Topology should have now."""
-    raise NotImplementedError
+    """The finalizers that a ClusterQueue, ResourceFlavor, AdmissionCheck or Topology should have now.
+
+    Used are a ClusterQueue that Workloads hold quota of, a flavor or check that a ClusterQueue lists, a Topology that a
+    flavor names. Ours is there from the start and goes, once deletion is asked for, with the last user.
+    """
+    ours = labels.RESOURCE_IN_USE_FINALIZER
+    if metadata.deletion_timestamp is None:
+        return metadata.finalizers if ours in metadata.finalizers else (*metadata.finalizers, ours)
+    return metadata.finalizers if is_used else tuple(name for name in metadata.finalizers if name != ours)

@@ -1,19 +1,57 @@
-"""Whether the pods of a Workload have come up, as whoever runs the job writes it; and pods that are done early."""
+"""What whoever runs the job writes: whether its pods have come up, and which are done early."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from pykueue.api.kueue import Workload
-from pykueue.lifecycle.change import Changes
+from pykueue.api import conditions
+from pykueue.api.conditions import PodsReadyReason, Status, WorkloadCondition
+from pykueue.api.kueue import ReclaimablePod, Workload
+from pykueue.lifecycle import change, states
+from pykueue.lifecycle.change import Changes, SetCondition, SetReclaimable
 from pykueue.lifecycle.facts import Options
+
+_RECOVERING: Final = frozenset({PodsReadyReason.WAIT_FOR_RECOVERY, PodsReadyReason.RECOVERED})
+
+_WORDS: Final[Mapping[PodsReadyReason, tuple[Status, str]]] = {
+    PodsReadyReason.WAIT_FOR_START: (Status.FALSE, "Not all pods are ready or succeeded"),
+    PodsReadyReason.STARTED: (Status.TRUE, "All pods are ready or succeeded"),
+    PodsReadyReason.WAIT_FOR_RECOVERY: (Status.FALSE, "Some pod failed, and not all are ready again"),
+    PodsReadyReason.RECOVERED: (Status.TRUE, "All pods are ready or succeeded again"),
+}
 
 
 def pods_ready(workload: Workload, is_ready: bool, options: Options) -> Changes:
     """`PodsReady` for a job whose pods are, or are not, all ready now. Nothing where waitForPodsReady is off."""
-    raise NotImplementedError
+    if options.pods_ready is None:
+        return change.NOTHING
+    before = conditions.find(workload.status.conditions, WorkloadCondition.PODS_READY)
+    was_ready = before is not None and before.status == Status.TRUE
+    reason = before.reason if before else ""
+    becomes = _next(states.is_admitted(workload), is_ready, was_ready, reason)
+    status, message = _WORDS[becomes]
+    if before is not None and (before.status, before.reason) == (status, becomes):
+        return change.NOTHING
+    return (SetCondition(WorkloadCondition.PODS_READY, status, becomes, message),)
+
+
+def _next(is_admitted: bool, is_ready: bool, was_ready: bool, reason: str) -> PodsReadyReason:
+    if not is_admitted:
+        return PodsReadyReason.WAIT_FOR_START
+    if is_ready:
+        return PodsReadyReason.RECOVERED if reason in _RECOVERING else PodsReadyReason.STARTED
+    if was_ready or reason == PodsReadyReason.WAIT_FOR_RECOVERY:
+        return PodsReadyReason.WAIT_FOR_RECOVERY
+    return PodsReadyReason.WAIT_FOR_START
 
 
 def reclaim(workload: Workload, done: Mapping[str, int]) -> Changes:
     """Pods of each set that are done and will not come back, never more than the set has."""
-    raise NotImplementedError
+    pods = tuple(
+        ReclaimablePod(name=pod_set.name, count=min(done[pod_set.name], pod_set.count))
+        for pod_set in workload.spec.pod_sets
+        if done.get(pod_set.name, 0) > 0
+    )
+    before = {pod.name: pod.count for pod in workload.status.reclaimable_pods}
+    return () if before == {pod.name: pod.count for pod in pods} else (SetReclaimable(pods),)

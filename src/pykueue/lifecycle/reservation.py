@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api import conditions
+from pykueue.api.conditions import AdmittedReason, EvictedReason, QuotaReservedReason, Status, WorkloadCondition
 from pykueue.api.kueue import Admission, Workload
-from pykueue.api.meta import Nanoseconds
-from pykueue.lifecycle.change import Changes
+from pykueue.api.meta import SECOND, Nanoseconds
+from pykueue.lifecycle import change, checks, states
+from pykueue.lifecycle.change import (
+    Admitted,
+    Changes,
+    Reserved,
+    SetAdmission,
+    SetCondition,
+    SetPastExecution,
+    SetRequests,
+    SetUnhealthyNodes,
+)
 from pykueue.lifecycle.facts import Options
+
+_LONGEST_SECONDS: Final = 2**31 - 1
+
+# What a new reservation ends.
+_ENDED: Final = (
+    WorkloadCondition.EVICTED,
+    WorkloadCondition.PREEMPTED,
+    WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES,
+)
+
+# The words of before the gate UnadmittedWorkloadsObservability; any other was Pending.
+_OLD_WORDS: Final[Mapping[QuotaReservedReason, QuotaReservedReason]] = {
+    QuotaReservedReason.MISCONFIGURED: QuotaReservedReason.INADMISSIBLE,
+    QuotaReservedReason.SUSPENDED: QuotaReservedReason.INADMISSIBLE,
+    QuotaReservedReason.WAITING_FOR_PODS_READY: QuotaReservedReason.WAITING,
+    QuotaReservedReason.ADMISSION_GATED: QuotaReservedReason.ADMISSION_GATED,
+    QuotaReservedReason.ON_HOLD: QuotaReservedReason.ON_HOLD,
+}
+
+
+def word(reason: QuotaReservedReason, options: Options) -> QuotaReservedReason:
+    """The reason as it is written: with the gate off, in the older and fewer words."""
+    return reason if options.observability else _OLD_WORDS.get(reason, QuotaReservedReason.PENDING)
+
+
+# --- Given ------------------------------------------------------------------------------------------------------------
 
 
 def reserve(
@@ -20,35 +58,132 @@ def reserve(
     *,
     note: str = "",
 ) -> Changes:
-    """What the scheduler writes, all at once: the quota and, where nothing is left to wait for, Admitted.
+    """What the scheduler writes, all at once: the quota, the checks to pass and, where none is left, Admitted.
 
-    `required_checks` are those of the assigned flavors (`checks.required`); one that is not listed yet means that
-    Admitted is left to the controller, which lists it first. `note` is added to the Event.
+    `required_checks` are those of the assigned flavors (`checks.required`). `note` is added to the Event.
     """
-    raise NotImplementedError
+    queue, waited = admission.cluster_queue, max(0, now - states.queued_since(workload))
+    made: Changes = (
+        SetAdmission(admission),
+        SetCondition(
+            WorkloadCondition.QUOTA_RESERVED,
+            Status.TRUE,
+            QuotaReservedReason.QUOTA_RESERVED,
+            f"Quota reserved in ClusterQueue {queue}",
+        ),
+        *(_ended(workload, type) for type in _ENDED if states.has(workload, type)),
+        *((SetRequests(()),) if workload.status.resource_requests else ()),
+        *checks.synced(workload, tuple(sorted(set(required_checks))), now),
+    )
+    told = f"Quota reserved in ClusterQueue {queue} after {waited // SECOND} s in the queue"
+    news: Changes = (
+        Reserved(queue, waited),
+        change.normal("QuotaReserved", f"{told}; {note}" if note else told),
+    )
+    return (*made, *news, *admitted(change.apply_to(workload, made, now), options, now))
 
 
-def clear(
-    workload: Workload,
-    reason: QuotaReservedReason,
-    message: str,
-    options: Options,
-    now: Nanoseconds,
-) -> Changes:
-    """Take the quota back, without an eviction."""
-    raise NotImplementedError
+def _ended(workload: Workload, type: WorkloadCondition) -> SetCondition:
+    found = conditions.find(workload.status.conditions, type)
+    before = found.message if found else ""
+    return SetCondition(type, Status.FALSE, QuotaReservedReason.QUOTA_RESERVED, f"Previously: {before}")
+
+
+def repair(workload: Workload, admission: Admission) -> Changes:
+    """A second pass that worked: the placement, and no node that waits to be replaced. Nobody is told a second time."""
+    return (
+        *((SetAdmission(admission),) if admission != workload.status.admission else ()),
+        *((SetUnhealthyNodes(),) if workload.status.unhealthy_nodes else ()),
+    )
+
+
+# --- Given back -------------------------------------------------------------------------------------------------------
+
+
+def clear(workload: Workload, reason: QuotaReservedReason, message: str, options: Options, now: Nanoseconds) -> Changes:
+    """Without quota, for this reason; what it held is given back, without an eviction."""
+    said = SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, word(reason, options), message)
+    made: Changes = (said, *((SetAdmission(None),) if workload.status.admission else ()))
+    return (*made, *admitted(change.apply_to(workload, made, now), options, now))
 
 
 def give_up(workload: Workload, message: str, options: Options, now: Nanoseconds) -> Changes:
     """A reservation that no longer holds when the last check turns Ready: back to the queue, the checks asked anew."""
-    raise NotImplementedError
+    anew = checks.with_checks(workload, checks.reset(workload.status.admission_checks, now))
+    after = change.apply_to(workload, anew, now)
+    return (*anew, *clear(after, QuotaReservedReason.PENDING_EVALUATION, message, options, now))
 
 
-def repair(workload: Workload, admission: Admission) -> Changes:
-    """A second pass that worked: the placement, and nodes that need no replacement any more."""
-    raise NotImplementedError
+# --- Admitted ---------------------------------------------------------------------------------------------------------
 
 
 def admitted(workload: Workload, options: Options, now: Nanoseconds) -> Changes:
     """`Admitted` as it follows from the rest of the status, with the time banked when it ends."""
-    raise NotImplementedError
+    status, reason, message = _verdict(workload, options)
+    before = conditions.find(workload.status.conditions, WorkloadCondition.ADMITTED)
+    was, becomes = states.is_admitted(workload), status is Status.TRUE
+    if not becomes and before is None and not _may_say_no(workload, options):
+        return change.NOTHING
+    if was == becomes and before is not None and (not options.observability or before.reason == reason):
+        return change.NOTHING
+    said: Changes = (SetCondition(WorkloadCondition.ADMITTED, status, reason, message),)
+    if becomes and not was:
+        return (*said, *_admission_news(workload, now))
+    return (*said, *_banked(workload, now)) if was and not becomes else said
+
+
+def _verdict(workload: Workload, options: Options) -> tuple[Status, AdmittedReason, str]:
+    ready = states.are_checks_ready(workload)
+    if not states.is_reserved(workload):
+        if not options.observability and not ready:
+            return Status.FALSE, AdmittedReason.NO_RESERVATION_UNSATISFIED_CHECKS, "No quota, and checks not passed"
+        return Status.FALSE, AdmittedReason.NO_RESERVATION, "The Workload holds no quota"
+    if not ready:
+        words = (AdmittedReason.UNSATISFIED_CHECKS, AdmittedReason.UNSATISFIED_ADMISSION_CHECKS)
+        return Status.FALSE, words[options.observability], "Not every admission check has been passed"
+    if states.is_topology_pending(workload):
+        return (
+            Status.FALSE,
+            AdmittedReason.PENDING_DELAYED_TOPOLOGY_REQUESTS,
+            "Some pod set is still without a placement",
+        )
+    return Status.TRUE, AdmittedReason.ADMITTED, f"Admitted by ClusterQueue {states.cluster_queue(workload)}"
+
+
+def _may_say_no(workload: Workload, options: Options) -> bool:
+    """A Workload of which nothing was ever said is not given a No, unless people asked for it."""
+    said = conditions.find(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED) is not None
+    return options.observability and (said or options.explicit_status)
+
+
+def _admission_news(workload: Workload, now: Nanoseconds) -> Changes:
+    waited = max(0, now - states.queued_since(workload))
+    reserved_at = states.since(workload, WorkloadCondition.QUOTA_RESERVED)
+    checked = max(0, now - (now if reserved_at is None else reserved_at)) // SECOND * SECOND
+    queue = states.cluster_queue(workload)
+    return (
+        Admitted(queue, waited, checked, had_checks=bool(workload.status.admission_checks)),
+        change.normal(
+            "Admitted",
+            f"Admitted by ClusterQueue {queue}, {checked // SECOND} s after its quota was reserved",
+        ),
+    )
+
+
+def _banked(workload: Workload, now: Nanoseconds) -> Changes:
+    """The time of the admission that ends, added to that of earlier ones.
+
+    Not so for a Workload that ends because its time is up: its account was closed then, and when somebody activates it
+    again it has its full time.
+    """
+    evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
+    if (
+        evicted is not None
+        and evicted.status == Status.TRUE
+        and evicted.reason == EvictedReason.DEACTIVATED_DUE_TO_MAXIMUM_EXECUTION_TIME_EXCEEDED
+    ):
+        return change.NOTHING
+    began = states.since(workload, WorkloadCondition.ADMITTED)
+    seconds = 0 if began is None else max(0, now - began) // SECOND
+    past = workload.status.accumulated_past_execution_time_seconds or 0
+    return (SetPastExecution(min(_LONGEST_SECONDS, past + seconds)),)

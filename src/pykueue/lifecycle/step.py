@@ -1,13 +1,70 @@
-"""What is due for one Workload now: the rules, in their order."""
+"""What is due for one Workload now: the rules in their order, until none has anything to add.
+
+A rule that changes the status sends the Workload, as it will be written, through all the rules again; so one write
+carries what would otherwise be a chain of writes, each waiting for the watch event of the one before. A change of the
+object itself is a write of its own and waits until nothing is due on the status: of two writes one can fail, and what
+is then missing must be the later one.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from pykueue.api.kueue import Workload
 from pykueue.api.meta import Nanoseconds
+from pykueue.lifecycle import change, states
 from pykueue.lifecycle.change import Changes
 from pykueue.lifecycle.facts import Facts, Options
+from pykueue.lifecycle.rules import Rule, View
+from pykueue.lifecycle.rules.activation import deactivation_target, inactive, reactivated
+from pykueue.lifecycle.rules.admission_gate import admission_gate
+from pykueue.lifecycle.rules.admitted import admitted
+from pykueue.lifecycle.rules.check_delay import check_delay
+from pykueue.lifecycle.rules.checks import check_list, rejected, retry
+from pykueue.lifecycle.rules.claims import claims
+from pykueue.lifecycle.rules.execution_time import execution_time
+from pykueue.lifecycle.rules.finished import finished
+from pykueue.lifecycle.rules.orphan import orphan
+from pykueue.lifecycle.rules.pods_ready import pods_ready
+from pykueue.lifecycle.rules.preemption_gates import preemption_gates
+from pykueue.lifecycle.rules.queue_stopped import cluster_queue_stopped, local_queue_stopped
+from pykueue.lifecycle.rules.requeuing import backoff, cluster_queue_restarted, local_queue_restarted
+from pykueue.lifecycle.rules.waiting import waiting
+
+RULES: Final[tuple[Rule, ...]] = (
+    orphan,
+    preemption_gates,
+    finished,
+    check_delay,
+    claims,
+    deactivation_target,
+    backoff,
+    reactivated,
+    inactive,
+    local_queue_restarted,
+    admission_gate,
+    cluster_queue_restarted,
+    check_list,
+    waiting,
+    admitted,
+    rejected,
+    retry,
+    local_queue_stopped,
+    cluster_queue_stopped,
+    pods_ready,
+    execution_time,
+)
+
+# Every rule could speak once, and some of them again because of another; more than that is a circle.
+_MOST_PASSES: Final = 2 * len(RULES)
+
+
+class Unsettled(Exception):
+    """Two rules undo each other's work: a fault in the rules, told with the Workload's story."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(f"the rules do not settle for Workload {states.key(workload)}: {states.story(workload)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +81,43 @@ class Step:
 
 def step(workload: Workload, facts: Facts, options: Options, now: Nanoseconds, *, jitter: float = 0.0) -> Step:
     """What is due now. `jitter`, from 0 up to 1, spreads those that were put back together."""
-    raise NotImplementedError
+    made: Changes = ()
+    current = workload
+    for _ in range(_MOST_PASSES):
+        passed = _pass(View(current, facts, options, now, jitter))
+        on_status = change.on_status(passed.changes)
+        if not on_status:
+            states.check_move(workload, current)
+            return Step(made, passed.wake_at, passed.recheck) if made else passed
+        told = tuple(one for one in change.news(passed.changes))
+        made = (*made, *on_status, *told)
+        current = change.apply_to(current, on_status, now)
+    raise Unsettled(current)
+
+
+def _pass(view: View) -> Step:
+    """The first rule that has something to change, with the earliest of the times to look again before it."""
+    wake_at: Nanoseconds | None = None
+    recheck = False
+    for rule in RULES:
+        verdict = rule(view)
+        if verdict is None:
+            continue
+        recheck = recheck or verdict.recheck
+        if verdict.wake_at is not None:
+            wake_at = verdict.wake_at if wake_at is None else min(wake_at, verdict.wake_at)
+        if effective := _effective(view, verdict.changes):
+            return Step(effective, wake_at, recheck)
+        if verdict.ends:
+            break
+    return Step((), wake_at, recheck)
+
+
+def _effective(view: View, changes: Changes) -> Changes:
+    """The changes, unless they leave everything as it is. Of both sorts, those on the status come first."""
+    if change.on_status(changes):
+        after = change.apply_to(view.workload, change.on_status(changes), view.now)
+        if after.status != view.workload.status:
+            return (*change.on_status(changes), *change.news(changes))
+    objective = change.on_object(changes)
+    return (*objective, *change.news(changes)) if objective else ()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api.conditions import (
+    BlockedOnPreemptionGatesReason,
+    QuotaReservedReason,
+    Status,
+    WorkloadCondition,
+)
 from pykueue.api.kueue import PodSetRequest, Workload
 from pykueue.api.meta import Nanoseconds
-from pykueue.lifecycle.change import Changes
+from pykueue.lifecycle import change, reservation
+from pykueue.lifecycle.change import Changes, SetCondition, SetRequests
 from pykueue.lifecycle.facts import Options
 
 
@@ -25,4 +31,23 @@ def wait(
     The Event is told every time, though nothing be written: it is how people see that the Workload was tried.
     `tell` is off for a head that only waits for the pods of others and goes on in the same cycle.
     """
-    raise NotImplementedError
+    return (
+        *reservation.clear(workload, reason, message, options, now),
+        *((SetRequests(requests),) if requests != workload.status.resource_requests else ()),
+        *((_gated(message),) if gated else ()),
+        *((_told(reason, message, options),) if tell else ()),
+    )
+
+
+def _gated(message: str) -> SetCondition:
+    return SetCondition(
+        WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES,
+        Status.TRUE,
+        BlockedOnPreemptionGatesReason.PREEMPTION_GATED,
+        message,
+    )
+
+
+def _told(reason: QuotaReservedReason, message: str, options: Options) -> change.Tell:
+    said = reason if options.observability else QuotaReservedReason.PENDING
+    return change.warning(said, message)

@@ -1,0 +1,31 @@
+"""A check that said Retry keeps the Workload out of the queue for its delay, and is asked anew after it.
+
+Of several, the latest end counts, not the longest delay. A Workload with quota is evicted at once (`rules/checks.py`),
+which asks its checks anew; here are those that hold none.
+"""
+
+from __future__ import annotations
+
+from pykueue.api.kueue import CheckState
+from pykueue.lifecycle import backoff, checks, states
+from pykueue.lifecycle.change import SetRequeue
+from pykueue.lifecycle.rules import Verdict, View
+
+
+def check_delay(view: View) -> Verdict | None:
+    workload = view.workload
+    retrying = checks.with_answer(workload, CheckState.RETRY)
+    if not retrying or not states.is_active(workload):
+        return None
+    end = backoff.written(max(checks.retry_ends(check, view.facts.cluster_queue) for check in retrying))
+    if end > view.now:
+        if end <= (states.requeue_at(workload) or 0):
+            return None
+        return Verdict((SetRequeue(states.requeue_count(workload), end),))
+    if states.is_reserved(workload):
+        return None
+    anew = tuple(
+        checks.reset((check,), view.now)[0] if check in retrying else check
+        for check in workload.status.admission_checks
+    )
+    return Verdict(checks.with_checks(workload, anew))

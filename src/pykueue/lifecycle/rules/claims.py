@@ -1,0 +1,25 @@
+"""Pods that ask for devices by claims are refused while nobody could count them (gate KueueDRAIntegration off)."""
+
+from __future__ import annotations
+
+from pykueue.api.conditions import QuotaReservedReason, RequeuedReason, Status, WorkloadCondition
+from pykueue.lifecycle import reservation, states
+from pykueue.lifecycle.change import SetCondition
+from pykueue.lifecycle.rules import Verdict, View
+
+_MESSAGE = "The pods use resource claims, which are not counted while the gate KueueDRAIntegration is off"
+
+
+def claims(view: View) -> Verdict | None:
+    workload, options = view.workload, view.options
+    if options.dynamic_resources or not options.refuse_claims or not states.uses_claims(workload):
+        return None
+    if states.is_reserved(workload) or not states.is_active(workload):
+        return None
+    return Verdict(
+        (
+            *reservation.clear(workload, QuotaReservedReason.MISCONFIGURED, _MESSAGE, options, view.now),
+            SetCondition(WorkloadCondition.REQUEUED, Status.FALSE, RequeuedReason.INADMISSIBLE, _MESSAGE),
+        ),
+        ends=True,
+    )

@@ -1,0 +1,35 @@
+"""A Workload may be admitted for so long, all its admissions together, and no longer."""
+
+from __future__ import annotations
+
+from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
+from pykueue.api.meta import SECOND
+from pykueue.lifecycle import change, states
+from pykueue.lifecycle.change import SetCondition, SetPastExecution
+from pykueue.lifecycle.rules import Verdict, View
+
+
+def execution_time(view: View) -> Verdict | None:
+    workload = view.workload
+    most, began = workload.spec.maximum_execution_time_seconds, states.since(workload, WorkloadCondition.ADMITTED)
+    if most is None or began is None or not states.is_admitted(workload) or not states.is_reserved(workload):
+        return None
+    if not states.is_active(workload):
+        return None
+    past = workload.status.accumulated_past_execution_time_seconds
+    end = began + (most - (past or 0)) * SECOND
+    if view.now < end:
+        return Verdict(wake_at=end)
+    message = f"The Workload was admitted for longer than the {most} s it may take"
+    return Verdict(
+        (
+            SetCondition(
+                WorkloadCondition.DEACTIVATION_TARGET,
+                Status.TRUE,
+                DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED,
+                message,
+            ),
+            *((SetPastExecution(None),) if past is not None else ()),
+            change.warning(DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED, message),
+        )
+    )

@@ -1,0 +1,65 @@
+"""Pods that take too long to come up, or to come up again, cost the Workload its place (waitForPodsReady)."""
+
+from __future__ import annotations
+
+from pykueue.api import conditions
+from pykueue.api.conditions import (
+    DeactivationReason,
+    EvictedReason,
+    PodsReadyReason,
+    Status,
+    UnderlyingCause,
+    WorkloadCondition,
+)
+from pykueue.api.meta import SECOND, Nanoseconds, format_duration
+from pykueue.lifecycle import backoff, eviction, states
+from pykueue.lifecycle.change import SetCondition, SetRequeue
+from pykueue.lifecycle.facts import PodsReadyOptions
+from pykueue.lifecycle.rules import Verdict, View
+
+
+def pods_ready(view: View) -> Verdict | None:
+    workload, options = view.workload, view.options.pods_ready
+    if (
+        options is None
+        or view.facts.is_variant
+        or not states.is_reserved(workload)
+        or not states.is_admitted(workload)
+        or not states.is_active(workload)
+        or states.is_evicted(workload)
+        or states.has(workload, WorkloadCondition.PODS_READY)
+    ):
+        return None
+    cause, began, limit = _clock(view, options)
+    if began is None or limit is None:
+        return None
+    if view.now < began + limit:
+        return Verdict(wake_at=began + limit)
+    return _expired(view, options, cause, limit)
+
+
+def _clock(view: View, options: PodsReadyOptions) -> tuple[UnderlyingCause, Nanoseconds | None, Nanoseconds | None]:
+    """What is being waited for, since when, and how long at most."""
+    found = conditions.find(view.workload.status.conditions, WorkloadCondition.PODS_READY)
+    if found is not None and found.reason == PodsReadyReason.WAIT_FOR_RECOVERY:
+        since = states.since(view.workload, WorkloadCondition.PODS_READY)
+        return UnderlyingCause.WAIT_FOR_RECOVERY, since, options.recovery_timeout or None
+    return UnderlyingCause.WAIT_FOR_START, states.since(view.workload, WorkloadCondition.ADMITTED), options.timeout
+
+
+def _expired(view: View, options: PodsReadyOptions, cause: UnderlyingCause, limit: Nanoseconds) -> Verdict:
+    workload, most = view.workload, options.backoff_limit_count
+    count = (states.requeue_count(workload) or 0) + 1
+    if most is not None and count > most:
+        message = f"Put back {count - 1} times, which is as often as the configuration allows"
+        reason = DeactivationReason.REQUEUING_LIMIT_EXCEEDED
+        return Verdict((SetCondition(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, reason, message),))
+    wait = backoff.delay_seconds(count, options.backoff_base_seconds, options.backoff_max_seconds, view.jitter)
+    at = backoff.later(backoff.written(view.now + int(wait * SECOND)), states.requeue_at(workload))
+    message = f"The pods were not ready within {format_duration(limit)}"
+    return Verdict(
+        (
+            SetRequeue(count, at),
+            *eviction.evict(workload, EvictedReason.PODS_READY_TIMEOUT, message, view.now, cause=cause),
+        )
+    )

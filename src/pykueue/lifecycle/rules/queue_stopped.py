@@ -1,0 +1,43 @@
+"""What a stopped, or missing, queue means for a Workload that holds quota: first its LocalQueue, then its ClusterQueue.
+
+queue               admitted    quota only
+works               -           -
+Hold                runs on     quota back
+HoldAndDrain        evicted     quota back
+missing, deleting   runs on     quota back
+"""
+
+from __future__ import annotations
+
+from pykueue.api.conditions import EvictedReason, QuotaReservedReason
+from pykueue.api.kueue import StopPolicy
+from pykueue.lifecycle import eviction, reservation, states
+from pykueue.lifecycle.facts import ClusterQueueFacts, LocalQueueFacts
+from pykueue.lifecycle.rules import Verdict, View
+
+
+def local_queue_stopped(view: View) -> Verdict | None:
+    return _stopped(view, "LocalQueue", view.facts.local_queue, EvictedReason.LOCAL_QUEUE_STOPPED)
+
+
+def cluster_queue_stopped(view: View) -> Verdict | None:
+    return _stopped(view, "ClusterQueue", view.facts.cluster_queue, EvictedReason.CLUSTER_QUEUE_STOPPED)
+
+
+def _stopped(
+    view: View, kind: str, queue: LocalQueueFacts | ClusterQueueFacts | None, drained: EvictedReason
+) -> Verdict | None:
+    workload = view.workload
+    if not states.is_reserved(workload) or states.is_evicted(workload):
+        return None
+    if states.is_admitted(workload):
+        if queue is None or queue.stop_policy != StopPolicy.HOLD_AND_DRAIN:
+            return None
+        return Verdict(eviction.evict(workload, drained, f"The {kind} is being drained", view.now))
+    if queue is None or queue.is_deleting:
+        reason, message = QuotaReservedReason.MISCONFIGURED, f"The {kind} is missing or being deleted"
+    elif queue.is_stopped:
+        reason, message = QuotaReservedReason.SUSPENDED, f"The {kind} is stopped"
+    else:
+        return None
+    return Verdict(reservation.clear(workload, reason, message, view.options, view.now))

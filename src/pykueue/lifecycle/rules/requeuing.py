@@ -1,0 +1,48 @@
+"""One that was put back may be queued again: its time has come, or what it was evicted for is over."""
+
+from __future__ import annotations
+
+from pykueue.api import conditions
+from pykueue.api.conditions import EvictedReason, RequeuedReason, Status, WorkloadCondition
+from pykueue.lifecycle import states
+from pykueue.lifecycle.change import SetCondition, SetRequeue
+from pykueue.lifecycle.rules import Verdict, View
+
+
+def backoff(view: View) -> Verdict | None:
+    """Out of the queue until `requeueAt`; it goes when it has passed, and the count stays."""
+    workload, at = view.workload, states.requeue_at(view.workload)
+    if not states.is_active(workload):
+        return None
+    if at is not None and at > view.now:
+        return Verdict(wake_at=at)
+    if at is not None and not states.is_reserved(workload):
+        return Verdict((SetRequeue(states.requeue_count(workload), None),))
+    if _waits_after(view, EvictedReason.PODS_READY_TIMEOUT) or _waits_after(view, EvictedReason.ADMISSION_CHECK):
+        return _may_come(RequeuedReason.BACKOFF_FINISHED, "The time to stay out of the queue is over")
+    return None
+
+
+def local_queue_restarted(view: View) -> Verdict | None:
+    """Evicted because its LocalQueue was drained, and the LocalQueue works again."""
+    queue = view.facts.local_queue
+    if queue is None or queue.is_stopped or not _waits_after(view, EvictedReason.LOCAL_QUEUE_STOPPED):
+        return None
+    return _may_come(RequeuedReason.LOCAL_QUEUE_RESTARTED, "The LocalQueue was started again")
+
+
+def cluster_queue_restarted(view: View) -> Verdict | None:
+    """Evicted because its ClusterQueue was drained, and the ClusterQueue works again."""
+    queue = view.facts.cluster_queue
+    if queue is None or queue.is_stopped or not _waits_after(view, EvictedReason.CLUSTER_QUEUE_STOPPED):
+        return None
+    return _may_come(RequeuedReason.CLUSTER_QUEUE_RESTARTED, "The ClusterQueue was started again")
+
+
+def _waits_after(view: View, reason: EvictedReason) -> bool:
+    requeued = conditions.find(view.workload.status.conditions, WorkloadCondition.REQUEUED)
+    return requeued is not None and requeued.status == Status.FALSE and requeued.reason == reason
+
+
+def _may_come(reason: RequeuedReason, message: str) -> Verdict:
+    return Verdict((SetCondition(WorkloadCondition.REQUEUED, Status.TRUE, reason, message),))

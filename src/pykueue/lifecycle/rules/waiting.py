@@ -1,0 +1,112 @@
+"""Why a Workload without quota waits, between two attempts of the scheduler. The first reason that holds is told.
+
+What the scheduler said stays until it speaks again, unless something keeps it from trying. A blocker that is gone turns
+into "not evaluated yet".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pykueue.api import conditions
+from pykueue.api.conditions import QuotaReservedReason, Status, WorkloadCondition
+from pykueue.api.meta import Condition
+from pykueue.lifecycle import change, reservation, states
+from pykueue.lifecycle.change import Changes, SetAdmission, SetCondition
+from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.rules.admission_gate import GATED
+
+_R = QuotaReservedReason
+
+# Said by the scheduler, and true until it looks again.
+_KEPT: Final = frozenset(
+    {
+        _R.WAITING_FOR_QUOTA,
+        _R.NO_MATCHING_FLAVOR,
+        _R.EXCEEDS_MAX_QUOTA,
+        _R.TOPOLOGY_PLACEMENT_FAILED,
+        _R.WAITING_FOR_PREEMPTED_WORKLOADS,
+        _R.WAITING_FOR_PODS_READY,
+        _R.PENDING_EVALUATION,
+    }
+)
+# Instead of these, the verdict over a Workload that is scheduled alike says more.
+_REPLACEABLE: Final = frozenset({"", _R.DEACTIVATED, _R.SUSPENDED, _R.PENDING_EVALUATION, _R.PENDING})
+
+_NOT_YET: Final = "The Workload has not been evaluated yet"
+
+
+def waiting(view: View) -> Verdict | None:
+    workload = view.workload
+    if states.is_reserved(workload) or states.is_on_hold(workload):
+        return None
+    before = conditions.find(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED)
+    found = _reason(view, before) if view.options.observability else _old_reason(view, before)
+    if found is None:
+        return None
+    reason, message = found
+    said = SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, reason, message)
+    back: Changes = (SetAdmission(None),) if workload.status.admission else ()
+    return Verdict((said, *back, *_gate_news(view, before, reason)))
+
+
+def _reason(view: View, before: Condition | None) -> tuple[QuotaReservedReason, str] | None:
+    """The reason and its message; None when nothing is to be said, or what was said stays."""
+    workload, options = view.workload, view.options
+    if not states.is_active(workload):
+        return _R.DEACTIVATED, "The Workload is not active"
+    if blocked := _blocked(view):
+        return blocked
+    if view.facts.problem:
+        return _R.MISCONFIGURED, view.facts.problem
+    if states.is_gated(workload, gates_count=options.admission_gated_by):
+        return _R.ADMISSION_GATED, GATED
+    current = before.reason if before else ""
+    known = view.facts.known_failure
+    speaks = before is not None or options.explicit_status
+    if speaks and options.equivalence_hashing and known is not None and current in _REPLACEABLE:
+        return known.reason, f"Not evaluated, because an equivalent Workload did not get in: {known.message}"
+    if current in _KEPT or _is_held_by_preemption_gates(view, current) or not speaks:
+        return None
+    return _R.PENDING_EVALUATION, _NOT_YET
+
+
+def _blocked(view: View) -> tuple[QuotaReservedReason, str] | None:
+    """What is wrong with the queues."""
+    local_queue, cluster_queue = view.facts.local_queue, view.facts.cluster_queue
+    name = view.workload.spec.queue_name
+    if local_queue is None or local_queue.is_deleting:
+        return _R.MISCONFIGURED, f"LocalQueue {name} does not exist" if name else "The Workload names no LocalQueue"
+    if local_queue.is_stopped:
+        return _R.SUSPENDED, f"LocalQueue {name} is stopped"
+    if cluster_queue is None:
+        return _R.MISCONFIGURED, f"The ClusterQueue of LocalQueue {name} does not exist"
+    if not cluster_queue.is_active or cluster_queue.is_stopped or cluster_queue.is_deleting:
+        return _R.SUSPENDED, f"ClusterQueue {cluster_queue.name} is not active"
+    return None
+
+
+def _old_reason(view: View, before: Condition | None) -> tuple[QuotaReservedReason, str] | None:
+    """With the gate UnadmittedWorkloadsObservability off: queues, and the admission gate."""
+    if states.is_active(view.workload) and (blocked := _blocked(view)):
+        return reservation.word(blocked[0], view.options), blocked[1]
+    if states.is_gated(view.workload, gates_count=view.options.admission_gated_by):
+        return _R.ADMISSION_GATED, GATED
+    current = before.reason if before else ""
+    if current == _R.ADMISSION_GATED and not _is_held_by_preemption_gates(view, current):
+        return _R.PENDING, _NOT_YET
+    return None
+
+
+def _is_held_by_preemption_gates(view: View, current: str) -> bool:
+    """The scheduler uses the same word for gates of another sort."""
+    return current == _R.ADMISSION_GATED and states.has(view.workload, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES)
+
+
+def _gate_news(view: View, before: Condition | None, reason: QuotaReservedReason) -> Changes:
+    current = before.reason if before else ""
+    if reason == _R.ADMISSION_GATED != current:
+        return (change.normal("AdmissionGated", GATED),)
+    if current == _R.ADMISSION_GATED != reason and not states.is_gated(view.workload):
+        return (change.normal("AdmissionGateCleared", "Nobody holds back the admission any more"),)
+    return ()
