@@ -180,7 +180,7 @@ def test_kinds_that_change_shape_name_their_converter_and_no_other_does() -> Non
     service = {"service": {"namespace": "kueue-system", "name": "kueue-webhook-service", "path": "/convert"}}
     strategies = {row.kind: schema.crd(row, webhook=service)["spec"]["conversion"] for row in registry.KUEUE}
     webhook = {"clientConfig": service, "conversionReviewVersions": ["v1"]}
-    converted = {"ClusterQueue", "Cohort", "LocalQueue", "MultiKueueCluster", "Workload"}
+    converted = {"ClusterQueue", "Cohort", "LocalQueue", "MultiKueueCluster", "MultiKueueConfig", "Workload"}
     assert {
         kind for kind, found in strategies.items() if found == {"strategy": "Webhook", "webhook": webhook}
     } == converted

@@ -40,6 +40,14 @@ _TITLES: Final = {
 _WITHOUT_VALUE: Final = frozenset({ErrorSort.REQUIRED, ErrorSort.FORBIDDEN, ErrorSort.TOO_LONG, ErrorSort.INTERNAL})
 
 
+def _shown(value: object) -> str:
+    """A value as JSON has it. An integer beyond 64 bits is JSON too, though our encoder does not write it."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except (OverflowError, TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
 class FieldError(msgspec.Struct, frozen=True):
     """One thing wrong in one place: where (`spec.podSets[0].count`), of what sort, why, and the value that was found."""
 
@@ -53,7 +61,7 @@ class FieldError(msgspec.Struct, frozen=True):
         """The sentence without its path, as `details.causes[].message` carries it."""
         title = _TITLES[self.sort]
         if self.value is not msgspec.UNSET and self.sort not in _WITHOUT_VALUE:
-            title = f"{title}: {msgspec.json.encode(self.value).decode()}"
+            title = f"{title}: {_shown(self.value)}"
         return f"{title}: {self.message}" if self.message else title
 
     def __str__(self) -> str:

@@ -426,6 +426,7 @@ class DefaultLocalQueue(ApiStruct, frozen=True):
             " that name may exist there already, and no other ClusterQueue may claim the same name for the same"
             " namespaces.",
             min_length=1,
+            max_length=63,
         ),
     ] = required(str)
 

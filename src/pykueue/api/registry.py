@@ -115,8 +115,9 @@ KUEUE: Final = Kinds(
         _own(kueue.Topology, "topologies", "topo", status=False),
         _own(kueue.AdmissionCheck, "admissionchecks", "ac"),
         _own(kueue.ProvisioningRequestConfig, "provisioningrequestconfigs", "prc", status=False),
-        # The one kind whose old version is not marked as deprecated in the public API.
-        _own(kueue.MultiKueueConfig, "multikueueconfigs", "mkconf", status=False, deprecation=None),
+        # The one kind whose old version is not marked as deprecated in the public API. It converts, though the public
+        # one does not: `quotaManagement` would otherwise be lost to everybody who writes the old version.
+        _own(kueue.MultiKueueConfig, "multikueueconfigs", "mkconf", status=False, deprecation=None, converts=True),
         _own(
             kueue.MultiKueueCluster,
             "multikueueclusters",
