@@ -40,3 +40,21 @@ def test_where_nothing_can_be_balanced_best_fit_decides() -> None:
 def test_the_leaders_room_counts_in_the_even_share() -> None:
     world = fleet("b1 r1 h1 4 \n b1 r1 h2 4", profile=BALANCED)
     assert ask_led(world, "preferred host", 6, leader_cpu=1) == "h1:1 | h1:3 h2:3"
+
+
+def test_of_blocks_with_equal_room_the_more_even_one_is_used() -> None:
+    """b1 and b2 both hold 6, but b2 has its room spread over two racks."""
+    world = fleet("b1 r1 h1 6 \n b2 r2 h2 2 \n b2 r3 h3 4", profile=BALANCED)
+    assert ask(world, "preferred block", 1) == "h2:1"
+
+
+def test_a_host_too_small_for_the_leader_still_takes_workers() -> None:
+    """h3 (3 cores) cannot host a leader of 4; its neighbour h1 can."""
+    world = fleet("b1 r1 h1 5 \n b1 r1 h3 3 \n b2 r2 h2 5", profile=BALANCED)
+    assert ask_led(world, "preferred host", 1, leader_cpu=4) == "h1:1 | h1:1"
+
+
+def test_a_rack_that_would_fall_below_the_share_with_the_leader_does_not_lead() -> None:
+    """In b2 a leader of 3 cores leaves no rack a whole slice of 2 beside it; in b1 it does."""
+    world = fleet("b1 r1 h1 6 \n b2 r2 h2 2 \n b2 r3 h3 3", profile=BALANCED)
+    assert ask_led(world, "preferred block, 2 per rack", 2, leader_cpu=3) == "h1:1 | h1:2"

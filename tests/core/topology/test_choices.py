@@ -120,3 +120,28 @@ def test_a_resource_that_no_node_has_fits_nowhere() -> None:
 )
 def test_a_wish_that_the_topology_cannot_meet_says_what_is_wrong(text: str, problem: str) -> None:
     assert ask(fleet(FIVE_HOSTS), text, 4) == f"no: topology tree: {problem}"
+
+
+def test_the_leader_goes_where_it_spoils_no_slice() -> None:
+    """Four slices of 2 are there, just enough; on h1 the leader takes the odd core, on h2 it would break a slice."""
+    world = fleet("b1 r1 h2 6 \n b2 r2 h1 3")
+    assert ask_led(world, "preferred block, 2 per rack", 8, leader_cpu=1) == "h1:1 | h2:6 h1:2"
+
+
+def test_beside_a_leader_a_host_still_counts_in_whole_units_of_its_layer() -> None:
+    """5 cores are two pairs and one over; the one over is enough for the leader."""
+    assert ask_led(fleet("b1 r1 h1 5"), "required block, 4 per rack, 2 per host", 4, leader_cpu=1) == "h1:1 | h1:4"
+
+
+def test_a_leader_takes_nothing_of_what_it_does_not_ask_for() -> None:
+    leader = replace(request("required host", 1, pod_set="leader", group="g"), pod=())
+    workers = request("required host", 4, pod_set="workers", group="g")
+    assert told(place(fleet("b1 r1 h1 4"), [leader, workers]), "leader", "workers") == "h1:1 | h1:4"
+
+
+def test_levels_between_two_layers_are_filled_in_units_of_the_finer_one() -> None:
+    """Each rack's 3 cores count as 2, so that the block holds one slice of 4 and not 6 pods."""
+    levels = ("zone", "block", "rack", "host")
+    world = fleet("z b1 r1 h1 3 \n z b1 r2 h2 3 \n z b2 r3 h3 9", levels=levels)
+    assert ask(world, "required block, 4 per block, 2 per host", 4) == "h1:2 h2:2"
+    assert ask(world, "required block, 6 per block, 2 per host", 6) == "h3:6"

@@ -61,3 +61,11 @@ def test_only_the_levels_asked_for_are_summed() -> None:
     assert tally.made() == (False, False, True)
     ask(world, "required rack", 3)
     assert tally.made() == (False, True, True)
+
+
+def test_a_leaf_that_came_to_be_overused_holds_nothing_when_figures_catch_up() -> None:
+    world = fleet(TWELVE)
+    assert ask(world, "required rack", 9) == "h00:4 h01:4 h02:1"
+    world.book([usage("h00:6")])
+    assert ask(world, "required rack", 9) == "h03:4 h04:4 h05:1"
+    assert ask(world, "required block", 21) == "h06:4 h07:4 h08:4 h09:4 h10:4 h11:1"

@@ -106,6 +106,7 @@ def test_a_placement_found_earlier_fits_as_long_as_each_host_has_room() -> None:
     assert not world.fits([usage("h1:4")])
     assert world.fits([usage("h1:3")])
     assert not world.fits([usage("h9:1")]), "its node is gone"
+    assert not world.fits([replace(usage("h1:1"), pod=())]), "pods that ask for nothing are not known to fit"
     assert not world.fits([usage("h1:1", cpu=0, flavor="unknown")]), "its flavor is gone"
 
 

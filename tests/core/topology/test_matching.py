@@ -90,3 +90,11 @@ def test_liked_hosts_are_used_up_before_others_and_never_exclude_them() -> None:
     assert ask(world, "unconstrained", 5, terms=picky) == "h1:5", "one host that holds all comes first"
     assert ask(world, "preferred host", 10, terms=picky) == "h1:6 h2:2 h3:2"
     assert ask(world, "required host", 5, terms=picky) == "h1:5", "an ill-liked host is better than none"
+
+
+def test_within_a_chosen_rack_liked_hosts_come_first_too() -> None:
+    picky = NodeTerms(preferred_affinity=(likes(10, "disk", "ssd"),))
+    text = "b1 r1 h1 4 disk=hdd \n b1 r1 h2 4 disk=ssd"
+    world = fleet(text, profile=Profile(preferred_affinity=True))
+    assert ask(world, "required rack", 5, terms=picky) == "h1:1 h2:4"
+    assert ask(fleet(text), "required rack", 5, terms=picky) == "h1:4 h2:1"
