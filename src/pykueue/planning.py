@@ -111,6 +111,11 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
     shown = {**tree, "featureGates": {name: value for name, value in gates.items() if name not in extra}}
     loaded = settings.load({**shown, "resources": resources} if resources else _without(shown, "resources"), source)
     on = loaded.gates
+    if on["QuotaCheck"] and resources.get("quotaCheck") == config.QuotaCheck.ONLY_DECLARED.value:
+        excluded, extra = (
+            [],
+            {**extra, "ClusterQueueExcludeResourcePrefixes": False},
+        )  # KEP-7513: the lists do not count
     transformations = loaded.configuration.resources.transformations if loaded.configuration.resources else ()
     return Configured(
         policy=loaded.policy.with_gates(extra),

@@ -29,6 +29,7 @@ from pykueue.api import kube, kueue, meta
 from pykueue.core import explain
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
 from pykueue.core.policy import GATES, Policy, Strategy
+from pykueue.core.recheck import Holds, HoldsAfter, Lost
 from pykueue.state.world import World
 
 DAY = meta.parse_time("2026-01-01T00:00:00Z")
@@ -148,7 +149,10 @@ class Teller:
         self._put(
             kueue.AdmissionCheck(
                 metadata=meta.ObjectMeta(name=names[0]),
-                spec=kueue.AdmissionCheckSpec(controller_name="example.com/check"),
+                spec=kueue.AdmissionCheckSpec(
+                    controller_name="example.com/check",
+                    preemption_policy="AfterCheckPassedOrOnDemand" if "waits-with-preemption" in names else None,
+                ),
                 status=kueue.AdmissionCheckStatus(conditions=(active,)),
             )
         )
@@ -248,6 +252,18 @@ class Teller:
     def cycle(self, names: list[str], said: Words) -> None:
         for decision in sorted(self.world.decide(self.now), key=lambda d: d.workload):
             self.story.append(_told(decision))
+
+    def recheck(self, names: list[str], said: Words) -> None:
+        for name in names:
+            verdict = self.world.recheck(f"{NAMESPACE}/{name}", self.now)
+            match verdict:
+                case Holds():
+                    self.story.append(f"{name}'s reservation holds")
+                case HoldsAfter():
+                    victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in verdict.victims)
+                    self.story.append(f"{name}'s reservation holds once these are gone: {victims}")
+                case Lost():
+                    self.story.append(f"{name}'s reservation does not hold: {verdict.why}")
 
     def queues(self, names: list[str], said: Words) -> None:
         self.world.settle(self.now)
@@ -349,6 +365,7 @@ _COMMANDS: dict[str, Callable[[Teller, list[str], Words], None]] = {
     "stop": Teller.stop,
     "wait": Teller.wait,
     "cycle": Teller.cycle,
+    "recheck": Teller.recheck,
     "queues": Teller.queues,
     "usage": Teller.usage,
 }
@@ -381,7 +398,9 @@ def _told(decision: Decision) -> str:
             flavors = sorted({flavor for pod_set in decision.pod_sets for flavor in pod_set.flavors.values()})
             pods = sum(pod_set.count for pod_set in decision.pod_sets)
             outcome = "admitted" if decision.is_admitted else "reserves quota"
-            return f"{name} {outcome}: {pods} on {', '.join(flavors) or 'no flavor'}"
+            assumes = ", ".join(_short(victim.key) for victim in decision.assumes)
+            later = f", to preempt {assumes} later" if assumes else ""
+            return f"{name} {outcome}: {pods} on {', '.join(flavors) or 'no flavor'}{later}"
         case Preempt():
             victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in decision.victims)
             return f"{name} preempts {victims}"

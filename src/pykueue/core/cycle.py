@@ -31,6 +31,7 @@ from pykueue.core.decision import (
 from pykueue.core.flavors import Assigner, scaled, take_places
 from pykueue.core.policy import Policy
 from pykueue.core.preemption import Search, Target
+from pykueue.core.queue import FlavorResource
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacedPods
 from pykueue.core.workload import AssignedPodSet, Reservation, ScanMemory, Workload
@@ -101,6 +102,7 @@ class Cycle:
         self.now = now
         self.number = number
         self.issued: dict[str, Reservation] = {}  # victims of this cycle so far
+        self.vanished: dict[str, Reservation] = {}  # those that are to be preempted later, by somebody of this cycle
         self.claims: list[tuple[Queue, Mapping[int, int], tuple[PlacedPods, ...]]] = []  # of entries that have to wait
 
     def run(self, heads: Iterable[Head]) -> list[Decision]:
@@ -309,7 +311,7 @@ class Cycle:
                 Requeue.PENDING_PREEMPTION,
                 "will fit once the victims of other Workloads are gone",
             )
-        if any(target.reservation.key in self.issued for target in entry.targets):
+        if any(t.reservation.key in self.issued or t.reservation.key in self.vanished for t in entry.targets):
             return self._skip(entry, "its victims are those of another Workload")
         if fits is not _Fits.YES:
             return self._skip(entry, "no longer fits after another Workload was processed")
@@ -321,6 +323,10 @@ class Cycle:
             for target in entry.targets
             if target.reason is not None
         )
+        if mode is Mode.PREEMPT and self._may_wait_with_victims(entry):
+            self._hide(entry)
+            self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
+            return self._admit(entry, assumes=victims)
         for target in entry.targets:
             self.issued[target.reservation.key] = target.reservation
         if mode is Mode.PREEMPT:
@@ -335,18 +341,19 @@ class Cycle:
 
     def _refresh(self, entry: Entry) -> _Fits:
         """§5.7 Assign anew where earlier entries took the victims or the place; whether it fits then."""
-        overlaps = any(target.reservation.key in self.issued for target in entry.targets)
+        is_shared = any(target.reservation.key in self.issued for target in entry.targets)
+        overlaps = is_shared or any(target.reservation.key in self.vanished for target in entry.targets)
         fits = self._fits(entry)
         if overlaps and self.policy.recompute_on_overlap:
             mark = self.snapshot.mark()
             before = self.snapshot.gone
             for victim in self.issued.values():
                 self.snapshot.remove(victim)
-            self.snapshot.gone = frozenset(self.issued)
+            self.snapshot.gone = frozenset((*self.issued, *self.vanished))
             self._assign_anew(entry)
             self.snapshot.gone = before
             self.snapshot.undo(mark)
-            if entry.assignment.mode is Mode.FIT:
+            if is_shared and entry.assignment.mode is Mode.FIT:
                 entry.assignment.set_mode(Mode.DEFERRED_FIT)
         elif fits is _Fits.NO_PLACE and self.policy.recompute_placement:
             self._assign_anew(entry)
@@ -466,7 +473,32 @@ class Cycle:
 
     # Decisions.
 
-    def _admit(self, entry: Entry) -> Admit:
+    # Preemptions that are put off until checks have passed (KEP-993).
+
+    def _may_wait_with_victims(self, entry: Entry) -> bool:
+        """Whether some check that its flavors require asks for preemptions to wait, and none asks for them now."""
+        deferring = entry.queue.spec.deferring_checks
+        if not deferring or entry.workload.reservation is not None:
+            return False
+        required = required_checks(entry.queue, entry.assignment.recorded()) & deferring
+        states = {check.name: check for check in entry.workload.details.checks}
+        is_asked = any(check.state == "PreemptionRequired" for check in states.values())
+        return not is_asked and any(name not in states or states[name].state != "Ready" for name in required)
+
+    def _hide(self, entry: Entry) -> None:
+        """From now on the victims and their successor count together, as the larger of the two; and nobody else in this
+        cycle may have them."""
+        for target in entry.targets:
+            self.vanished[target.reservation.key] = target.reservation
+        hidden = hide(entry.queue, entry.quota_usage(), [target.reservation for target in entry.targets])
+        for reservation, amounts_hidden in hidden:
+            queue = self.snapshot.queues[reservation.cluster_queue]
+            number = queue.node.tree.number
+            self.snapshot.withdraw(
+                queue, [(number(pair.flavor, pair.resource), amount) for pair, amount in amounts_hidden.items()]
+            )
+
+    def _admit(self, entry: Entry, assumes: tuple[Victim, ...] = ()) -> Admit:
         workload, assignment = entry.workload, entry.assignment
         pod_sets = assignment.recorded()
         old = next((target.reservation for target in entry.targets if target.reason is None), None)
@@ -476,12 +508,13 @@ class Cycle:
             explanation=assignment.explanation(),
             pod_sets=pod_sets,
             placed=assignment.placed(entry.queue, None, self.snapshot.fleet),
-            is_admitted=is_admitted(workload, entry.queue, pod_sets),
+            is_admitted=not assumes and is_admitted(workload, entry.queue, pod_sets),
             was_admitted=workload.reservation is not None and workload.reservation.admitted,
             is_second_pass=workload.reservation is not None,
             repairs_node=bool(workload.details.unhealthy_nodes) and workload.reservation is not None,
             replaces=old.key if old is not None else "",
             borrowing_level=assignment.level,
+            assumes=assumes,
         )
 
     def _preempt(self, entry: Entry, victims: tuple[Victim, ...]) -> Decision:
@@ -549,13 +582,35 @@ class Cycle:
 def is_admitted(workload: Workload, queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> bool:
     """§10.2 Whether nothing is left to wait for: every check that its flavors require is listed, every check listed is
     Ready, and no placement is outstanding."""
-    flavors = {flavor for pod_set in pod_sets for flavor in pod_set.flavors.values()}
-    required = {check for check, applies_to in queue.spec.checks.items() if not flavors.isdisjoint(applies_to)}
     return (
-        required <= {check.name for check in workload.details.checks}
+        required_checks(queue, pod_sets) <= {check.name for check in workload.details.checks}
         and workload.details.all_checks_ready
         and not any(pod_set.delayed == "Pending" and pod_set.placement is None for pod_set in pod_sets)
     )
+
+
+def required_checks(queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> frozenset[str]:
+    """The checks of the queue that apply to any of the flavors assigned."""
+    flavors = {flavor for pod_set in pod_sets for flavor in pod_set.flavors.values()}
+    return frozenset(check for check, applies_to in queue.spec.checks.items() if not flavors.isdisjoint(applies_to))
+
+
+def hide(
+    queue: Queue, usage: Mapping[int, int], victims: Sequence[Reservation]
+) -> list[tuple[Reservation, dict[FlavorResource, int]]]:
+    """What of the victims' usage counts as that of their successor: as much of it as the successor will take itself."""
+    pairs = queue.node.tree.pairs
+    rest = {pairs[number]: amount for number, amount in usage.items()}
+    hidden = []
+    for victim in victims:
+        mine: dict[FlavorResource, int] = {}
+        for pair, amount in victim.usage:
+            part = min(rest.get(pair, 0), victim.counted(pair, amount))
+            if part > 0:
+                rest[pair] -= part
+                mine[pair] = part
+        hidden.append((victim, mine))
+    return hidden
 
 
 def _requested(workload: Workload, assignment: Assignment, *, with_pods: bool) -> dict[int, int]:

@@ -134,7 +134,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admit(Decision):
-    """`is_admitted`: no check is left to wait for. `replaces` is the elastic slice that is over now."""
+    """`is_admitted`: no check is left to wait for. `replaces` is the elastic slice that is over now.
+
+    `assumes` are victims that are to be preempted later, when the checks that asked to wait have passed (KEP-993).
+    Until they are gone the Workload does not start, and they and it count together, as the larger of the two.
+    """
 
     pod_sets: tuple[AssignedPodSet, ...]
     placed: tuple[PlacedPods, ...] = ()
@@ -144,6 +148,7 @@ class Admit(Decision):
     repairs_node: bool = False
     replaces: str = ""
     borrowing_level: int = 0
+    assumes: tuple[Victim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

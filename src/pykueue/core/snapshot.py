@@ -64,7 +64,10 @@ class Queue:
     def seat(self, reservation: Reservation) -> None:
         """Write the usage of a reservation in the numbering of this queue's tree, and count it among its own."""
         number = self.node.tree.number
-        reservation.numbers = tuple((number(pair.flavor, pair.resource), amount) for pair, amount in reservation.usage)
+        reservation.numbers = tuple(
+            (number(pair.flavor, pair.resource), reservation.counted(pair, amount))
+            for pair, amount in reservation.usage
+        )
         reservation.uses = frozenset(pair for pair, _ in reservation.numbers)
         self.reservations[reservation.key] = reservation
         self._priorities[reservation.priority] = self._priorities.get(reservation.priority, 0) + 1

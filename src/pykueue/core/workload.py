@@ -82,6 +82,7 @@ class Reservation:
         "assumed_victims",
         "cluster_queue",
         "evicted",
+        "hidden",
         "key",
         "local_queue",
         "numbers",
@@ -113,7 +114,7 @@ class Reservation:
         placed: tuple[PlacedPods, ...] = (),
         parent_uid: str = "",
         variant_flavor: str = "",
-        assumed_victims: frozenset[str] = frozenset(),
+        assumed_victims: Mapping[str, str] | None = None,
     ) -> None:
         self.key = key
         self.uid = uid
@@ -128,8 +129,10 @@ class Reservation:
         self.placed = placed
         self.parent_uid = parent_uid
         self.variant_flavor = variant_flavor
-        self.assumed_victims = assumed_victims
+        self.assumed_victims = assumed_victims or {}  # who is to go later for it, and on what grounds
         self.usage = _usage(pod_sets)
+        # By successor: what counts as usage of the one that is to take its place.
+        self.hidden: dict[str, Mapping[FlavorResource, int]] = {}
         self.numbers: tuple[tuple[int, int], ...] = ()
         self.uses: frozenset[int] = frozenset()
 
@@ -139,6 +142,10 @@ class Reservation:
     @property
     def namespace(self) -> str:
         return self.key.partition("/")[0]
+
+    def counted(self, pair: FlavorResource, amount: int) -> int:
+        """Of so much usage, what counts as its own."""
+        return amount - sum(hidden.get(pair, 0) for hidden in self.hidden.values())
 
 
 def _usage(pod_sets: tuple[AssignedPodSet, ...]) -> tuple[tuple[FlavorResource, int], ...]:

@@ -6,12 +6,12 @@ Usage is carried over, so a tree that was grown anew holds what it would hold ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pykueue.api import kueue, selectors
 from pykueue.core import cohort, topology
-from pykueue.core.cohort import Tree, TreePlan
+from pykueue.core.cohort import Node, Tree, TreePlan
 from pykueue.core.policy import Policy
 from pykueue.core.queue import CohortSpec
 from pykueue.core.snapshot import Queue, Snapshot
@@ -213,6 +213,26 @@ class Structure:
         read = self.read.get(name)
         return read is not None and not read.obstacles
 
+    # Questions.
+
+    def held(self, cluster_queue: str) -> Iterable[Reservation]:
+        """The reservations in a queue, whether or not that queue exists."""
+        return self._held.get(cluster_queue, {}).values()
+
+    def node(self, cluster_queue: str) -> Node | None:
+        """The queue's place in its tree, active or not."""
+        seat = self._seats.get(cluster_queue)
+        return seat.node if seat is not None else None
+
+    def cohort_node(self, cohort_name: str) -> Node | None:
+        """A cohort's place in its tree, declared or not."""
+        for grown in self._trees.values():
+            if grown.plan.single is None:
+                for node in grown.tree.nodes:
+                    if node.name == cohort_name and not node.is_queue:
+                        return node
+        return None
+
     # Reservations.
 
     def reserve(self, reservation: Reservation) -> None:
@@ -234,6 +254,15 @@ class Structure:
             queue.generation += 1
         if reservation.placed:
             self.snapshot.fleet.release(reservation.placed)
+
+    def recount(self, reservation: Reservation) -> None:
+        """What of the reservation's usage is hidden has changed."""
+        queue = self._seats.get(reservation.cluster_queue)
+        if queue is not None:
+            queue.unseat(reservation)
+            self.snapshot.end(queue, reservation)
+            self._seat(queue, reservation)
+            self.snapshot.settle()
 
     def _seat(self, queue: Queue, reservation: Reservation) -> None:
         queue.seat(reservation)

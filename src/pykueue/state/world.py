@@ -14,8 +14,20 @@ from pykueue.api import kube, kueue, quantity
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import cycle, requests, topology
 from pykueue.core.cycle import Head, Refusal
-from pykueue.core.decision import Admit, Decision, Evict, Preempt, Reason, Requeue, Retry, Victim, Wait
+from pykueue.core.decision import (
+    Admit,
+    Decision,
+    Evict,
+    Preempt,
+    PreemptionReason,
+    Reason,
+    Requeue,
+    Retry,
+    Victim,
+    Wait,
+)
 from pykueue.core.policy import Policy
+from pykueue.core.recheck import Holds, HoldsAfter, Lost, recheck
 from pykueue.core.snapshot import Snapshot
 from pykueue.core.topology import Fleet, Profile
 from pykueue.core.workload import Reservation, Workload
@@ -62,6 +74,8 @@ class World:
         self._outside: dict[str, dict[str, Mapping[str, int]]] = {}  # node -> pod -> what it uses
         self._node_of_pod: dict[str, str] = {}
         self._to_release: set[str] = set()
+        # Pending Workloads whose requests may read differently now; whoever has the objects puts them again.
+        self.outdated: set[str] = set()
 
     # Objects.
 
@@ -79,8 +93,14 @@ class World:
 
     def _put_cluster_queue(self, cluster_queue: kueue.ClusterQueue, now: Nanoseconds) -> None:
         name = cluster_queue.metadata.name
+        before = self.structure.cluster_queues.get(name)
         if not self.structure.put_cluster_queue(cluster_queue):
             return
+        excludes = before.spec.exclude_resource_prefixes if before is not None else ()
+        if self.policy.queue_exclusions and cluster_queue.spec.exclude_resource_prefixes != excludes:
+            for local_queue, facts in self._local_queues.items():
+                if facts.cluster_queue == name:
+                    self.outdated.update(self._waiting.get(local_queue, {}))
         if name not in self.queues:
             self.queues[name] = PendingQueue(name)
             for local_queue, facts in self._local_queues.items():
@@ -173,11 +193,11 @@ class World:
 
     def _put_limit_range(self, limit_range: kube.LimitRange, now: Nanoseconds) -> None:
         self._limit_ranges.setdefault(limit_range.metadata.namespace, {})[limit_range.metadata.name] = limit_range
-        self._forget_rules()
+        self._forget_rules(limit_range.metadata.namespace)
 
     def _drop_limit_range(self, limit_range: kube.LimitRange, now: Nanoseconds) -> None:
         self._limit_ranges.get(limit_range.metadata.namespace, {}).pop(limit_range.metadata.name, None)
-        self._forget_rules()
+        self._forget_rules(limit_range.metadata.namespace)
 
     def _put_runtime_class(self, runtime_class: kube.RuntimeClass, now: Nanoseconds) -> None:
         self._runtime_classes[runtime_class.metadata.name] = runtime_class
@@ -187,9 +207,13 @@ class World:
         self._runtime_classes.pop(runtime_class.metadata.name, None)
         self._forget_rules()
 
-    def _forget_rules(self) -> None:
+    def _forget_rules(self, namespace: str | None = None) -> None:
+        """What Workloads ask for may read differently now, in one namespace or in all."""
         self._rules.clear()
         self._shapes.forget()
+        self.outdated.update(
+            key for key in self._local_queue_of if namespace is None or key.startswith(f"{namespace}/")
+        )
 
     def _put_node(self, node: kube.Node, now: Nanoseconds) -> None:
         if not self.policy.topology:
@@ -236,6 +260,7 @@ class World:
 
     def _put_workload(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         key = reading.key_of(workload)
+        self.outdated.discard(key)
         if reading.holds_quota(workload):
             self._forget_pending(key)
             self._put_reservation(workload, now)
@@ -262,6 +287,7 @@ class World:
         reservation = reading.reservation(workload, shape, self.policy)
         before = self.reservations.get(key)
         if before is not None:
+            reservation.assumed_victims, reservation.hidden = before.assumed_victims, before.hidden
             self.structure.release(before)
             if before.usage != reservation.usage or before.priority != reservation.priority:
                 self._to_release.add(before.cluster_queue)
@@ -277,8 +303,47 @@ class World:
         """A reservation is over: whoever waits in its tree may fit now."""
         reservation = self.reservations.pop(key)
         self.second_pass.pop(key, None)
+        self._show_victims(reservation)
         self.structure.release(reservation)
         self._to_release.add(reservation.cluster_queue)
+
+    def _hide_victims(self, reservation: Reservation) -> None:
+        """Victims that are to go later count together with their successor, as the larger of the two."""
+        victims = [self.reservations[key] for key in reservation.assumed_victims if key in self.reservations]
+        queue = self.snapshot.queues.get(reservation.cluster_queue)
+        if queue is not None and victims:
+            for victim, amounts in cycle.hide(queue, dict(reservation.numbers), victims):
+                victim.hidden[reservation.key] = amounts
+                self.structure.recount(victim)
+
+    def _show_victims(self, reservation: Reservation) -> None:
+        """Their successor is gone: they count for themselves again."""
+        for key in reservation.assumed_victims:
+            victim = self.reservations.get(key)
+            if victim is not None and victim.hidden.pop(reservation.key, None) is not None:
+                self.structure.recount(victim)
+
+    def waits_for(self, key: str) -> list[str]:
+        """The assumed victims of a Workload that still hold quota; it must not start before they are gone."""
+        held = self.reservations.get(key)
+        return [victim for victim in held.assumed_victims if victim in self.reservations] if held is not None else []
+
+    def recheck(self, key: str, now: Nanoseconds) -> Holds | HoldsAfter | Lost:
+        """Whether a reservation still holds, and whom it needs gone; asked when preemptions that were put off are due,
+        and when the last check has passed."""
+        self.settle(now)
+        held = self.reservations[key]
+        victims = tuple(
+            Victim(
+                victim,
+                self.reservations[victim].cluster_queue,
+                PreemptionReason(held.assumed_victims[victim]),
+                self.reservations[victim].evicted,
+            )
+            for victim in self.waits_for(key)
+        )
+        verdict = recheck(self.snapshot, held, self.policy, now)
+        return HoldsAfter(victims) if victims and isinstance(verdict, Holds) else verdict
 
     def _put_pending(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         key = reading.key_of(workload)
@@ -371,6 +436,27 @@ class World:
         labels = self._namespaces.get(workload.namespace)
         selector = self.structure.selectors.get(workload.cluster_queue)
         return workload.may_compete(now) and labels is not None and selector is not None and selector.matches(labels)
+
+    def pending(self, key: str) -> Workload | None:
+        """A Workload that waits, in a queue or for one."""
+        local_queue = self._local_queue_of.get(key)
+        return self._waiting[local_queue].get(key) if local_queue is not None else None
+
+    def pending_in(self, local_queue: str) -> int:
+        """How many Workloads wait through a LocalQueue; through one that is stopped or leads nowhere, none."""
+        return len(self._waiting.get(local_queue, ())) if self._queue_of(local_queue) is not None else 0
+
+    def problem(self, key: str) -> str:
+        """What makes a waiting Workload impossible to admit, whatever is free; empty when nothing does."""
+        workload = self.pending(key)
+        refusal = self._refusal(workload) if workload is not None else None
+        return refusal.message if refusal is not None else ""
+
+    def condemned(self, key: str) -> Reason | None:
+        """[QU13] Why a Workload of the same kind did not get in, where that verdict still stands."""
+        workload = self.pending(key)
+        queue = self.queues.get(workload.cluster_queue) if workload is not None else None
+        return queue.condemned.get(workload.kind) if queue is not None and workload is not None else None
 
     def decide(self, now: Nanoseconds) -> list[Decision]:
         """One cycle: what it decided, already written into the memory."""
@@ -465,9 +551,11 @@ class World:
             placed=decision.placed,
             parent_uid=workload.details.parent_uid,
             variant_flavor=workload.details.variant_flavor,
+            assumed_victims={victim.key: victim.reason.value for victim in decision.assumes},
         )
         self.reservations[workload.key] = reservation
         self.structure.reserve(reservation)
+        self._hide_victims(reservation)
         if decision.replaces and decision.replaces in self.reservations:
             self._end(decision.replaces)
 
