@@ -51,6 +51,10 @@ class Maker:
         body = {key: value for key, value in made.items() if key not in (*_COMMON, "status")}
         return {**head, **body}
 
+    def part(self, field: str) -> Any:
+        """A valid value of one field of the object."""
+        return self._value(self._schema["properties"][field], 1)
+
     def mutated(self, tree: Tree) -> tuple[str, Tree]:
         """The object with one thing changed, and what that is."""
         places = [place for place in self._places(tree, self._schema, ()) if place[0][0] not in _COMMON]

@@ -17,7 +17,7 @@ OBJECTS = 2400
 _ROWS = tuple(registry.KUEUE)
 
 
-def _alone(crd: dict[str, Any]) -> dict[str, Any]:
+def alone(crd: dict[str, Any]) -> dict[str, Any]:
     """The CRD with the stored version only, so that nobody has to convert anything."""
     versions = [version for version in crd["spec"]["versions"] if version["storage"]]
     spec = {**crd["spec"], "versions": versions, "conversion": {"strategy": "None"}}
@@ -33,7 +33,7 @@ def _approved(crd: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize("row", _ROWS, ids=lambda row: row.kind)
 def test_made_up_objects_are_judged_alike(twin: Twin, row: Any) -> None:
     """Types, bounds, patterns, unknown and missing fields, duplicate keys, nulls, rules: same verdict, same places."""
-    crd = _alone(schema.crd(row))
+    crd = alone(schema.crd(row))
     conftest.install(twin, crd)
     spec = crd["spec"]
     version = spec["versions"][0]
