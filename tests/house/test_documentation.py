@@ -35,7 +35,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_named_in_a_page_exists(page: Path) -> None:
-    for path in re.findall(r"`((?:src|tests|docs|bench|examples|deploy)/[\w./-]+\w)`", page.read_text(encoding="utf-8")):
+    for path in re.findall(
+        r"`((?:src|tests|docs|bench|examples|deploy)/[\w./-]+\w)`", page.read_text(encoding="utf-8")
+    ):
         assert (ROOT / path).exists(), f"{path} is not there"
 
 

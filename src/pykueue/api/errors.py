@@ -49,7 +49,7 @@ def _shown(value: object) -> str:
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One thing wrong in one place: where (`spec.podSets[0].count`), of what sort, why, and the value that was found."""
+    """One thing wrong in one place: where (`spec.podSets[0].count`), of what sort, why, and the value found there."""
 
     path: str
     sort: ErrorSort

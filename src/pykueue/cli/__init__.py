@@ -6,6 +6,7 @@ shows its own help. The table below is the whole list of commands, in the order 
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -55,12 +56,10 @@ class _LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            import difflib
-
             nearest = difflib.get_close_matches(args[0], VERBS, n=1) if args else []
-            if nearest and isinstance(error.message, str) and "Did you mean" not in error.message:
-                error.message += f" Did you mean {nearest[0]!r}?"
-            raise
+            if not nearest or "Did you mean" in error.format_message():
+                raise
+            raise click.UsageError(f"{error.format_message()} Did you mean {nearest[0]!r}?", ctx=ctx) from None
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
