@@ -1,0 +1,11 @@
+"""What an object gets on its way in, and what is refused: decisions of `api` and `jobs`, behind two doors.
+
+review         the decision, pure: a request and the facts it rests on in, a response out
+table          which kinds are looked at, on which operations, under which names and paths
+facts          reads what a decision has to know beside the object
+wire           AdmissionReview and ConversionReview as JSON
+service        the door over HTTPS, for any API server
+in_process     the door inside the process, for the embedded one
+registration   the webhook configurations that lead an API server here
+serving        the certificate of the service: made, renewed, and made known to the API server
+"""

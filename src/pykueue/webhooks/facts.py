@@ -1,0 +1,97 @@
+"""Reads what a decision has to know beside the object: the namespace, the owners, what is there by default.
+
+Where from is somebody else's choice (`Sources`): the copies that informers keep, a server's own store, or a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from pykueue.api import kube, kueue, registry, trees
+from pykueue.api.kinds import Kind
+from pykueue.api.trees import Tree
+from pykueue.jobs import selection
+from pykueue.jobs.admission import AdmissionFacts
+from pykueue.kube.client import Client
+from pykueue.kube.informer import Informer
+from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Choices, Facts, job_kind
+
+NAMESPACE: Final = registry.KUBERNETES.of(kube.Namespace)
+CLUSTER_QUEUE: Final = registry.KUEUE.of(kueue.ClusterQueue)
+LOCAL_QUEUE: Final = registry.KUEUE.of(kueue.LocalQueue)
+PRIORITY_CLASS: Final = registry.KUEUE.of(kueue.WorkloadPriorityClass)
+
+# The LocalQueue and the WorkloadPriorityClass that count where a job names none.
+DEFAULT: Final = "default"
+
+
+class Sources(Protocol):
+    """Where objects are read."""
+
+    async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        """One object, or None where there is none."""
+        ...
+
+    async def objects(self, kind: Kind) -> Iterable[Tree]:
+        """All objects of a kind."""
+        ...
+
+
+async def gather(request: AdmissionRequest, sources: Sources, choices: Choices) -> Facts:
+    """The facts that a request needs; most need none."""
+    if job_kind(request.object, choices) is not None:
+        return Facts(job=await _about_job(request, sources, choices))
+    if choices.default_local_queue and trees.get(request.object, "spec", "defaultLocalQueue", "name"):
+        return Facts(
+            cluster_queues=tuple(await sources.objects(CLUSTER_QUEUE)),
+            namespaces=tuple(await sources.objects(NAMESPACE)),
+            local_queues=tuple(await sources.objects(LOCAL_QUEUE)),
+        )
+    return NO_FACTS
+
+
+async def _about_job(request: AdmissionRequest, sources: Sources, choices: Choices) -> AdmissionFacts:
+    namespace = await sources.find(NAMESPACE, request.namespace, "")
+    queue = await sources.find(LOCAL_QUEUE, DEFAULT, request.namespace)
+    # While an object is created, only the request knows where.
+    tree = trees.put(request.object, ("metadata", "namespace"), request.namespace)
+    return AdmissionFacts(
+        namespace=trees.texts(trees.get(namespace, "metadata", "labels")),
+        ancestry=await selection.ancestry(tree, choices.kinds, choices.jobs, sources.find),
+        default_queue=queue is not None and trees.get(queue, "spec", "stopPolicy") in (None, kueue.StopPolicy.NONE),
+        default_priority_class=await sources.find(PRIORITY_CLASS, DEFAULT, "") is not None,
+    )
+
+
+class InformedSources:
+    """The copies that informers keep, and a request for what nobody keeps a copy of."""
+
+    # What is asked for because it must be there: a copy that does not have it yet is behind.
+    _CERTAIN: Final = frozenset({NAMESPACE.name})
+
+    def __init__(self, client: Client, informers: Iterable[Informer[Any]]) -> None:
+        self._client = client
+        self._informers: Mapping[str, Informer[Any]] = {informer.kind.name: informer for informer in informers}
+
+    async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        informer = self._informers.get(kind.name)
+        if informer is not None:
+            found = informer.get(name, namespace)
+            if found is not None or kind.name not in self._CERTAIN:
+                return None if found is None else _tree(found)
+        return await self._client.find(kind, name, namespace)
+
+    async def objects(self, kind: Kind) -> Iterable[Tree]:
+        informer = self._informers.get(kind.name)
+        if informer is not None:
+            return [_tree(value) for value in informer.values()]
+        return [msgspec.json.decode(item, type=dict[str, Any]) for item in (await self._client.list(kind)).items]
+
+
+def _tree(value: Any) -> Tree:
+    """An object as a tree, whatever an informer decodes it to."""
+    tree: Tree = value if isinstance(value, dict) else msgspec.to_builtins(value)
+    return tree

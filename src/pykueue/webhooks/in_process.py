@@ -1,0 +1,93 @@
+"""The door inside the process: the same decisions as hooks of the embedded server, there before it takes a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from pykueue.api import trees
+from pykueue.api.kinds import Kind
+from pykueue.api.trees import Tree
+from pykueue.apiserver.admission import ACCEPTED, Hook, Review, Verdict, refused_by
+from pykueue.webhooks import facts
+from pykueue.webhooks.review import AdmissionRequest, AdmissionResponse, Choices, Phase, review
+from pykueue.webhooks.table import Endpoint, endpoints
+
+T = TypeVar("T")
+
+# The objects of a resource, in a namespace or ("") in all, as the server's own plugins read them.
+Find: TypeAlias = Callable[[str, str], Iterable[Tree]]
+
+
+def hooks(choices: Choices, find: Find) -> tuple[Hook, ...]:
+    """Our webhooks as functions of this process; `Parts.plugins` of the server is where they go, after its own."""
+    sources = _StoreSources(find)
+    return tuple(_hook(endpoint, choices, sources) for endpoint in endpoints(choices))
+
+
+def _hook(endpoint: Endpoint, choices: Choices, sources: facts.Sources) -> Hook:
+    def decide(asked: Review) -> AdmissionResponse:
+        request = _request(endpoint.phase, asked)
+        response = review(request, _now(facts.gather(request, sources, choices)), choices)
+        if response.refusal is not None:
+            refusal = response.refusal
+            details = {"causes": refusal.causes} if refusal.causes else None
+            raise refused_by(endpoint.name, refusal.code, refusal.reason, refusal.message, details)
+        return response
+
+    def mutate(asked: Review) -> Tree | None:
+        return decide(asked).object
+
+    def validate(asked: Review) -> Verdict:
+        response = decide(asked)
+        return Verdict(warnings=response.warnings) if response.warnings else ACCEPTED
+
+    mutates = endpoint.phase is Phase.MUTATE
+    return Hook(
+        name=endpoint.name,
+        group=endpoint.kind.group,
+        plural=endpoint.kind.plural,
+        version=endpoint.kind.storage.name,
+        operations=frozenset(endpoint.operations),
+        subresources=frozenset(endpoint.subresources),
+        mutate=mutate if mutates else None,
+        validate=None if mutates else validate,
+    )
+
+
+def _request(phase: Phase, asked: Review) -> AdmissionRequest:
+    return AdmissionRequest(
+        phase=phase,
+        operation=asked.operation,
+        object=asked.object or {},
+        old=asked.old,
+        namespace=asked.namespace,
+        name=asked.name,
+        subresource=asked.subresource,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _StoreSources:
+    """The server's own store, which is asked without waiting."""
+
+    stored: Find
+
+    async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        found = self.stored(kind.name, namespace)
+        return next((tree for tree in found if trees.get(tree, "metadata", "name") == name), None)
+
+    async def objects(self, kind: Kind) -> Sequence[Tree]:
+        return list(self.stored(kind.name, ""))
+
+
+def _now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that has nothing to wait for. Hooks of the server are called, not awaited."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a hook of this process cannot wait for somebody outside of it")

@@ -1,0 +1,196 @@
+"""The decision of every webhook: a request and the facts it rests on in, a response out. Pure.
+
+    mutate     what a new object gets: defaults of our own kinds, the queue and the suspension of a job
+    validate   what is refused (403, with every field), and what is allowed but probably not meant (warnings)
+
+An object that cannot even be read is refused with 400 before it gets anything. Deletions are nobody's business here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from pykueue.api import defaults, kueue, trees, validation
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import Gates
+from pykueue.jobs import admission
+from pykueue.jobs.admission import AdmissionFacts
+from pykueue.jobs.kinds import JobKinds, Row
+from pykueue.jobs.options import Options
+
+CREATE: Final = "CREATE"
+UPDATE: Final = "UPDATE"
+
+
+class Phase(StrEnum):
+    """The two rounds in which an API server asks: first who wants to change the object, then who refuses it."""
+
+    MUTATE = "mutate"
+    VALIDATE = "validate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRequest:
+    """One write, in the version of the object that we speak. `object` is empty only for a deletion."""
+
+    phase: Phase
+    operation: str
+    object: Tree
+    old: Tree | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a decision rests on beside the object; filled in as far as it matters for the request."""
+
+    job: AdmissionFacts = field(default_factory=AdmissionFacts)
+    # For the default LocalQueues of a ClusterQueue (KEP-7610), while the gate is on.
+    cluster_queues: tuple[Tree, ...] = ()
+    namespaces: tuple[Tree, ...] = ()
+    local_queues: tuple[Tree, ...] = ()
+
+
+NO_FACTS: Final = Facts()
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the operator chose, as far as webhooks are concerned."""
+
+    kinds: JobKinds
+    jobs: Options = field(default_factory=Options)
+    # Quota is asked only for what a ClusterQueue declares (KEP-7513).
+    only_declared: bool = False
+    # The gate DefaultLocalQueue: names of LocalQueues that get into each other's way are refused.
+    default_local_queue: bool = False
+
+    @property
+    def gates(self) -> Gates:
+        return self.jobs.validation
+
+    @classmethod
+    def of(cls, kinds: JobKinds, jobs: Options, gates: Mapping[str, bool], *, only_declared: bool) -> Choices:
+        return cls(kinds, jobs, only_declared, gates["DefaultLocalQueue"])
+
+    @property
+    def job_kinds(self) -> tuple[Row, ...]:
+        """The kinds of jobs that the operator wants looked at."""
+        return self.kinds.enabled(self.jobs.frameworks)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a write does not happen. The code and the reason are for programs, the message is for people."""
+
+    code: int
+    reason: str
+    message: str
+    errors: tuple[FieldError, ...] = ()
+
+    @property
+    def causes(self) -> list[dict[str, str]]:
+        """One entry for each field, as the `details` of a Status carry them."""
+        return [
+            {"reason": error.sort.value, "message": error.cause, "field": error.path} for error in self.errors
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionResponse:
+    """What comes of a request: the object to go on with where it changed, or a refusal; and warnings either way."""
+
+    object: Tree | None = None
+    refusal: Refusal | None = None
+    warnings: tuple[str, ...] = ()
+
+
+ALLOWED: Final = AdmissionResponse()
+
+_Decide: TypeAlias = Callable[[AdmissionRequest, Facts, Choices], AdmissionResponse]
+
+
+def review(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
+    """What becomes of one write in one of the two rounds."""
+    if request.operation not in (CREATE, UPDATE):
+        return ALLOWED
+    if trees.text(request.object.get("apiVersion")).startswith(f"{kueue.GROUP}/"):
+        decide: _Decide = _default if request.phase is Phase.MUTATE else _validate
+    else:
+        decide = _default_job if request.phase is Phase.MUTATE else _validate_job
+    return decide(request, facts, choices)
+
+
+def unreadable(why: str) -> AdmissionResponse:
+    return AdmissionResponse(refusal=Refusal(400, "BadRequest", why))
+
+
+def refused(errors: Sequence[FieldError], warnings: Sequence[str] = ()) -> AdmissionResponse:
+    """No, if there is anything wrong: all of it in one answer, in the order in which it was found, each thing once."""
+    found = tuple({str(error): error for error in errors}.values())
+    if not found:
+        return AdmissionResponse(warnings=tuple(warnings)) if warnings else ALLOWED
+    message = str(found[0]) if len(found) == 1 else f"[{', '.join(map(str, found))}]"
+    return AdmissionResponse(refusal=Refusal(403, "Forbidden", message, found), warnings=tuple(warnings))
+
+
+# --- Our own kinds ----------------------------------------------------------------------------------------------------
+
+
+def _default(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
+    why = validation.unreadable(request.object)
+    if why is not None:
+        return unreadable(why)
+    return _changed(request.object, defaults.webhook_defaults(request.object, choices.gates))
+
+
+def _validate(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
+    tree, gates = request.object, choices.gates
+    if request.old is None:
+        errors = validation.validate_create(tree, gates)
+    else:
+        errors = validation.validate_update(tree, request.old, gates)
+    if choices.default_local_queue and tree.get("kind") == "ClusterQueue":
+        errors += validation.default_local_queue_conflicts(
+            tree, facts.cluster_queues, facts.namespaces, facts.local_queues
+        )
+    return refused(errors, validation.warnings(tree, gates, only_declared=choices.only_declared))
+
+
+# --- Jobs -------------------------------------------------------------------------------------------------------------
+
+
+def _default_job(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
+    row = job_kind(request.object, choices)
+    if row is None:
+        return ALLOWED
+    return _changed(request.object, admission.default(row, request.object, facts.job, choices.kinds, choices.jobs))
+
+
+def _validate_job(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
+    row = job_kind(request.object, choices)
+    if row is None:
+        return ALLOWED
+    if request.old is None:
+        verdict = admission.validate_create(row, request.object, facts.job, choices.kinds, choices.jobs)
+    else:
+        verdict = admission.validate_update(
+            row, request.object, request.old, facts.job, choices.kinds, choices.jobs
+        )
+    return refused(verdict.errors, verdict.warnings)
+
+
+def job_kind(tree: Tree, choices: Choices) -> Row | None:
+    """The kind of a job, where the operator wants jobs of that kind looked at."""
+    row = choices.kinds.of(tree)
+    return row if row is not None and row.framework in choices.jobs.frameworks else None
+
+
+def _changed(before: Tree, after: Tree) -> AdmissionResponse:
+    return ALLOWED if after is before or after == before else AdmissionResponse(object=after)

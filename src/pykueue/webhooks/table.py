@@ -1,0 +1,76 @@
+"""Which kinds are looked at, on which operations, under which names and paths. Everything else here derives from this.
+
+Names and paths are those of the public API: `mclusterqueue.kb.io` is asked at `/mutate-kueue-x-k8s-io-v1beta2-
+clusterqueue`. Kinds that are not in the table have a schema and nothing more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pykueue.api import kueue, registry
+from pykueue.api.kinds import Kind
+from pykueue.jobs.kinds import Row
+from pykueue.webhooks.review import CREATE, UPDATE, Choices, Phase
+
+CONVERT: Final = "/convert"
+
+_PREFIX: Final = {Phase.MUTATE: "m", Phase.VALIDATE: "v"}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One kind, in one of the two rounds."""
+
+    phase: Phase
+    kind: Kind
+    operations: tuple[str, ...]
+    subresources: tuple[str, ...] = ("",)
+    # The kind of job; None for our own kinds.
+    job: Row | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{_PREFIX[self.phase]}{self.kind.singular}.kb.io"
+
+    @property
+    def path(self) -> str:
+        group = self.kind.group.replace(".", "-")
+        return f"/{self.phase}-{group}-{self.kind.storage.name}-{self.kind.singular}"
+
+    @property
+    def resources(self) -> list[str]:
+        """The kind and its subresources, as the rules of a webhook configuration name them."""
+        return [f"{self.kind.plural}/{sub}" if sub else self.kind.plural for sub in self.subresources]
+
+
+def _validated(type_: type, *subresources: str) -> Endpoint:
+    return Endpoint(Phase.VALIDATE, registry.KUEUE.of(type_), (CREATE, UPDATE), ("", *subresources))
+
+
+def _defaulted(type_: type) -> Endpoint:
+    return Endpoint(Phase.MUTATE, registry.KUEUE.of(type_), (CREATE,))
+
+
+OWN: Final = (
+    _defaulted(kueue.ClusterQueue),
+    _defaulted(kueue.ResourceFlavor),
+    _defaulted(kueue.Workload),
+    _validated(kueue.ClusterQueue),
+    _validated(kueue.Cohort),
+    _validated(kueue.ResourceFlavor),
+    _validated(kueue.Workload, "status"),
+)
+
+
+def endpoints(choices: Choices) -> tuple[Endpoint, ...]:
+    """The rows that hold under the operator's choices."""
+    return (*OWN, *(endpoint for row in choices.job_kinds for endpoint in _of_jobs(row)))
+
+
+def _of_jobs(row: Row) -> tuple[Endpoint, ...]:
+    return (
+        Endpoint(Phase.MUTATE, row.kind, (CREATE,), job=row),
+        Endpoint(Phase.VALIDATE, row.kind, (CREATE, UPDATE), job=row),
+    )

@@ -1,0 +1,124 @@
+"""AdmissionReview and ConversionReview (both v1) as JSON: what an API server posts, and what it is answered."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from pykueue.api import conversion, patches
+from pykueue.api.trees import Tree
+from pykueue.webhooks.review import AdmissionRequest, AdmissionResponse, Phase, Refusal
+
+ADMISSION: Final = "admission.k8s.io/v1"
+CONVERSION: Final = "apiextensions.k8s.io/v1"
+
+
+class Unreadable(ValueError):
+    """The body is not a review of the kind that the path is for. The message says what is wrong with it."""
+
+
+# --- AdmissionReview --------------------------------------------------------------------------------------------------
+
+
+class _Asked(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    operation: str = ""
+    sub_resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    object: Tree | None = None
+    old_object: Tree | None = None
+
+
+class _AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
+    request: _Asked
+    api_version: str = ""
+    kind: str = ""
+
+
+_read_admission: Final = msgspec.json.Decoder(_AdmissionReview).decode
+
+
+def read_admission(body: bytes, phase: Phase) -> tuple[str, AdmissionRequest]:
+    """The request in a review, and the UID by which the answer is told from others."""
+    found = _decoded(_read_admission, body, ADMISSION, "AdmissionReview")
+    asked = found.request
+    return asked.uid, AdmissionRequest(
+        phase=phase,
+        operation=asked.operation,
+        object=asked.object or {},
+        old=asked.old_object,
+        namespace=asked.namespace,
+        name=asked.name,
+        subresource=asked.sub_resource,
+    )
+
+
+def admission_answer(uid: str, request: AdmissionRequest, response: AdmissionResponse) -> bytes:
+    """The review to answer with; a change travels as a JSON patch."""
+    answer: Tree = {"uid": uid, "allowed": response.refusal is None}
+    if response.refusal is not None:
+        answer["status"] = _status(response.refusal)
+    elif response.object is not None:
+        patch = patches.make(request.object, response.object)
+        answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
+    if response.warnings:
+        answer["warnings"] = list(response.warnings)
+    return msgspec.json.encode({"apiVersion": ADMISSION, "kind": "AdmissionReview", "response": answer})
+
+
+def _status(refusal: Refusal) -> Tree:
+    status: Tree = {
+        "metadata": {},
+        "status": "Failure",
+        "code": refusal.code,
+        "reason": refusal.reason,
+        "message": refusal.message,
+    }
+    if refusal.causes:
+        status["details"] = {"causes": refusal.causes}
+    return status
+
+
+# --- ConversionReview -------------------------------------------------------------------------------------------------
+
+
+class _ConversionAsked(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    desired_api_version: str = msgspec.field(default="", name="desiredAPIVersion")
+    objects: list[Tree] = []
+
+
+class _ConversionReview(msgspec.Struct, frozen=True, rename="camel"):
+    request: _ConversionAsked
+    api_version: str = ""
+    kind: str = ""
+
+
+_read_conversion: Final = msgspec.json.Decoder(_ConversionReview).decode
+
+
+def convert(body: bytes) -> bytes:
+    """The answer to a ConversionReview: every object in the version asked for, or none of them and why."""
+    asked = _decoded(_read_conversion, body, CONVERSION, "ConversionReview").request
+    wanted = asked.desired_api_version
+    problem = next(filter(None, (conversion.problem(tree, wanted) for tree in asked.objects)), None)
+    answer: Tree = {"uid": asked.uid, "result": {"status": "Success"}, "convertedObjects": []}
+    if problem is None:
+        answer["convertedObjects"] = [conversion.convert(tree, wanted) for tree in asked.objects]
+    else:
+        answer["result"] = {"status": "Failure", "message": problem}
+    return msgspec.json.encode({"apiVersion": CONVERSION, "kind": "ConversionReview", "response": answer})
+
+
+def _decoded(read: Callable[[bytes], Any], body: bytes, api_version: str, kind: str) -> Any:
+    try:
+        found = read(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(f"the body is not a {kind}: {error}") from None
+    if (found.api_version, found.kind) != (api_version, kind):
+        raise Unreadable(f"the body is a {found.api_version} {found.kind}, not a {api_version} {kind}")
+    return found
