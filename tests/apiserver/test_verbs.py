@@ -285,3 +285,34 @@ class TestPaths:
         headers = client.get(WIDGETS).headers
         assert headers["cache-control"] == "no-cache, private"
         assert len(headers["audit-id"]) == 36
+
+
+class TestSameness:
+    def test_true_is_not_one(self, client: Client) -> None:
+        """Python takes them for equal; a write that changes one into the other is a change all the same."""
+        crd = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "bags.example.com"},
+            "spec": {
+                "group": "example.com",
+                "scope": "Namespaced",
+                "names": {"plural": "bags", "kind": "Bag"},
+                "versions": [
+                    {
+                        "name": "v1",
+                        "served": True,
+                        "storage": True,
+                        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                    }
+                ],
+            },
+        }
+        client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd).ok()
+        path = WIDGETS.replace("widgets", "bags")
+        bag = {"apiVersion": "example.com/v1", "kind": "Bag", "metadata": {"name": "b"}, "held": {"a": 1}}
+        made = client.post(path, bag).ok()["metadata"]
+        changed = client.merge(f"{path}/b", {"held": {"a": True}}).ok()
+        assert changed["held"]["a"] is True
+        assert changed["metadata"]["resourceVersion"] != made["resourceVersion"]
+        assert changed["metadata"]["generation"] == 2

@@ -84,6 +84,9 @@ class ApiServer:
         self._chance = chance
         self._about = about
         self.ready = False
+        # An id for each answer: unique over restarts by its first part, over requests by its last.
+        self._audit_prefix = str(uuid.UUID(int=chance.getrandbits(128), version=4))[:24]
+        self._answers = 0
 
     # --- The door -----------------------------------------------------------------------------------------------------
 
@@ -108,7 +111,8 @@ class ApiServer:
         except Exception as error:
             response = _failure(request, error)
         response.headers.setdefault("Cache-Control", "no-cache, private")
-        response.headers["Audit-Id"] = str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
+        self._answers += 1
+        response.headers["Audit-Id"] = f"{self._audit_prefix}{self._answers:012x}"
         if warnings:
             response.headers["Warning"] = _warning_header(warnings)
         return await _compressed(request, response)
