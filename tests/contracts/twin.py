@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -35,17 +35,14 @@ class Ours:
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self._embedded: Embedded = self._runner.run(self._made())
-        self._runner.run(self._embedded.start())
+        self._embedded = self._runner.run(self._started())
 
-    async def _made(self) -> Embedded:
-        parts = Parts(builtin=RESOURCES, hooks=admission.hooks(self._find), initial=scheduling.SYSTEM_CLASSES)
+    async def _started(self) -> Embedded:
+        parts = Parts(builtin=RESOURCES, plugins=admission.hooks, initial=scheduling.SYSTEM_CLASSES)
         door = access.Access({_TOKEN: access.ADMIN}, ("127.0.0.1",))
-        return Embedded(parts, MemoryJournal(), door, SystemClock(), random.Random(1), About("twin"))
-
-    def _find(self, group_resource: str, namespace: str) -> Iterable[Any]:
-        entries = self._embedded.objects.collection(group_resource).between(namespace)
-        return [msgspec.json.decode(entry.body) for entry in entries]
+        embedded = Embedded(parts, MemoryJournal(), door, SystemClock(), random.Random(1), About("twin"))
+        await embedded.start()
+        return embedded
 
     def request(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", **headers: str
