@@ -53,10 +53,10 @@ def test_every_command_has_help_that_says_what_it_does(path: str) -> None:
     assert any(line.strip().endswith((".", ":")) for line in rest if line.startswith("  "))
 
 
-def test_the_list_of_commands_says_of_each_what_its_own_help_says_first() -> None:
-    for name, verb in cli.VERBS.items():
-        help_text = " ".join(dict(cli.help_texts())[f"pykueue {name}"].split())
-        assert verb.summary.rstrip(".").split(":")[0].split(",")[0].lower()[:12] in help_text.lower(), name
+def test_the_table_names_every_command_there_is() -> None:
+    modules = {path.stem for path in Path(cli.__file__).parent.glob("*.py")} - {"__init__"}
+    assert {verb.module for verb in cli.VERBS.values()} == modules
+    assert all(verb.summary.endswith(".") for verb in cli.VERBS.values())
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -97,7 +97,7 @@ def test_config_check_gives_notice_of_what_is_old(file: Path) -> None:
     [
         ("a: 1\n---\nb: 2\n", "holds 2 documents"),
         ("", "holds 0 documents"),
-        ("a: [", "line 1"),
+        ("a: [", "line 2, column 1"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_sentence(file: Path, text: str, sentence: str) -> None:

@@ -80,6 +80,8 @@ def help_texts() -> Iterator[tuple[str, str]]:
             for name in command.list_commands(context):
                 child = command.get_command(context, name)
                 assert child is not None, name
+                if child.hidden:
+                    continue  # a stand-in that speaks somebody else's language
                 yield from below(child, click.Context(child, info_name=name, parent=context, max_content_width=100))
 
     root = click.Context(program, info_name="pykueue")
