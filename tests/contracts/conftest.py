@@ -11,9 +11,21 @@ from cluster import assets, real
 from contracts import ownership
 from contracts.twin import Ours, Twin
 
+_TWIN = pytest.StashKey[Twin]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how much was asked, and how often the servers differed for a reason that is written down."""
+    pair = config.stash.get(_TWIN, None)
+    if pair is not None:
+        terminalreporter.section("twin")
+        terminalreporter.line(f"{pair.asked} questions to both servers")
+        for why, times in sorted(pair.explained.items()):
+            terminalreporter.line(f"{times:5} x {why}")
+
 
 @pytest.fixture(scope="session")
-def twin() -> Iterator[Twin]:
+def twin(request: pytest.FixtureRequest) -> Iterator[Twin]:
     """Both servers with the same empty namespace and the same CRD."""
     try:
         assets.ensure()
@@ -22,7 +34,7 @@ def twin() -> Iterator[Twin]:
     with real.started() as client:
         ours = Ours()
         try:
-            pair = Twin(client, ours)
+            pair = request.config.stash[_TWIN] = Twin(client, ours)
             install(pair, ownership.CRD)
             for namespace in ("twin-limits", "twin-lists"):
                 pair.both("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})

@@ -307,18 +307,6 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         what=": a fraction at ",
         lines=r"^\.causes: real .*\[\"FieldValueTypeInvalid\"",
     ),
-    # Ours to take away.
-    Explanation("OPEN: apply takes a configuration without a kind", what="^apply without a kind", codes=(400, 201)),
-    Explanation("OPEN: which is why the next one finds an object", what="^apply creates", codes=(201, 200)),
-    Explanation(
-        "OPEN: a manager's name that is too long is told as invalid", what="^a field manager", codes=(422, 422)
-    ),
-    Explanation("OPEN: the group of DeleteOptions is missing", what="^deleting with an unknown", codes=(422, 422)),
-    Explanation(
-        "OPEN: a write that ends an object is answered with a Status and not with the object",
-        what="^(letting go of it|deleting a pod that runs nowhere)",
-        codes=(200, 200),
-    ),
     Explanation("every change counts as a generation", what="update PriorityClass", lines=r"\.metadata\.generation"),
     Explanation(
         "a patch that puts a value of the wrong type somewhere is told as such",
