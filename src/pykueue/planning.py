@@ -91,7 +91,13 @@ def read(documents: Iterable[Document]) -> Case:
 
 # Gates that only decisions know: the manager cannot be started with them, a plan can be made with them.
 _OF_PLANS: Final = frozenset(
-    {"ConcurrentAdmission", "MultiKueueOrchestratedPreemption", "PrioritizePreemptorWorkloads"}
+    {
+        "ClusterQueueExcludeResourcePrefixes",
+        "ConcurrentAdmission",
+        "MultiKueueOrchestratedPreemption",
+        "PrioritizePreemptorWorkloads",
+        "QuotaCheck",
+    }
 )
 
 
@@ -111,14 +117,14 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
     shown = {**tree, "featureGates": {name: value for name, value in gates.items() if name not in extra}}
     loaded = settings.load({**shown, "resources": resources} if resources else _without(shown, "resources"), source)
     on = loaded.gates
-    if on["QuotaCheck"] and resources.get("quotaCheck") == config.QuotaCheck.ONLY_DECLARED.value:
-        excluded, extra = (
-            [],
-            {**extra, "ClusterQueueExcludeResourcePrefixes": False},
-        )  # KEP-7513: the lists do not count
+    only_declared = gates.get("QuotaCheck") is True and resources.get("quotaCheck") == config.QuotaCheck.ONLY_DECLARED
+    if only_declared:  # KEP-7513: then the exclusion lists do not count
+        excluded, extra = [], {**extra, "ClusterQueueExcludeResourcePrefixes": False}
     transformations = loaded.configuration.resources.transformations if loaded.configuration.resources else ()
     return Configured(
-        policy=loaded.policy.with_gates(extra),
+        policy=replace(
+            loaded.policy.with_gates(extra), ignore_undeclared=loaded.policy.ignore_undeclared or only_declared
+        ),
         accounting=requests.accounting(excluded, transformations),
         profile=Profile(
             mixed=on["TASProfileMixed"],
@@ -227,6 +233,7 @@ def _record(made: Plan, decisions: Iterable[Decision]) -> None:
     for decision in decisions:
         if isinstance(decision, Admit):
             made.admissions[decision.workload] = admission_tree(decision.cluster_queue, decision.pod_sets)
+            made.world.ledger.end(decision.workload)  # nothing is written, so there is no answer to wait for
 
 
 def _stop_evicted(made: Plan, workloads: Mapping[str, kueue.Workload], now: Nanoseconds) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pykueue.api import kube, kueue, quantity
+from pykueue.api.conditions import is_true
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import cycle, requests, topology
 from pykueue.core.cycle import Head, Refusal
@@ -32,7 +33,8 @@ from pykueue.core.snapshot import Snapshot
 from pykueue.core.topology import Fleet, Profile
 from pykueue.core.workload import Reservation, Workload
 from pykueue.state import reading
-from pykueue.state.ledger import UsageLedger
+from pykueue.state.booking import Ledger, Reading
+from pykueue.state.history import UsageLedger
 from pykueue.state.queues import PendingQueue
 from pykueue.state.reading import Rules, Shapes
 from pykueue.state.structure import Structure
@@ -60,7 +62,8 @@ class World:
         self.queues: dict[str, PendingQueue] = {}
         self.reservations: dict[str, Reservation] = {}
         self.second_pass: dict[str, Workload] = {}
-        self.ledger = UsageLedger(policy.usage_history) if policy.usage_history is not None else None
+        self.usage_history = UsageLedger(policy.usage_history) if policy.usage_history is not None else None
+        self.ledger = Ledger()  # reservations whose writing is under way; the writer tells it what came of it
         self.cycles = 0
         self._accounting = accounting
         self._local_queues: dict[str, _LocalQueue] = {}
@@ -76,6 +79,7 @@ class World:
         self._to_release: set[str] = set()
         # Pending Workloads whose requests may read differently now; whoever has the objects puts them again.
         self.outdated: set[str] = set()
+        self._revisions: dict[str, str] = {}
 
     # Objects.
 
@@ -148,7 +152,7 @@ class World:
         facts = _LocalQueue(spec.cluster_queue or "", (spec.stop_policy or "None") != "None")
         before = self._local_queues.get(key)
         self._local_queues[key] = facts
-        if self.ledger is not None:
+        if self.usage_history is not None:
             self._account(local_queue, key, now)
         if before == facts:
             return
@@ -163,21 +167,21 @@ class World:
         facts = self._local_queues.pop(key, None)
         if facts is not None:
             self._withdraw_all(key, facts)
-        if self.ledger is not None:
-            self.ledger.close(key)
+        if self.usage_history is not None:
+            self.usage_history.close(key)
 
     def _account(self, local_queue: kueue.LocalQueue, key: str, now: Nanoseconds) -> None:
-        assert self.ledger is not None
+        assert self.usage_history is not None
         sharing = local_queue.spec.fair_sharing
         if sharing is not None and sharing.weight is not None:
-            self.ledger.weights[key] = quantity.parse(sharing.weight).rounded(-9) / 10**9
+            self.usage_history.weights[key] = quantity.parse(sharing.weight).rounded(-9) / 10**9
         else:
-            self.ledger.weights.pop(key, None)
+            self.usage_history.weights.pop(key, None)
         status = local_queue.status.fair_sharing
         usage = status.admission_fair_sharing_status if status is not None else None
         if usage is not None:
             consumed = {name: quantity.parse(amount) for name, amount in usage.consumed_resources.items()}
-            self.ledger.seed(key, consumed, reading.time_of(usage.last_update) or now)
+            self.usage_history.seed(key, consumed, reading.time_of(usage.last_update) or now)
 
     def _put_namespace(self, namespace: kube.Namespace, now: Nanoseconds) -> None:
         name, labels = namespace.metadata.name, namespace.metadata.labels
@@ -261,7 +265,15 @@ class World:
     def _put_workload(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         key = reading.key_of(workload)
         self.outdated.discard(key)
-        if reading.holds_quota(workload):
+        self._revisions[key] = workload.metadata.resource_version
+        holds_quota = reading.holds_quota(workload)
+        if key in self.ledger:
+            is_over = is_true(workload.status.conditions, "Finished") or not reading.is_active(workload)
+            if is_over:
+                self.ledger.end(key)
+            elif self.ledger.read(key, workload.metadata.resource_version, shows_it=holds_quota) is Reading.KEEP:
+                return  # older than our own write: what we decided stands
+        if holds_quota:
             self._forget_pending(key)
             self._put_reservation(workload, now)
             return
@@ -274,6 +286,8 @@ class World:
 
     def _drop_workload(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         key = reading.key_of(workload)
+        self.ledger.end(key)
+        self._revisions.pop(key, None)
         if key in self.reservations:
             self._end(key)
         elif key in self._local_queue_of:
@@ -421,7 +435,8 @@ class World:
             queue, read = self.queues.get(name), self.structure.read.get(name)
             if queue is None or read is None:
                 continue
-            usage = self.ledger.usage if self.ledger is not None and read.spec.is_usage_based else None
+            history = self.usage_history if read.spec.is_usage_based else None
+            usage = history.usage if history is not None else None
             queue.relist(usage, read.spec.strategy)
             seat = self.snapshot.queues.get(name)
             if seat is not None:
@@ -555,14 +570,24 @@ class World:
         )
         self.reservations[workload.key] = reservation
         self.structure.reserve(reservation)
+        self.ledger.assume(workload.key, self._revisions.get(workload.key, ""))
         self._hide_victims(reservation)
         if decision.replaces and decision.replaces in self.reservations:
             self._end(decision.replaces)
 
+    def refuse(self, key: str) -> None:
+        """The write of a reservation came to nothing: it is over. Whoever has the object puts it again."""
+        self.ledger.end(key)
+        held = self.reservations.get(key)
+        if held is not None:
+            if self.usage_history is not None:
+                self.usage_history.forgive(f"{held.namespace}/{held.local_queue}", key)
+            self._end(key)
+
     def _charge(self, workload: Workload, decision: Admit, now: Nanoseconds) -> None:
         """[AF5]"""
         spec = self.structure.read[decision.cluster_queue].spec
-        if self.ledger is None or not spec.is_usage_based:
+        if self.usage_history is None or not spec.is_usage_based:
             return
         covered = {resource for group in spec.groups for resource in group.resources}
         requests = [
@@ -571,7 +596,7 @@ class World:
             for resource, amount in pod_set.requests
             if not self.policy.ignore_undeclared or resource in covered
         ]
-        self.ledger.charge(f"{workload.namespace}/{workload.local_queue}", workload.key, requests, now)
+        self.usage_history.charge(f"{workload.namespace}/{workload.local_queue}", workload.key, requests, now)
 
 
 def _may_matter(before: Workload, after: Workload) -> bool:

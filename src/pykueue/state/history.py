@@ -1,4 +1,4 @@
-"""How much each LocalQueue has used lately: the ledger behind usage-based order (admission fair sharing, §8).
+"""How much each LocalQueue has used lately: the history behind usage-based order (admission fair sharing, §8).
 
 Quantities are integers of a billionth of the resource's base unit, which is what the API's nine decimals can say; every
 product is rounded down to that, so that repeated decay ends at zero.

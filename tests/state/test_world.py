@@ -1,0 +1,176 @@
+"""The memory: objects come and go in any order, and what it knows is what there is."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from laws.worlds import NAMESPACE, NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, figures
+from pykueue.api import kube, kueue, meta
+from pykueue.core.decision import Admit, Wait
+from pykueue.core.policy import Policy
+from pykueue.state.booking import Stage
+from pykueue.state.world import World
+
+
+def queue_of(name: str = "q", nominal: int = 4, cohort: str = "") -> QueueOf:
+    return QueueOf(name, cohort, (QuotaOf(nominal, None, None),), "Never", "Never", strict=False)
+
+
+def small(*workloads: WorkloadOf, nominal: int = 4) -> World:
+    return WorldOf((), (queue_of(nominal=nominal),), workloads, fair=False).world()
+
+
+def at_revision(workload: WorkloadOf, revision: str) -> kueue.Workload:
+    thing = workload.thing()
+    return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, resource_version=revision))
+
+
+WAITING = WorkloadOf(1, "q", 3, 0, 0)
+
+
+def test_an_old_read_does_not_free_quota_that_was_just_given() -> None:
+    world = small()
+    world.put(at_revision(WAITING, "5"), NOW)
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Admit)
+    world.put(at_revision(WAITING, "5"), NOW)
+    assert WAITING.key in world.reservations
+    world.ledger.written(WAITING.key, "7")
+    world.put(at_revision(WAITING, "6"), NOW)
+    assert figures(world) == {"queue q f0": 3000}
+    world.put(at_revision(WAITING, "8"), NOW)  # somebody took the reservation away again
+    assert WAITING.key not in world.reservations
+    assert figures(world) == {}
+
+
+def test_a_lost_answer_keeps_the_quota_until_a_read_settles_it() -> None:
+    world = small()
+    world.put(at_revision(WAITING, "5"), NOW)
+    world.decide(NOW)
+    world.ledger.lost(WAITING.key)
+    world.put(at_revision(WAITING, "5"), NOW)
+    assert world.ledger.stage(WAITING.key) is Stage.UNKNOWN
+    assert figures(world) == {"queue q f0": 3000}
+    world.put(at_revision(msgspec_holding(WAITING), "6"), NOW)
+    assert WAITING.key not in world.ledger
+    assert figures(world) == {"queue q f0": 3000}
+
+
+def msgspec_holding(workload: WorkloadOf) -> WorkloadOf:
+    return WorkloadOf(workload.number, workload.queue, workload.cpu, workload.priority, workload.created, "f0")
+
+
+def test_a_refused_write_gives_the_quota_back_and_wakes_those_that_wait_for_it() -> None:
+    second = WorkloadOf(2, "q", 3, 0, 0)
+    world = small(WAITING, second)
+    world.decide(NOW)
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Wait)
+    world.refuse(WAITING.key)
+    assert figures(world) == {}
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Admit)
+    assert decision.workload == second.key
+
+
+def test_a_stopped_local_queue_takes_its_workloads_out_of_line_and_brings_them_back() -> None:
+    world = small(WAITING)
+
+    def local_queue(stop_policy: str) -> kueue.LocalQueue:
+        return kueue.LocalQueue(
+            metadata=meta.ObjectMeta(name="q", namespace=NAMESPACE),
+            spec=kueue.LocalQueueSpec(cluster_queue="q", stop_policy=stop_policy),
+        )
+
+    world.put(local_queue("Hold"), NOW)
+    assert world.decide(NOW) == []
+    assert len(world.queues["q"]) == 0
+    world.put(local_queue("None"), NOW)
+    assert [type(decision) for decision in world.decide(NOW)] == [Admit]
+
+
+def test_a_workload_follows_its_local_queue_to_another_cluster_queue() -> None:
+    world = WorldOf((), (queue_of("q", 0), queue_of("r", 9)), (WAITING,), fair=False).world()
+    assert [type(decision) for decision in world.decide(NOW)] == [Wait]
+    world.put(
+        kueue.LocalQueue(
+            metadata=meta.ObjectMeta(name="q", namespace=NAMESPACE), spec=kueue.LocalQueueSpec(cluster_queue="r")
+        ),
+        NOW,
+    )
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Admit)
+    assert decision.cluster_queue == "r"
+
+
+def test_a_namespace_that_comes_to_match_wakes_the_queue() -> None:
+    world = small(WAITING)
+    selector = meta.LabelSelector(match_labels={"team": "a"})
+    thing = queue_of().thing()
+    world.put(
+        msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, namespace_selector=selector)), NOW
+    )
+    assert [type(decision) for decision in world.decide(NOW)] == [Wait]
+    assert world.decide(NOW) == []
+    world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE, labels={"team": "a"})), NOW)
+    assert [type(decision) for decision in world.decide(NOW)] == [Admit]
+
+
+def test_a_status_update_of_a_queue_grows_no_tree_anew() -> None:
+    world = small(WAITING)
+    before = world.snapshot.queues["q"]
+    world.put(msgspec.structs.replace(queue_of().thing(), status=kueue.ClusterQueueStatus(pending_workloads=1)), NOW)
+    world.settle(NOW)
+    assert world.snapshot.queues["q"] is before
+
+
+def test_a_change_in_one_tree_leaves_the_others_standing() -> None:
+    world = WorldOf((), (queue_of("q", cohort="one"), queue_of("r", cohort="two")), (), fair=False).world()
+    before = world.snapshot.queues["r"].node.tree
+    world.put(queue_of("q", nominal=9, cohort="one").thing(), NOW)
+    world.settle(NOW)
+    assert world.snapshot.queues["r"].node.tree is before
+
+
+def test_a_limit_range_names_the_workloads_that_read_differently_now() -> None:
+    world = small(WAITING)
+    limits = kube.LimitRangeItem(type="Container", max={"cpu": "1"})
+    world.put(
+        kube.LimitRange(
+            metadata=meta.ObjectMeta(name="l", namespace=NAMESPACE), spec=kube.LimitRangeSpec(limits=(limits,))
+        ),
+        NOW,
+    )
+    assert world.outdated == {WAITING.key}
+    world.put(WAITING.thing(), NOW)
+    assert world.outdated == set()
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Wait)
+    assert decision.reason == "Misconfigured"
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_queue_excludes_resources_from_its_quota_where_the_gate_is_on(is_on: bool) -> None:
+    """KEP-5800: a change of the list reaches pending Workloads; what is reserved keeps what it was charged."""
+    world = World(Policy(queue_exclusions=is_on))
+    for thing in WorldOf((), (queue_of(nominal=1),), (WAITING,), fair=False).things():
+        world.put(thing, NOW)
+    assert [type(decision) for decision in world.decide(NOW)] == [Wait]
+    thing = queue_of(nominal=1).thing()
+    world.put(
+        msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, exclude_resource_prefixes=("cp",))),
+        NOW,
+    )
+    assert world.outdated == ({WAITING.key} if is_on else set())
+    world.put(WAITING.thing(), NOW)
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Admit) is is_on
+    assert figures(world) == {}
+
+
+def test_an_object_of_no_concern_is_ignored() -> None:
+    world = small(WAITING)
+    world.put(kube.ConfigMap(metadata=meta.ObjectMeta(name="c")), NOW)
+    world.drop(kube.ConfigMap(metadata=meta.ObjectMeta(name="c")), NOW)
+    assert len(world.decide(NOW)) == 1
