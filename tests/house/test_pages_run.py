@@ -1,0 +1,51 @@
+"""A stranger who follows a page gets what the page shows: the commands run, and the text beneath is what they print."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs" / "tasks").glob("*.md"))
+
+
+class Block(NamedTuple):
+    commands: str
+    fails: bool
+    shown: str | None
+
+
+def blocks(page: Path) -> list[Block]:
+    """The `sh` blocks in order; a `text` block right beneath one is what it prints."""
+    text = page.read_text(encoding="utf-8")
+    pattern = r"```sh( fails)?\n(.*?)```\n(?:\n```text\n(.*?)```)?"
+    return [Block(found[2], bool(found[1]), found[3]) for found in re.finditer(pattern, text, re.DOTALL)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    environment.pop("KUBECONFIG", None)
+    for block in blocks(page):
+        if "kubectl" in block.commands and shutil.which("kubectl") is None:
+            pytest.skip("kubectl is not here")
+        result = subprocess.run(
+            ["bash", "-eu", "-o", "pipefail", "-c", block.commands],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (result.returncode != 0) == block.fails, f"{block.commands}\n{result.stdout}{result.stderr}"
+        if block.shown is not None and not block.shown.startswith(("kubectl", "KUBEBUILDER")):
+            assert (result.stdout + result.stderr).strip() == block.shown.strip()
