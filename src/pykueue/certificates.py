@@ -1,0 +1,187 @@
+"""A little authority of one's own: makes itself, signs certificates for servers and clients, knows when they end.
+
+Everything is PEM. The time arrives as an argument; keys come from the operating system's randomness.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from ssl import SSLContext
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CERTIFICATE_DAYS: Final = 360
+AUTHORITY_DAYS: Final = 3650
+RENEW_DAYS: Final = 30
+# Clocks of other machines may be behind ours: what is made now was good a while ago.
+_SKEW: Final = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate and its key."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Authority:
+    """Signs certificates."""
+
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+        self._certificate = certificate
+        self._key = key
+
+    @classmethod
+    def make(cls, name: str, now: datetime.datetime) -> Authority:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = (
+            _builder(subject, subject, key.public_key(), now, AUTHORITY_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(certificate, key)
+
+    @classmethod
+    def load(cls, certificate: bytes, key: bytes) -> Authority | None:
+        """The authority that somebody kept; None where it cannot be read, or the two do not belong together."""
+        try:
+            found = x509.load_pem_x509_certificate(certificate)
+            private = serialization.load_pem_private_key(key, None)
+        except (ValueError, TypeError):
+            return None
+        if not isinstance(private, ec.EllipticCurvePrivateKey) or found.public_key() != private.public_key():
+            return None
+        return cls(found, private)
+
+    @property
+    def identity(self) -> Identity:
+        """What to keep of it."""
+        return Identity(self._certificate.public_bytes(serialization.Encoding.PEM), _key_pem(self._key))
+
+    def issue(self, name: str, groups: Sequence[str], now: datetime.datetime, *, hosts: Sequence[str] = ()) -> Identity:
+        """A certificate for the server of these hosts; without hosts, for a client in these groups."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name(
+            [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+            + [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+        )
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+        builder = (
+            _builder(subject, self._certificate.subject, key.public_key(), now, CERTIFICATE_DAYS)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
+        if hosts:
+            builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return Identity(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+
+    def signed(self, certificate: bytes) -> bool:
+        """Whether a certificate is one of ours."""
+        try:
+            x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(self._certificate)
+        except Exception:  # the library has a class for each way in which a signature can be wrong
+            return False
+        return True
+
+
+def still_good(
+    certificate: bytes, now: datetime.datetime, hosts: Sequence[str] = (), renew_days: int = RENEW_DAYS
+) -> bool:
+    """Whether a certificate lasts for another while, and is for these hosts and no others."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+    except ValueError:
+        return False
+    if found.not_valid_after_utc - now < datetime.timedelta(days=renew_days):
+        return False
+    if not hosts:
+        return True
+    try:
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    return set(_alternatives(hosts)) == set(names)
+
+
+def load_into(context: SSLContext, identity: Identity) -> None:
+    """Let a context show this certificate from the next connection on. OpenSSL reads files only: this one is readable
+    by us alone, and gone in a moment."""
+    with tempfile.TemporaryDirectory() as private:
+        both = Path(private) / "both.pem"
+        write_private(both, identity.certificate + b"\n" + identity.key)
+        context.load_cert_chain(both)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A file that only its owner can read, there in one piece or not at all."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime.datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternatives(hosts: Sequence[str]) -> list[x509.GeneralName]:
+    names: list[x509.GeneralName] = []
+    for host in dict.fromkeys(hosts):
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    return names
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
