@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykueue.api import config, kueue, meta
-from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api import conditions, config, kueue, meta
+from pykueue.api.conditions import QuotaReservedReason, is_true
 from pykueue.api.meta import MINUTE, Nanoseconds
 
 # --- The world --------------------------------------------------------------------------------------------------------
@@ -83,6 +83,18 @@ def _check(rule: kueue.AdmissionCheckStrategyRule, found: kueue.AdmissionCheck |
         retry_delay_minutes=spec.retry_delay_minutes,
         defers_preemption=spec.preemption_policy == kueue.CheckPreemptionPolicy.AFTER_CHECK_PASSED_OR_ON_DEMAND,
     )
+
+
+def cluster_queue_of(workload: kueue.Workload, local_queue: kueue.LocalQueue | None) -> str:
+    """The ClusterQueue that counts for a Workload: the one that gave it quota, else the one its queue leads to.
+
+    Quota that is held is the affair of the queue it was taken from, whatever became of the LocalQueue since.
+    """
+    if workload.status.admission is not None and is_true(
+        workload.status.conditions, conditions.WorkloadCondition.QUOTA_RESERVED
+    ):
+        return workload.status.admission.cluster_queue
+    return local_queue.spec.cluster_queue if local_queue else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,135 @@
+"""What holds of every life, whatever somebody wrote into the object and whatever the world around it is."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laws import lives
+from laws.lives import NOW
+from pykueue.api import conditions, kueue
+from pykueue.api.conditions import FinishedReason, PreemptedReason, QuotaReservedReason, WorkloadCondition
+from pykueue.lifecycle import change, ending, eviction, readiness, reservation, states, waiting
+from pykueue.lifecycle.change import Changes, Delete
+from pykueue.lifecycle.facts import Facts, Options
+from pykueue.lifecycle.step import step
+
+LIVES = settings(max_examples=250, deadline=None)
+# The wish to deactivate, the deactivation, the eviction it leads to; and an orphan that is finished, freed and deleted.
+MOST_WRITES = 4
+
+
+@LIVES
+@given(lives.workloads, lives.facts, lives.options)
+def test_steps_come_to_rest(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+    """After a few writes nothing more is due: no two rules undo each other's work."""
+    for _ in range(MOST_WRITES):
+        found = step(workload, facts, options, NOW)
+        if Delete() in found.changes or not found.changes:
+            return
+        workload = change.apply_to(workload, found.changes, NOW)
+    assert step(workload, facts, options, NOW).changes == ()
+
+
+@LIVES
+@given(lives.workloads, lives.facts, lives.options)
+def test_one_write_carries_a_step(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+    """A step changes the status or the object, never both, and what changes the status leaves nothing due on it."""
+    found = step(workload, facts, options, NOW)
+    assert not (change.on_status(found.changes) and change.on_object(found.changes))
+    if change.on_status(found.changes):
+        after = change.apply_to(workload, found.changes, NOW)
+        assert after.status != workload.status
+        assert change.on_status(step(after, facts, options, NOW).changes) == ()
+
+
+@LIVES
+@given(lives.workloads, lives.facts, lives.options)
+def test_news_comes_only_with_a_change(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+    """Otherwise every look at a Workload would tell the same again."""
+    found = step(workload, facts, options, NOW)
+    assert not change.news(found.changes) or change.on_status(found.changes) or change.on_object(found.changes)
+
+
+@LIVES
+@given(lives.workloads, lives.facts, lives.options)
+def test_the_next_look_is_in_the_future(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+    """A time to look again that has passed would make the controller spin."""
+    found = step(workload, facts, options, NOW)
+    assert found.wake_at is None or found.wake_at > NOW
+
+
+def _writes(workload: kueue.Workload, options: Options) -> list[Changes]:
+    """What scheduler and job controllers might write for this Workload, whatever its state."""
+    assigned = kueue.Admission(cluster_queue="cq", pod_set_assignments=(kueue.PodSetAssignment(name="main"),))
+    waits = QuotaReservedReason.WAITING_FOR_QUOTA
+    return [
+        reservation.reserve(workload, assigned, ("a",), options, NOW),
+        reservation.clear(workload, QuotaReservedReason.SUSPENDED, "stopped", options, NOW),
+        reservation.give_up(workload, "quota was lowered", options, NOW),
+        eviction.preempt(workload, PreemptedReason.IN_CLUSTER_QUEUE, "made room", NOW),
+        eviction.release(workload, options, NOW),
+        waiting.wait(workload, waits, "cpu: 3 more needed", (), options, NOW),
+        ending.finish(workload, FinishedReason.SUCCEEDED, "done", NOW),
+        readiness.pods_ready(workload, True, options),
+        readiness.reclaim(workload, {"main": 2}),
+    ]
+
+
+@LIVES
+@given(lives.workloads, lives.facts, lives.options)
+def test_transition_times_move_only_with_the_status(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+    """Whoever waits for a condition to have held for a while would otherwise wait for ever."""
+    for changes in [*_writes(workload, options), step(workload, facts, options, NOW).changes]:
+        for after in change.apply_to(workload, changes, NOW).status.conditions:
+            before = conditions.find(workload.status.conditions, after.type)
+            if before is not None and before.status == after.status and before.last_transition_time:
+                assert after.last_transition_time == before.last_transition_time
+
+
+@LIVES
+@given(lives.workloads, lives.facts, lives.options, st.sampled_from(FinishedReason))
+def test_finished_is_final(workload: kueue.Workload, facts: Facts, options: Options, reason: FinishedReason) -> None:
+    """Once over, no rule speaks but the one that deletes; and nobody finishes it a second time."""
+    over = change.apply_to(workload, ending.finish(workload, reason, "done", NOW), NOW)
+    assert states.is_finished(over)
+    found = step(over, facts, options, NOW)
+    gates_only = all(isinstance(one, change.SetPreemptionGates) for one in change.on_status(found.changes))
+    assert gates_only
+    assert states.is_finished(change.apply_to(over, found.changes, NOW))
+    assert ending.finish(over, FinishedReason.FAILED, "again", NOW) == ()
+
+
+@LIVES
+@given(lives.workloads, lives.facts, lives.options)
+def test_nobody_runs_without_quota(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+    """After a step, Admitted means that quota is reserved; and quota that is not reserved is not written as held."""
+    after = change.apply_to(workload, step(workload, facts, options, NOW).changes, NOW)
+    if states.is_finished(after) or after.metadata.deletion_timestamp is not None or _is_refused(after, options):
+        return
+    assert (
+        states.is_reserved(after)
+        or not states.is_admitted(after)
+        or change.on_object(step(workload, facts, options, NOW).changes)
+    )
+
+
+def _is_refused(workload: kueue.Workload, options: Options) -> bool:
+    return options.refuse_claims and states.uses_claims(workload)
+
+
+@LIVES
+@given(lives.workloads, lives.facts, lives.options)
+def test_the_two_forms_of_an_answer_agree(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+    """After a step every listed check has a condition that says the same."""
+    from pykueue.lifecycle import checks
+
+    found = step(workload, facts, options, NOW)
+    after = change.apply_to(workload, found.changes, NOW)
+    if states.is_finished(after) or after.metadata.deletion_timestamp is not None or change.on_object(found.changes):
+        return
+    if _is_refused(after, options) or states.has(after, WorkloadCondition.DEACTIVATION_TARGET):
+        return
+    said = {found.type: checks.meaning(found) for found in after.status.admission_checks_conditions}
+    for check in after.status.admission_checks:
+        assert said[check.name] is checks.answer(check)

@@ -1,0 +1,145 @@
+"""A Workload whose life a test tells: what is written to it, what the rules do with it, what was told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from pykueue.api import conditions, kueue, meta
+from pykueue.api.conditions import Status, WorkloadCondition
+from pykueue.api.kueue import Workload
+from pykueue.api.meta import SECOND, Nanoseconds
+from pykueue.lifecycle import change, eviction, reservation
+from pykueue.lifecycle.change import Changes, Tell
+from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, Facts, LocalQueueFacts, Options
+from pykueue.lifecycle.step import Step, step
+
+START: Nanoseconds = meta.parse_time("2026-03-01T12:00:00Z")
+
+ONE_CHECK = (CheckFacts("c1", retry_delay_minutes=0),)
+TWO_CHECKS = (*ONE_CHECK, CheckFacts("c2", retry_delay_minutes=0))
+
+
+def world(*checks: CheckFacts, **queue: Any) -> Facts:
+    """Queues that work, and reservations that hold."""
+    return Facts(
+        local_queue=LocalQueueFacts(),
+        cluster_queue=ClusterQueueFacts("cq", flavors=frozenset({"default"}), checks=checks, **queue),
+        reservation_holds=True,
+    )
+
+
+def assigned(flavor: str = "default") -> kueue.Admission:
+    pods = kueue.PodSetAssignment(name="main", flavors={"cpu": flavor}, resource_usage={"cpu": "1"}, count=1)
+    return kueue.Admission(cluster_queue="cq", pod_set_assignments=(pods,))
+
+
+def workload(**spec: Any) -> Workload:
+    job = meta.OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="u1", controller=True)
+    return Workload(
+        metadata=meta.ObjectMeta(
+            name="train", namespace="team", creation_timestamp=meta.format_time(START), owner_references=(job,)
+        ),
+        spec=kueue.WorkloadSpec(pod_sets=(kueue.PodSet(name="main", count=4),), queue_name="lq", **spec),
+    )
+
+
+@dataclass
+class Life:
+    """One Workload through time. Every method is something that somebody does."""
+
+    workload: Workload = field(default_factory=workload)
+    facts: Facts = field(default_factory=world)
+    options: Options = field(default_factory=Options)
+    now: Nanoseconds = START
+    news: list[change.News] = field(default_factory=list)
+
+    # What happens to it.
+
+    def write(self, changes: Changes) -> Life:
+        self.workload = change.apply_to(self.workload, changes, self.now)
+        self.news += change.news(changes)
+        return self
+
+    def after(self, seconds: float) -> Life:
+        self.now += int(seconds * SECOND)
+        return self
+
+    def reserved(self, flavor: str = "default", *required: str) -> Life:
+        names = required or tuple(check.name for check in self.queue.checks)
+        return self.write(reservation.reserve(self.workload, assigned(flavor), names, self.options, self.now))
+
+    def says(self, check: str, state: str, **more: Any) -> Life:
+        """A check's controller answers."""
+        answered = tuple(
+            replace(one, state=state, last_transition_time=meta.format_time(self.now), **more)
+            if one.name == check
+            else one
+            for one in self.workload.status.admission_checks
+        )
+        return self.write((change.SetChecks(answered),))
+
+    def told(self, type: WorkloadCondition, status: Status, reason: str, message: str = "because") -> Life:
+        """Somebody writes a condition."""
+        return self.write((change.SetCondition(type, status, reason, message),))
+
+    def activate(self, active: bool) -> Life:
+        self.workload = replace(self.workload, spec=replace(self.workload.spec, active=active))
+        return self
+
+    def annotated(self, **marks: str) -> Life:
+        metadata = replace(self.workload.metadata, annotations=marks)
+        self.workload = replace(self.workload, metadata=metadata)
+        return self
+
+    def released(self) -> Life:
+        """Its job has stopped."""
+        return self.write(eviction.release(self.workload, self.options, self.now))
+
+    # What the rules do with it.
+
+    def look(self, **jitter: float) -> Step:
+        return step(self.workload, self.facts, self.options, self.now, **jitter)
+
+    def steps(self) -> Life:
+        """Look, write, look again, until nothing is due."""
+        for _ in range(6):
+            found = self.look()
+            if not found.changes or change.Delete() in found.changes:
+                return self
+            self.write(found.changes)
+        raise AssertionError("the steps do not come to rest")
+
+    # How it stands.
+
+    @property
+    def queue(self) -> ClusterQueueFacts:
+        assert self.facts.cluster_queue is not None
+        return self.facts.cluster_queue
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        return {one.type: f"{one.status}/{one.reason}" for one in self.workload.status.conditions}
+
+    @property
+    def checks(self) -> dict[str, str]:
+        return {one.name: one.state for one in self.workload.status.admission_checks}
+
+    @property
+    def mirror(self) -> dict[str, str]:
+        return {one.type: f"{one.status}/{one.reason}" for one in self.workload.status.admission_checks_conditions}
+
+    @property
+    def events(self) -> list[str]:
+        return [f"{one.type} {one.reason}" for one in self.news if isinstance(one, Tell)]
+
+    @property
+    def evictions(self) -> dict[str, int]:
+        stats = self.workload.status.scheduling_stats
+        return {f"{one.reason}/{one.underlying_cause}": one.count for one in (stats.evictions if stats else ())}
+
+    def message(self, type: WorkloadCondition) -> str:
+        found = conditions.find(self.workload.status.conditions, type)
+        return found.message if found else ""

@@ -1,0 +1,122 @@
+"""The one way in which quota is lost, and the way back."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from lifecycle.stories import TWO_CHECKS, Life, workload, world
+from pykueue.api import kueue, meta
+from pykueue.api.conditions import (
+    EvictedReason,
+    PreemptedReason,
+    Status,
+    UnderlyingCause,
+    WorkloadCondition,
+)
+from pykueue.api.meta import SECOND
+from pykueue.lifecycle import change, eviction
+
+
+def evicted(life: Life, reason: EvictedReason = EvictedReason.NODE_FAILURES) -> Life:
+    return life.write(eviction.evict(life.workload, reason, "why", life.now))
+
+
+def test_quota_stays_taken_until_the_job_has_stopped() -> None:
+    life = evicted(Life().reserved())
+    assert life.conditions["Evicted"] == "True/NodeFailures"
+    assert life.conditions["QuotaReserved"] == "True/QuotaReserved"
+    assert life.workload.status.admission is not None
+    life.after(600).released()
+    assert life.conditions["QuotaReserved"] == "False/PendingEvaluation"
+    assert life.workload.status.admission is None
+    assert change.Released("cq", "NodeFailures", 600 * SECOND) in life.news
+
+
+def test_evicted_stays_true_while_it_waits_again() -> None:
+    life = evicted(Life().reserved()).released().steps()
+    assert life.conditions["Evicted"] == "True/NodeFailures"
+
+
+def test_checks_are_asked_anew_and_only_retries_in_a_row_are_counted() -> None:
+    life = Life(facts=world(*TWO_CHECKS)).reserved()
+    life.says("c1", "Retry", requeue_after_seconds=9).says("c2", "Ready", retry_count=2)
+    evicted(life.after(3))
+    one, two = life.workload.status.admission_checks
+    assert (one.state, one.retry_count, one.requeue_after_seconds) == ("Pending", 1, 9)
+    assert (two.state, two.retry_count) == ("Pending", None)
+    assert one.last_transition_time == meta.format_time(life.now)
+    assert life.mirror == {"c1": "Unknown/Pending", "c2": "Unknown/Pending"}
+
+
+def test_a_pending_check_is_left_as_it_is() -> None:
+    life = Life(facts=world(*TWO_CHECKS)).reserved().says("c1", "Pending", retry_count=2, message="asking")
+    before = life.workload.status.admission_checks
+    assert evicted(life.after(9)).workload.status.admission_checks == before
+
+
+def test_clusters_nodes_and_gates_are_forgotten() -> None:
+    life = Life().reserved().told(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.TRUE, "PreemptionGated")
+    opened = kueue.PreemptionGateState(name="g", position="Open", last_transition_time="2026-01-01T00:00:00Z")
+    life.write(
+        (
+            change.SetNominations(("west",), None),
+            change.SetUnhealthyNodes((kueue.UnhealthyNode(name="n1"),)),
+            change.SetPreemptionGates((opened,)),
+        )
+    )
+    status = evicted(life).workload.status
+    assert (status.nominated_cluster_names, status.cluster_name, status.unhealthy_nodes) == ((), None, ())
+    assert status.preemption_gates[0].position == "Closed"
+    assert life.conditions["BlockedOnPreemptionGates"] == "False/NodeFailures"
+
+
+def test_evictions_are_counted_by_reason_and_cause() -> None:
+    life = Life().reserved()
+    for cause in (UnderlyingCause.WAIT_FOR_START, UnderlyingCause.WAIT_FOR_START, UnderlyingCause.WAIT_FOR_RECOVERY):
+        life.write(
+            eviction.evict(life.workload, EvictedReason.PODS_READY_TIMEOUT, "why", life.now, cause=cause)
+        ).released().reserved()
+    assert life.evictions == {"PodsReadyTimeout/WaitForStart": 2, "PodsReadyTimeout/WaitForRecovery": 1}
+    firsts = [one.is_first for one in life.news if isinstance(one, change.Evicted)]
+    assert firsts == [True, False, True]
+
+
+def test_one_that_held_nothing_is_evicted_without_a_word_but_counted() -> None:
+    life = evicted(Life())
+    assert life.events == []
+    assert life.evictions == {"NodeFailures/": 1}
+
+
+def test_the_time_it_was_ready_for_is_told() -> None:
+    life = evicted(Life().reserved().told(WorkloadCondition.PODS_READY, Status.TRUE, "Started").after(30))
+    assert [one.ready_for for one in life.news if isinstance(one, change.Evicted)] == [30 * SECOND]
+
+
+def test_a_victim_is_told_why_and_is_not_evicted_twice() -> None:
+    life = Life().reserved()
+    life.write(eviction.preempt(life.workload, PreemptedReason.IN_COHORT_FAIR_SHARING, "made room", life.now))
+    assert life.conditions["Preempted"] == "True/InCohortFairSharing"
+    assert life.conditions["Evicted"] == "True/Preempted"
+    assert life.events[-2:] == ["Normal EvictedDueToPreempted", "Normal Preempted"]
+    again = eviction.preempt(life.workload, PreemptedReason.IN_CLUSTER_QUEUE, "made room again", life.now)
+    assert again == ()
+
+
+@pytest.mark.parametrize("reason", list(EvictedReason))
+def test_only_those_who_did_nothing_wrong_are_queued_at_once(reason: EvictedReason) -> None:
+    life = evicted(Life().reserved(), reason).released()
+    at_once = reason in (EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES)
+    assert life.conditions["Requeued"] == f"{at_once}/{reason}"
+
+
+def test_a_lone_pod_has_nothing_to_come_back_with() -> None:
+    pod = meta.OwnerReference(api_version="v1", kind="Pod", name="p", uid="u")
+    life = Life(replace(workload(), metadata=meta.ObjectMeta(owner_references=(pod,)))).reserved()
+    assert evicted(life).released().conditions["Requeued"] == "False/NodeFailures"
+
+
+def test_one_that_holds_nothing_has_nothing_to_give_back() -> None:
+    life = evicted(Life())
+    assert eviction.release(life.workload, life.options, life.now) == ()
+    assert eviction.release(Life().reserved().workload, life.options, life.now) == ()

@@ -1,0 +1,132 @@
+"""What is read off one Workload, and which moves a life can make."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from lifecycle.stories import START, Life, assigned, workload
+from pykueue.api import kueue, labels, meta
+from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
+from pykueue.api.meta import MILLISECOND, SECOND
+from pykueue.lifecycle import change, states
+from pykueue.lifecycle.states import IllegalMove, State
+
+
+def test_the_state_is_read_from_conditions_and_never_from_the_admission() -> None:
+    odd = replace(workload(), status=kueue.WorkloadStatus(admission=assigned()))
+    assert states.state(odd) is State.PENDING
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ([], State.PENDING),
+        ([WorkloadCondition.EVICTED], State.PENDING),
+        ([WorkloadCondition.QUOTA_RESERVED], State.RESERVED),
+        ([WorkloadCondition.QUOTA_RESERVED, WorkloadCondition.ADMITTED], State.ADMITTED),
+        ([WorkloadCondition.QUOTA_RESERVED, WorkloadCondition.ADMITTED, WorkloadCondition.EVICTED], State.EVICTED),
+        ([WorkloadCondition.QUOTA_RESERVED, WorkloadCondition.FINISHED], State.FINISHED),
+    ],
+)
+def test_the_first_state_that_holds_counts(said: list[WorkloadCondition], state: State) -> None:
+    life = Life()
+    for condition in said:
+        life.told(condition, Status.TRUE, "Because")
+    assert states.state(life.workload) is state
+
+
+def test_an_illegal_move_raises_with_the_story() -> None:
+    before = Life().told(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded").workload
+    after = change.apply_to(before, (change.DropCondition(WorkloadCondition.FINISHED),), START)
+    with pytest.raises(IllegalMove, match=r"team/train .* finished to pending; it was Finished=True/Succeeded since"):
+        states.check_move(before, after)
+
+
+def test_an_evicted_workload_gives_back_its_quota_before_it_gets_any_again() -> None:
+    assert states.MOVES[State.EVICTED] == {State.EVICTED, State.PENDING, State.FINISHED}
+
+
+def test_no_checks_means_nothing_to_wait_for() -> None:
+    assert states.are_checks_ready(workload())
+
+
+@pytest.mark.parametrize(
+    ("state", "ready"), [("Ready", True), ("Pending", False), ("Retry", False), ("PreemptionRequired", False)]
+)
+def test_every_listed_check_has_to_be_ready(state: str, ready: bool) -> None:
+    checks = tuple(kueue.AdmissionCheckState(name=name, state=s) for name, s in (("a", "Ready"), ("b", state)))
+    assert states.are_checks_ready(replace(workload(), status=kueue.WorkloadStatus(admission_checks=checks))) is ready
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}),
+        Life().activate(False),
+        Life().reserved(),
+        Life().told(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded"),
+        Life().told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.ON_HOLD),
+        Life().told(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, Status.TRUE, "Preempted"),
+    ],
+)
+def test_what_keeps_a_workload_out_of_the_queue(life: Life) -> None:
+    assert states.is_admissible(workload())
+    assert not states.is_admissible(life.workload)
+
+
+def test_an_empty_gate_annotation_and_a_gate_that_is_off_hold_nobody() -> None:
+    assert states.is_admissible(Life().annotated(**{labels.ADMISSION_GATED_BY: ""}).workload)
+    gated = Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).workload
+    assert states.is_admissible(gated, gates_count=False)
+
+
+def test_waiting_is_counted_from_the_last_requeue_also_from_a_refusal() -> None:
+    life = Life().after(60).told(WorkloadCondition.REQUEUED, Status.FALSE, "PodsReadyTimeout")
+    assert states.queued_since(workload()) == START
+    assert states.queued_since(life.workload) == START + 60 * SECOND
+
+
+def test_the_place_in_the_queue_after_an_eviction() -> None:
+    late = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PODS_READY_TIMEOUT).workload
+    assert states.queue_order_time(late) == START + 60 * SECOND
+    assert states.queue_order_time(late, by_eviction=False) == START
+    retried = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.ADMISSION_CHECK).workload
+    assert states.queue_order_time(retried, by_eviction=False) == START + 60 * SECOND
+    victim = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED).workload
+    assert states.queue_order_time(victim) == START
+
+
+def test_a_victim_of_a_borrower_goes_behind_it_where_cohorts_are_not_sorted() -> None:
+    reason = PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
+    victim = Life().after(60).told(WorkloadCondition.PREEMPTED, Status.TRUE, reason).workload
+    assert states.queue_order_time(victim, sort_in_cohort=False) == START + 60 * SECOND + MILLISECOND
+    assert states.queue_order_time(victim) == START
+
+
+@pytest.mark.parametrize(("boost", "priority"), [("5", 15), ("-20", -10), ("lots", 10), ("", 10)])
+def test_the_boost_is_added_where_it_is_a_number(boost: str, priority: int) -> None:
+    found = Life(workload(priority=10)).annotated(**{labels.PRIORITY_BOOST: boost}).workload
+    assert states.effective_priority(found, boost=True) == priority
+    assert states.effective_priority(found) == 10
+
+
+def test_only_a_lone_pod_is_a_single_pod() -> None:
+    pod = meta.OwnerReference(api_version="v1", kind="Pod", name="p", uid="u")
+    alone = replace(workload(), metadata=meta.ObjectMeta(owner_references=(pod,)))
+    group = replace(alone, metadata=replace(alone.metadata, annotations={labels.IS_GROUP_WORKLOAD: "true"}))
+    assert states.is_owned_by_single_pod(alone)
+    assert not states.is_owned_by_single_pod(group)
+    assert not states.is_owned_by_single_pod(workload())
+
+
+def test_a_second_pass_is_for_placements_and_for_failed_nodes() -> None:
+    delayed = kueue.PodSetAssignment(name="main", delayed_topology_request="Pending")
+    placed = kueue.PodSetAssignment(name="main", topology_assignment=kueue.TopologyAssignment())
+    life = Life().reserved("default", "c1").says("c1", "Ready")
+    life.write((change.SetAdmission(kueue.Admission(cluster_queue="cq", pod_set_assignments=(delayed,))),))
+    assert states.needs_second_pass(life.workload)
+    running = Life().reserved().write((change.SetAdmission(replace(assigned(), pod_set_assignments=(placed,))),))
+    assert not states.needs_second_pass(running.workload)
+    running.write((change.SetUnhealthyNodes((kueue.UnhealthyNode(name="n1"),)),))
+    assert states.needs_second_pass(running.workload)
