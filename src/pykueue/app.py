@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import gc
 import logging
 import random
+import resource
 import ssl
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +29,18 @@ from pykueue.apiserver.server import About
 from pykueue.apiserver.store import Durability as Durability
 from pykueue.apiserver.store import Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
 from pykueue.clock import Clock, SystemClock
+from pykueue.controllers.assembly import Choices, Manager
+from pykueue.core import requests
+from pykueue.core.topology import Profile
 from pykueue.errors import UsageError
+from pykueue.jobs import kinds as job_kinds
+from pykueue.jobs.options import Options as JobOptions
+from pykueue.kube.client import Client
+from pykueue.kube.transport import LocalTransport
+from pykueue.settings import Settings
 from pykueue.version import __version__
+from pykueue.webhooks import in_process
+from pykueue.webhooks.review import Choices as WebhookChoices
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +92,12 @@ def kueue_parts() -> Parts:
     return replace(bare_parts(), crds=[schema.crd(row) for row in registry.KUEUE])
 
 
+def managed_parts(settings: Settings) -> Parts:
+    """The same with our webhooks inside, there before anybody is served."""
+    parts, choices = kueue_parts(), webhook_choices(settings)
+    return replace(parts, plugins=lambda find: (*parts.plugins(find), *in_process.hooks(choices, find)))
+
+
 @asynccontextmanager
 async def api_server(
     settings: ServerSettings, parts: Parts, clock: Clock | None = None, chance: random.Random | None = None
@@ -117,6 +136,48 @@ async def api_server(
             if http is not None:
                 await http.close()
             await embedded.close()
+
+
+def webhook_choices(settings: Settings) -> WebhookChoices:
+    jobs = JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector)
+    return WebhookChoices.of(job_kinds.load(), jobs, settings.gates, only_declared=settings.ignores_undeclared)
+
+
+def manager_choices(settings: Settings) -> Choices:
+    """What the operator said, in the words of each room. The manager departs from Kueue where that is wrong."""
+    resources, on = settings.configuration.resources, settings.gates
+    prefixes = resources.exclude_resource_prefixes if resources else ()
+    transformations = resources.transformations if resources else ()
+    return Choices(
+        policy=replace(settings.policy, departures=True),
+        accounting=requests.accounting(prefixes, transformations),
+        profile=Profile(
+            mixed=on["TASProfileMixed"],
+            balanced=on["TASBalancedPlacement"],
+            preferred_affinity=on["TASRespectNodeAffinityPreferred"],
+            overlapping_flavors=on["TASHandleOverlappingFlavors"],
+            elastic=on["ElasticJobsViaWorkloadSlicesWithTAS"],
+        ),
+        kinds=job_kinds.load(),
+        jobs=JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
+    )
+
+
+@asynccontextmanager
+async def embedded_manager(
+    serving: Serving, settings: Settings, clock: Clock | None = None, chance: random.Random | None = None
+) -> AsyncIterator[Manager]:
+    """A manager in the process of its server, without sockets between them and without rivals."""
+    client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), chance or random.Random())
+    manager = Manager(client, manager_choices(settings), clock or SystemClock(), chance or random.Random())
+    async with manager.reading():
+        leading = asyncio.create_task(manager.lead())
+        try:
+            yield manager
+        finally:
+            leading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await leading
 
 
 def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl.SSLContext:
@@ -167,6 +228,12 @@ def calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+
+
+def allow_many_files() -> None:
+    """Every connection is a file to the system, and the usual limit of a shell is soon reached by watches."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536, hard))
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from aiohttp import web
 log = logging.getLogger(__name__)
 
 BODY_SECONDS: Final = 30.0
+SILENT_SECONDS: Final = 30.0
 
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 Stream: TypeAlias = Callable[[Write], Awaitable[None]]
@@ -91,13 +92,15 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 class HttpServer:
     """A handler that is being served. `port` is the one it got when 0 was asked for."""
 
-    def __init__(self, runner: web.ServerRunner, host: str, port: int) -> None:
+    def __init__(self, runner: web.ServerRunner, doorman: asyncio.Task[None], host: str, port: int) -> None:
         self._runner = runner
+        self._doorman = doorman
         self.host = host
         self.port = port
 
     async def close(self) -> None:
         """Take no more connections, let answers finish for a moment, then close what is left."""
+        self._doorman.cancel()
         await self._runner.cleanup()
 
 
@@ -106,14 +109,14 @@ async def serve(
 ) -> HttpServer:
     """Serve `handler`; returns when connections are taken."""
 
+    spoken: set[Any] = set()
+
     async def answer(incoming: web.BaseRequest) -> web.StreamResponse:
+        spoken.add(incoming.protocol)
         return await _answer(handler, incoming)
 
-    runner = web.ServerRunner(
-        web.Server(answer, access_log=None, keepalive_timeout=75.0, lingering_time=1.0),
-        handle_signals=False,
-        shutdown_timeout=shutdown_seconds,
-    )
+    server = web.Server(answer, access_log=None, keepalive_timeout=75.0, lingering_time=1.0)
+    runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=shutdown_seconds)
     await runner.setup()
     listening = _listen(host, port)
     try:
@@ -122,7 +125,23 @@ async def serve(
         listening.close()
         await runner.cleanup()
         raise
-    return HttpServer(runner, host, listening.getsockname()[1])
+    doorman = asyncio.create_task(_send_away_the_silent(server, spoken))
+    return HttpServer(runner, doorman, host, listening.getsockname()[1])
+
+
+async def _send_away_the_silent(server: web.Server, spoken: set[Any]) -> None:
+    """Close connections on which no request ever became complete: opening many of them must not keep others out."""
+    loop = asyncio.get_running_loop()
+    since: dict[Any, float] = {}
+    while True:
+        await asyncio.sleep(SILENT_SECONDS / 4)
+        here = server.connections
+        spoken.intersection_update(here)
+        silent = [connection for connection in here if connection not in spoken]
+        since = {connection: since.get(connection, loop.time()) for connection in silent}
+        for connection, first_seen in since.items():
+            if loop.time() - first_seen >= SILENT_SECONDS:
+                connection.force_close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -12,12 +12,14 @@ import resource
 import socket
 import ssl
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
 
-from apiserver.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, widget
+from apiserver.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, parts, widget
+from pykueue import app
 from pykueue.apiserver import bodies
 from pykueue.apiserver.status import StatusError
 
@@ -331,6 +333,21 @@ class TestConnections:
         answer = self.raw(running, request_text)
         assert answer == b"" or answer.split(b" ", 2)[1][:1] == b"4", answer[:200]
         assert running.client().get("/livez").body == b"ok"
+
+    def test_a_connection_that_says_nothing_is_closed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from pykueue import serving
+
+        monkeypatch.setattr(serving, "SILENT_SECONDS", 0.4)
+        with Running(app.ServerSettings(data_dir=tmp_path), parts()) as server:
+            address = urlsplit(server.serving.url)
+            context = ssl.create_default_context(cadata=server.serving.credentials.ca.decode())
+            with (
+                socket.create_connection((address.hostname, address.port), timeout=10) as plain,
+                context.wrap_socket(plain, server_hostname="localhost") as connection,
+            ):
+                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localho")
+                assert connection.recv(100) == b"", "the server hangs up on somebody who never comes to the point"
+            assert server.client().get("/livez").body == b"ok"
 
     def test_a_request_that_is_cut_off_changes_nothing(self, running: Running) -> None:
         token = running.serving.credentials.admin_token

@@ -1,4 +1,4 @@
-"""`pykueue up`: an API server on this machine, nothing else needed."""
+"""`pykueue up`: an API server and the queueing system on this machine, nothing else needed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import logging
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pykueue.errors import UsageError
+
+if TYPE_CHECKING:
+    from pykueue import app
+    from pykueue.settings import Settings
 
 _HOME = Path("~/.pykueue").expanduser
 
@@ -27,7 +32,7 @@ _HOME = Path("~/.pykueue").expanduser
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="A Configuration file; it is checked.",
+    help="A Configuration file; by default everything is as its defaults say.",
 )
 @click.option(
     "--kubeconfig",
@@ -66,7 +71,7 @@ def command(
     durability: str,
     verbose: bool,
 ) -> None:
-    """Run a Kubernetes-compatible API server with the queueing API installed, in one process.
+    """Run a Kubernetes-compatible API server with the queueing system, in one process.
 
     It listens on the loopback address unless told otherwise, and only lets in whoever has the kubeconfig that it
     writes. Ctrl-C or SIGTERM ends it; whatever it has answered with "done" is on the disk.
@@ -74,8 +79,7 @@ def command(
     if runner != "none":
         raise UsageError(f"--runner {runner}: runners are not part of this version yet; leave it out, or say none")
     host, port = _address(listen)
-    if config is not None:
-        _check_configuration(config)
+    configured = _configured(config)
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
     from pykueue import app
 
@@ -87,7 +91,8 @@ def command(
         kubeconfig=kubeconfig,
         view_kubeconfig=view_kubeconfig,
     )
-    _loop().run(_serve(settings))
+    app.allow_many_files()
+    _loop().run(_serve(settings, configured))
 
 
 def _loop() -> asyncio.Runner:
@@ -98,30 +103,31 @@ def _loop() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
-async def _serve(settings: object) -> None:
+async def _serve(settings: app.ServerSettings, configured: Settings) -> None:
     from pykueue import app
 
-    assert isinstance(settings, app.ServerSettings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with app.api_server(settings, app.kueue_parts()) as serving:
+    async with (
+        app.api_server(settings, app.managed_parts(configured)) as serving,
+        app.embedded_manager(serving, configured),
+    ):
         app.calm_collector()
         _greet(serving.url, serving.kubeconfig, settings)
         await stop.wait()
 
 
-def _greet(url: str, kubeconfig: Path, settings: object) -> None:
+def _greet(url: str, kubeconfig: Path, settings: app.ServerSettings) -> None:
     from pykueue import app
 
-    assert isinstance(settings, app.ServerSettings)
     lines = [
         f"API server at {url}",
         f"export KUBECONFIG={kubeconfig}",
         f"data in {settings.data_dir} ({settings.durability} durability; Secrets are kept as they are, not encrypted)",
         "whoever has the kubeconfig may do everything: RBAC is stored but not enforced",
-        "controllers and the scheduler are not part of this version yet: objects are stored, nobody acts on them",
+        "started pods are left alone: nobody runs them (--runner none)",
     ]
     if settings.host not in app.LOOPBACK:
         lines.append(f"listening on {settings.host}: everybody who can reach it can try to come in")
@@ -136,11 +142,13 @@ def _address(listen: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _check_configuration(path: Path) -> None:
-    """A Configuration that could not be used later is refused now."""
+def _configured(path: Path | None) -> Settings:
+    """What the operator said; a Configuration that cannot be used is refused before anything starts."""
     from pykueue import documents, settings
 
+    if path is None:
+        return settings.defaults()
     found = list(documents.read(path))
     if len(found) != 1:
         raise UsageError(f"{path}: holds {len(found)} documents; a Configuration is one")
-    settings.load(found[0].tree, str(path))
+    return settings.load(found[0].tree, str(path))
