@@ -70,6 +70,16 @@ def test_an_item_of_a_set_is_owned_by_its_value() -> None:
     assert owned(tree, "a") == {"f:spec": {"f:set": {'v:"x"': {}, 'v:"y"': {}}}}
 
 
+def test_the_spelling_of_an_element_is_that_of_the_public_server() -> None:
+    """Other servers' entries and ours are compared as texts: what a web page could trip over is escaped."""
+    tree = applied(None, "a", spec={"items": [{"name": "a<b&c>"}]})
+    assert list(owned(tree, "a")["f:spec"]["f:items"]) == [r'k:{"name":"a\u003cb\u0026c\u003e"}']
+    outcome = apply(
+        tree, mixture(spec={"items": [{"name": "a<b&c>"}]}), manager="b", force=False, target=MAIN, now=LATE
+    )
+    assert isinstance(outcome, Applied)
+
+
 @pytest.mark.parametrize("field", ["atomicList", "atomicMap", "atomicStruct"])
 def test_what_is_one_value_is_owned_as_one(field: str) -> None:
     value: Any = ["x"] if field == "atomicList" else {"a": "x"}

@@ -11,6 +11,7 @@ decoded, equality is `==`, and a set read from an object is ready for use. Sets 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -145,14 +146,23 @@ def sorted_tree(paths: PathSet) -> PathSet:
 # --- path elements ----------------------------------------------------------------------------------------------------
 
 
+# The public server's JSON can stand in a web page. Elements are compared as texts, so theirs and ours must be one.
+_UNSAFE: Final = re.compile("[<>&\u2028\u2029]")
+
+
+def _json(value: Any) -> str:
+    text = _encode(value).decode()
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) if _UNSAFE.search(text) else text
+
+
 def key_element(keys: Mapping[str, Any]) -> str:
     """The element of a list item that is told from its siblings by these keys."""
-    return "k:" + _encode(keys).decode()
+    return "k:" + _json(keys)
 
 
 def value_element(value: Any) -> str:
     """The element of an item of a set."""
-    return "v:" + _encode(value).decode()
+    return "v:" + _json(value)
 
 
 def is_element(text: str) -> bool:
@@ -170,7 +180,7 @@ def is_element(text: str) -> bool:
                 value = msgspec.json.decode(rest.encode())
             except (msgspec.DecodeError, UnicodeEncodeError):
                 return False
-            return isinstance(value, dict) is (sort == "k") and _encode(value).decode() == rest
+            return isinstance(value, dict) is (sort == "k") and _json(value) == rest
     return False
 
 
@@ -208,5 +218,5 @@ def _element_spelt(element: str) -> str:
             keys = msgspec.json.decode(rest.encode())
             return "[" + ",".join(f"{name}={_encode(value).decode()}" for name, value in sorted(keys.items())) + "]"
         case "v":
-            return f"[={rest}]"
+            return f"[={_encode(msgspec.json.decode(rest.encode())).decode()}]"
     return f"[{rest}]"
