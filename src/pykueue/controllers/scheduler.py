@@ -1,26 +1,29 @@
 """The scheduler: wakes when something changed, runs cycles on the memory, and carries the decisions out.
 
 A decision is in the memory before it is written, so the next cycle counts with it; `Bookings` keeps it there until the
-server has answered and the watch has caught up. Writes go out side by side, up to a bound; the loop does not wait for them.
+server has answered and the watch has caught up. Writes go out side by side, up to a bound; the loop does not wait for
+them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
-from pykueue.api import kueue
-from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason
+from pykueue.api import conditions, kueue
+from pykueue.api.conditions import EvictedReason, FinishedReason, PreemptedReason, QuotaReservedReason
 from pykueue.clock import Clock
-from pykueue.controllers.writing import NotLeading, Writer
-from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Victim, Wait
-from pykueue.kube.errors import Conflict, KubeError, NotFound, Unanswered
+from pykueue.controllers.writing import NotLeading, Writer, revision
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Retry, Victim, Wait
+from pykueue.core.recheck import Holds, HoldsAfter, Lost
+from pykueue.kube.errors import ApiError, Conflict, KubeError, NotFound, Unanswered
 from pykueue.kube.informer import Change, Informer, Key
-from pykueue.lifecycle import checks, eviction, reservation, waiting
+from pykueue.lifecycle import checks, ending, eviction, reservation, states, waiting
 from pykueue.lifecycle.change import Changes, EventType, Tell
 from pykueue.lifecycle.facts import ClusterQueueFacts, Options
+from pykueue.observe import explaining
 from pykueue.observe.reporting import SCHEDULER
 from pykueue.state import admission
 from pykueue.state.bookings import Bookings
@@ -34,6 +37,8 @@ _SECOND_PASS_SECONDS: Final = 1.0
 _SECOND_PASS_LONGEST_SECONDS: Final = 30.0
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
 
+FactsOf = Callable[[str], ClusterQueueFacts | None]
+
 
 class Scheduler:
     """One owner of the memory: every watched object comes in through `seen`, every decision goes out from here."""
@@ -45,10 +50,12 @@ class Scheduler:
         writer: Writer,
         options: Options,
         clock: Clock,
-        cluster_queue_facts: Callable[[str], ClusterQueueFacts | None],
+        cluster_queue_facts: FactsOf,
     ) -> None:
         self.world = world
         self.bookings = Bookings()
+        # Told whenever a booking is settled, so that whoever left its Workload alone meanwhile looks again.
+        self.on_settled: list[Callable[[Key], None]] = []
         self._workloads = workloads
         self._writer = writer
         self._options = options
@@ -59,32 +66,44 @@ class Scheduler:
         self._under_way: set[asyncio.Task[None]] = set()
         self._evicting: set[str] = set()
         self._second_passes: dict[str, float] = {}
+        workloads.subscribe(self._workload_seen)
 
     # --- What is seen -------------------------------------------------------------------------------------------------
 
-    def watch(self, informer: Informer[object]) -> None:
-        """Have every object of a kind reach the memory."""
-        informer.subscribe(self.seen)
-
-    def seen(self, change: Change[object]) -> None:
-        now = self._clock.now()
+    def seen(self, change: Change[Any]) -> None:
+        """Let an object of any kind that shapes queues reach the memory."""
         if change.new is not None:
-            self.world.put(change.new, now)
+            self._put(change.key, change.new)
         elif change.old is not None:
-            self.world.drop(change.old, now)
+            self.world.drop(change.old, self._clock.now())
+        self._read_again()
         self.wake()
 
-    def workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
         """News about a Workload passes unless it is older than what is booked for it."""
-        key, now = str(change.key), self._clock.now()
+        key = str(change.key)
         if change.new is None:
             self.bookings.gone(key)
             self._second_passes.pop(key, None)
             if change.old is not None:
-                self.world.drop(change.old, now)
-        elif self.bookings.may_pass(key, change.new.metadata.uid, _revision(change.new)):
-            self.world.put(change.new, now)
+                self.world.drop(change.old, self._clock.now())
+        elif self.bookings.may_pass(key, change.new.metadata.uid, revision(change.new)):
+            self._put(change.key, change.new)
         self.wake()
+
+    def _put(self, key: Key, thing: Any) -> None:
+        """One object that the memory cannot make sense of stops nobody else."""
+        try:
+            self.world.put(thing, self._clock.now())
+        except Exception:
+            log.exception("%s %s: left out", type(thing).__name__, key)
+
+    def _read_again(self) -> None:
+        """Workloads whose requests read differently now, because a LimitRange or the like has changed."""
+        for key in sorted(self.world.outdated):
+            if key not in self.bookings:
+                self._put_current(_key(key))
+        self.world.outdated.clear()
 
     def wake(self) -> None:
         self._wake.set()
@@ -97,7 +116,7 @@ class Scheduler:
     # --- Cycles -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Decide until cancelled. Writes that are under way then are cancelled with it: the next leader looks for itself."""
+        """Decide until cancelled. Writes under way are cancelled with it: the next leader looks for itself."""
         try:
             while True:
                 await self._wake.wait()
@@ -128,127 +147,153 @@ class Scheduler:
     def _carry_out(self, decision: Decision) -> None:
         match decision:
             case Admit():
-                self._start(self._admit(decision))
+                decided_on = self._writer.current(_key(decision.workload))
+                if decided_on is not None:
+                    # Booked before anything else can happen: news that is older must not take it away.
+                    self.bookings.assume(decision.workload, decided_on.metadata.uid, revision(decided_on))
+                    self._start(self._admit(decision, decided_on))
             case Preempt():
                 for victim in decision.victims:
                     self._evict(victim, decision)
-                self._start(self._wait(decision, decision.reason, "waits for the Workloads that give way"))
+                self._start(self._wait(decision, decision.reason, explaining.sentence(decision)))
             case Wait():
-                self._start(self._wait(decision, decision.reason, decision.message))
+                gated = decision.requeue is Requeue.PREEMPTION_GATED
+                self._start(self._wait(decision, decision.reason, explaining.sentence(decision), gated=gated))
             case Retry():
                 for victim in decision.victims:
                     self._evict(victim, decision)
                 self._start(self._failed_second_pass(decision))
             case Evict():
-                message = f"no replacement for {', '.join(decision.nodes)}"
-                self._start(self._evict_for_nodes(decision.workload, message))
+                self._start(self._evict_for_nodes(decision.workload, explaining.sentence(decision)))
 
-    def _start(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(self._bounded(work))
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._bounded(work))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def _bounded(self, work: Awaitable[None]) -> None:
-        async with self._writes:
-            try:
+    async def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with self._writes:
                 await work
-            except (Conflict, NotFound) as error:
-                log.debug("a decision came too late: %s", error)
-            except NotLeading as error:
-                log.warning("%s", error)
-            except KubeError as error:
-                log.warning("a decision could not be written: %s", error)
-            except Exception:
-                log.exception("carrying out a decision failed")
+        except (Conflict, NotFound) as error:
+            log.debug("a decision came too late: %s", error)
+        except NotLeading as error:
+            log.warning("%s", error)
+        except KubeError as error:
+            log.warning("a decision could not be written: %s", error)
+        except Exception:
+            # A promise was broken. The story goes to the log, and the other Workloads go on.
+            log.exception("carrying out a decision failed")
+        finally:
+            work.close()
 
-    def _current(self, key: str) -> kueue.Workload | None:
-        namespace, _, name = key.rpartition("/")
-        return self._workloads.get(name, namespace)
+    # --- Reservations -------------------------------------------------------------------------------------------------
 
-    def _restore(self, key: str) -> None:
-        """What was decided did not happen: the memory goes back to what the object says."""
-        current = self._current(key)
-        if current is not None:
-            self.world.put(current, self._clock.now())
-        self.wake()
+    async def _admit(self, decision: Admit, decided_on: kueue.Workload) -> None:
+        key = _key(decision.workload)
+        async with self._writer.turn(key):
+            workload = self._writer.current(key)
+            if workload is None or not _is_same(workload, decided_on):
+                self._free(key)
+                return
+            await self._book(key, workload, self._given(decision, workload))
+        if decision.replaces:
+            await self._finish_replaced(_key(decision.replaces), decision.workload)
 
-    async def _admit(self, decision: Admit) -> None:
-        workload, now = self._current(decision.workload), self._clock.now()
-        if workload is None:
-            return
+    def _given(self, decision: Admit, workload: kueue.Workload) -> Changes:
         given = admission.typed(decision.cluster_queue, decision.pod_sets)
         if decision.is_second_pass:
             self._second_passes.pop(decision.workload, None)
-            changes = reservation.repair(workload, given)
-        else:
-            facts = self._cluster_queue_facts(decision.cluster_queue)
-            required = checks.required(facts, given) if facts is not None else ()
-            changes = reservation.reserve(workload, given, required, self._options, now)
-        await self._book(decision.workload, workload, changes)
-        if decision.replaces:
-            await self._finish_replaced(decision.replaces, decision.workload)
+            return reservation.repair(workload, given)
+        facts = self._cluster_queue_facts(decision.cluster_queue)
+        required = checks.required(facts, given) if facts is not None else ()
+        return reservation.reserve(workload, given, required, self._options, self._clock.now())
 
-    async def _book(self, key: str, workload: kueue.Workload, changes: Changes) -> None:
+    async def _book(self, key: Key, workload: kueue.Workload, changes: Changes) -> None:
         """Write a reservation. A lost answer is settled by sending the same conditional write until it is answered."""
-        self.bookings.assume(key, workload.metadata.uid, _revision(workload))
+        name = str(key)
         while True:
             try:
-                revision = await self._writer.workload(workload, changes, SCHEDULER, self._clock.now())
-            except Unanswered as error:
-                if error.applied is False:
-                    self._free(key)
-                    raise
-                self.bookings.lost(key)
-                log.info("%s: no answer to its reservation; asking again", key)
-                await asyncio.sleep(_LOST_ANSWER_PAUSE_SECONDS)
+                made = await self._writer.workload(workload, changes, SCHEDULER, self._clock.now())
             except Conflict:
                 if not await self._was_carried_out(key, workload):
                     self._free(key)
                     raise
                 return
-            except (KubeError, asyncio.CancelledError):
-                self._free(key)
-                raise
+            except (Exception, asyncio.CancelledError) as error:
+                if not _may_have_been_carried_out(error):
+                    self._free(key)
+                    raise
+                if name not in self.bookings:
+                    return  # deleted meanwhile
+                self.bookings.lost(name)
+                log.info("%s: no answer to its reservation; asking again", name)
+                await asyncio.sleep(_LOST_ANSWER_PAUSE_SECONDS)
             else:
-                if key in self.bookings:
-                    self.bookings.answered(key, revision)
-                    self._catch_up(key)
+                self._booked(key, made)
                 return
 
-    async def _was_carried_out(self, key: str, decided_on: kueue.Workload) -> bool:
+    async def _was_carried_out(self, key: Key, decided_on: kueue.Workload) -> bool:
         """After a conflict: is the revision that beat us our own earlier attempt, whose answer was lost?"""
-        if self.bookings.standing(key) is None:
-            return False
-        found = await self._writer.read(decided_on)
+        found = await self._writer.read(key)
         if found is None or found.metadata.uid != decided_on.metadata.uid or found.status.admission is None:
             return False
-        if key in self.bookings:
-            self.bookings.answered(key, _revision(found))
-            self._catch_up(key)
+        self._booked(key, revision(found))
         return True
 
-    def _catch_up(self, key: str) -> None:
-        """The watch may have been faster than the answer: news that was held back passes now."""
-        current = self._current(key)
-        if current is not None and self.bookings.may_pass(key, current.metadata.uid, _revision(current)):
-            self.world.put(current, self._clock.now())
-            self.wake()
+    def _booked(self, key: Key, made: int) -> None:
+        """It stands. The watch may have been faster than the answer: news that was held back passes now."""
+        name = str(key)
+        if name in self.bookings:
+            self.bookings.answered(name, made)
+            shown = self._workloads.get(key.name, key.namespace)
+            if shown is not None and self.bookings.may_pass(name, shown.metadata.uid, revision(shown)):
+                self._put(key, shown)
+                self.wake()
+        self._settled(key)
 
-    def _free(self, key: str) -> None:
-        if key in self.bookings:
-            self.bookings.refused(key)
-        self._restore(key)
+    def _free(self, key: Key) -> None:
+        """What was decided did not happen: the memory goes back to what the object says."""
+        if str(key) in self.bookings:
+            self.bookings.refused(str(key))
+        self._put_current(key)
+        self.wake()
+        self._settled(key)
 
-    async def _finish_replaced(self, key: str, by: str) -> None:
-        from pykueue.api.conditions import FinishedReason
-        from pykueue.lifecycle import ending
+    def _settled(self, key: Key) -> None:
+        for told in self.on_settled:
+            told(key)
 
-        replaced = self._current(key)
-        if replaced is not None:
-            message = f"replaced by {by}"
-            changes = ending.finish(replaced, FinishedReason.WORKLOAD_SLICE_REPLACED, message, self._clock.now())
-            told = Tell(EventType.NORMAL, "WorkloadSliceReplaced", message)
-            await self._writer.workload(replaced, (*changes, told), SCHEDULER, self._clock.now())
+    def _put_current(self, key: Key) -> None:
+        current = self._writer.current(key)
+        if current is not None:
+            self._put(key, current)
+
+    def holds(self, name: str) -> bool | None:
+        """Whether a reservation would be given again today. None: its victims are told to go, and are not gone."""
+        if name not in self.world.reservations:
+            return None
+        match self.world.recheck(name, self._clock.now()):
+            case Holds():
+                return True
+            case HoldsAfter(victims):
+                decision = Decision(workload=name, cluster_queue=self.world.reservations[name].cluster_queue)
+                for victim in victims:
+                    self._evict(victim, decision)
+                return None
+            case Lost():
+                return False
+
+    async def _finish_replaced(self, key: Key, by: str) -> None:
+        async with self._writer.turn(key):
+            replaced = self._writer.current(key)
+            if replaced is not None:
+                message = f"Replaced by {by}"
+                changes = ending.finish(replaced, FinishedReason.WORKLOAD_SLICE_REPLACED, message, self._clock.now())
+                told = Tell(EventType.NORMAL, "WorkloadSliceReplaced", message)
+                await self._writer.workload(replaced, (*changes, told), SCHEDULER, self._clock.now())
+
+    # --- Evictions ----------------------------------------------------------------------------------------------------
 
     def _evict(self, victim: Victim, decision: Decision) -> None:
         if victim.already_evicted or victim.key in self._evicting:
@@ -258,63 +303,89 @@ class Scheduler:
 
     async def _preempt(self, victim: Victim, decision: Decision) -> None:
         try:
-            workload = self._current(victim.key)
-            if workload is None:
-                return
-            preemptor = self._current(decision.workload)
+            preemptor = self._writer.current(_key(decision.workload))
             uid = preemptor.metadata.uid if preemptor is not None else ""
-            message = f"preempted to make room for {decision.workload} (UID: {uid}) in {decision.cluster_queue}"
+            message = f"Preempted to make room for {decision.workload} (UID: {uid}) in {decision.cluster_queue}"
             reason = PreemptedReason(victim.reason.value)
-            changes = eviction.preempt(workload, reason, message, self._clock.now())
-            if not changes:
-                return
-            try:
-                await self._writer.workload(workload, changes, SCHEDULER, self._clock.now())
-            except KubeError:
-                self._restore(victim.key)
-                raise
-            if preemptor is not None:
-                note = f"preempted {victim.key} in {victim.cluster_queue}"
-                self._writer.tell(preemptor, Tell(EventType.NORMAL, "PreemptedWorkload", note), SCHEDULER)
+            if await self._take_away(
+                _key(victim.key), lambda workload, now: eviction.preempt(workload, reason, message, now)
+            ):
+                note = f"Preempted {victim.key} in {victim.cluster_queue}"
+                if preemptor is not None:
+                    self._writer.tell(preemptor, Tell(EventType.NORMAL, "PreemptedWorkload", note), SCHEDULER)
         finally:
             self._evicting.discard(victim.key)
 
-    async def _evict_for_nodes(self, key: str, message: str) -> None:
-        workload = self._current(key)
-        if workload is not None:
-            changes = eviction.evict(workload, EvictedReason.NODE_FAILURES, message, self._clock.now())
+    async def _evict_for_nodes(self, name: str, message: str) -> None:
+        await self._take_away(
+            _key(name), lambda workload, now: eviction.evict(workload, EvictedReason.NODE_FAILURES, message, now)
+        )
+
+    async def _take_away(self, key: Key, changes: Callable[[kueue.Workload, int], Changes]) -> bool:
+        """Write an eviction; whether there was anything to evict."""
+        async with self._writer.turn(key):
+            workload, now = self._writer.current(key), self._clock.now()
+            if workload is None or not (made := changes(workload, now)):
+                return False
             try:
-                await self._writer.workload(workload, changes, SCHEDULER, self._clock.now())
+                await self._writer.workload(workload, made, SCHEDULER, now)
             except KubeError:
-                self._restore(key)
+                self._put_current(key)
+                self.wake()
                 raise
+        return True
 
     async def _failed_second_pass(self, decision: Retry) -> None:
         key = decision.workload
-        workload = self._current(key)
+        workload = self._writer.current(_key(key))
         if workload is not None:
-            note = decision.message or "no placement was found"
-            self._writer.tell(workload, Tell(EventType.WARNING, "SecondPassFailed", note), SCHEDULER)
+            news = Tell(EventType.WARNING, "SecondPassFailed", explaining.sentence(decision))
+            self._writer.tell(workload, news, SCHEDULER)
         pause = self._second_passes.get(key, _SECOND_PASS_SECONDS)
         self._second_passes[key] = min(pause * 2, _SECOND_PASS_LONGEST_SECONDS)
         asyncio.get_running_loop().call_later(pause, self.wake)
 
-    async def _wait(self, decision: Decision, reason: str, message: str) -> None:
-        workload = self._current(decision.workload)
-        if workload is None:
-            return
-        pending = self.world.pending(decision.workload)
-        asked = admission.requests(pending.shape) if pending is not None else ()
-        changes = waiting.wait(
-            workload, QuotaReservedReason(reason), message or reason, asked, self._options, self._clock.now()
-        )
-        await self._writer.workload(workload, changes, SCHEDULER, self._clock.now())
+    # --- Waiting ------------------------------------------------------------------------------------------------------
+
+    async def _wait(self, decision: Decision, reason: str, message: str, *, gated: bool = False) -> None:
+        key = _key(decision.workload)
+        async with self._writer.turn(key):
+            workload, now = self._writer.current(key), self._clock.now()
+            pending = self.world.pending(decision.workload)
+            if (
+                workload is None
+                or pending is None
+                or states.is_reserved(workload)
+                or decision.workload in self.bookings
+            ):
+                return
+            asked = admission.requests(pending.shape)
+            said = QuotaReservedReason(reason)
+            changes = waiting.wait(
+                workload, said, conditions.truncated(message), asked, self._options, now, gated=gated
+            )
+            await self._writer.workload(workload, changes, SCHEDULER, now)
 
 
-def _revision(workload: kueue.Workload) -> int:
-    return int(workload.metadata.resource_version or 0)
+def _key(name: str) -> Key:
+    namespace, _, name = name.rpartition("/")
+    return Key(namespace, name)
 
 
-def key_of(key: Key) -> str:
-    """The memory's name of a Workload: `namespace/name`."""
-    return f"{key.namespace}/{key.name}"
+def _may_have_been_carried_out(error: BaseException) -> bool:
+    """Whether nobody knows: no answer came, or one from a server that gave up waiting for itself (504 and friends)."""
+    if isinstance(error, Unanswered):
+        return error.applied is not False
+    return isinstance(error, ApiError) and error.code >= 500
+
+
+def _is_same(workload: kueue.Workload, decided_on: kueue.Workload) -> bool:
+    """Whether what was decided still is about this object: nobody has changed what it asks for, or ended it."""
+    return (
+        workload.metadata.uid == decided_on.metadata.uid
+        and workload.metadata.generation == decided_on.metadata.generation
+        and states.is_reserved(workload) == states.is_reserved(decided_on)
+        and states.is_evicted(workload) == states.is_evicted(decided_on)
+        and not states.is_finished(workload)
+        and states.is_active(workload)
+    )

@@ -1,20 +1,29 @@
 """Changes of a Workload become requests: the one place.
 
 Changes on the status travel in one conditional merge patch of what differs; changes on the object in one of their own.
-The write carries the revision that the decision was made on, so a decision about an object that has changed meanwhile is
-refused by the server instead of undoing somebody's work. What is news is told once the write has worked.
+The write carries the revision that the decision was made on, so a decision about an object that has changed meanwhile
+is refused by the server instead of undoing somebody's work. What is news is told once the write has worked.
+
+Who decides asks for its `turn` first: inside it nobody else of this process writes the same object, and `current` is
+what the last one left, though the watch may not have shown it yet. Else two controllers, each a moment behind the
+other, would refuse each other all the time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
+
+from msgspec.structs import replace
 
 from pykueue.api import codec, kueue, labels, patches, registry
 from pykueue.api.meta import Nanoseconds
 from pykueue.kube.client import METADATA, Client
 from pykueue.kube.errors import KubeError
+from pykueue.kube.informer import Change, Informer, Key
 from pykueue.lifecycle import change, states
 from pykueue.lifecycle.change import Changes, Deactivate, Delete, RemoveFinalizer, Tell
 from pykueue.observe.reporting import Reporter
@@ -31,10 +40,56 @@ class NotLeading(KubeError):
 class Writer:
     """Carries out what was decided about Workloads."""
 
-    def __init__(self, client: Client, reporter: Reporter, may_write: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        workloads: Informer[kueue.Workload],
+        reporter: Reporter,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._client = client
+        self._workloads = workloads
         self._reporter = reporter
         self._may_write = may_write
+        self._turns: dict[Key, _Turn] = {}
+        self._ahead: dict[Key, kueue.Workload] = {}  # what was written and the watch has not shown yet
+        workloads.subscribe(self._seen)
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def current(self, key: Key) -> kueue.Workload | None:
+        """The newest version that this process knows of."""
+        ahead, shown = self._ahead.get(key), self._workloads.get(key.name, key.namespace)
+        if ahead is None or shown is None or ahead.metadata.uid != shown.metadata.uid:
+            return shown
+        return ahead if revision(ahead) > revision(shown) else shown
+
+    @asynccontextmanager
+    async def turn(self, key: Key) -> AsyncIterator[None]:
+        """Be the only one who decides about this Workload."""
+        turn = self._turns.get(key)
+        if turn is None:
+            turn = self._turns[key] = _Turn()
+        turn.takers += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.takers -= 1
+            if not turn.takers:
+                del self._turns[key]
+
+    async def read(self, key: Key) -> kueue.Workload | None:
+        """The object as the server has it now, past every copy."""
+        found = await self._client.find(WORKLOAD, key.name, key.namespace)
+        return codec.from_tree(found, kueue.Workload) if found is not None else None
+
+    def _seen(self, news: Change[kueue.Workload]) -> None:
+        ahead = self._ahead.get(news.key)
+        if ahead is not None and (news.new is None or revision(news.new) >= revision(ahead)):
+            del self._ahead[news.key]
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
 
     async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds) -> int:
         """Write the changes; returns the revision they made, or that of `before` where nothing had to be written."""
@@ -42,36 +97,32 @@ class Writer:
             raise NotLeading(f"{states.key(before)}: not written, because this manager does not lead any more")
         after = change.apply_to(before, changes, now)
         states.check_move(before, after)
-        revision = int(before.metadata.resource_version or 0)
+        made = revision(before)
         if after.status != before.status:
-            revision = await self._status(before, after)
-        for each in changes:
+            made = await self._patch(before, {"status": _difference(before.status, after.status)}, "status")
+        for each in change.on_object(changes):
             match each:
                 case Deactivate():
-                    revision = await self._patch(before, {"spec": {"active": False}})
+                    made = await self._patch(before, {"spec": {"active": False}})
                 case RemoveFinalizer():
-                    kept = [name for name in before.metadata.finalizers if name != labels.RESOURCE_IN_USE_FINALIZER]
-                    if len(kept) != len(before.metadata.finalizers):
-                        revision = await self._patch(before, {"metadata": {"finalizers": kept or None}})
+                    made = await self._remove_finalizer(before, made)
                 case Delete():
                     metadata = before.metadata
                     await self._client.delete(WORKLOAD, metadata.name, metadata.namespace, uid=metadata.uid)
+        if made != revision(before):
+            self._remember(after, made)
         self._reporter.changes(after, changes, controller)
-        return revision
-
-    async def read(self, workload: kueue.Workload) -> kueue.Workload | None:
-        """The object as the server has it now, past every cache."""
-        metadata = workload.metadata
-        found = await self._client.find(WORKLOAD, metadata.name, metadata.namespace)
-        return codec.from_tree(found, kueue.Workload) if found is not None else None
+        return made
 
     def tell(self, workload: kueue.Workload, news: Tell, controller: str) -> None:
         """Tell something that goes with no write."""
         self._reporter.changes(workload, (news,), controller)
 
-    async def _status(self, before: kueue.Workload, after: kueue.Workload) -> int:
-        patch = {"status": patches.make_merge(codec.to_tree(before.status), codec.to_tree(after.status))}
-        return await self._patch(before, patch, "status")
+    async def _remove_finalizer(self, before: kueue.Workload, made: int) -> int:
+        kept = [name for name in before.metadata.finalizers if name != labels.RESOURCE_IN_USE_FINALIZER]
+        if len(kept) == len(before.metadata.finalizers):
+            return made
+        return await self._patch(before, {"metadata": {"finalizers": kept or None}})
 
     async def _patch(self, before: kueue.Workload, patch: dict[str, Any], subresource: str = "") -> int:
         metadata = before.metadata
@@ -83,3 +134,24 @@ class Writer:
             WORKLOAD, metadata.name, conditional, metadata.namespace, subresource=subresource, answer=METADATA
         )
         return int(answer["metadata"]["resourceVersion"])
+
+    def _remember(self, after: kueue.Workload, made: int) -> None:
+        key = Key(after.metadata.namespace, after.metadata.name)
+        if 0 < self._workloads.revision_of(key) < made:
+            self._ahead[key] = replace(after, metadata=replace(after.metadata, resource_version=str(made)))
+
+
+class _Turn:
+    __slots__ = ("lock", "takers")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.takers = 0
+
+
+def revision(workload: kueue.Workload) -> int:
+    return int(workload.metadata.resource_version or 0)
+
+
+def _difference(before: kueue.WorkloadStatus, after: kueue.WorkloadStatus) -> Any:
+    return patches.make_merge(codec.to_tree(before), codec.to_tree(after))

@@ -1,0 +1,117 @@
+"""A manager: every controller on one client, one clock and one chance, and the order in which they start.
+
+    what shapes queues is read ──▶ Workloads are read ──▶ deciding starts
+
+A manager that decided before it had read everything would give away what is taken already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pykueue.clock import Clock
+from pykueue.controllers.in_use import InUseController
+from pykueue.controllers.priority_class import PriorityClassController
+from pykueue.controllers.queues import QueuesController
+from pykueue.controllers.scheduler import Scheduler
+from pykueue.controllers.views import Views
+from pykueue.controllers.workload import WorkloadController
+from pykueue.controllers.writing import Writer
+from pykueue.core import requests
+from pykueue.core.policy import Policy
+from pykueue.core.topology import Profile
+from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.options import Options
+from pykueue.kube.client import Client
+from pykueue.kube.controller import Controller
+from pykueue.kube.recorder import Recorder
+from pykueue.lifecycle.facts import Options as LifeOptions
+from pykueue.observe.reporting import Reporter
+from pykueue.state.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the operator chose, for each room in its own words."""
+
+    policy: Policy
+    accounting: requests.Accounting
+    profile: Profile
+    kinds: JobKinds
+    jobs: Options
+
+    @property
+    def life(self) -> LifeOptions:
+        return self.jobs.life
+
+
+class Manager:
+    """The controllers, wired to each other and not yet running."""
+
+    def __init__(
+        self,
+        client: Client,
+        choices: Choices,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        instance: str = "pykueue",
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.views = Views(client, chance)
+        self.recorder = Recorder(client, clock, instance)
+        reporter = Reporter(self.recorder)
+        self.writer = Writer(client, self.views.workloads, reporter, may_write)
+        self.world = World(choices.policy, accounting=choices.accounting, profile=choices.profile)
+        self.scheduler = Scheduler(
+            self.world, self.views.workloads, self.writer, choices.life, clock, self.views.cluster_queue_facts
+        )
+        for informer in self.views.shaping:
+            informer.subscribe(self.scheduler.seen)
+        workload = WorkloadController(self.views, self.scheduler, self.writer, choices.life, clock, chance)
+        queues = QueuesController(client, self.views, self.scheduler, clock, chance)
+        in_use = InUseController(client, self.views, self.scheduler, chance, topology=choices.policy.topology)
+        priority_class = PriorityClassController(client, self.views, chance)
+        self.loops: tuple[Controller[Any], ...] = (workload.loop, queues.loop, in_use.loop, priority_class.loop)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Everything has been read, and is kept up to date while inside."""
+        shaping, workloads = self.views.shaping, self.views.workloads
+        async with _running(informer.run() for informer in shaping):
+            await asyncio.gather(*(informer.synced() for informer in shaping))
+            async with _running((workloads.run(),)):
+                await workloads.synced()
+                yield
+
+    async def lead(self) -> None:
+        """Decide and act until cancelled. Only one manager of a cluster may be here."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.recorder.run(), name="recorder")
+            for loop in self.loops:
+                group.create_task(loop.run(), name=loop.name)
+            group.create_task(self.scheduler.run(), name="scheduler")
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to be decided, written or told now; what waits for its time does not count."""
+        return self.scheduler.idle and self.recorder.idle and not any(len(loop.queue) for loop in self.loops)
+
+
+@asynccontextmanager
+async def _running(
+    work: Iterator[Coroutine[Any, Any, None]] | tuple[Coroutine[Any, Any, None], ...],
+) -> AsyncIterator[None]:
+    """Run these while inside; what ends before its time ends everything."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in work]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()

@@ -1,0 +1,48 @@
+"""A WorkloadPriorityClass whose value changes changes the Workloads that name it, whatever state they are in."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from pykueue.api import kueue
+from pykueue.controllers.views import Views
+from pykueue.controllers.writing import WORKLOAD
+from pykueue.kube.client import METADATA, Client
+from pykueue.kube.controller import Controller
+from pykueue.kube.informer import Change, Key
+
+_INDEX: Final = "workloadPriorityClass"
+
+
+class PriorityClassController:
+    """Keys are Workloads, so that one which cannot be written holds nobody else up."""
+
+    def __init__(self, client: Client, views: Views, chance: random.Random) -> None:
+        self._client = client
+        self._views = views
+        self.loop: Controller[Key] = Controller("priority-class", self._reconcile, chance, workers=4)
+        views.workloads.index(_INDEX, lambda workload: (_class_of(workload),))
+        views.workload_priority_classes.subscribe(self._seen)
+
+    def _seen(self, change: Change[kueue.WorkloadPriorityClass]) -> None:
+        old, new = change.old, change.new
+        if new is not None and (old is None or old.value != new.value):
+            for key, _ in self._views.workloads.under(_INDEX, change.key.name):
+                self.loop.add(key, patient=True)
+
+    async def _reconcile(self, key: Key) -> None:
+        workload = self._views.workloads.get(key.name, key.namespace)
+        found = self._views.workload_priority_classes.get(_class_of(workload)) if workload is not None else None
+        if workload is not None and found is not None and workload.spec.priority != found.value:
+            patch = {
+                "metadata": {"resourceVersion": workload.metadata.resource_version},
+                "spec": {"priority": found.value},
+            }
+            await self._client.patch(WORKLOAD, key.name, patch, key.namespace, answer=METADATA)
+
+
+def _class_of(workload: kueue.Workload) -> str:
+    """The WorkloadPriorityClass that a Workload names; empty when it names none, or one of the pods' own."""
+    named = workload.spec.priority_class_ref
+    return named.name if named is not None and named.kind == "WorkloadPriorityClass" else ""

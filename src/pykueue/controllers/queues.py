@@ -1,0 +1,216 @@
+"""The status of ClusterQueues, LocalQueues and Cohorts.
+
+A status says how many Workloads wait and what is taken, so every Workload that moves concerns two of them. They are
+written at most once a second each: a thousand admissions cost a queue one write.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from pykueue.api import codec, kueue, meta, patches, registry
+from pykueue.api.kinds import Kind
+from pykueue.clock import Clock
+from pykueue.controllers.scheduler import Scheduler
+from pykueue.controllers.views import Views, queue_of
+from pykueue.core import amounts, fairness
+from pykueue.core.cohort import Node
+from pykueue.core.workload import Reservation
+from pykueue.kube.client import METADATA, Client
+from pykueue.kube.controller import Controller
+from pykueue.kube.informer import Change, Key
+from pykueue.lifecycle import queues
+from pykueue.lifecycle.queues import Counted, Taken, Usage
+
+CLUSTER_QUEUE: Final = registry.KUEUE.of(kueue.ClusterQueue)
+LOCAL_QUEUE: Final = registry.KUEUE.of(kueue.LocalQueue)
+COHORT: Final = registry.KUEUE.of(kueue.Cohort)
+
+_BATCH_SECONDS: Final = 1.0
+
+Queue: TypeAlias = kueue.ClusterQueue | kueue.LocalQueue | kueue.Cohort
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Which:
+    """One queue or cohort."""
+
+    kind: str
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key}"
+
+
+class QueuesController:
+    def __init__(self, client: Client, views: Views, scheduler: Scheduler, clock: Clock, chance: random.Random) -> None:
+        self._client = client
+        self._views = views
+        self._scheduler = scheduler
+        self._world = scheduler.world
+        self._clock = clock
+        self.loop: Controller[Which] = Controller("queues", self._reconcile, chance, workers=4)
+        views.workloads.subscribe(self._workload_seen)
+        views.cluster_queues.subscribe(self._cluster_queue_seen)
+        views.local_queues.subscribe(self._local_queue_seen)
+        views.cohorts.subscribe(self._cohort_seen)
+        for informer in (views.flavors, views.checks, views.topologies):
+            informer.subscribe(self._reference_seen)
+
+    # --- What wakes it ------------------------------------------------------------------------------------------------
+
+    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+        for workload in (change.old, change.new):
+            if workload is not None:
+                namespace, _, name = queue_of(workload).partition("/")
+                self._soon(Which(LOCAL_QUEUE.kind, Key(namespace, name)))
+                cluster_queue = self._views.cluster_queue_of(workload)
+                self._soon(Which(CLUSTER_QUEUE.kind, Key("", cluster_queue)))
+                self._ancestors(cluster_queue)
+
+    def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
+        self.loop.add(Which(CLUSTER_QUEUE.kind, change.key))
+        old, new = change.old, change.new
+        if old is None or new is None or old.status.conditions != new.status.conditions:
+            for key, _ in self._views.local_queues.under("clusterQueue", change.key.name):
+                self.loop.add(Which(LOCAL_QUEUE.kind, key))
+        if old is None or new is None or old.spec != new.spec:
+            self._shares()
+
+    def _local_queue_seen(self, change: Change[kueue.LocalQueue]) -> None:
+        self.loop.add(Which(LOCAL_QUEUE.kind, change.key))
+        for queue in (change.old, change.new):
+            if queue is not None:
+                self._soon(Which(CLUSTER_QUEUE.kind, Key("", queue.spec.cluster_queue or "")))
+
+    def _cohort_seen(self, change: Change[kueue.Cohort]) -> None:
+        self.loop.add(Which(COHORT.kind, change.key))
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self._shares()
+
+    def _reference_seen(self, change: Change[Any]) -> None:
+        for key, _ in self._views.cluster_queues.items():
+            self._soon(Which(CLUSTER_QUEUE.kind, key))
+
+    def _shares(self) -> None:
+        """What a tree can lend has changed, and with it everybody's share."""
+        if self._world.policy.is_fair:
+            for key, _ in self._views.cluster_queues.items():
+                self._soon(Which(CLUSTER_QUEUE.kind, key))
+            for key, _ in self._views.cohorts.items():
+                self._soon(Which(COHORT.kind, key))
+
+    def _ancestors(self, cluster_queue: str) -> None:
+        if self._world.policy.is_fair:
+            node = self._world.structure.node(cluster_queue)
+            for cohort in node.ancestors if node is not None else ():
+                self._soon(Which(COHORT.kind, Key("", cohort.name)))
+
+    def _soon(self, which: Which) -> None:
+        self.loop.queue.add_after(which, _BATCH_SECONDS)
+
+    # --- What it does -------------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, which: Which) -> float | None:
+        now = self._clock.now()
+        self._world.settle(now)
+        match which.kind:
+            case CLUSTER_QUEUE.kind:
+                cluster_queue = self._views.cluster_queues.get(which.key.name)
+                if cluster_queue is not None:
+                    counted = self._counted(cluster_queue)
+                    status = queues.cluster_queue_status(cluster_queue, self._views.references(), counted, now)
+                    await self._write(CLUSTER_QUEUE, cluster_queue, status)
+            case LOCAL_QUEUE.kind:
+                local_queue = self._views.local_queues.get(which.key.name, which.key.namespace)
+                if local_queue is not None:
+                    await self._local_queue(local_queue)
+            case COHORT.kind:
+                cohort = self._views.cohorts.get(which.key.name)
+                if cohort is not None:
+                    share = self._share(self._world.structure.cohort_node(which.key.name))
+                    await self._write(COHORT, cohort, queues.cohort_status(share))
+        return None
+
+    async def _local_queue(self, local_queue: kueue.LocalQueue) -> None:
+        cluster_queue = self._views.cluster_queues.get(local_queue.spec.cluster_queue or "")
+        counted = self._counted_through(local_queue)
+        status = queues.local_queue_status(local_queue, cluster_queue, counted, self._clock.now())
+        await self._write(LOCAL_QUEUE, local_queue, status)
+
+    async def _write(self, kind: Kind, thing: Queue, status: msgspec.Struct) -> None:
+        if status == thing.status:
+            return
+        patch = {
+            "metadata": {"resourceVersion": thing.metadata.resource_version},
+            "status": patches.make_merge(codec.to_tree(thing.status), codec.to_tree(status)),
+        }
+        metadata: meta.ObjectMeta = thing.metadata
+        await self._client.patch(kind, metadata.name, patch, metadata.namespace, subresource="status", answer=METADATA)
+
+    # --- Counting -----------------------------------------------------------------------------------------------------
+
+    def _counted(self, cluster_queue: kueue.ClusterQueue) -> Counted:
+        name = cluster_queue.metadata.name
+        held = list(self._world.structure.held(name))
+        node = self._world.structure.node(name)
+        waiting = self._world.queues.get(name)
+        return replace(
+            _taken(held, node),
+            pending=len(waiting) if waiting is not None else 0,
+            weighted_share=self._share(node),
+        )
+
+    def _counted_through(self, local_queue: kueue.LocalQueue) -> Counted:
+        key = Key(local_queue.metadata.namespace, local_queue.metadata.name)
+        held = [
+            reservation
+            for reservation in self._world.structure.held(local_queue.spec.cluster_queue or "")
+            if reservation.local_queue == key.name and reservation.key.startswith(f"{key.namespace}/")
+        ]
+        return replace(_taken(held, None), pending=self._world.pending_in(str(key)))
+
+    def _share(self, node: Node | None) -> float | None:
+        if not self._world.policy.is_fair:
+            return None
+        share = fairness.share(node) if node is not None else fairness.NOTHING
+        return math.inf if share.is_boundless else share.rank[1]
+
+
+def _taken(held: Iterable[Reservation], node: Node | None) -> Counted:
+    """What reservations take, and what those that are admitted take; borrowed where a cohort lends it."""
+    reservations = list(held)
+    admitted = [reservation for reservation in reservations if reservation.admitted]
+    return Counted(
+        reserving=len(reservations),
+        admitted=len(admitted),
+        reservation=_usage(reservations, node),
+        usage=_usage(admitted, node),
+    )
+
+
+def _usage(held: list[Reservation], node: Node | None) -> Usage:
+    total: dict[tuple[str, str], int] = {}
+    for reservation in held:
+        for pair, amount in reservation.usage:
+            total[pair.flavor, pair.resource] = amounts.add(total.get((pair.flavor, pair.resource), 0), amount)
+    return {
+        (flavor, resource): Taken(_text(resource, amount), _text(resource, _borrowed(node, flavor, resource, amount)))
+        for (flavor, resource), amount in total.items()
+    }
+
+
+def _borrowed(node: Node | None, flavor: str, resource: str, amount: int) -> int:
+    if node is None or node.parent is None:
+        return 0
+    return max(0, amounts.subtract(amount, node.subtree[node.tree.number(flavor, resource)]))
+
+
+def _text(resource: str, amount: int) -> str:
+    return amounts.as_quantity(resource, amount).canonical

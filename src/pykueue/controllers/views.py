@@ -1,0 +1,128 @@
+"""What controllers look at: a local copy of every kind that matters, and the facts that follow from them together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from pykueue.api import codec, conditions, kube, kueue, registry
+from pykueue.api.conditions import ActiveCondition
+from pykueue.kube.client import Client
+from pykueue.kube.informer import Change, Informer, Key
+from pykueue.lifecycle import queues, states
+from pykueue.lifecycle.facts import ClusterQueueFacts, LocalQueueFacts
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Views:
+    """The copies. They are empty until somebody runs them."""
+
+    def __init__(self, client: Client, chance: random.Random) -> None:
+        def copy(type_: type[T]) -> Informer[T]:
+            return Informer(client, registry.ALL.of(type_), lambda data: codec.decode(data, type_), chance)
+
+        self.cluster_queues = copy(kueue.ClusterQueue)
+        self.local_queues = copy(kueue.LocalQueue)
+        self.cohorts = copy(kueue.Cohort)
+        self.flavors = copy(kueue.ResourceFlavor)
+        self.checks = copy(kueue.AdmissionCheck)
+        self.topologies = copy(kueue.Topology)
+        self.workload_priority_classes = copy(kueue.WorkloadPriorityClass)
+        self.priority_classes = copy(kube.PriorityClass)
+        self.namespaces = copy(kube.Namespace)
+        self.limit_ranges = copy(kube.LimitRange)
+        self.runtime_classes = copy(kube.RuntimeClass)
+        self.nodes = copy(kube.Node)
+        self.workloads = copy(kueue.Workload)
+
+        self.local_queues.index("clusterQueue", lambda queue: (queue.spec.cluster_queue or "",))
+        self.workloads.index("queue", lambda workload: (queue_of(workload),))
+        self.workloads.index("clusterQueue", lambda workload: (states.cluster_queue(workload),))
+
+        self._is_active: dict[str, bool] = {}
+        self._references: queues.References | None = None
+        for informer in (self.cluster_queues, self.flavors, self.checks, self.topologies):
+            informer.subscribe(self._forget)
+
+    @property
+    def shaping(self) -> tuple[Informer[Any], ...]:
+        """Everything that says how Workloads are to be read; they come after it."""
+        return (
+            self.namespaces,
+            self.limit_ranges,
+            self.runtime_classes,
+            self.topologies,
+            self.flavors,
+            self.checks,
+            self.cohorts,
+            self.cluster_queues,
+            self.local_queues,
+            self.workload_priority_classes,
+            self.priority_classes,
+            self.nodes,
+        )
+
+    # --- Facts --------------------------------------------------------------------------------------------------------
+
+    def references(self) -> queues.References:
+        """What ClusterQueues may refer to, as it is now."""
+        if self._references is None:
+            self._references = queues.References(
+                flavors={flavor.metadata.name: flavor.spec.topology_name or "" for flavor in self.flavors.values()},
+                topologies=frozenset(topology.metadata.name for topology in self.topologies.values()),
+                checks={check.metadata.name: _known(check) for check in self.checks.values()},
+            )
+        return self._references
+
+    def is_active(self, name: str) -> bool:
+        """Whether a ClusterQueue can admit now, whatever its status says yet."""
+        found = self._is_active.get(name)
+        if found is None:
+            cluster_queue = self.cluster_queues.get(name)
+            found = cluster_queue is not None and not queues.blockers(cluster_queue, self.references())
+            self._is_active[name] = found
+        return found
+
+    def cluster_queue_facts(self, name: str) -> ClusterQueueFacts | None:
+        cluster_queue = self.cluster_queues.get(name)
+        if cluster_queue is None:
+            return None
+        checks = {check.metadata.name: check for check in self.checks.values()}
+        return ClusterQueueFacts.of(cluster_queue, self.is_active(name), checks)
+
+    def local_queue_facts(self, workload: kueue.Workload) -> LocalQueueFacts | None:
+        found = self.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
+        return LocalQueueFacts.of(found) if found is not None else None
+
+    def cluster_queue_of(self, workload: kueue.Workload) -> str:
+        """The ClusterQueue that gave the Workload quota, else the one that its LocalQueue leads to."""
+        if given := states.cluster_queue(workload):
+            return given
+        local_queue = self.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
+        return (local_queue.spec.cluster_queue or "") if local_queue is not None else ""
+
+    def workloads_of(self, cluster_queue: str) -> Iterator[Key]:
+        """Every Workload that a ClusterQueue concerns: those that wait for it, and those that have its quota."""
+        for key, _ in self.local_queues.under("clusterQueue", cluster_queue):
+            for workload, _ in self.workloads.under("queue", str(key)):
+                yield workload
+        for workload, _ in self.workloads.under("clusterQueue", cluster_queue):
+            yield workload
+
+    def _forget(self, change: Change[Any]) -> None:
+        self._references = None
+        self._is_active.clear()
+
+
+def queue_of(workload: kueue.Workload) -> str:
+    """The LocalQueue that a Workload names, as `namespace/name`."""
+    return f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
+
+
+def _known(check: kueue.AdmissionCheck) -> queues.KnownCheck:
+    is_active = conditions.is_true(check.status.conditions, ActiveCondition.ACTIVE)
+    return queues.KnownCheck(is_active, check.spec.controller_name)

@@ -1,0 +1,142 @@
+"""One Workload at a time: ask `lifecycle.step` what is due, and write it.
+
+What the scheduler has booked and not yet written is its affair; such a Workload is left alone until that is settled.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Final
+
+from pykueue.api import kueue
+from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api.meta import SECOND
+from pykueue.clock import Clock
+from pykueue.controllers.scheduler import Scheduler
+from pykueue.controllers.views import Views
+from pykueue.controllers.writing import Writer
+from pykueue.kube.controller import Controller
+from pykueue.kube.informer import Change, Key
+from pykueue.lifecycle import states
+from pykueue.lifecycle.facts import Facts, KnownFailure, Options
+from pykueue.lifecycle.step import Step, step
+from pykueue.observe.reporting import WORKLOADS
+
+_WORKERS: Final = 8
+
+
+class WorkloadController:
+    def __init__(
+        self,
+        views: Views,
+        scheduler: Scheduler,
+        writer: Writer,
+        options: Options,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        self._views = views
+        self._scheduler = scheduler
+        self._writer = writer
+        self._options = options
+        self._clock = clock
+        self._chance = chance
+        self.loop: Controller[Key] = Controller("workload", self._reconcile, chance, workers=_WORKERS)
+        views.workloads.subscribe(self._seen)
+        views.local_queues.subscribe(self._local_queue_seen)
+        views.cluster_queues.subscribe(self._cluster_queue_seen)
+        views.checks.subscribe(self._check_seen)
+        views.flavors.subscribe(self._flavor_seen)
+        scheduler.on_settled.append(self.loop.add)
+
+    # --- What wakes it ------------------------------------------------------------------------------------------------
+
+    def _seen(self, change: Change[kueue.Workload]) -> None:
+        if change.new is not None:
+            self.loop.add(change.key, patient=change.initial)
+
+    def _local_queue_seen(self, change: Change[kueue.LocalQueue]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or not _stops_alike(old, new):
+            self._add(key for key, _ in self._views.workloads.under("queue", str(change.key)))
+
+    def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
+        old, new = change.old, change.new
+        if (
+            old is None
+            or new is None
+            or not _stops_alike(old, new)
+            or old.spec.admission_checks_strategy != new.spec.admission_checks_strategy
+            or old.status.conditions != new.status.conditions
+        ):
+            self._add(self._views.workloads_of(change.key.name))
+
+    def _check_seen(self, change: Change[kueue.AdmissionCheck]) -> None:
+        """Its delay, its policy and whether it is active count for the Workloads of every queue that lists it."""
+        for cluster_queue in self._views.cluster_queues.values():
+            strategy = cluster_queue.spec.admission_checks_strategy
+            if strategy is not None and any(rule.name == change.key.name for rule in strategy.admission_checks):
+                self._add(self._views.workloads_of(cluster_queue.metadata.name))
+
+    def _flavor_seen(self, change: Change[kueue.ResourceFlavor]) -> None:
+        """A flavor that comes or goes makes queues active, or stops them."""
+        if change.old is not None and change.new is not None:
+            return
+        for cluster_queue in self._views.cluster_queues.values():
+            names = (flavor.name for group in cluster_queue.spec.resource_groups for flavor in group.flavors)
+            if change.key.name in names:
+                self._add(self._views.workloads_of(cluster_queue.metadata.name))
+
+    def _add(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self.loop.add(key)
+
+    # --- What it does -------------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, key: Key) -> float | None:
+        async with self._writer.turn(key):
+            workload = self._writer.current(key)
+            if workload is None or str(key) in self._scheduler.bookings:
+                return None
+            due = self._due(key, workload)
+            now = self._clock.now()
+            if due.changes:
+                await self._writer.workload(workload, due.changes, WORKLOADS, now)
+            if due.wake_at is None:
+                return None
+            return max(0.0, (due.wake_at - now) / SECOND)
+
+    def _due(self, key: Key, workload: kueue.Workload) -> Step:
+        facts = self._facts(key, workload)
+        now, jitter = self._clock.now(), self._chance.random()
+        due = step(workload, facts, self._options, now, jitter=jitter)
+        if not due.recheck:
+            return due
+        holds = self._scheduler.holds(str(key))
+        if holds is None:
+            return due
+        return step(workload, _with_verdict(facts, holds), self._options, now, jitter=jitter)
+
+    def _facts(self, key: Key, workload: kueue.Workload) -> Facts:
+        world = self._scheduler.world
+        known = world.condemned(str(key)) if not states.is_reserved(workload) else None
+        return Facts(
+            local_queue=self._views.local_queue_facts(workload),
+            cluster_queue=self._views.cluster_queue_facts(self._views.cluster_queue_of(workload)),
+            problem=world.problem(str(key)),
+            known_failure=None if known is None else KnownFailure(QuotaReservedReason(known.value), known.value),
+        )
+
+
+def _with_verdict(facts: Facts, holds: bool) -> Facts:
+    return Facts(
+        facts.local_queue, facts.cluster_queue, facts.problem, facts.known_failure, holds, is_variant=facts.is_variant
+    )
+
+
+def _stops_alike(old: kueue.LocalQueue | kueue.ClusterQueue, new: kueue.LocalQueue | kueue.ClusterQueue) -> bool:
+    return (old.spec.stop_policy, old.metadata.deletion_timestamp) == (
+        new.spec.stop_policy,
+        new.metadata.deletion_timestamp,
+    )
