@@ -141,6 +141,15 @@ class TestOwners:
         client.post(CONFIG_MAPS, config_map("misled", ownerReferences=owned_by(owner))).ok()
         soon(lambda: client.get(f"{CONFIG_MAPS}/misled").code == 404)
 
+    def test_an_owner_in_another_namespace_is_none_and_that_is_told(self, client: Client) -> None:
+        namespace(client, "elsewhere")
+        owner = client.post(WIDGETS.replace("default", "elsewhere"), widget("far")).ok()
+        client.post(CONFIG_MAPS, config_map("confused", ownerReferences=owned_by(owner))).ok()
+        events = "/api/v1/namespaces/default/events"
+        told = soon(lambda: client.get(events, fieldSelector="involvedObject.name=confused").ok()["items"])
+        assert [event["reason"] for event in told] == ["OwnerRefInvalidNamespace"]
+        client.get(f"{CONFIG_MAPS}/confused").ok()
+
     def test_an_owner_that_nobody_here_can_know_is_left_alone(self, client: Client) -> None:
         owners = [{"apiVersion": "far.example/v1", "kind": "Alien", "name": "x", "uid": "u"}]
         client.post(CONFIG_MAPS, config_map("foreign", ownerReferences=owners)).ok()

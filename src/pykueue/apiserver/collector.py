@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +32,7 @@ EVENTS_SECONDS: Final = 60.0
 EVENT_AGE: Final = meta.HOUR
 EVENTS_MAX: Final = 20_000
 EVENTS: Final = "events"
+_MANAGER: Final = "embedded-collector"
 
 
 class _Details(msgspec.Struct, rename="camel"):
@@ -234,6 +236,7 @@ class Collector:
             elif found.namespace and found.namespace != key.namespace:
                 # An owner in another namespace is no owner. It is not missing either: somebody made a mistake.
                 kept.append(owner.uid)
+                await self._tell_of_stranger(key, node, owner, found.namespace)
             elif self._nodes[found].foreground and owner.block_owner_deletion:
                 waiting = True
                 gone.add(owner.uid)
@@ -251,6 +254,35 @@ class Collector:
         if node.orphan:
             policy = "Orphan"
         await self._delete(key, {"propagationPolicy": policy, "preconditions": {"uid": node.uid}})
+
+    async def _tell_of_stranger(self, key: Key, node: _Node, owner: meta.OwnerReference, where: str) -> None:
+        """An Event beside the object that names an owner in another namespace; one for each, whatever happens."""
+        events, own = self._registry.stored_as(EVENTS), self._registry.stored_as(key.resource)
+        if events is None or own is None:
+            return
+        name = f"{key.name[:200]}.{zlib.crc32(f'{node.uid}/{owner.uid}'.encode()):08x}"
+        if self._objects.latest(Key(EVENTS, key.namespace, name)) is not None:
+            return
+        now = meta.format_time(self._clock.now())
+        event = {
+            "metadata": {"name": name, "namespace": key.namespace},
+            "involvedObject": {
+                "apiVersion": own.api_version,
+                "kind": own.kind,
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": node.uid,
+            },
+            "reason": "OwnerRefInvalidNamespace",
+            "message": f"owner {owner.kind} {owner.name} is in namespace {where}, and so owns nothing here",
+            "type": "Warning",
+            "source": {"component": "garbage-collector-controller"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        call = Call(resource=events, user=access.SYSTEM, namespace=key.namespace, manager=_MANAGER, validation="Ignore")
+        await self._rest.create(call, event)
 
     async def _drop_owners(self, key: Key, uids: set[str]) -> None:
         def change(tree: Tree) -> None:
@@ -344,7 +376,7 @@ class Collector:
             namespace=key.namespace,
             name=key.name,
             subresource=subresource,
-            manager="embedded-collector",
+            manager=_MANAGER,
             validation="Ignore",
         )
 
