@@ -1,0 +1,167 @@
+"""`pykueue plan` as it is called: files, folders, standard input, batches; and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from pykueue import cli, planning
+from pykueue.cli.plan import command
+from pykueue.errors import UsageError
+
+NOW = "2026-01-01T00:00:00Z"
+OBJECTS = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: x}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: f}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: a}
+spec:
+  namespaceSelector: {}
+  resourceGroups: [{coveredResources: [cpu], flavors: [{name: f, resources: [{name: cpu, nominalQuota: 4}]}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: x}
+spec: {clusterQueue: a}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {name: w1, namespace: x, uid: u1}
+spec: {queueName: lq, podSets: [{name: main, count: 3, template: {spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}}}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {name: w2, namespace: x, uid: u2}
+spec: {queueName: lq, podSets: [{name: main, count: 3, template: {spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}}}]}
+"""
+
+
+def run(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(command, ["--now", NOW, *arguments], input=stdin)
+
+
+def test_a_folder_is_read_whole_and_kinds_may_stand_in_any_order(tmp_path: Path) -> None:
+    for number, document in enumerate(reversed(OBJECTS.split("---"))):
+        (tmp_path / f"{number}.yaml").write_text(document)
+    answer = json.loads(run("-f", str(tmp_path), "-o", "json").output)
+    assert answer["admitted"] == ["x/w1"]
+    assert answer["active"] == {"a": ["x/w2"]}
+
+
+def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
+    as_json = json.loads(run("-f", "-", "-o", "json", stdin=OBJECTS).output)
+    assert yaml.safe_load(run("-f", "-", "-o", "yaml", stdin=OBJECTS).output) == as_json
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(yaml.safe_load_all(OBJECTS))}
+    file = tmp_path / "case.json"
+    file.write_text(json.dumps(listed))
+    assert json.loads(run("-f", str(file), "-o", "json").output) == as_json
+
+
+def test_the_table_says_why_somebody_waits() -> None:
+    output = run("-f", "-", "--until-stable", stdin=OBJECTS).output
+    assert "x/w1      a             admitted" in output
+    assert "cpu of flavor f: 3 asked, 1 free, 2 short" in output
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    assert run("-f", "-", "-o", "json", stdin=OBJECTS).output == run("-f", "-", "-o", "json", stdin=OBJECTS).output
+
+
+def test_a_batch_survives_a_bad_case_and_answers_in_order() -> None:
+    good = {"id": "one", "now": NOW, "case": {"kind": "List", "items": list(yaml.safe_load_all(OBJECTS))}}
+    bad = {"id": "two", "now": NOW, "case": {"kind": "List", "items": [{"kind": 3}]}}
+    lines = [json.dumps(good), "not json", json.dumps(bad), json.dumps({"case": 7}), json.dumps(good)]
+    answers = [json.loads(line) for line in run("--batch", stdin="\n".join(lines)).output.splitlines()]
+    assert [sorted(answer)[:1] == ["error"] for answer in answers] == [False, True, True, True, False]
+    assert answers[2]["error"] == "two item 1: has no apiVersion and kind"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (
+            "nominalQuota: 4, borrowingLimit: x",
+            "ClusterQueue a: spec.resourceGroups[0].flavors[0].resources[0].borrowingLimit",
+        ),
+        ("nominalQuota: [4]", "ClusterQueue a: spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"),
+    ],
+)
+def test_a_bad_object_is_refused_with_document_field_and_reason(wrong: str, says: str) -> None:
+    error = run("-f", "-", stdin=OBJECTS.replace("nominalQuota: 4", wrong)).exception
+    assert isinstance(error, UsageError)
+    assert str(error).startswith(f"standard input document 3: {says}")
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-f", "no/such/file"], "no/such/file: No such file or directory"),
+        ([], "nothing to plan: give files with -f, or - for standard input"),
+        (["--batch", "-f", "x"], "--batch reads its cases from standard input; leave out -f"),
+    ],
+)
+def test_a_wrong_call_is_one_sentence_and_exit_code_two(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["plan", *arguments])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"pykueue: {says}\n"
+
+
+def test_the_same_object_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="document 2: Namespace x is already in s document 1"):
+        planning.read(planning_documents("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\n" * 2))
+
+
+def planning_documents(text: str) -> list[planning.Document]:
+    from pykueue import documents
+
+    return list(documents.parse(text, "s"))
+
+
+def test_cycles_go_on_from_what_the_last_one_left() -> None:
+    """The second cycle finds the victim of the first one gone, and its preemptor gets the room."""
+    objects = OBJECTS.replace(
+        "namespaceSelector: {}", "namespaceSelector: {}\n  preemption: {withinClusterQueue: LowerPriority}"
+    )
+    objects = objects.replace("spec: {queueName: lq, podSets", "spec: {priority: 5, queueName: lq, podSets", 1)
+    holder = yaml.safe_load(OBJECTS.split("---")[5])
+    holder["status"] = {
+        "admission": {
+            "clusterQueue": "a",
+            "podSetAssignments": [{"name": "main", "count": 3, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": 3}}],
+        },
+        "conditions": [
+            {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "-", "lastTransitionTime": NOW}
+        ],
+    }
+    text = "---\n".join([*objects.split("---")[:5], "\n" + yaml.safe_dump(holder)])
+    answer = json.loads(run("-f", "-", "--cycles", "2", "-o", "json", stdin=text).output)
+    assert answer["preempted"] == {"x/w2": {"by": "x/w1", "reason": "InClusterQueue"}}
+    assert answer["admitted"] == ["x/w1"]
+    assert list(answer["assignments"]) == ["x/w1"]
+
+
+def test_only_declared_leaves_undeclared_resources_alone() -> None:
+    """KEP-7513, the proposal's own spelling."""
+    configuration = (
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+        "featureGates: {QuotaCheck: GATE}\nresources: {quotaCheck: OnlyDeclared}\n---\n"
+    )
+    objects = OBJECTS.replace("requests: {cpu: 1}", "requests: {cpu: 1, example.com/gpu: 1}")
+    for gate, admitted in (("true", ["x/w1"]), ("false", [])):
+        text = configuration.replace("GATE", gate) + objects
+        assert json.loads(run("-f", "-", "-o", "json", stdin=text).output)["admitted"] == admitted

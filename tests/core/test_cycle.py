@@ -1,0 +1,208 @@
+"""Edge cases that take more than one pod set, or a look inside a cycle (numbers as in the rules, §12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from pykueue.api.kube import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration
+from pykueue.core import cohort, cycle
+from pykueue.core.cohort import Tree
+from pykueue.core.cycle import Cycle, Head
+from pykueue.core.decision import Admit, Decision, Kind, Wait
+from pykueue.core.flavors import Grade, in_visiting_order, is_preferred, scaled
+from pykueue.core.policy import GATES, Policy
+from pykueue.core.queue import FlavorResource, FlavorSpec, Preference, QueueSpec, Quota, ResourceGroup
+from pykueue.core.snapshot import Queue, Snapshot
+from pykueue.core.topology import Fleet, NodeTerms
+from pykueue.core.workload import AssignedPodSet, PodSet, Reservation, ScanMemory, Shape, Workload
+
+NO_TERMS = NodeTerms()
+
+
+def snapshot_of(*specs: QueueSpec, flavors: Mapping[str, FlavorSpec] | None = None) -> Snapshot:
+    snapshot = Snapshot(Fleet())
+    for plan in cohort.survey(specs, {}).trees:
+        tree = Tree.grow(plan)
+        for spec in plan.members():
+            snapshot.queues[spec.name] = Queue(spec, tree.queues[spec.name])
+            for group in spec.groups:
+                for flavor in group.flavors:
+                    snapshot.flavors[flavor] = (flavors or {}).get(flavor, FlavorSpec(flavor))
+    return snapshot
+
+
+def queue_spec(name: str, cohort: str = "", **flavors: Mapping[str, int]) -> QueueSpec:
+    resources = frozenset(resource for of_flavor in flavors.values() for resource in of_flavor)
+    return QueueSpec(
+        name,
+        cohort=cohort,
+        groups=(ResourceGroup(resources, tuple(flavors)),),
+        quotas={
+            FlavorResource(flavor, resource): Quota(amount)
+            for flavor, of_flavor in flavors.items()
+            for resource, amount in of_flavor.items()
+        },
+    )
+
+
+def pod_set(
+    name: str, count: int = 1, group: str | None = None, terms: NodeTerms = NO_TERMS, **requests: int
+) -> PodSet:
+    total = {resource: amount * count for resource, amount in requests.items()}
+    return PodSet(name, count, count, in_visiting_order(total), group=group, terms=terms)
+
+
+def decide(snapshot: Snapshot, *pod_sets: PodSet, queue: str = "q", policy: Policy | None = None) -> Decision:
+    workload = Workload("ns/w", "u", Shape(pod_sets), cluster_queue=queue)
+    [decision] = cycle.run(snapshot, [Head(workload)], policy or Policy(), 0)
+    return decision
+
+
+def flavors_of(decision: Decision) -> dict[str, dict[str, str]]:
+    assert isinstance(decision, Admit)
+    return {assigned.name: dict(assigned.flavors) for assigned in decision.pod_sets}
+
+
+def test_26_the_second_pod_set_sees_what_the_first_one_takes() -> None:
+    snapshot = snapshot_of(queue_spec("q", first={"cpu": 5}, second={"cpu": 5}))
+    decision = decide(snapshot, pod_set("a", cpu=4), pod_set("b", cpu=4))
+    assert flavors_of(decision) == {"a": {"cpu": "first"}, "b": {"cpu": "second"}}
+
+
+def test_27_pod_sets_of_one_group_share_the_flavor_that_holds_them_all() -> None:
+    snapshot = snapshot_of(queue_spec("q", first={"cpu": 5, "gpu": 0}, second={"cpu": 5, "gpu": 4}))
+    decision = decide(snapshot, pod_set("leader", group="g", cpu=1), pod_set("workers", group="g", cpu=1, gpu=4))
+    assert flavors_of(decision) == {"leader": {"cpu": "second"}, "workers": {"cpu": "second", "gpu": "second"}}
+
+
+def required(*terms: tuple[str, str]) -> NodeTerms:
+    return NodeTerms(
+        required_affinity=NodeSelector(
+            node_selector_terms=tuple(
+                NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(key=key, operator="In", values=(value,)),))
+                for key, value in terms
+            )
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("terms", "is_eligible"),
+    [
+        (required(("zone", "north")), False),
+        (required(("zone", "south")), True),
+        (required(("zone", "north"), ("arch", "arm")), True),  # 24. the second term says nothing about this flavor
+    ],
+)
+def test_24_an_affinity_counts_only_where_every_term_speaks_of_the_flavors_own_labels(
+    terms: NodeTerms, is_eligible: bool
+) -> None:
+    snapshot = snapshot_of(queue_spec("q", f={"cpu": 5}), flavors={"f": FlavorSpec("f", {"zone": "south"})})
+    decision = decide(snapshot, pod_set("main", terms=terms, cpu=1))
+    assert isinstance(decision, Admit) is is_eligible
+
+
+def test_a_malformed_affinity_is_told_and_stops_nobody_else() -> None:
+    broken = NodeTerms(
+        required_affinity=NodeSelector(
+            node_selector_terms=(
+                NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(key="zone", operator="Near"),)),
+            )
+        )
+    )
+    snapshot = snapshot_of(queue_spec("q", f={"cpu": 5}), flavors={"f": FlavorSpec("f", {"zone": "south"})})
+    decision = decide(snapshot, pod_set("main", terms=broken, cpu=1))
+    assert isinstance(decision, Wait)
+    assert decision.reason == "NoMatchingFlavor"
+    assert isinstance(decide(snapshot, pod_set("main", cpu=1)), Admit)
+
+
+def test_the_flavors_own_tolerations_count_for_its_pods() -> None:
+    from pykueue.api.kube import Taint
+
+    taint = Taint(key="spot", value="yes", effect="NoSchedule")
+    tolerates = (Toleration(key="spot", operator="Exists"),)
+    for tolerations, is_eligible in (((), False), (tolerates, True)):
+        flavor = FlavorSpec("f", taints=(taint,), tolerations=tolerations)
+        decision = decide(snapshot_of(queue_spec("q", f={"cpu": 5}), flavors={"f": flavor}), pod_set("m", cpu=1))
+        assert isinstance(decision, Admit) is is_eligible
+
+
+def test_pods_are_counted_where_the_queue_covers_them() -> None:
+    snapshot = snapshot_of(queue_spec("q", f={"cpu": 9, "pods": 3}))
+    decision = decide(snapshot, pod_set("main", count=3, cpu=1))
+    assert isinstance(decision, Admit)
+    assert dict(decision.pod_sets[0].requests) == {"cpu": 3, "pods": 3}
+    assert isinstance(decide(snapshot, pod_set("main", count=4, cpu=1)), Wait)
+
+
+def test_scan_memory_goes_on_behind_the_flavor_where_the_search_stopped() -> None:
+    """[FL20], [FL21] Even behind one that fit (W4)."""
+    snapshot = snapshot_of(queue_spec("q", one={"cpu": 5}, two={"cpu": 5}, three={"cpu": 5}))
+    workload = Workload("ns/w", "u", Shape((pod_set("main", cpu=1),)), cluster_queue="q")
+    chosen = []
+    for _ in range(4):
+        [decision] = cycle.run(snapshot, [Head(workload)], Policy(), 0)
+        chosen.append(flavors_of(decision)["main"]["cpu"])
+    assert chosen == ["one", "two", "three", "one"]
+
+
+def test_scan_memory_is_forgotten_when_room_may_have_appeared_and_it_is_older_than_the_cycle_before() -> None:
+    snapshot = snapshot_of(queue_spec("q", one={"cpu": 5}, two={"cpu": 5}))
+    shape = Shape((pod_set("main", cpu=1),))
+    for generation, age, starts_at in ((0, 5, "two"), (1, 1, "two"), (1, 2, "one")):
+        snapshot.queues["q"].generation = generation
+        workload = Workload("ns/w", "u", shape, cluster_queue="q")
+        workload.memory = ScanMemory(({"cpu": 0},), queue_generation=0, cycle=0, shape=shape)
+        [decision] = cycle.run(snapshot, [Head(workload)], Policy(), 0, cycle=age)
+        assert flavors_of(decision)["main"]["cpu"] == starts_at
+
+
+def test_w16_a_claim_beyond_the_borrowing_limit_never_lowers_usage() -> None:
+    spec = queue_spec("q", cohort="c", f={"cpu": 4})
+    limited = QueueSpec(
+        "q", cohort="c", groups=spec.groups, quotas={FlavorResource("f", "cpu"): Quota(4, borrowing_limit=0)}
+    )
+    for departures, claimed in ((True, 0), (False, -1)):
+        snapshot = snapshot_of(limited, queue_spec("other", cohort="c", f={"cpu": 9}))
+        queue = snapshot.queues["q"]
+        held = Reservation("ns/v", "v", "q", "lq", (AssignedPodSet("main", 1, {"cpu": "f"}, (("cpu", 5),)),))
+        queue.seat(held)
+        snapshot.assume(queue, held.numbers)
+        running = Cycle(snapshot, Policy(departures=departures), 0, 0)
+        workload = Workload("ns/w", "u", Shape((pod_set("main", cpu=1),)), cluster_queue="q")
+        running.run([Head(workload)])
+        assert [dict(usage) for _, usage, _ in running.claims] == [{0: claimed}]
+
+
+def test_every_gate_of_the_policy_is_a_field_of_it() -> None:
+    for field, gate in GATES.items():
+        for value in (True, False):
+            assert getattr(Policy().with_gates({gate: value}), field) is value
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "by_borrowing", "by_preemption"),
+    [
+        ((Kind.FIT, 0), (Kind.NO_FIT, 0), True, True),
+        ((Kind.NO_FIT, 0), (Kind.NO_CANDIDATES, 9), False, False),
+        ((Kind.NO_CANDIDATES, 0), (Kind.FIT, 2), False, False),  # 23. nobody to preempt loses, whatever the preference
+        ((Kind.PREEMPT, 0), (Kind.FIT, 1), False, True),
+        ((Kind.RECLAIM, 0), (Kind.PREEMPT, 0), True, True),
+        ((Kind.FIT, 1), (Kind.FIT, 0), False, False),
+        ((Kind.FIT, 0), (Kind.FIT, 0), False, False),
+    ],
+)
+def test_which_of_two_flavors_is_better(
+    a: tuple[Kind, int], b: tuple[Kind, int], by_borrowing: bool, by_preemption: bool
+) -> None:
+    assert is_preferred(Grade(*a), Grade(*b), Preference.BORROWING_OVER_PREEMPTION) is by_borrowing
+    assert is_preferred(Grade(*a), Grade(*b), Preference.PREEMPTION_OVER_BORROWING) is by_preemption
+
+
+def test_scaling_counts_whole_pods() -> None:
+    """[AM17]"""
+    assert scaled((("cpu", 10),), 3, 2) == ((("cpu", 6),), 2)
+    assert scaled((("cpu", 0),), 0, 5) == ((("cpu", 0),), 0)

@@ -1,0 +1,102 @@
+"""The arithmetic of the tree, on the worked example of the rules (§3.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykueue.core import cohort, quota
+from pykueue.core.amounts import UNLIMITED
+from pykueue.core.cohort import Node, Tree
+from pykueue.core.queue import CohortSpec, FlavorResource, QueueSpec, Quota
+
+PAIR = FlavorResource("default", "cpu")
+
+
+def tree_of(queues: dict[str, tuple[str, Quota]], cohorts: dict[str, tuple[str, Quota]]) -> Tree:
+    forest = cohort.survey(
+        [QueueSpec(name, cohort=home, quotas={PAIR: quota}) for name, (home, quota) in queues.items()],
+        {name: CohortSpec(name, parent, {PAIR: quota}) for name, (parent, quota) in cohorts.items()},
+    )
+    [plan] = forest.trees
+    return Tree.grow(plan)
+
+
+@pytest.fixture
+def example() -> dict[str, Node]:
+    """Root R (0) over cohort X (10, lends 4) over queues a (6, lends 2) and b (4, borrows 3); queue c (5) under R."""
+    tree = tree_of(
+        {"a": ("X", Quota(6, lending_limit=2)), "b": ("X", Quota(4, borrowing_limit=3)), "c": ("R", Quota(5))},
+        {"R": ("", Quota(0)), "X": ("R", Quota(10, lending_limit=4))},
+    )
+    nodes = {node.name: node for node in tree.nodes}
+    log: quota.UndoLog = []
+    quota.add(nodes["a"], 0, 5, log)
+    quota.add(nodes["b"], 0, 6, log)
+    return nodes
+
+
+def figures(nodes: dict[str, Node], names: str = "aXR") -> list[int]:
+    return [nodes[name].usage[0] for name in names]
+
+
+def test_what_a_node_offers_its_parent(example: dict[str, Node]) -> None:
+    assert {name: node.subtree[0] for name, node in example.items()} == {"R": 9, "X": 16, "a": 6, "b": 4, "c": 5}
+    assert {name: node.guaranteed[0] for name, node in example.items()} == {"R": 0, "X": 12, "a": 4, "b": 0, "c": 0}
+
+
+def test_usage_shows_above_only_beyond_what_a_node_keeps_to_itself(example: dict[str, Node]) -> None:
+    assert figures(example) == [5, 7, 0]
+
+
+def test_available_and_potential(example: dict[str, Node]) -> None:
+    assert [quota.available(example[name], 0) for name in "abc"] == [14, 1, 9]
+    assert [example[name].potential[0] for name in "abc"] == [25, 7, 9]
+
+
+@pytest.mark.parametrize(("amount", "expected"), [(1, (0, True)), (6, (1, True)), (14, (2, False)), (15, (2, False))])
+def test_the_level_is_the_height_of_the_lowest_cohort_that_holds_it(
+    example: dict[str, Node], amount: int, expected: tuple[int, bool]
+) -> None:
+    assert quota.level(example["a"], 0, amount) == expected
+
+
+def test_growing_and_shrinking(example: dict[str, Node]) -> None:
+    log: quota.UndoLog = []
+    quota.add(example["a"], 0, 8, log)
+    assert figures(example) == [13, 15, 3]
+    assert [quota.available(example[name], 0) for name in "abc"] == [6, 1, 6]
+    quota.remove(example["a"], 0, 10, log)
+    assert figures(example) == [3, 6, 0]
+    quota.undo(log, 0)
+    assert figures(example) == [5, 7, 0]
+
+
+def test_a_parent_in_debt_takes_from_a_queue_that_neither_lends_nor_borrows() -> None:
+    tree = tree_of({"x": ("C", Quota(4)), "y": ("C", Quota(4, borrowing_limit=0, lending_limit=0))}, {})
+    nodes = {node.name: node for node in tree.nodes}
+    quota.add(nodes["x"], 0, 7, [])
+    assert quota.balance(nodes["C"], 0) == -3
+    assert quota.available(nodes["y"], 0) == 1
+
+
+def test_unlimited_quota_stays_unlimited_whatever_is_taken() -> None:
+    tree = tree_of({"x": ("C", Quota(UNLIMITED)), "y": ("C", Quota(1))}, {})
+    nodes = {node.name: node for node in tree.nodes}
+    quota.add(nodes["x"], 0, 10**18, [])
+    assert quota.available(nodes["y"], 0) == UNLIMITED
+
+
+def test_a_flavor_that_was_taken_from_running_work_still_counts_where_somebody_above_has_quota_for_it() -> None:
+    tree = tree_of({"x": ("C", Quota(4)), "y": ("C", Quota(4))}, {})
+    number = tree.number("gone", "cpu")
+    quota.add(tree.queues["x"], number, 3, [])
+    assert tree.root.usage[number] == 3
+
+
+def test_cohorts_in_a_circle_and_those_that_lead_into_it_are_left_out() -> None:
+    forest = cohort.survey(
+        [QueueSpec("in", cohort="a"), QueueSpec("into", cohort="c"), QueueSpec("out", cohort="d")],
+        {"a": CohortSpec("a", "b"), "b": CohortSpec("b", "a"), "c": CohortSpec("c", "a")},
+    )
+    assert forest.in_circle == {"in", "into"}
+    assert [plan.root for plan in forest.trees] == ["d"]
