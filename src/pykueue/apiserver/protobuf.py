@@ -25,8 +25,9 @@ _DEEPEST: Final = 100
 _DELETE_OPTIONS: Final = "meta.v1.DeleteOptions"
 _INT64_SIGN: Final = 1 << 63
 
-# The four ways in which a field can lie on the wire.
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+# Two of the four ways in which a field can lie on the wire; the others are a number (0) and four bytes (5).
+_FIXED64: Final = 1
+_BYTES: Final = 2
 
 
 class ProtobufError(ValueError):

@@ -318,16 +318,15 @@ def merge(live: Any, configuration: Any, shape: Shape) -> Any:
     """The live value with the configuration laid over it: what the configuration names wins, the rest stays."""
     if live is ABSENT:
         return configuration
-    if _map_of(configuration, shape) is not None:
+    map_rules = _map_of(configuration, shape)
+    if map_rules is not None:
         below = live if isinstance(live, dict) else _NONE
         if configuration is None or not below:
             # Null says nothing about a map that holds something.
             return configuration if not below else live
-        rules = shape.map
-        assert rules is not None
         out = dict(below)
         for field, value in configuration.items():
-            child = rules.child(field)
+            child = map_rules.child(field)
             if child is not None:
                 plain = value.__class__ in _PLAIN
                 out[field] = value if plain else merge(below.get(field, ABSENT), value, child)

@@ -38,24 +38,24 @@ def convert(tree: Tree, api_version: str) -> Tree:
 
 
 def validate(new: Tree, old: Tree | None, _subresource: str) -> Errors:
-    """The old face takes nearly anything; the new one, and a new event of it, must say who did what to whom."""
-    core = new.get("apiVersion") == CORE
-    subject = new.get("involvedObject" if core else "regarding", {})
-    namespace = new["metadata"].get("namespace", "")
-    path = "involvedObject" if core else "regarding"
-    if not core:
-        pass
-    elif subject.get("namespace") and subject["namespace"] != namespace:
-        yield invalid(f"{path}.namespace", subject["namespace"], "does not match event.namespace")
-    elif not subject.get("namespace") and namespace not in ("", "default", "kube-system"):
-        yield invalid(f"{path}.namespace", "", "does not match event.namespace")
-    if core:
+    """The old face takes nearly anything; the new one must say who did what to whom, and does not change its mind."""
+    if new.get("apiVersion") == CORE:
+        yield from _validate_old_face(new)
         return
     yield from _validate_new_face(new)
     if old is not None:
         for field in ("regarding", "related", "reason", "action", "type", "note", "reportingController", "eventTime"):
             if new.get(field) != old.get(field):
                 yield invalid(field, new.get(field), checks.IMMUTABLE)
+
+
+def _validate_old_face(event: Tree) -> Errors:
+    about = event.get("involvedObject", {}).get("namespace", "")
+    namespace = event["metadata"].get("namespace", "")
+    # Events of what belongs to the whole cluster are kept in one of these.
+    fits = about == namespace or (not about and namespace in ("", "default", "kube-system"))
+    if not fits:
+        yield invalid("involvedObject.namespace", about, "does not match event.namespace")
 
 
 def _validate_new_face(event: Tree) -> Errors:

@@ -153,8 +153,9 @@ def validate_template(template: Tree, path: str) -> Errors:
     for key in metadata.get("annotations", {}):
         yield from named(meta.check_qualified_name, key.lower(), f"{path}.annotations")
     yield from validate_spec(template["spec"], f"{path}.spec")
-    for index, gate in enumerate(template["spec"].get("ephemeralContainers", ())):
-        yield forbidden(f"{path}.spec.ephemeralContainers[{index}]", f"not allowed in a template: {gate.get('name')}")
+    for index, container in enumerate(template["spec"].get("ephemeralContainers", ())):
+        why = f"{container.get('name', '')!r} cannot be part of a template"
+        yield forbidden(f"{path}.spec.ephemeralContainers[{index}]", why)
 
 
 def validate_spec(spec: Tree, path: str) -> Errors:

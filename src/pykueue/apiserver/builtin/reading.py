@@ -84,10 +84,10 @@ def _read_field(field: Field, value: Any, path: str, depth: int) -> Any:
 
 
 def _is_empty(kind: Type, value: Any) -> bool:
-    """Is this what an optional field leaves out? A message is never empty; it has no such thing as nothing."""
-    if kind.is_message:
+    """Is this what an optional field leaves out? A message and a quantity have no such thing as nothing."""
+    if kind.is_message or kind.name == "Quantity":
         return False
-    return value is None or value is False or value in ("", 0, [], {}) if kind.name != "Quantity" else False
+    return value is None or value in ("", 0, [], {})
 
 
 def _zero(kind: Type, depth: int) -> Any:
