@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from pykueue.api import kueue
 from pykueue.api.kinds import Kind
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
@@ -22,8 +23,19 @@ from pykueue.lifecycle.change import Changes
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    kind: Kind
-    tree: Tree
+    workload: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    workload: kueue.Workload
+    patch: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    workload: kueue.Workload
+    changes: Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +50,6 @@ class Replace:
 class Delete:
     kind: Kind
     tree: Tree
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    workload: Tree
-    changes: Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ class Retry:
     why: str
 
 
-Action: TypeAlias = Create | Replace | Delete | Change | Tell | Again | Retry
+Action: TypeAlias = Create | Amend | Change | Replace | Delete | Tell | Again | Retry
 Actions: TypeAlias = tuple[Action, ...]
 
 NOTHING: Final[Actions] = ()

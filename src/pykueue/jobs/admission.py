@@ -1,12 +1,21 @@
-"""The one webhook of all kinds: what a new job gets, and what is refused. Pure functions of trees."""
+"""The one webhook of all kinds: what a new job gets, and what is refused. Pure functions of trees.
+
+A new job of ours is held back before anybody can start it: suspended, or a pod gated. Whether it is ours is asked in
+`selection`, as everywhere. The default LocalQueue and the default WorkloadPriorityClass are filled in first, and only
+for jobs that stand for themselves: what belongs to a job that is ours follows that one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pykueue.api import labels, trees
 from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
+from pykueue.api.validation import job_metadata
+from pykueue.jobs import selection
+from pykueue.jobs.contract import Job
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
 from pykueue.jobs.selection import Ancestry
@@ -18,7 +27,7 @@ class AdmissionFacts:
 
     # The labels of the namespace, which are always there when an object is created in it.
     namespace: Mapping[str, str] = field(default_factory=dict)
-    ancestry: Ancestry = Ancestry()
+    ancestry: Ancestry = field(default_factory=Ancestry)
     # The namespace has a LocalQueue `default` that is not stopped.
     default_queue: bool = False
     # There is a WorkloadPriorityClass `default`.
@@ -31,16 +40,107 @@ class Verdict:
     warnings: tuple[str, ...] = ()
 
 
+# --- Defaulting -------------------------------------------------------------------------------------------------------
+
+
 def default(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> Tree:
     """A new job as it is stored. Asked on CREATE only."""
-    raise NotImplementedError
+    if row.of_pods and labels.POD_SUSPENDING_PARENT in row.job(tree).annotations:
+        # Everything else is the parent's business.
+        return row.job(tree).defaulted(options)
+    ancestor = selection.ancestor(facts.ancestry, facts.namespace, kinds, options)
+    if row.of_pods and (ancestor is not None or not _concerns(row, tree, facts, options)):
+        return tree
+    tree = _with_defaults(row, tree, facts, kinds, options)
+    job = row.job(tree)
+    if ancestor is not None or (job.is_deleting and options.skip_ancestors_of_deleted):
+        return tree
+    return job.defaulted(options) if _is_held(row, tree, facts, options) else tree
+
+
+def _concerns(row: Row, tree: Tree, facts: AdmissionFacts, options: Options) -> bool:
+    """Whether a pod is looked at: it names a queue, or its namespace is selected."""
+    named = selection.queue_name(tree) and not options.selector_always_respected
+    return bool(named) or selection.selects(row, facts.namespace, options)
+
+
+def _is_held(row: Row, tree: Tree, facts: AdmissionFacts, options: Options) -> bool:
+    """Whether a new job must not start by itself.
+
+    With the gate ManagedJobsNamespaceSelectorAlwaysRespected, a job outside that names a queue is held as well, and
+    nobody will ever start it: it asked for a queue, so running it freely would be worse.
+    """
+    return bool(selection.queue_name(tree)) or selection.is_managed(row, tree, facts.namespace, options)
+
+
+def _with_defaults(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> Tree:
+    owner = selection.controller(tree)
+    if owner is not None and selection.is_managed_kind(owner, kinds, options):
+        return tree
+    selected = selection.selects(row, facts.namespace, options)
+    if facts.default_queue and selected and not selection.queue_name(tree):
+        tree = _labelled(tree, labels.QUEUE_NAME, labels.DEFAULT_LOCAL_QUEUE)
+    wants_class = options.default_priority_class and facts.default_priority_class
+    if wants_class and not trees.get(tree, "metadata", "labels", labels.PRIORITY_CLASS):
+        tree = _labelled(tree, labels.PRIORITY_CLASS, labels.DEFAULT_PRIORITY_CLASS)
+    return tree
+
+
+def _labelled(tree: Tree, key: str, value: str) -> Tree:
+    marks = trees.mapping(trees.get(tree, "metadata", "labels"))
+    return trees.put(tree, ("metadata", "labels"), {**marks, key: value})
+
+
+# --- Validation -------------------------------------------------------------------------------------------------------
 
 
 def validate_create(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> Verdict:
-    raise NotImplementedError
+    """What is wrong with a new job, and what its author should know."""
+    job = row.job(tree)
+    return Verdict(
+        _once([*_new(row, job, options), *job.validate_create(options)]), _warnings(row, job, kinds, options)
+    )
 
 
 def validate_update(
     row: Row, new: Tree, old: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options
 ) -> Verdict:
-    raise NotImplementedError
+    """What is wrong with `new` in place of `old`."""
+    job, before = row.job(new), row.job(old)
+    errors = job_metadata.validate_update(
+        new,
+        old,
+        options.validation,
+        suspended=job.is_suspended(),
+        was_suspended=before.is_suspended(),
+        takes_prebuilt=row.takes_prebuilt,
+        default_queue_exists=facts.default_queue,
+    )
+    repeated = _new(row, job, options) if row.repeats_rules else ()
+    found = [*errors, *repeated, *job.validate_create(options), *job.validate_update(before, options)]
+    parented = labels.POD_SUSPENDING_PARENT in job.annotations
+    return Verdict(_once(found), () if parented else _warnings(row, job, kinds, options))
+
+
+def _new(row: Row, job: Job, options: Options) -> Iterator[FieldError]:
+    """The rules for a new job of any kind."""
+    return job_metadata.validate_create(
+        job.tree, options.validation, takes_prebuilt=row.takes_prebuilt, takes_elastic=row.takes_elastic
+    )
+
+
+def _once(errors: list[FieldError]) -> tuple[FieldError, ...]:
+    return tuple({(error.path, error.message): error for error in errors}.values())
+
+
+def _warnings(row: Row, job: Job, kinds: JobKinds, options: Options) -> tuple[str, ...]:
+    warnings = list(job.warnings(options))
+    owner = selection.controller(job.tree)
+    if (
+        row.of_pods
+        and job.labels.get(labels.MANAGED) == "true"
+        and owner is not None
+        and selection.is_managed_kind(owner, kinds, options)
+    ):
+        warnings.append(f"the owner of the pod is managed already; {labels.MANAGED}=true may not do what you expect")
+    return tuple(warnings)

@@ -1,9 +1,236 @@
-"""batch/v1 Job."""
+"""batch/v1 Job: the one kind that may run with fewer pods than it asked for, and that needs three writes to stop."""
 
 from __future__ import annotations
 
-from pykueue.jobs.contract import Job
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from pykueue.api import labels, trees
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import topology_annotations, wrong
+from pykueue.jobs import podsets
+from pykueue.jobs.actions import Actions, Replace
+from pykueue.jobs.contract import Job, Outcome, Stop, Template
+from pykueue.jobs.options import Options
+from pykueue.jobs.podsets import Conflict, PodSetInfo
+
+_TEMPLATE: Final = ("spec", "template")
+_MIN: Final = f"metadata.annotations[{labels.JOB_MIN_PARALLELISM}]"
+_SYNC: Final = f"metadata.annotations[{labels.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
+
+# Labels that the Job controller puts on the template. They are its own, so they never count as the user's and always
+# stay; only the modern name of the job is kept in the pod set, where placement by topology looks for it.
+_OF_THE_CONTROLLER: Final = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
+_JOB_NAME: Final = "batch.kubernetes.io/job-name"
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
+_TRUTHS: Final = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
 
 
 class BatchJob(Job):
     """A Job of Kubernetes."""
+
+    # --- What it asks for ---------------------------------------------------------------------------------------------
+
+    @property
+    def parallelism(self) -> int:
+        found = trees.integer(trees.get(self.tree, "spec", "parallelism"))
+        return 1 if found is None else found
+
+    @property
+    def completions(self) -> int | None:
+        return trees.integer(trees.get(self.tree, "spec", "completions"))
+
+    @property
+    def pods(self) -> int:
+        """How many pods run at the same time."""
+        return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
+
+    @property
+    def min_parallelism(self) -> int | None:
+        written = self.annotations.get(labels.JOB_MIN_PARALLELISM, "")
+        return int(written) if _NUMBER.fullmatch(written) else None
+
+    @property
+    def keeps_completions_equal(self) -> bool:
+        return _TRUTHS.get(self.annotations.get(labels.JOB_COMPLETIONS_EQUAL_PARALLELISM, ""), False)
+
+    def templates(self) -> tuple[Template, ...]:
+        return (
+            Template(
+                labels.DEFAULT_POD_SET,
+                _TEMPLATE,
+                self.pods,
+                min_count=self.min_parallelism,
+                pod_index_label=labels.JOB_COMPLETION_INDEX,
+            ),
+        )
+
+    def pod_sets(self, options: Options) -> tuple[Tree, ...]:
+        return tuple(_without_marks(pod_set) for pod_set in super().pod_sets(options))
+
+    # --- How it stands ------------------------------------------------------------------------------------------------
+
+    def is_suspended(self) -> bool:
+        """While it is being stopped it does not count as suspended, so that a stop that was cut short is repeated."""
+        return super().is_suspended() and self.annotations.get(labels.STOPPING) != "true"
+
+    def is_active(self) -> bool:
+        return bool(self._count("active"))
+
+    def outcome(self) -> Outcome | None:
+        for _, condition in trees.entries(self.tree, "status", "conditions"):
+            if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
+                success = condition["type"] == "Complete"
+                told = trees.text(condition.get("message"))
+                return Outcome(told or ("Job finished successfully" if success else "Job failed"), success)
+        return None
+
+    def are_pods_ready(self) -> bool:
+        uncounted = trees.sequence(trees.get(self.tree, "status", "uncountedTerminatedPods", "succeeded"))
+        return self._count("succeeded") + self._count("ready") + len(uncounted) >= self.pods
+
+    def reclaimable(self) -> Mapping[str, int]:
+        """Pods that no later pod will take the place of: fewer are left to run than could run at once."""
+        done = self._done()
+        if self.parallelism <= 1 or not done:
+            return {}
+        left = (self.parallelism if self.completions is None else self.completions) - done
+        return {labels.DEFAULT_POD_SET: self.parallelism - max(left, 0)} if left < self.parallelism else {}
+
+    def _done(self) -> int:
+        if trees.get(self.tree, "spec", "completionMode") != "Indexed" or self.completions is None:
+            return self._count("succeeded")
+        ended = [trees.text(trees.get(self.tree, "status", key)) for key in ("completedIndexes", "failedIndexes")]
+        return len({index for text in ended for index in _indexes(text, self.completions)})
+
+    def _count(self, name: str) -> int:
+        return trees.integer(trees.get(self.tree, "status", name)) or 0
+
+    # --- Starting and stopping ----------------------------------------------------------------------------------------
+
+    def started(self, infos: Sequence[PodSetInfo]) -> Tree | Conflict:
+        tree = super().started(infos)
+        if isinstance(tree, Conflict) or self.min_parallelism is None:
+            return tree
+        return self._sized(tree, infos[0].count)
+
+    def restored(self, infos: Sequence[PodSetInfo]) -> Tree:
+        if len(infos) != 1:
+            return self.tree
+        template = podsets.restored(podsets.at(self.tree, _TEMPLATE), infos[0], (*_OF_THE_CONTROLLER, _JOB_NAME))
+        tree: Tree = podsets.put_at(self.tree, _TEMPLATE, template)
+        return tree if self.min_parallelism is None else self._sized(tree, infos[0].count)
+
+    def _sized(self, tree: Tree, pods: int) -> Tree:
+        tree = trees.put(tree, ("spec", "parallelism"), pods)
+        return trees.put(tree, ("spec", "completions"), pods) if self.keeps_completions_equal else tree
+
+    def stop(self, order: Stop) -> Actions:
+        """Suspend it, forget when it started, put its pods back.
+
+        The API server lets nobody touch the template before the first two are stored. The annotation says that there
+        is more to come, should the program end in between.
+        """
+        actions: list[Replace] = []
+        tree = self.tree
+        if not self.is_suspended():
+            before, tree = (
+                tree,
+                trees.put(self.suspended(), ("metadata", "annotations"), {**self.annotations, labels.STOPPING: "true"}),
+            )
+            if tree != before:
+                actions.append(Replace(self.row.kind, before, tree))
+        if trees.get(tree, "status", "startTime") is not None:
+            before, tree = tree, trees.without(tree, ("status", "startTime"))
+            actions.append(Replace(self.row.kind, before, tree, "status"))
+        before = tree
+        if order.restore is not None:
+            tree = self.with_tree(tree).restored(order.restore)
+        tree = trees.without(tree, ("metadata", "annotations", labels.STOPPING))
+        if tree != before:
+            actions.append(Replace(self.row.kind, before, tree))
+        return (*actions, *self.stopped(order))
+
+    # --- What is refused ----------------------------------------------------------------------------------------------
+
+    def defaulted(self, options: Options) -> Tree:
+        tree = self.suspended()
+        if options.elastic and self.annotations.get(labels.ELASTIC_JOB) == "true":
+            template = podsets.at(tree, _TEMPLATE)
+            gate = {"name": labels.ELASTIC_JOB_GATE}
+            gates = trees.sequence(trees.get(template, "spec", "schedulingGates"))
+            if gate not in gates:
+                tree = podsets.put_at(tree, (*_TEMPLATE, "spec", "schedulingGates"), [*gates, gate])
+        return tree
+
+    def validate_create(self, options: Options) -> Iterator[FieldError]:
+        if options.partial_admission:
+            yield from self._partial_errors(options)
+        yield from self._completions_errors()
+        if options.topology:
+            metadata = trees.get(self.tree, "spec", "template", "metadata")
+            place = "spec.template.metadata"
+            yield from topology_annotations.validate(metadata, place, options.validation)
+            yield from topology_annotations.validate_size(metadata, place, self.pods)
+            if self._is_elastic(options):
+                for key in (labels.PODSET_REQUIRED_TOPOLOGY, labels.PODSET_PREFERRED_TOPOLOGY):
+                    if trees.get(metadata, "annotations", key) is not None:
+                        yield wrong.forbidden(f"{place}.annotations[{key}]", "does not go with an elastic job")
+
+    def _is_elastic(self, options: Options) -> bool:
+        return options.elastic and self.annotations.get(labels.ELASTIC_JOB) == "true"
+
+    def _partial_errors(self, options: Options) -> Iterator[FieldError]:
+        written = self.annotations.get(labels.JOB_MIN_PARALLELISM)
+        if written is None:
+            return
+        if self._is_elastic(options):
+            yield wrong.forbidden(_MIN, "does not go with an elastic job")
+        if self.min_parallelism is None:
+            yield wrong.invalid(_MIN, written, "must be a whole number")
+        elif not 0 < self.min_parallelism < self.pods:
+            yield wrong.invalid(_MIN, self.min_parallelism, f"must be at least 1 and less than the {self.pods} pods")
+
+    def _completions_errors(self) -> Iterator[FieldError]:
+        written = self.annotations.get(labels.JOB_COMPLETIONS_EQUAL_PARALLELISM)
+        if written is None:
+            return
+        if written not in _TRUTHS:
+            yield wrong.invalid(_SYNC, written, "must be true or false")
+        elif _TRUTHS[written]:
+            if trees.get(self.tree, "spec", "completionMode") != "Indexed":
+                yield wrong.invalid(_SYNC, written, "is for Jobs whose completionMode is Indexed")
+            if self.completions != self.parallelism:
+                yield wrong.invalid("spec.completions", self.completions, "must be equal to spec.parallelism")
+
+    def validate_update(self, old: Job, options: Options) -> Iterator[FieldError]:
+        assert isinstance(old, BatchJob)
+        if self.is_suspended():
+            return
+        if old.min_parallelism is not None and self.parallelism != old.parallelism and not old.is_suspended():
+            why = "cannot change while the job runs with as many pods as it was granted"
+            yield wrong.forbidden("spec.parallelism", why)
+        key = labels.JOB_COMPLETIONS_EQUAL_PARALLELISM
+        if self.annotations.get(key) != old.annotations.get(key):
+            yield wrong.forbidden(_SYNC, "cannot change while the job runs")
+
+
+def _without_marks(pod_set: Tree) -> Tree:
+    found = trees.texts(trees.get(pod_set, "template", "metadata", "labels"))
+    kept = {key: value for key, value in found.items() if key not in _OF_THE_CONTROLLER}
+    path = ("template", "metadata", "labels")
+    return trees.put(pod_set, path, kept) if kept else trees.without(pod_set, path)
+
+
+def _indexes(text: str, below: int) -> Iterator[int]:
+    """The numbers that `1,3-5` stands for, as far as there are so many."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            yield from range(int(first), min(int(last or first), below - 1) + 1)

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pykueue.api import labels, meta, trees
+from pykueue.api import kueue, labels, meta, trees
 from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, Delete, Replace, Tell
 from pykueue.jobs.podsets import Conflict, PodSetInfo, Spot
+from pykueue.lifecycle.change import Changes
 
 if TYPE_CHECKING:
     from pykueue.jobs.kinds import Row
@@ -73,8 +74,9 @@ class Stop:
 class Job(ABC):
     """One job."""
 
-    # What an operator may ask of the kind; see the columns of the same name in `kinds.Row`.
     suspend_path: ClassVar[trees.Path] = ("spec", "suspend")
+    # Made of several objects, which share one Workload and of which none controls it.
+    is_group: ClassVar[bool] = False
 
     def __init__(self, row: Row, tree: Tree) -> None:
         self.row: Final = row
@@ -115,6 +117,11 @@ class Job(ABC):
         """The objects that make up the job: itself, or the pods of a group."""
         return (self.tree,)
 
+    @property
+    def follows_queue(self) -> bool:
+        """Whether its Workload goes to another queue when the job names another one."""
+        return True
+
     # --- Questions every kind answers ---------------------------------------------------------------------------------
 
     @abstractmethod
@@ -146,6 +153,10 @@ class Job(ABC):
         """Whether it cannot use quota for now, and should not be tried."""
         return False
 
+    def conditions(self, workload: kueue.Workload) -> Changes:
+        """What the kind itself has to say in the status of the Workload."""
+        return ()
+
     def reclaimable(self) -> Mapping[str, int]:
         """Pods of each set that are done and will not be needed again."""
         return {}
@@ -153,6 +164,10 @@ class Job(ABC):
     def priority_class(self) -> str | None:
         """The PriorityClass of its pods, where the kind has a word of its own for it."""
         return None
+
+    def workload_name(self) -> str:
+        """What its Workload is called, where that is not derived from kind, name and UID."""
+        return ""
 
     def name_extra(self) -> str:
         """What tells the Workloads of one elastic job apart."""
@@ -216,15 +231,22 @@ class Job(ABC):
 
     # --- Changes to carry out -----------------------------------------------------------------------------------------
 
-    def start(self, infos: Sequence[PodSetInfo]) -> Actions | Conflict:
+    def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | Conflict:
         after = self.started(infos)
-        return after if isinstance(after, Conflict) else (Replace(self.row.kind, self.tree, after),)
+        if isinstance(after, Conflict):
+            return after
+        return (Replace(self.row.kind, self.tree, after), Tell(self.tree, "Started", note))
 
     def stop(self, order: Stop) -> Actions:
         """Suspend it, and put back what it was like."""
         after = self.with_tree(self.suspended())
         tree = after.restored(order.restore) if order.restore is not None else after.tree
-        return () if tree == self.tree else (Replace(self.row.kind, self.tree, tree),)
+        writes = () if tree == self.tree else (Replace(self.row.kind, self.tree, tree),)
+        return writes + self.stopped(order)
+
+    def stopped(self, order: Stop) -> Actions:
+        """The Event about a stop; a job that had not been running does not tell it."""
+        return () if self.is_suspended() else (Tell(self.tree, "Stopped", order.message),)
 
     def delete(self) -> Actions:
         return (Delete(self.row.kind, self.tree),)
@@ -232,10 +254,6 @@ class Job(ABC):
     def finalize(self) -> Actions:
         """Let go of the job, which is over or whose Workload is."""
         return ()
-
-    def tell(self, reason: str, note: str, *, warning: bool = False) -> Actions:
-        """An Event on the job."""
-        return (Tell(self.tree, reason, note, warning=warning),)
 
     def with_tree(self, tree: Tree) -> Job:
         return type(self)(self.row, tree)

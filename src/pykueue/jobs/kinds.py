@@ -31,7 +31,7 @@ class Row:
     implementation: type[Job] | None = None
     takes_prebuilt: bool = False
     takes_elastic: bool = False
-    # Whether the webhook asks the rules of a new job again when one is changed.
+    # Whether the rules that all new jobs obey are asked again when one of this kind is changed.
     repeats_rules: bool = True
     # Objects of the kind are never looked at as somebody's child when they are reconciled.
     top_level: bool = False
@@ -105,6 +105,8 @@ BUILT_IN: Final = (
         registry.KUBERNETES.of(kube.Pod),
         Pod,
         takes_prebuilt=True,
+        repeats_rules=False,
+        top_level=True,
         of_pods=True,
     ),
     _named("jobset.x-k8s.io/jobset", "jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),

@@ -1,4 +1,4 @@
-"""What the operator chose, as far as jobs are concerned. A field that is a feature gate is filled by the gate's name."""
+"""What the operator chose, as far as jobs are concerned. A field that is a gate is filled by the gate's name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Options:
     label_keys_to_copy: tuple[str, ...] = ()
     keep_deactivated: Nanoseconds | None = None  # None: for ever
     life: LifeOptions = field(default_factory=LifeOptions)
-    validation: Gates = Gates()
+    validation: Gates = field(default_factory=Gates)
 
     assign_queue_labels: bool = True
     default_priority_class: bool = True

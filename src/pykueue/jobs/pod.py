@@ -1,9 +1,300 @@
-"""A pod that is its own job."""
+"""A pod that is its own job. It has no flag: a scheduling gate holds it back, and once released it can only be deleted.
+
+created   the webhook adds the gates, our label and our finalizer, and its role
+started   the gates go, in the same write that adds what admission says
+stopped   marked with the condition TerminationTarget, then deleted
+over      our finalizer goes, so that the pod can
+"""
 
 from __future__ import annotations
 
-from pykueue.jobs.contract import Job
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pykueue.api import labels, meta, trees
+from pykueue.api.conditions import PodCondition
+from pykueue.api.errors import FieldError
+from pykueue.api.trees import Tree
+from pykueue.api.validation import job_metadata, topology_annotations, wrong
+from pykueue.jobs import podsets
+from pykueue.jobs.actions import Actions, Delete, Replace, Tell
+from pykueue.jobs.contract import Job, Outcome, Stop, StopReason, Template
+from pykueue.jobs.options import Options
+from pykueue.jobs.podsets import Conflict, PodSetInfo
+
+FRAMEWORK: Final = "pod"
+
+_COUNT: Final = re.compile(r"[+-]?[0-9]{1,10}")
+_INT32_MAX: Final = 2**31 - 1
+
+
+# --- Reading a pod ----------------------------------------------------------------------------------------------------
+
+
+def phase(pod: Tree) -> str:
+    return trees.text(trees.get(pod, "status", "phase"))
+
+
+def is_over(pod: Tree) -> bool:
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def has_gate(pod: Tree, name: str = labels.ADMISSION_GATE) -> bool:
+    return any(gate.get("name") == name for _, gate in trees.entries(pod, "spec", "schedulingGates"))
+
+
+def is_deleting(pod: Tree) -> bool:
+    return trees.get(pod, "metadata", "deletionTimestamp") is not None
+
+
+def is_ready(pod: Tree) -> bool:
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for _, condition in trees.entries(pod, "status", "conditions")
+    )
+
+
+def annotation(pod: Tree, key: str) -> str:
+    return trees.text(trees.get(pod, "metadata", "annotations", key))
+
+
+def group_name(pod: Tree, options: Options) -> str:
+    """The group that a pod belongs to; empty for a pod of its own."""
+    annotated = annotation(pod, labels.POD_GROUP_NAME) if options.identifier_annotations else ""
+    return annotated or trees.text(trees.get(pod, "metadata", "labels", labels.POD_GROUP_NAME))
+
+
+def total_count(pod: Tree) -> int | None:
+    """How many pods the pod's group has; None when that is not said, or not with a number above 0."""
+    written = annotation(pod, labels.POD_GROUP_TOTAL_COUNT)
+    count = int(written) if _COUNT.fullmatch(written) else 0
+    return count if 0 < count <= _INT32_MAX else None
+
+
+# --- Its role ---------------------------------------------------------------------------------------------------------
+
+# What tells the roles of a group apart: pods that ask for the same things are interchangeable.
+_SHAPE: Final = (
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "runtimeClassName",
+    "priority",
+    "topologySpreadConstraints",
+    "overhead",
+    "resourceClaims",
+)
+
+
+def role(pod: Tree) -> str:
+    """The role that a pod plays in its group: eight digits, the same for pods of one shape."""
+    return annotation(pod, labels.ROLE_HASH) or role_of(trees.mapping(pod.get("spec")))
+
+
+def role_of(spec: Mapping[str, Any]) -> str:
+    shape: Tree = {key: spec.get(key) for key in _SHAPE}
+    for key in ("initContainers", "containers"):
+        shape[key] = [
+            {"requests": trees.get(container, "resources", "requests"), "ports": container.get("ports")}
+            for _, container in trees.entries(spec, key)
+        ]
+    if spec.get("resources") is not None:
+        shape["resources"] = trees.get(spec, "resources", "requests")
+    return hashlib.sha256(msgspec.json.encode(shape, order="deterministic")).hexdigest()[:8]
+
+
+# --- Changing a pod ---------------------------------------------------------------------------------------------------
+
+
+def without_gates(pod: Tree, *names: str) -> Tree:
+    kept = [dict(gate) for _, gate in trees.entries(pod, "spec", "schedulingGates") if gate.get("name") not in names]
+    path = ("spec", "schedulingGates")
+    return trees.put(pod, path, kept) if kept else trees.without(pod, path)
+
+
+def released(pod: Tree, info: PodSetInfo) -> Tree | Conflict:
+    """The pod as it may run. Its topology gate stays only if a place was assigned that it has to wait for."""
+    found = podsets.injected(pod, info)
+    if isinstance(found, Conflict):
+        return found
+    waits = any(gate.get("name") == labels.TOPOLOGY_GATE for gate in info.scheduling_gates)
+    return without_gates(found, labels.ADMISSION_GATE, *(() if waits else (labels.TOPOLOGY_GATE,)))
+
+
+def without_finalizer(pod: Tree) -> Tree:
+    path = ("metadata", "finalizers")
+    found = trees.sequence(trees.get(pod, *path))
+    kept = [name for name in found if name != labels.POD_FINALIZER]
+    if len(kept) == len(found):
+        return pod
+    return trees.put(pod, path, kept) if kept else trees.without(pod, path)
+
+
+def pod_set(pod: Tree, name: str, count: int, options: Options) -> Tree:
+    """The pod set of pods like this one. Labels and annotations are each pod's own and stay out of it."""
+    spec = podsets.with_single_variables(dict(trees.mapping(pod.get("spec"))))
+    found: Tree = {"name": name, "count": count, "template": {"metadata": {}, "spec": spec}}
+    if options.topology:
+        template = Template(name, (), count, pod_index_label=labels.POD_GROUP_POD_INDEX)
+        found["topologyRequest"] = podsets.topology_request(pod.get("metadata"), template)
+    return found
+
+
+# --- Actions on a pod -------------------------------------------------------------------------------------------------
+
+
+def let_go(job: Job, pods: Sequence[Tree]) -> Actions:
+    """Take our finalizer off pods that have it."""
+    changed = ((pod, without_finalizer(pod)) for pod in pods)
+    return tuple(Replace(job.row.kind, pod, after) for pod, after in changed if after is not pod)
+
+
+def stop(job: Job, pod: Tree, order: Stop) -> Actions:
+    """End a pod: say why on the pod itself, then delete it."""
+    spared = is_over(pod) or has_gate(pod)
+    if is_deleting(pod) or (spared and order.reason is not StopReason.WORKLOAD_DELETED):
+        return ()
+    marked = _marked(pod, order)
+    return (
+        Replace(job.row.kind, pod, marked, "status"),
+        Delete(job.row.kind, pod),
+        Tell(pod, "Stopped", order.message),
+    )
+
+
+def _marked(pod: Tree, order: Stop) -> Tree:
+    reason = f"{order.reason}DueTo{order.eviction}" if order.eviction else str(order.reason)
+    kept = [
+        dict(condition)
+        for _, condition in trees.entries(pod, "status", "conditions")
+        if condition.get("type") != PodCondition.TERMINATION_TARGET
+    ]
+    condition = {
+        "type": str(PodCondition.TERMINATION_TARGET),
+        "status": "True",
+        "reason": reason,
+        "message": order.message,
+        "lastTransitionTime": meta.format_time(order.now),
+    }
+    return trees.put(pod, ("status", "conditions"), [*kept, condition])
+
+
+# --- The kind ---------------------------------------------------------------------------------------------------------
 
 
 class Pod(Job):
     """A single pod."""
+
+    def templates(self) -> tuple[Template, ...]:
+        return (Template(labels.DEFAULT_POD_SET, (), 1, pod_index_label=labels.POD_GROUP_POD_INDEX),)
+
+    def pod_sets(self, options: Options) -> tuple[Tree, ...]:
+        return (pod_set(self.tree, labels.DEFAULT_POD_SET, 1, options),)
+
+    def is_skipped(self, options: Options) -> bool:
+        if self.labels.get(labels.MANAGED) != "true":
+            return True
+        return FRAMEWORK not in options.frameworks and labels.POD_SUSPENDING_PARENT not in self.annotations
+
+    def is_suspended(self) -> bool:
+        return is_over(self.tree) or has_gate(self.tree)
+
+    def is_active(self) -> bool:
+        """Never: a pod that is evicted is deleted, and its quota is free at once."""
+        return False
+
+    def outcome(self) -> Outcome | None:
+        if not is_over(self.tree):
+            return None
+        return Outcome(trees.text(trees.get(self.tree, "status", "message")), phase(self.tree) == "Succeeded")
+
+    def are_pods_ready(self) -> bool:
+        return is_ready(self.tree)
+
+    def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | Conflict:
+        if len(infos) != 1:
+            return Conflict(f"there are {len(infos)} assignments for one pod")
+        if not has_gate(self.tree):
+            return ()
+        after = released(self.tree, infos[0])
+        if isinstance(after, Conflict):
+            return after
+        return (Replace(self.row.kind, self.tree, after), Tell(self.tree, "Started", note))
+
+    def stop(self, order: Stop) -> Actions:
+        return stop(self, self.tree, order)
+
+    def finalize(self) -> Actions:
+        return let_go(self, (self.tree,))
+
+    # --- The webhook --------------------------------------------------------------------------------------------------
+
+    def defaulted(self, options: Options) -> Tree:
+        tree = self.tree
+        if labels.POD_SUSPENDING_PARENT not in self.annotations:
+            tree = trees.put(tree, ("metadata", "labels"), {**self.labels, labels.MANAGED: "true"})
+            finalizers = trees.sequence(trees.get(tree, "metadata", "finalizers"))
+            if labels.POD_FINALIZER not in finalizers:
+                tree = trees.put(tree, ("metadata", "finalizers"), [*finalizers, labels.POD_FINALIZER])
+        gates = [labels.ADMISSION_GATE]
+        if options.topology:
+            gates.append(labels.TOPOLOGY_GATE)
+            index = self.annotations.get(labels.POD_GROUP_POD_INDEX_LABEL)
+            if index is not None:
+                place = ("metadata", "labels", labels.POD_GROUP_POD_INDEX)
+                tree = trees.put(tree, place, self.labels.get(index, ""))
+        held = trees.sequence(trees.get(tree, "spec", "schedulingGates"))
+        missing = [{"name": gate} for gate in gates if not has_gate(tree, gate)]
+        if missing:
+            tree = trees.put(tree, ("spec", "schedulingGates"), [*held, *missing])
+        if labels.ROLE_HASH in self.annotations:
+            return tree
+        return trees.put(tree, ("metadata", "annotations", labels.ROLE_HASH), role(self.tree))
+
+    def validate_create(self, options: Options) -> Iterator[FieldError]:
+        managed = self.labels.get(labels.MANAGED)
+        if managed not in (None, "true"):
+            yield wrong.forbidden(job_metadata.label_path(labels.MANAGED), 'may only be "true"')
+        yield from self._group_errors(options)
+        if options.topology:
+            yield from topology_annotations.validate(self.tree.get("metadata"), "metadata", options.validation)
+        prebuilt = job_metadata.prebuilt_name(self.tree, options.validation)
+        group = group_name(self.tree, options)
+        if group and prebuilt and group != prebuilt:
+            path = job_metadata.prebuilt_path(self.tree, options.validation)
+            yield wrong.invalid(path, prebuilt, "must be the name of the pod group")
+
+    def _group_errors(self, options: Options) -> Iterator[FieldError]:
+        group, written = group_name(self.tree, options), self.annotations.get(labels.POD_GROUP_TOTAL_COUNT)
+        count_path = job_metadata.annotation_path(labels.POD_GROUP_TOTAL_COUNT)
+        if not group and written is not None:
+            yield wrong.required(self._group_path(options), f"goes with the annotation {labels.POD_GROUP_TOTAL_COUNT}")
+            return
+        if group:
+            yield from wrong.invalid_each(self._group_path(options), group, meta.check_subdomain_name(group))
+        if group and written is None:
+            yield wrong.required(count_path, "says how many pods the group has")
+        elif written is not None and total_count(self.tree) is None:
+            yield wrong.invalid(count_path, written, "must be a whole number of at least 1")
+
+    def _group_path(self, options: Options) -> str:
+        annotated = options.identifier_annotations and self.annotations.get(labels.POD_GROUP_NAME)
+        path = job_metadata.annotation_path if annotated else job_metadata.label_path
+        return path(labels.POD_GROUP_NAME)
+
+    def validate_update(self, old: Job, options: Options) -> Iterator[FieldError]:
+        group, before = group_name(self.tree, options), group_name(old.tree, options)
+        if group and not is_retriable(old.tree) and is_retriable(self.tree):
+            path = job_metadata.annotation_path(labels.RETRIABLE_IN_GROUP)
+            yield wrong.forbidden(path, "a group that is not tried again cannot become one that is")
+        if before and group != before:
+            yield wrong.immutable(self._group_path(options), group)
+
+
+def is_retriable(pod: Tree) -> bool:
+    """Whether a failed pod of a group may be replaced."""
+    return annotation(pod, labels.RETRIABLE_IN_GROUP) != "false"

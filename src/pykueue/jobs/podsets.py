@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pykueue.api import codec, kueue, labels, meta, quantity, trees
+from msgspec import structs
+
+from pykueue.api import codec, kube, kueue, labels, meta, quantity, trees
 from pykueue.api.trees import Tree
 from pykueue.api.validation import topology_annotations
 
@@ -25,6 +27,13 @@ Spot: TypeAlias = tuple[str | int, ...]
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """Two parties want different things of the same pods. Nobody but them can settle it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something is not there that may still come."""
 
     message: str
 
@@ -142,7 +151,7 @@ class Placement:
     assign_queue_labels: bool = True
 
 
-def admitted(workload: kueue.Workload, placement: Placement) -> tuple[PodSetInfo, ...] | Conflict:
+def admitted(workload: kueue.Workload, placement: Placement) -> tuple[PodSetInfo, ...] | Conflict | Missing:
     """How the pods of an admitted Workload are started, a set at a time."""
     admission = workload.status.admission
     if admission is None:
@@ -154,7 +163,7 @@ def admitted(workload: kueue.Workload, placement: Placement) -> tuple[PodSetInfo
         if pod_set is None:
             return Conflict(f"there is an assignment for {assignment.name}, which is not a pod set")
         info = _assigned(workload, pod_set, assignment, placement)
-        if isinstance(info, Conflict):
+        if isinstance(info, Missing):
             return info
         for check in workload.status.admission_checks:
             for update in check.pod_set_updates:
@@ -170,13 +179,13 @@ def admitted(workload: kueue.Workload, placement: Placement) -> tuple[PodSetInfo
 
 def _assigned(
     workload: kueue.Workload, pod_set: kueue.PodSet, assignment: kueue.PodSetAssignment, placement: Placement
-) -> PodSetInfo | Conflict:
+) -> PodSetInfo | Missing:
     admission = workload.status.admission
     assert admission is not None
     chosen = dict.fromkeys(assignment.flavors[resource] for resource in sorted(assignment.flavors))
     missing = [name for name in chosen if name not in placement.flavors]
     if missing:
-        return Conflict(f"the ResourceFlavor {missing[0]} does not exist")
+        return Missing(f"the ResourceFlavor {missing[0]} does not exist")
     specs = [placement.flavors[name].spec for name in chosen]
     marks = {labels.PODSET: pod_set.name}
     if placement.assign_queue_labels:
@@ -280,23 +289,20 @@ def restored(template: Tree, info: PodSetInfo, keep_labels: Iterable[str] = ()) 
     return _with(template, metadata, spec)
 
 
-def original(workload: Tree) -> tuple[PodSetInfo, ...]:
+def original(workload: kueue.Workload) -> tuple[PodSetInfo, ...]:
     """What the pods of a Workload were like before anything was injected, a set at a time."""
-    found: list[PodSetInfo] = []
-    for _, pod_set in trees.entries(workload, "spec", "podSets"):
-        metadata, spec = trees.get(pod_set, "template", "metadata"), trees.get(pod_set, "template", "spec")
-        found.append(
-            PodSetInfo(
-                name=trees.text(pod_set.get("name")),
-                count=trees.integer(pod_set.get("count")) or 0,
-                labels=trees.texts(trees.get(metadata, "labels")),
-                annotations=trees.texts(trees.get(metadata, "annotations")),
-                node_selector=trees.texts(trees.get(spec, "nodeSelector")),
-                tolerations=tuple(trees.sequence(trees.get(spec, "tolerations"))),
-                scheduling_gates=tuple(trees.sequence(trees.get(spec, "schedulingGates"))),
-            )
+    return tuple(
+        PodSetInfo(
+            name=pod_set.name,
+            count=pod_set.count,
+            labels=pod_set.template.metadata.labels,
+            annotations=pod_set.template.metadata.annotations,
+            node_selector=pod_set.template.spec.node_selector,
+            tolerations=tuple(map(codec.to_tree, pod_set.template.spec.tolerations)),
+            scheduling_gates=tuple(map(codec.to_tree, pod_set.template.spec.scheduling_gates)),
         )
-    return tuple(found)
+        for pod_set in workload.spec.pod_sets
+    )
 
 
 def _with(template: Tree, metadata: Tree, spec: Tree) -> Tree:
@@ -326,47 +332,42 @@ def _appended(ours: Sequence[Tree], more: Iterable[Tree]) -> tuple[Tree, ...]:
 # --- Comparing --------------------------------------------------------------------------------------------------------
 
 
-def equivalent(built: Sequence[Tree], stored: Sequence[Tree], *, counts: Sequence[int], tolerations: bool) -> bool:
-    """Whether pod sets ask for the same thing. `counts` are those to expect; labels and node selectors do not matter."""
+def equivalent(
+    built: Sequence[kueue.PodSet], stored: Sequence[kueue.PodSet], *, counts: Sequence[int], tolerations: bool
+) -> bool:
+    """Whether pod sets ask for the same. `counts` are those to expect; labels and node selectors do not matter.
+
+    Of the containers it is the typed fields that are compared, since copies of Workloads keep no others: the image,
+    what is run, its environment, ports and resources.
+    """
     return len(built) == len(stored) and all(
-        trees.integer(ours.get("count")) == count
-        and ours.get("minCount") == theirs.get("minCount")
-        and all(
-            alike(trees.get(ours, "template", "spec", part), trees.get(theirs, "template", "spec", part))
-            for part in ("initContainers", "containers", *(("tolerations",) if tolerations else ()))
-        )
+        ours.count == count
+        and ours.min_count == theirs.min_count
+        and _alike(ours.template.spec.init_containers, theirs.template.spec.init_containers)
+        and _alike(ours.template.spec.containers, theirs.template.spec.containers)
+        and (not tolerations or ours.template.spec.tolerations == theirs.template.spec.tolerations)
         for ours, theirs, count in zip(built, stored, counts, strict=True)
     )
 
 
-def alike(ours: Any, theirs: Any) -> bool:
-    """Whether two trees mean the same: nothing and empty are one, and so are 1 and 1000m where they are amounts."""
-    if isinstance(ours, dict) or isinstance(theirs, dict):
-        a, b = trees.mapping(ours), trees.mapping(theirs)
-        if not isinstance(ours or {}, dict) or not isinstance(theirs or {}, dict):
-            return False
-        return all(
-            _same_amounts(a.get(key), b.get(key)) if key in _AMOUNTS else alike(a.get(key), b.get(key))
-            for key in a.keys() | b.keys()
-        )
-    if isinstance(ours, list) or isinstance(theirs, list):
-        a_list, b_list = trees.sequence(ours), trees.sequence(theirs)
-        return len(a_list) == len(b_list) and all(map(alike, a_list, b_list))
-    if isinstance(ours, bool) is not isinstance(theirs, bool):
-        return not ours and not theirs
-    return bool(ours == theirs) or (not ours and not theirs)
+def _alike(ours: Sequence[kube.Container], theirs: Sequence[kube.Container]) -> bool:
+    return len(ours) == len(theirs) and all(
+        a == b or structs.replace(a, resources=_exact(a.resources)) == structs.replace(b, resources=_exact(b.resources))
+        for a, b in zip(ours, theirs, strict=True)
+    )
 
 
-_AMOUNTS: Final = frozenset({"requests", "limits"})
+def _exact(needs: kube.ResourceRequirements) -> kube.ResourceRequirements:
+    """The same with every amount written in one way, so that 1 and 1000m are equal."""
+    return structs.replace(needs, requests=_amounts(needs.requests), limits=_amounts(needs.limits))
 
 
-def _same_amounts(ours: object, theirs: object) -> bool:
-    a, b = trees.mapping(ours), trees.mapping(theirs)
-    return a.keys() == b.keys() and all(_amount(a[key]) == _amount(b[key]) for key in a)
+def _amounts(amounts: Mapping[str, quantity.QuantityText]) -> dict[str, quantity.QuantityText]:
+    return {name: _amount(text) for name, text in amounts.items()}
 
 
-def _amount(text: Any) -> object:
+def _amount(text: quantity.QuantityText) -> quantity.QuantityText:
     try:
-        return quantity.parse(text)
-    except (quantity.QuantityError, TypeError):
+        return str(quantity.parse(text))
+    except quantity.QuantityError:
         return text

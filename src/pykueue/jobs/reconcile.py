@@ -1,20 +1,293 @@
-"""The one reconciler of all kinds, as a decision: a job and the world around it in, actions out."""
+"""The one reconciler of all kinds, as a decision: a job and the world around it in, actions out.
+
+    1  not ours                  left alone; a child of one that is ours waits for it
+    2  going or gone             its Workloads are finished, and let go
+    3  exactly one Workload      found, brought up to date or made (`matching`)
+    4  Workload finished         the job is let go
+    5  Workload being deleted    the job is stopped first
+    6  job finished              so is the Workload
+    7  pods done, pods ready     written down
+    8  Workload evicted          the job is stopped; once it is, the quota is given back
+    9  job suspended             started, if its Workload is admitted
+    10 job running               stopped, unless its Workload is admitted
+
+The first step that has something to do ends the pass: what it does wakes the job for the next one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pykueue.api import conditions, labels, trees
+from pykueue.api.conditions import FinishedReason, QuotaReservedReason, WorkloadCondition
+from pykueue.api.kueue import CheckState, Workload
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
-from pykueue.jobs.actions import Actions
-from pykueue.jobs.contract import Job
+from pykueue.jobs import matching, pod_group, podsets, selection, workloads
+from pykueue.jobs.actions import Action, Actions, Again, Amend, Change, Create, Replace, Retry, Tell
+from pykueue.jobs.contract import Job, Stop, StopReason
 from pykueue.jobs.facts import Facts
+from pykueue.jobs.matching import Matched
 from pykueue.jobs.options import Options
+from pykueue.jobs.podsets import Conflict, Missing, Placement
+from pykueue.lifecycle import ending, eviction, readiness, reservation, states
+from pykueue.lifecycle.change import RemoveFinalizer
 
 
 def reconcile(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Actions:
     """What is to be done for a job that exists."""
-    raise NotImplementedError
+    if job.is_skipped(options):
+        return ()
+    if job.is_deleting:
+        return (*orphaned(facts.workloads, options, now), *job.finalize())
+    elsewhere = _elsewhere(job, facts, options)
+    if elsewhere is not None:
+        return elsewhere
+    find = pod_group.find if isinstance(job, pod_group.PodGroup) else matching.find
+    found = find(job, facts, options, now)
+    if not isinstance(found, Matched):
+        return found
+    job = found.job or job
+    if found.workload is None:
+        return _without_workload(job, facts, options)
+    case = _Case(job, facts, options, now, found.workload)
+    return next((actions for phase in _PHASES if (actions := phase(case)) is not None), ())
 
 
-def orphaned(workloads: tuple[Tree, ...], options: Options, now: Nanoseconds) -> Actions:
+def orphaned(found: tuple[Workload, ...], options: Options, now: Nanoseconds) -> Actions:
     """What is to be done with the Workloads of a job that is gone."""
-    raise NotImplementedError
+    actions: list[Action] = []
+    for workload in found:
+        is_ours = workloads.controller(workload) is not None and not workloads.is_deleting(workload)
+        if options.finish_orphaned and is_ours and not states.is_finished(workload):
+            why = "The job it was made for is gone"
+            actions.append(Change(workload, ending.finish(workload, FinishedReason.OWNER_NOT_FOUND, why, now)))
+        actions += _released(workload)
+    return tuple(actions)
+
+
+def _released(workload: Workload) -> Actions:
+    """Take our finalizer off, if it is on."""
+    held = labels.RESOURCE_IN_USE_FINALIZER in workload.metadata.finalizers
+    return (Change(workload, (RemoveFinalizer(),)),) if held else ()
+
+
+# --- Ours? ------------------------------------------------------------------------------------------------------------
+
+
+def _elsewhere(job: Job, facts: Facts, options: Options) -> Actions | None:
+    """What is done for a job that is not ours, or not by itself; None for one that is."""
+    if facts.namespace is None:
+        return ()
+    if options.selector_always_respected and not selection.selects(job.row, facts.namespace, options):
+        return ()
+    if not job.row.top_level:
+        if facts.ancestry.too_deep:
+            why = f"The job {facts.ancestry.problem}"
+            return (Tell(job.tree, "JobNestingTooDeep", why, warning=True), Retry(why))
+        if facts.ancestry.problem:
+            return (Retry(f"{job.row.kind.kind} {job.name} {facts.ancestry.problem}"),)
+        if facts.ancestor is not None:
+            return _nested(job, facts, options)
+    return None if selection.is_managed(job.row, job.tree, facts.namespace, options) else ()
+
+
+def _nested(job: Job, facts: Facts, options: Options) -> Actions:
+    """A child runs while the ancestor's Workload is admitted; it never has one itself."""
+    if job.outcome() is not None or job.is_suspended():
+        return ()
+    living = [workload for workload in facts.ancestor_workloads if not states.is_finished(workload)]
+    newest = max(living, key=lambda workload: (states.created(workload), workload.metadata.uid), default=None)
+    elastic = facts.ancestor is not None and _is_elastic(facts.ancestor, options)
+    if newest is not None and (not states.is_evicted(newest) if elastic else states.is_admitted(newest)):
+        return ()
+    kind = trees.text(trees.get(facts.ancestor, "kind"))
+    name = trees.text(trees.get(facts.ancestor, "metadata", "name"))
+    return (
+        Replace(job.row.kind, job.tree, job.suspended()),
+        Tell(job.tree, "Suspended", f"Suspended until the {kind} {name} that it belongs to is admitted"),
+    )
+
+
+def _is_elastic(tree: Tree, options: Options) -> bool:
+    return options.elastic and trees.get(tree, "metadata", "annotations", labels.ELASTIC_JOB) == "true"
+
+
+# --- Without a Workload -----------------------------------------------------------------------------------------------
+
+
+def _without_workload(job: Job, facts: Facts, options: Options) -> Actions:
+    if job.outcome() is not None:
+        return job.finalize()
+    if job.is_on_hold() or (job.is_active() and not workloads.is_elastic(job, options)):
+        # Its pods are still ending; their end wakes the job.
+        return ()
+    pod_sets = job.pod_sets(options)
+    rank = workloads.priority(job, pod_sets, facts)
+    if isinstance(rank, workloads.MissingClass):
+        return matching.missing_class(job, rank)
+    tree = workloads.build(job, pod_sets, rank, options)
+    create = Create(tree)
+    if job.is_group:
+        return (create,)
+    return (create, Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{tree['metadata']['name']}"))
+
+
+# --- With one ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    job: Job
+    facts: Facts
+    options: Options
+    now: Nanoseconds
+    workload: Workload
+
+    def stop(self, reason: StopReason, message: str, eviction: str = "") -> Actions:
+        return self.job.stop(Stop(reason, message, self.now, podsets.original(self.workload), eviction))
+
+    def finish(self, reason: FinishedReason, message: str) -> Actions:
+        return (
+            Change(self.workload, ending.finish(self.workload, reason, message, self.now)),
+            Tell(self.job.tree, "FinishedWorkload", f"Workload {states.key(self.workload)} is declared finished"),
+        )
+
+
+def _says_more(case: _Case) -> Actions | None:
+    changes = case.job.conditions(case.workload)
+    return (Change(case.workload, changes),) if changes else None
+
+
+# Ends that the job itself brought about, which were told when they were written.
+_TOLD: Final = frozenset({FinishedReason.SUCCEEDED, FinishedReason.FAILED, FinishedReason.FAILED_TO_START})
+
+
+def _workload_finished(case: _Case) -> Actions | None:
+    end = conditions.find(case.workload.status.conditions, WorkloadCondition.FINISHED)
+    if end is None or end.status != conditions.Status.TRUE:
+        return None
+    writes = (*case.job.finalize(), *_released(case.workload))
+    if not writes or end.reason in _TOLD:
+        return writes
+    note = f"Workload {states.key(case.workload)} is declared finished"
+    return (*writes, Tell(case.job.tree, "FinishedWorkload", note))
+
+
+def _workload_deleted(case: _Case) -> Actions | None:
+    if not workloads.is_deleting(case.workload):
+        return None
+    stop = case.stop(StopReason.WORKLOAD_DELETED, "The Workload was deleted")
+    return (*stop, *_released(case.workload))
+
+
+def _on_hold(case: _Case) -> Actions | None:
+    if not case.job.is_on_hold():
+        return None
+    if not states.is_reserved(case.workload):
+        return ()
+    why = "The job cannot use quota for now"
+    changes = reservation.clear(case.workload, QuotaReservedReason.ON_HOLD, why, case.options.life, case.now)
+    return (Change(case.workload, changes),)
+
+
+def _job_finished(case: _Case) -> Actions | None:
+    outcome = case.job.outcome()
+    if outcome is None:
+        return None
+    reason = FinishedReason.SUCCEEDED if outcome.success else FinishedReason.FAILED
+    return (*case.finish(reason, outcome.message), *case.job.finalize())
+
+
+def _pods(case: _Case) -> Actions | None:
+    changes = readiness.pods_ready(case.workload, case.job.are_pods_ready(), case.options.life)
+    if case.options.reclaimable_pods:
+        changes = (*readiness.reclaim(case.workload, case.job.reclaimable()), *changes)
+    return (Change(case.workload, changes),) if changes else None
+
+
+def _evicted(case: _Case) -> Actions | None:
+    evicted = conditions.find(case.workload.status.conditions, WorkloadCondition.EVICTED)
+    if evicted is None or evicted.status != conditions.Status.TRUE:
+        return None
+    actions = [*case.stop(StopReason.WORKLOAD_EVICTED, evicted.message, evicted.reason)]
+    if not states.is_reserved(case.workload):
+        actions += _requeued(case)
+    elif not case.job.is_active():
+        actions.append(Change(case.workload, eviction.release(case.workload, case.options.life, case.now)))
+    return (*actions, *_retired(case, evicted.reason))
+
+
+def _retired(case: _Case, reason: str) -> Actions:
+    """A job whose Workload we deactivated ourselves is deleted after a while, where the operator wants that."""
+    keep, since = case.options.keep_deactivated, states.since(case.workload, WorkloadCondition.EVICTED)
+    if keep is None or since is None or states.is_active(case.workload) or not reason.startswith("DeactivatedDueTo"):
+        return ()
+    if case.now < since + keep:
+        return (Again(since + keep - case.now),)
+    note = "Deleted, since its Workload had been deactivated for longer than such jobs are kept"
+    return (*case.job.delete(), Tell(case.job.tree, "Deleted", note), *case.job.finalize())
+
+
+def _suspended(case: _Case) -> Actions | None:
+    if not case.job.is_suspended():
+        return None
+    if states.is_admitted(case.workload):
+        return _started(case)
+    if states.is_reserved(case.workload):
+        return _check_messages(case)
+    return _requeued(case)
+
+
+def _started(case: _Case) -> Actions:
+    options = case.options
+    placement = Placement(
+        case.facts.flavors, topology=options.topology, assign_queue_labels=options.assign_queue_labels
+    )
+    infos = podsets.admitted(case.workload, placement)
+    if isinstance(infos, Missing):
+        return (Retry(infos.message),)
+    note = f"Admitted by clusterQueue {states.cluster_queue(case.workload)}"
+    started = infos if isinstance(infos, Conflict) else case.job.start(infos, note)
+    if isinstance(started, Conflict):
+        return case.finish(FinishedReason.FAILED_TO_START, started.message)
+    return started
+
+
+def _check_messages(case: _Case) -> Actions:
+    said = [
+        f"{check.name}: {check.message}"
+        for check in case.workload.status.admission_checks
+        if check.state == CheckState.PENDING and check.message
+    ]
+    return (Tell(case.job.tree, "UpdatedAdmissionCheck", "; ".join(said)),) if said else ()
+
+
+def _requeued(case: _Case) -> Actions:
+    """A job that does not hold quota may go to another queue."""
+    if not case.job.follows_queue or case.workload.spec.queue_name == case.job.queue_name:
+        return ()
+    return (Amend(case.workload, {"spec": {"queueName": case.job.queue_name}}),)
+
+
+def _running(case: _Case) -> Actions | None:
+    if states.is_admitted(case.workload):
+        return None
+    if workloads.is_elastic(case.job, case.options):
+        return None
+    return case.stop(StopReason.NOT_ADMITTED, "Not admitted by cluster queue")
+
+
+_PHASES: Final[tuple[Callable[[_Case], Actions | None], ...]] = (
+    _says_more,
+    _workload_finished,
+    _workload_deleted,
+    _on_hold,
+    _job_finished,
+    _pods,
+    _evicted,
+    _suspended,
+    _running,
+)

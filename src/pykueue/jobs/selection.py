@@ -10,7 +10,7 @@ The webhook and the reconciler ask the same functions, for every kind.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -81,8 +81,9 @@ async def ancestry(tree: Tree, kinds: JobKinds, options: Options, find: Find) ->
         if trees.get(owner, "metadata", "uid") != uid:
             break  # another object that has taken the name since
         seen.add(uid)
-        owners.append(owner)
-        tree = owner
+        # What comes out of a list does not always say what it is.
+        tree = {**owner, "apiVersion": reference["apiVersion"], "kind": reference["kind"]}
+        owners.append(tree)
     return Ancestry(tuple(owners))
 
 
@@ -126,6 +127,3 @@ def ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: Optio
         if row is None and options.manage_without_queue:
             return owner
     return None
-
-
-Walk: TypeAlias = Callable[[Tree], Awaitable[Ancestry]]

@@ -1,0 +1,234 @@
+"""One pass over one job: gather the facts, decide, carry out. The only place of this room where something happens.
+
+A `JobKey` names what is looked at: an object of a kind, or a group of pods. Where facts come from is somebody else's
+choice (`Sources`), and so is how a Workload is written (`WorkloadWriter`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from msgspec import structs
+
+from pykueue.api import kube, kueue, labels, patches, trees
+from pykueue.api.kinds import Kind
+from pykueue.api.meta import SECOND, Nanoseconds
+from pykueue.api.trees import Tree
+from pykueue.clock import Clock
+from pykueue.jobs import selection, workloads
+from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Retry, Tell
+from pykueue.jobs.contract import Job
+from pykueue.jobs.facts import Facts
+from pykueue.jobs.kinds import JobKinds, Row
+from pykueue.jobs.options import Options
+from pykueue.jobs.pod_group import PodGroup
+from pykueue.jobs.reconcile import orphaned, reconcile
+from pykueue.kube.client import METADATA, Client
+from pykueue.kube.errors import KubeError
+from pykueue.kube.recorder import NORMAL, WARNING, Note, Recorder, Reference
+from pykueue.lifecycle import change
+from pykueue.lifecycle.change import Changes
+
+
+class JobKey(NamedTuple):
+    """One job: an object of a kind by its name, or a group of pods by the group's."""
+
+    framework: str
+    namespace: str
+    name: str
+    is_group: bool = False
+
+
+class NotYet(KubeError):
+    """Something that the job needs is not there. It is tried again."""
+
+
+class Sources(Protocol):
+    """Where facts are read: copies that informers keep. What is returned is never changed."""
+
+    def job(self, row: Row, namespace: str, name: str) -> Tree | None: ...
+
+    def group(self, namespace: str, name: str) -> tuple[Tree, ...]:
+        """The pods of a group, by name."""
+        ...
+
+    def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
+        """The Workloads with an owner of this kind and name, the oldest first."""
+        ...
+
+    def workload(self, namespace: str, name: str) -> kueue.Workload | None: ...
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """None where there is no such namespace."""
+        ...
+
+    async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        """An owner, of any kind that the table knows."""
+        ...
+
+    @property
+    def flavors(self) -> Mapping[str, kueue.ResourceFlavor]: ...
+
+    @property
+    def workload_priority_classes(self) -> Mapping[str, kueue.WorkloadPriorityClass]: ...
+
+    @property
+    def priority_classes(self) -> Mapping[str, kube.PriorityClass]: ...
+
+
+class WorkloadWriter(Protocol):
+    """Carries out changes of Workloads, and tells what is news about them; returns the revision that was made."""
+
+    async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, /) -> int: ...
+
+
+@dataclass(frozen=True)
+class Executor:
+    client: Client
+    writer: WorkloadWriter
+    recorder: Recorder
+    sources: Sources
+    kinds: JobKinds
+    options: Options
+    clock: Clock
+
+    async def reconcile(self, key: JobKey) -> float | None:
+        """One pass; the answer is after how many seconds to look again, if at all."""
+        row = self.kinds.framework(key.framework)
+        if row is None:
+            return None
+        now = self.clock.now()
+        job = self._job(row, key, now)
+        if job is None:
+            return await self.carry_out(row, self._gone(row, key, now))
+        facts = await self._facts(row, key, job)
+        return await self.carry_out(row, reconcile(job, facts, self.options, now))
+
+    # --- Gathering ----------------------------------------------------------------------------------------------------
+
+    def _job(self, row: Row, key: JobKey, now: Nanoseconds) -> Job | None:
+        if key.is_group:
+            members = self.sources.group(key.namespace, key.name)
+            return PodGroup(row, members, self.options, now) if members else None
+        tree = self.sources.job(row, key.namespace, key.name)
+        return None if tree is None else row.job(tree)
+
+    def _gone(self, row: Row, key: JobKey, now: Nanoseconds) -> Actions:
+        if not key.is_group:
+            return orphaned(self.sources.owned(row.kind, key.namespace, key.name), self.options, now)
+        found = self.sources.workload(key.namespace, key.name)
+        # A Workload that is controlled by somebody belongs to them, whatever it is called.
+        foreign = found is not None and not _is_group_workload(found) and workloads.controller(found) is not None
+        return () if found is None or foreign else orphaned((found,), self.options, now)
+
+    async def _facts(self, row: Row, key: JobKey, job: Job) -> Facts:
+        sources = self.sources
+        namespace = sources.namespace_labels(key.namespace)
+        named = key.name if key.is_group else workloads.prebuilt_name(job, self.options)
+        ancestry, ancestor = selection.Ancestry(), None
+        if not row.top_level:
+            ancestry = await selection.ancestry(job.tree, self.kinds, self.options, sources.find)
+            ancestor = selection.ancestor(ancestry, namespace or {}, self.kinds, self.options)
+        return Facts(
+            workloads=() if key.is_group else sources.owned(row.kind, key.namespace, key.name),
+            named=sources.workload(key.namespace, named) if named else None,
+            namespace=namespace,
+            ancestry=ancestry,
+            ancestor=ancestor,
+            ancestor_workloads=() if ancestor is None else self._workloads_of(ancestor, key.namespace),
+            flavors=sources.flavors,
+            workload_priority_classes=sources.workload_priority_classes,
+            priority_classes=sources.priority_classes,
+        )
+
+    def _workloads_of(self, owner: Tree, namespace: str) -> tuple[kueue.Workload, ...]:
+        kind = selection.owner_kind(owner, self.kinds, self.options)
+        name = trees.text(trees.get(owner, "metadata", "name"))
+        return () if kind is None else self.sources.owned(kind, namespace, name)
+
+    # --- Carrying out -------------------------------------------------------------------------------------------------
+
+    async def carry_out(self, row: Row, actions: Actions) -> float | None:
+        """Do what was decided, in order. What fails ends the pass, and whoever calls tries again."""
+        written = _Written()
+        again: float | None = None
+        for action in actions:
+            match action:
+                case Create(tree):
+                    await self.client.create(workloads.KIND, tree)
+                case Amend(workload, patch):
+                    before = written.newest(workload)
+                    written.patched(before, await self._patch(workloads.KIND, before, patch))
+                case Change(workload, changes):
+                    before = written.newest(workload)
+                    now = self.clock.now()
+                    made = await self.writer.workload(before, changes, row.controller, now)
+                    written.changed(change.apply_to(before, changes, now), made)
+                case Replace(kind, tree, after, subresource):
+                    await self._replace(kind, tree, after, subresource, written)
+                case Delete(kind, tree):
+                    name, namespace, uid = _identity(tree)
+                    await self.client.delete(kind, name, namespace, uid=uid)
+                case Tell():
+                    self.recorder.tell(_note(action, row))
+                case Again(after_nanoseconds):
+                    again = after_nanoseconds / SECOND
+                case Retry(why):
+                    raise NotYet(why)
+        return again
+
+    async def _patch(self, kind: Kind, before: kueue.Workload, patch: Tree) -> str:
+        metadata = before.metadata
+        conditional = trees.put(patch, ("metadata", "resourceVersion"), metadata.resource_version)
+        answer = await self.client.patch(kind, metadata.name, conditional, metadata.namespace, answer=METADATA)
+        return str(answer["metadata"]["resourceVersion"])
+
+    async def _replace(self, kind: Kind, tree: Tree, after: Tree, subresource: str, written: _Written) -> None:
+        patch = patches.make_merge(tree, after)
+        if not patch:
+            return
+        name, namespace, uid = _identity(tree)
+        known = trees.text(trees.get(tree, "metadata", "resourceVersion"))
+        conditional = trees.put(patch, ("metadata", "resourceVersion"), written.revisions.get(uid, known))
+        answer = await self.client.patch(kind, name, conditional, namespace, subresource=subresource, answer=METADATA)
+        written.revisions[uid] = str(answer["metadata"]["resourceVersion"])
+
+
+class _Written:
+    """What this pass has written already, so that a second write of the same object is made on top of the first."""
+
+    def __init__(self) -> None:
+        self.revisions: dict[str, str] = {}
+        self._workloads: dict[str, kueue.Workload] = {}
+
+    def newest(self, workload: kueue.Workload) -> kueue.Workload:
+        return self._workloads.get(workload.metadata.uid, workload)
+
+    def patched(self, before: kueue.Workload, revision: str) -> None:
+        metadata = structs.replace(before.metadata, resource_version=revision)
+        self._workloads[metadata.uid] = structs.replace(before, metadata=metadata)
+
+    def changed(self, after: kueue.Workload, revision: int) -> None:
+        self.patched(after, str(revision))
+
+
+def _identity(tree: Tree) -> tuple[str, str, str]:
+    metadata: Mapping[str, Any] = trees.mapping(tree.get("metadata"))
+    return (
+        trees.text(metadata.get("name")),
+        trees.text(metadata.get("namespace")),
+        trees.text(metadata.get("uid")),
+    )
+
+
+def _note(told: Tell, row: Row) -> Note:
+    name, namespace, uid = _identity(told.regarding)
+    regarding = Reference(row.kind.api_version, row.kind.kind, name, namespace, uid)
+    kind = WARNING if told.warning else NORMAL
+    return Note(regarding, kind, told.reason, told.note, row.controller, told.action or told.reason)
+
+
+def _is_group_workload(workload: kueue.Workload) -> bool:
+    return workload.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) == "true"

@@ -1,0 +1,167 @@
+"""Exactly one Workload for a job: which one it is, or what has to happen first.
+
+What is done in a pass that does not get further always wakes the job again, since it changes the job or a Workload of
+its; so nothing here waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykueue.api import codec, labels
+from pykueue.api.conditions import FinishedReason
+from pykueue.api.kueue import PriorityClassKind, Workload
+from pykueue.api.meta import Nanoseconds
+from pykueue.api.trees import Tree
+from pykueue.jobs import podsets, workloads
+from pykueue.jobs.actions import Actions, Amend, Change, Retry, Tell
+from pykueue.jobs.contract import Job, Stop, StopReason
+from pykueue.jobs.facts import Facts
+from pykueue.jobs.options import Options
+from pykueue.lifecycle import ending, states
+from pykueue.lifecycle.change import Delete, RemoveFinalizer
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The Workload of the job; None where one has to be made."""
+
+    workload: Workload | None
+    # The job as far as it counts for the Workload, where that is not all of it.
+    job: Job | None = None
+
+
+def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+    """The Workload of a job, or what has to be done before there is one."""
+    name = workloads.prebuilt_name(job, options)
+    return _prebuilt(job, name, facts, options, now) if name else _ordinary(job, facts, options, now)
+
+
+def discard(job: Job, workload: Workload) -> Actions:
+    """Delete a Workload that stands for nothing any more."""
+    note = f"Deleted the Workload {states.key(workload)}, which did not match any more"
+    return (Change(workload, (RemoveFinalizer(), Delete())), Tell(job.tree, "DeletedWorkload", note))
+
+
+# --- A Workload made beforehand ---------------------------------------------------------------------------------------
+
+
+def _prebuilt(job: Job, name: str, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+    found = facts.named
+    owner = None if found is None else workloads.controller(found)
+    if found is None or (owner is not None and owner.uid != job.uid):
+        return _stopped(job, f"there is no Workload {name} for it", None, now)
+    if owner is None:
+        return (Amend(found, _adoption(job, found)),)
+    if states.is_finished(found) or workloads.is_equivalent(job, found, options):
+        return Matched(found)
+    why = "The Workload made beforehand does not say what its job says"
+    return (
+        *_stopped(job, why, found, now),
+        Change(found, ending.finish(found, FinishedReason.OUT_OF_SYNC, why, now)),
+    )
+
+
+def _adoption(job: Job, workload: Workload) -> Tree:
+    owners = [codec.to_tree(owner) for owner in workload.metadata.owner_references]
+    metadata: Tree = {"ownerReferences": [*owners, workloads.owner_reference(job, job.tree)]}
+    marks = workloads.uid_label(job.uid)
+    return {"metadata": metadata | ({"labels": marks} if marks else {})}
+
+
+def _stopped(job: Job, message: str, restore: Workload | None, now: Nanoseconds) -> Actions:
+    if job.is_suspended() or job.outcome() is not None:
+        return ()
+    infos = None if restore is None else podsets.original(restore)
+    return job.stop(Stop(StopReason.NO_MATCHING_WORKLOAD, f"Stopped: {message}", now, infos))
+
+
+# --- A Workload of ours -----------------------------------------------------------------------------------------------
+
+
+def _ordinary(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+    match = next(
+        (
+            workload
+            for workload in facts.workloads
+            if workloads.is_owned(job, workload, options) and workloads.is_equivalent(job, workload, options)
+        ),
+        None,
+    )
+    if match is None:
+        return unmatched(job, facts.workloads, facts, options, now)
+    surplus = tuple(action for other in facts.workloads if other is not match for action in discard(job, other))
+    return surplus or synced(job, match, facts, options) or Matched(match)
+
+
+def unmatched(
+    job: Job, found: tuple[Workload, ...], facts: Facts, options: Options, now: Nanoseconds
+) -> Matched | Actions:
+    """A job of whose Workloads none says what it says."""
+    discarded = [discard(job, workload) for workload in found]
+    everything = tuple(action for actions in discarded for action in actions)
+    if job.outcome() is not None:
+        return everything or Matched(None)
+    if not job.is_suspended():
+        # Its pods can be put back only if there is no doubt about what they were like.
+        restore = found[0] if len(found) == 1 else None
+        return (*_stopped(job, "no Workload matches it", restore, now), *everything)
+    if not found:
+        return Matched(None)
+    first = found[0]
+    is_ours = job.is_group or workloads.is_owned(job, first, options)
+    if states.is_reserved(first) or not is_ours:
+        return everything
+    others = tuple(action for actions in discarded[1:] for action in actions)
+    return (*_rewritten(job, first, facts, options), *others)
+
+
+def _rewritten(job: Job, workload: Workload, facts: Facts, options: Options) -> Actions:
+    """A Workload that waits is brought up to date in place; whether it is active stays."""
+    pod_sets = job.pod_sets(options)
+    rank = workloads.priority(job, pod_sets, facts)
+    if isinstance(rank, workloads.MissingClass):
+        return missing_class(job, rank)
+    spec: Tree = {"priorityClassRef": None, "maximumExecutionTimeSeconds": None}
+    spec |= workloads.spec(job, pod_sets, rank)
+    del spec["active"]
+    return (Amend(workload, {"spec": spec}), _updated(job, workload))
+
+
+def missing_class(job: Job, missing: workloads.MissingClass) -> Actions:
+    kind = PriorityClassKind.WORKLOAD_PRIORITY_CLASS if missing.is_workload_class else PriorityClassKind.PRIORITY_CLASS
+    why = f"The {kind} {missing.name} does not exist"
+    told = (Tell(job.tree, "WorkloadPriorityClassNotFound", why, warning=True),) if missing.is_workload_class else ()
+    return (*told, Retry(why))
+
+
+def _updated(job: Job, workload: Workload) -> Tell:
+    return Tell(job.tree, "UpdatedWorkload", f"Updated the Workload {states.key(workload)} to match the job")
+
+
+def synced(job: Job, workload: Workload, facts: Facts, options: Options) -> Actions:
+    """What a job may change while its Workload stays: who holds it back, and its class."""
+    patch: Tree = {}
+    if options.life.admission_gated_by:
+        gate = job.annotations.get(labels.ADMISSION_GATED_BY)
+        if gate != workload.metadata.annotations.get(labels.ADMISSION_GATED_BY):
+            patch["metadata"] = {"annotations": {labels.ADMISSION_GATED_BY: gate}}
+    rank = _new_class(job, workload, facts)
+    if isinstance(rank, workloads.MissingClass):
+        return missing_class(job, rank)
+    if rank is not None:
+        patch["spec"] = {"priorityClassRef": rank.source, "priority": rank.value}
+    return (Amend(workload, patch), _updated(job, workload)) if patch else ()
+
+
+def _new_class(job: Job, workload: Workload, facts: Facts) -> workloads.Priority | workloads.MissingClass | None:
+    """The class that the job's label names now, if the Workload may take it over."""
+    asked, reference = job.labels.get(labels.PRIORITY_CLASS, ""), workload.spec.priority_class_ref
+    if not asked or states.is_finished(workload):
+        return None
+    if reference is None:
+        # While quota is held, a Workload can neither gain nor lose its class.
+        return None if states.is_reserved(workload) else workloads.priority(job, (), facts)
+    if reference.kind != PriorityClassKind.WORKLOAD_PRIORITY_CLASS or reference.name == asked:
+        return None
+    return workloads.priority(job, (), facts)

@@ -1,0 +1,375 @@
+"""Pods that are admitted together. Their Workload is called like the group, and belongs to all of them.
+
+    active     may run, runs, or has succeeded
+    inactive   failed, or is being deleted without having had a node
+    role       pods of one shape, interchangeable with each other; each role is a pod set
+
+A group that is complete gets its Workload. From then on a pod that fails may be replaced by another of its role: any
+pod with the group's name. Pods beyond the count of their role are deleted, the youngest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pykueue.api import codec, conditions, kueue, labels, trees
+from pykueue.api.conditions import Status, WorkloadCondition
+from pykueue.api.meta import SECOND, Nanoseconds
+from pykueue.api.trees import Tree
+from pykueue.jobs import matching, workloads
+from pykueue.jobs import pod as pods
+from pykueue.jobs.actions import Action, Actions, Amend, Change, Delete, Replace, Tell
+from pykueue.jobs.contract import Job, Outcome, Stop, StopReason, Template
+from pykueue.jobs.facts import Facts
+from pykueue.jobs.kinds import Row
+from pykueue.jobs.matching import Matched
+from pykueue.jobs.options import Options
+from pykueue.jobs.podsets import Conflict, PodSetInfo
+from pykueue.lifecycle import change, states
+from pykueue.lifecycle.change import Changes, SetCondition
+
+ROLES_MAX: Final = 18
+
+PODS_FAILED: Final = "PodsFailed"
+PODS_READY: Final = "PodsReady"
+
+
+class PodGroup(Job):
+    """The pods of one group, as they are now. There is at least one."""
+
+    is_group = True
+
+    def __init__(
+        self, row: Row, members: Sequence[Tree], options: Options, now: Nanoseconds, *, absent: int = 0
+    ) -> None:
+        self.members: Final = tuple(members)
+        super().__init__(row, self.members[0])
+        self._options = options
+        self._now = now
+        # How many pods are missing of those that the Workload is for.
+        self.absent: Final = absent
+
+    def keeping(self, members: Sequence[Tree], *, absent: int = 0) -> PodGroup:
+        return PodGroup(self.row, members, self._options, self._now, absent=absent)
+
+    # --- What it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def objects(self) -> tuple[Tree, ...]:
+        return self.members
+
+    @property
+    def group(self) -> str:
+        return pods.group_name(self.tree, self._options)
+
+    @property
+    def total(self) -> int | None:
+        return pods.total_count(self.tree)
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether it is admitted as soon as one pod is there."""
+        return self.annotations.get(labels.POD_GROUP_FAST_ADMISSION) == "true"
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it runs until somebody ends it."""
+        return self.annotations.get(labels.POD_GROUP_SERVING) == "true"
+
+    @property
+    def follows_queue(self) -> bool:
+        return not self.is_serving
+
+    @property
+    def is_deleting(self) -> bool:
+        """A group goes with its last pod."""
+        return False
+
+    def workload_name(self) -> str:
+        return self.group
+
+    def workload_annotations(self) -> Mapping[str, str]:
+        return {labels.IS_GROUP_WORKLOAD: "true"}
+
+    def templates(self) -> tuple[Template, ...]:
+        return ()
+
+    def pod_sets(self, options: Options) -> tuple[Tree, ...]:
+        runnable = [pod for pod in self.members if is_active(pod)]
+        if self.is_fast and runnable:
+            return (pods.pod_set(runnable[0], pods.role(runnable[0]), self.total or 1, options),)
+        by_role: dict[str, list[Tree]] = {}
+        for pod in runnable:
+            by_role.setdefault(pods.role(pod), []).append(pod)
+        return tuple(pods.pod_set(alike[0], role, len(alike), options) for role, alike in sorted(by_role.items()))
+
+    # --- How it stands ------------------------------------------------------------------------------------------------
+
+    def is_skipped(self, options: Options) -> bool:
+        return pods.Pod(self.row, self.tree).is_skipped(options)
+
+    def is_suspended(self) -> bool:
+        return any(pods.is_over(pod) or pods.has_gate(pod) for pod in self.members)
+
+    def is_active(self) -> bool:
+        return any(self._holds_quota(pod) for pod in self.members)
+
+    def _holds_quota(self, pod: Tree) -> bool:
+        """Whether a pod runs. One that should have ended long ago, on a lost node perhaps, does not count."""
+        if pods.phase(pod) != "Running":
+            return False
+        if not pods.is_deleting(pod):
+            return True
+        if self._options.fast_quota_release:
+            return False
+        since = states.moment(trees.text(trees.get(pod, "metadata", "deletionTimestamp")))
+        grace = trees.integer(trees.get(pod, "metadata", "deletionGracePeriodSeconds"))
+        return since is None or grace is None or self._now <= since + grace * SECOND
+
+    def outcome(self) -> Outcome | None:
+        """A group that is over has always succeeded; the message says with how many pods."""
+        if self.is_serving or self.total is None:
+            return None
+        succeeded = sum(pods.phase(pod) == "Succeeded" for pod in self.members)
+        given_up = all(map(pods.is_over, self.members)) and not all(map(pods.is_retriable, self.members))
+        if succeeded != self.total and not given_up:
+            return None
+        return Outcome(f"Pods succeeded: {succeeded}/{self.total}.", success=True)
+
+    def are_pods_ready(self) -> bool:
+        """A pod that has succeeded counts: it was ready, and will never be again."""
+        enough = self.total is not None and len(self.members) >= self.total
+        return enough and all(pods.is_ready(pod) or pods.phase(pod) == "Succeeded" for pod in self.members)
+
+    def reclaimable(self) -> Mapping[str, int]:
+        done: dict[str, int] = {}
+        for pod in () if self.is_serving else self.members:
+            if pods.phase(pod) == "Succeeded":
+                done[pods.role(pod)] = done.get(pods.role(pod), 0) + 1
+        return done
+
+    def conditions(self, workload: kueue.Workload) -> Changes:
+        """`WaitingForReplacementPods`, which keeps the Workload out of the queue while pods are missing."""
+        before = conditions.find(workload.status.conditions, WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS)
+        if not self.absent:
+            if before is None or before.status == Status.FALSE:
+                return ()
+            return (_replacement(Status.FALSE, PODS_READY, "No pods need replacement"),)
+        evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
+        if evicted is not None and evicted.status == Status.TRUE:
+            if before is not None and (before.status, before.reason) == (Status.TRUE, evicted.reason):
+                return ()
+            return (_replacement(Status.TRUE, evicted.reason, evicted.message),)
+        if before is not None and before.status == Status.TRUE:
+            return ()
+        return (_replacement(Status.TRUE, PODS_FAILED, "Some failed pods need replacement"),)
+
+    # --- Starting and stopping ----------------------------------------------------------------------------------------
+
+    def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | Conflict:
+        by_role = {info.name: info for info in infos}
+        actions: list[Action] = []
+        for pod in self.members:
+            if not pods.has_gate(pod):
+                continue
+            role = pods.role(pod)
+            if role not in by_role:
+                return Conflict(f"nothing is assigned to the role {role}")
+            after = pods.released(pod, by_role[role])
+            if isinstance(after, Conflict):
+                return after
+            actions += (Replace(self.row.kind, pod, after), Tell(pod, "Started", note))
+        return tuple(actions)
+
+    def stop(self, order: Stop) -> Actions:
+        actions = tuple(action for pod in self.members for action in pods.stop(self, pod, order))
+        return (*actions, *self.finalize()) if order.reason is StopReason.WORKLOAD_DELETED else actions
+
+    def delete(self) -> Actions:
+        return (Delete(self.row.kind, self.tree),)
+
+    def finalize(self) -> Actions:
+        return pods.let_go(self, self.members)
+
+
+def _replacement(status: Status, reason: str, message: str) -> SetCondition:
+    return SetCondition(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, status, reason, message)
+
+
+def is_active(pod: Tree) -> bool:
+    if pods.is_deleting(pod) and not trees.get(pod, "spec", "nodeName"):
+        return False
+    return pods.phase(pod) != "Failed"
+
+
+# --- Its Workload -----------------------------------------------------------------------------------------------------
+
+
+def find(group: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+    """The Workload of a group with the pods that count for it, or what has to be done before there is one."""
+    assert isinstance(group, PodGroup)
+    found = facts.named
+    if found is None:
+        return _composed(group, options)
+    marked = found.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) == "true"
+    if not marked and options.validate_group_owner and not workloads.prebuilt_name(group, options):
+        return _refused(group)
+    if found.spec.maximum_execution_time_seconds != workloads.maximum_execution_time(group):
+        return matching.unmatched(group, (found,), facts, options, now)
+    kept, excess, replaced, absent = _sorted_out(group, found, now)
+    if not kept or not _fits(group.keeping(kept), found):
+        return matching.unmatched(group, (found,), facts, options, now)
+    group = group.keeping(kept, absent=absent)
+    cleanup = (*_adopted(group, found), *_removed(group, excess), *pods.let_go(group, replaced))
+    return cleanup or matching.synced(group, found, facts, options) or Matched(found, group)
+
+
+def _composed(group: PodGroup, options: Options) -> Matched | Actions:
+    """A group without a Workload: complete, or not yet."""
+    active = [pod for pod in group.members if is_active(pod)]
+    let_go = pods.let_go(group, [pod for pod in group.members if not is_active(pod)])
+    if let_go:
+        return let_go
+    if group.outcome() is not None:
+        return Matched(None, group)
+    if workloads.prebuilt_name(group, options):
+        return ()  # somebody else makes it
+    problem = _problem(group, active)
+    if problem:
+        return (Tell(group.tree, "ErrWorkloadCompose", problem, warning=True),)
+    surplus = _by_worth(active)[group.total :]
+    if surplus:
+        return _removed(group, surplus)
+    if len(group.pod_sets(options)) > ROLES_MAX:
+        return ()
+    return Matched(None, group)
+
+
+def _problem(group: PodGroup, active: Sequence[Tree]) -> str:
+    """Why the group cannot be admitted yet. Another pod, or a change to one, may settle it."""
+    if group.total is None:
+        return f"The annotation {labels.POD_GROUP_TOTAL_COUNT} is not a number above 0"
+    if len(active) < group.total and not (group.is_fast and active):
+        return f"'{group.group}' group has fewer runnable pods than expected"
+    for pod in group.members:
+        if pods.phase(pod) == "Failed":
+            continue
+        name = trees.text(trees.get(pod, "metadata", "name"))
+        if trees.text(trees.get(pod, "metadata", "labels", labels.QUEUE_NAME)) != group.queue_name:
+            return f"The pods {group.name} and {name} name different queues"
+        if pods.total_count(pod) != group.total:
+            return f"The pods {group.name} and {name} say different sizes of their group"
+    return ""
+
+
+def _refused(group: PodGroup) -> Actions:
+    note = f'A Workload named "{group.group}" already exists but is not of a pod group; the group cannot be admitted'
+    inactive = [pod for pod in group.members if not is_active(pod)]
+    return (
+        Tell(group.tree, "WorkloadNameConflict", note, warning=True, action="Admission"),
+        *pods.let_go(group, inactive),
+    )
+
+
+def _sorted_out(
+    group: PodGroup, workload: kueue.Workload, now: Nanoseconds
+) -> tuple[list[Tree], list[Tree], list[Tree], int]:
+    """The pods that count for the Workload, those too many, those that were replaced; and how many are missing."""
+    kept: list[Tree] = []
+    excess: list[Tree] = []
+    replaced: list[Tree] = []
+    absent = 0
+    for pod_set in workload.spec.pod_sets:
+        alike = [pod for pod in group.members if pods.role(pod) == pod_set.name]
+        active = _by_worth([pod for pod in alike if is_active(pod)])
+        inactive = _by_last_activity([pod for pod in alike if not is_active(pod)], now)
+        if group.is_fast:
+            absent += int(pod_set.count > 0 and not active)
+        else:
+            absent += max(0, pod_set.count - len(active))
+        kept += active[: pod_set.count]
+        excess += active[pod_set.count :]
+        stay = len(inactive) - max(0, min(len(inactive), len(inactive) + len(active) - pod_set.count))
+        kept += inactive[:stay]
+        replaced += inactive[stay:]
+    return kept, excess, replaced, absent
+
+
+def _by_worth(found: Sequence[Tree]) -> list[Tree]:
+    """Those to keep first: ours, released, old."""
+    return sorted(
+        found,
+        key=lambda pod: (
+            labels.POD_FINALIZER not in trees.sequence(trees.get(pod, "metadata", "finalizers")),
+            pods.has_gate(pod),
+            _created(pod),
+            trees.text(trees.get(pod, "metadata", "name")),
+        ),
+    )
+
+
+def _by_last_activity(found: Sequence[Tree], now: Nanoseconds) -> list[Tree]:
+    """Those that went inactive last come first."""
+    return sorted(
+        found,
+        key=lambda pod: (
+            labels.POD_FINALIZER not in trees.sequence(trees.get(pod, "metadata", "finalizers")),
+            -_last_active(pod, now),
+            _created(pod),
+            trees.text(trees.get(pod, "metadata", "name")),
+        ),
+    )
+
+
+def _created(pod: Tree) -> Nanoseconds:
+    return states.moment(trees.text(trees.get(pod, "metadata", "creationTimestamp"))) or 0
+
+
+def _last_active(pod: Tree, now: Nanoseconds) -> Nanoseconds:
+    deleted = states.moment(trees.text(trees.get(pod, "metadata", "deletionTimestamp")))
+    failed = [
+        states.moment(trees.text(condition.get("lastTransitionTime")))
+        for _, condition in trees.entries(pod, "status", "conditions")
+        if condition.get("type") == "ContainersReady"
+        and condition.get("status") == "False"
+        and condition.get("reason") == "PodFailed"
+    ]
+    return min(moment for moment in (now, deleted, *failed) if moment is not None)
+
+
+def _fits(group: PodGroup, workload: kueue.Workload) -> bool:
+    """Whether the Workload has a place for every pod; a finished one has."""
+    if states.is_finished(workload):
+        return True
+    counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+    held: dict[str, int] = {}
+    for pod in group.members:
+        if is_active(pod):
+            held[pods.role(pod)] = held.get(pods.role(pod), 0) + 1
+    return all(count <= counts.get(role, 0) for role, count in held.items())
+
+
+def _removed(group: PodGroup, excess: Sequence[Tree]) -> Actions:
+    """Delete pods that are too many; our finalizer must not hold them."""
+    actions: list[Action] = []
+    for pod in excess:
+        actions += pods.let_go(group, (pod,))
+        if not pods.is_deleting(pod):
+            actions += (Delete(group.row.kind, pod), Tell(pod, "ExcessPodDeleted", "Excess pod deleted"))
+    return tuple(actions)
+
+
+def _adopted(group: PodGroup, workload: kueue.Workload) -> Actions:
+    """Every pod of the group is an owner of its Workload."""
+    owners = workload.metadata.owner_references
+    known = {owner.uid for owner in owners}
+    missing = [pod for pod in group.members if trees.get(pod, "metadata", "uid") not in known]
+    if not missing:
+        return ()
+    references = [*map(codec.to_tree, owners), *(workloads.owner_reference(group, pod) for pod in missing)]
+    note = f"Added {len(missing)} owner reference(s)"
+    return (
+        Amend(workload, {"metadata": {"ownerReferences": references}}),
+        Change(workload, (change.normal("OwnerReferencesAdded", note),)),
+    )

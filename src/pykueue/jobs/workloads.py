@@ -1,0 +1,229 @@
+"""The Workload of a job: how it is made, what its priority is, and whether it still says what the job says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pykueue.api import codec, kube, kueue, labels, meta, names, registry, trees
+from pykueue.api.trees import Tree
+from pykueue.api.validation import job_metadata
+from pykueue.jobs import podsets
+from pykueue.jobs.contract import Job
+from pykueue.jobs.facts import Facts
+from pykueue.jobs.options import Options
+from pykueue.lifecycle import states
+
+KIND: Final = registry.KUEUE.of(kueue.Workload)
+
+_INT32_MAX: Final = 2**31 - 1
+_SECONDS: Final = re.compile(r"[+]?[0-9]{1,10}")
+
+
+# --- What a job says --------------------------------------------------------------------------------------------------
+
+
+def maximum_execution_time(job: Job) -> int | None:
+    """The limit that the job asks for; one that cannot be read counts as none."""
+    written = job.labels.get(labels.MAX_EXEC_TIME_SECONDS, "")
+    seconds = int(written) if _SECONDS.fullmatch(written) else 0
+    return seconds if 0 < seconds <= _INT32_MAX else None
+
+
+def prebuilt_name(job: Job, options: Options) -> str:
+    """The Workload that somebody made for the job beforehand."""
+    return job_metadata.prebuilt_name(job.tree, options.validation) if job.row.takes_prebuilt else ""
+
+
+def is_elastic(job: Job, options: Options) -> bool:
+    return options.elastic and job.row.takes_elastic and job.annotations.get(labels.ELASTIC_JOB) == "true"
+
+
+# --- Priority ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    value: int
+    # The class that it comes from, as `spec.priorityClassRef`.
+    source: Tree | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MissingClass:
+    """The job names a class that does not exist (yet)."""
+
+    name: str
+    is_workload_class: bool
+
+
+def priority(job: Job, pod_sets: tuple[Tree, ...], facts: Facts) -> Priority | MissingClass:
+    """The class named for the Workload, else the one of the pods, else the cluster's default, else 0."""
+    asked = job.labels.get(labels.PRIORITY_CLASS, "")
+    if asked:
+        return _workload_class(asked, facts.workload_priority_classes)
+    name = job.priority_class()
+    if name is None:
+        named = (trees.text(trees.get(pod_set, "template", "spec", "priorityClassName")) for pod_set in pod_sets)
+        name = next(filter(None, named), "")
+    if not name:
+        return _default_class(facts.priority_classes)
+    found = facts.priority_classes.get(name)
+    return MissingClass(name, is_workload_class=False) if found is None else _pod_class(name, found)
+
+
+def _workload_class(name: str, classes: Mapping[str, kueue.WorkloadPriorityClass]) -> Priority | MissingClass:
+    found = classes.get(name)
+    if found is None:
+        return MissingClass(name, is_workload_class=True)
+    return Priority(found.value, _reference(kueue.PriorityClassGroup.KUEUE, "WorkloadPriorityClass", name))
+
+
+def _pod_class(name: str, found: kube.PriorityClass) -> Priority:
+    return Priority(found.value, _reference(kueue.PriorityClassGroup.KUBERNETES, "PriorityClass", name))
+
+
+def _default_class(classes: Mapping[str, kube.PriorityClass]) -> Priority:
+    # Of several defaults the lowest counts, as with pods.
+    defaults = [(found.value, name) for name, found in classes.items() if found.global_default]
+    if not defaults:
+        return Priority(0)
+    _, name = min(defaults)
+    return _pod_class(name, classes[name])
+
+
+def _reference(group: str, kind: str, name: str) -> Tree:
+    return {"group": str(group), "kind": kind, "name": name}
+
+
+# --- Building ---------------------------------------------------------------------------------------------------------
+
+
+def build(job: Job, pod_sets: tuple[Tree, ...], rank: Priority, options: Options) -> Tree:
+    """A new Workload."""
+    elastic = is_elastic(job, options)
+    row = job.row.kind
+    generation = trees.integer(trees.get(job.tree, "metadata", "generation")) or 0
+    extra = job.name_extra() or (names.elastic_extra(generation) if elastic else "")
+    derived = names.workload_name(row.kind, row.group, job.name, job.uid, extra=extra, short=options.short_names)
+    metadata: Tree = {
+        "name": job.workload_name() or derived,
+        "namespace": job.namespace,
+        "finalizers": [labels.RESOURCE_IN_USE_FINALIZER],
+        "ownerReferences": [owner_reference(job, tree) for tree in job.objects],
+    }
+    marks = copied_labels(job, options) | ({} if job.is_group else uid_label(job.uid))
+    if marks:
+        metadata["labels"] = marks
+    notes = copied_annotations(job, options)
+    if notes:
+        metadata["annotations"] = notes
+    return {
+        "apiVersion": KIND.api_version,
+        "kind": KIND.kind,
+        "metadata": metadata,
+        "spec": spec(job, pod_sets, rank),
+    }
+
+
+def spec(job: Job, pod_sets: tuple[Tree, ...], rank: Priority) -> Tree:
+    found: Tree = {
+        "podSets": list(pod_sets),
+        "queueName": job.queue_name,
+        "priority": rank.value,
+        "active": True,
+    }
+    if rank.source is not None:
+        found["priorityClassRef"] = rank.source
+    limit = maximum_execution_time(job)
+    if limit is not None:
+        found["maximumExecutionTimeSeconds"] = limit
+    return found
+
+
+def copied_labels(job: Job, options: Options) -> dict[str, str]:
+    """The labels that the operator wants on Workloads too. Of a group, the pods agree on them."""
+    found: dict[str, str] = {}
+    for tree in reversed(job.objects):
+        marks = trees.texts(trees.get(tree, "metadata", "labels"))
+        found |= {key: marks[key] for key in options.label_keys_to_copy if key in marks}
+    return found
+
+
+def uid_label(uid: str) -> dict[str, str]:
+    """How Workloads of a job are found again; an odd UID that does not fit into a label is left out."""
+    return {} if not uid or meta.check_label_value(uid) else {labels.JOB_UID: uid}
+
+
+def copied_annotations(job: Job, options: Options) -> dict[str, str]:
+    notes = {key: value for key, value in job.annotations.items() if key.startswith(labels.PROVISIONING_PREFIX)}
+    if options.life.admission_gated_by and labels.ADMISSION_GATED_BY in job.annotations:
+        notes[labels.ADMISSION_GATED_BY] = job.annotations[labels.ADMISSION_GATED_BY]
+    if is_elastic(job, options):
+        notes[labels.ELASTIC_JOB] = "true"
+    return notes | dict(job.workload_annotations())
+
+
+def owner_reference(job: Job, tree: Tree) -> Tree:
+    """A job controls its Workload; the pods of a group own theirs together, and none of them controls it."""
+    metadata = trees.mapping(trees.get(tree, "metadata"))
+    reference: Tree = {
+        "apiVersion": job.row.kind.api_version,
+        "kind": job.row.kind.kind,
+        "name": trees.text(metadata.get("name")),
+        "uid": trees.text(metadata.get("uid")),
+    }
+    return reference if job.is_group else reference | {"controller": True, "blockOwnerDeletion": True}
+
+
+# --- Comparing --------------------------------------------------------------------------------------------------------
+
+
+def is_equivalent(job: Job, workload: kueue.Workload, options: Options) -> bool:
+    """Whether a Workload asks for what its job asks for.
+
+    A job that runs with fewer pods than it asked for is as large as it was granted to be; a suspended one may be
+    either, since it may be about to start or just have been stopped.
+    """
+    if maximum_execution_time(job) != workload.spec.maximum_execution_time_seconds:
+        return False
+    try:
+        built = [codec.from_tree(pod_set, kueue.PodSet) for pod_set in job.pod_sets(options)]
+    except codec.DecodeError:
+        return False  # pods that cannot be read are not those that the Workload was made for
+    stored = workload.spec.pod_sets
+    asked = [pod_set.count for pod_set in stored]
+    tolerations = not states.is_admitted(workload)
+    if states.is_reserved(workload):
+        granted = _granted(workload)
+        running = [
+            granted.get(pod_set.name, pod_set.count) if pod_set.min_count is not None else pod_set.count
+            for pod_set in stored
+        ]
+        if podsets.equivalent(built, stored, counts=running, tolerations=tolerations):
+            return True
+        if not job.is_suspended():
+            return False
+    return podsets.equivalent(built, stored, counts=asked, tolerations=tolerations)
+
+
+def _granted(workload: kueue.Workload) -> dict[str, int]:
+    admission = workload.status.admission
+    assignments = admission.pod_set_assignments if admission else ()
+    return {found.name: found.count for found in assignments if found.count is not None}
+
+
+def controller(workload: kueue.Workload) -> meta.OwnerReference | None:
+    return next((owner for owner in workload.metadata.owner_references if owner.controller), None)
+
+
+def is_owned(job: Job, workload: kueue.Workload, options: Options) -> bool:
+    """Whether the job is the controller of the Workload: by name, and by UID where orphans are told apart."""
+    owner = controller(workload)
+    return owner is not None and owner.name == job.name and (not options.finish_orphaned or owner.uid == job.uid)
+
+
+def is_deleting(workload: kueue.Workload) -> bool:
+    return workload.metadata.deletion_timestamp is not None
