@@ -7,5 +7,6 @@ wire           AdmissionReview and ConversionReview as JSON
 service        the door over HTTPS, for any API server
 in_process     the door inside the process, for the embedded one
 registration   the webhook configurations that lead an API server here
-serving        the certificate of the service: made, renewed, and made known to the API server
+certificate    what the service proves itself with: made, kept, renewed in time
+running        all of that together, for a manager beside or in a cluster
 """

@@ -97,9 +97,7 @@ class Refusal:
     @property
     def causes(self) -> list[dict[str, str]]:
         """One entry for each field, as the `details` of a Status carry them."""
-        return [
-            {"reason": error.sort.value, "message": error.cause, "field": error.path} for error in self.errors
-        ]
+        return [{"reason": error.sort.value, "message": error.cause, "field": error.path} for error in self.errors]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +178,7 @@ def _validate_job(request: AdmissionRequest, facts: Facts, choices: Choices) -> 
     if request.old is None:
         verdict = admission.validate_create(row, request.object, facts.job, choices.kinds, choices.jobs)
     else:
-        verdict = admission.validate_update(
-            row, request.object, request.old, facts.job, choices.kinds, choices.jobs
-        )
+        verdict = admission.validate_update(row, request.object, request.old, facts.job, choices.kinds, choices.jobs)
     return refused(verdict.errors, verdict.warnings)
 
 

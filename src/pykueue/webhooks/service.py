@@ -1,4 +1,4 @@
-"""The door over HTTPS: reviews come in on the paths of the table, answers go out. `handler` is all there is to serve."""
+"""The door over HTTPS: reviews come in on the paths of the table, answers go out."""
 
 from __future__ import annotations
 

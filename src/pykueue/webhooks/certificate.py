@@ -1,0 +1,163 @@
+"""The certificate that webhooks are served with: made, kept, renewed in time; and the authority to make known.
+
+    kept in a Secret     for managers in a cluster, which share one
+    kept in a folder     where somebody else puts it (`webhook.certDir`); only read
+    kept in memory       for a manager outside of the cluster, which makes its own at every start
+
+An authority that is about to end is followed by a new one. Both are made known until the old one has ended, so that a
+replica that still serves the old certificate is believed while it has not seen the new one.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from pykueue import certificates
+from pykueue.api import kube, registry, trees
+from pykueue.certificates import Authority, Identity, still_good
+from pykueue.errors import UsageError
+from pykueue.kube import errors
+from pykueue.kube.client import Client
+
+AUTHORITY_NAME: Final = "kueue-ca"
+SECRET: Final = registry.KUBERNETES.of(kube.Secret)
+
+# An authority outlives what it signs.
+_AUTHORITY_RENEW_DAYS: Final = certificates.CERTIFICATE_DAYS + certificates.RENEW_DAYS
+_END: Final = b"-----END CERTIFICATE-----\n"
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept, under the names that public tools use. `ca` may hold several authorities, the signing one first."""
+
+    ca: bytes = b""
+    ca_key: bytes = b""
+    certificate: bytes = b""
+    key: bytes = b""
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.certificate, self.key)
+
+
+# Field of `Kept` -> name of the file, or of the key in the Secret.
+NAMES: Final[Mapping[str, str]] = {"ca": "ca.crt", "ca_key": "ca.key", "certificate": "tls.crt", "key": "tls.key"}
+
+
+def renewed(kept: Kept, hosts: Sequence[str], now: datetime.datetime) -> Kept:
+    """What to keep from now on: the same while it is good, else a new certificate, and a new authority where needed."""
+    signing, *others = _authorities(kept.ca) or [b""]
+    authority = Authority.load(signing, kept.ca_key)
+    if authority is None or not still_good(signing, now, renew_days=_AUTHORITY_RENEW_DAYS):
+        authority = Authority.make(AUTHORITY_NAME, now)
+        others = [signing, *others] if signing else others
+    elif still_good(kept.certificate, now, hosts) and authority.signed(kept.certificate):
+        return kept
+    made = authority.issue(hosts[0], (), now, hosts=hosts)
+    believed = [old for old in others if still_good(old, now, renew_days=0)]
+    return Kept(
+        ca=b"".join([authority.identity.certificate, *believed]),
+        ca_key=authority.identity.key,
+        certificate=made.certificate,
+        key=made.key,
+    )
+
+
+def _authorities(ca: bytes) -> list[bytes]:
+    return [pem.lstrip() + _END for pem in ca.split(_END)[:-1]]
+
+
+class Keeper(Protocol):
+    """Where the certificate is kept."""
+
+    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> Kept:
+        """The certificate to serve with now. Asked every now and then; renews what is about to end."""
+        ...
+
+
+@dataclass
+class InMemory:
+    kept: Kept = Kept()
+
+    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> Kept:
+        self.kept = renewed(self.kept, hosts, now)
+        return self.kept
+
+
+@dataclass(frozen=True)
+class InSecret:
+    """Shared by all replicas: whoever comes first renews it, the others find it renewed."""
+
+    client: Client
+    namespace: str
+    name: str
+
+    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> Kept:
+        for _ in range(_ATTEMPTS):
+            secret = await self.client.find(SECRET, self.name, self.namespace)
+            before = _unpacked(trees.get(secret, "data"))
+            after = renewed(before, hosts, now)
+            if after is before and secret is not None:
+                return after
+            try:
+                await self._write(secret, after)
+                return after
+            except (errors.Conflict, errors.AlreadyExists):
+                continue  # another replica was faster: its certificate is as good as ours
+        raise errors.Unanswered(f"Secret {self.namespace}/{self.name} changes faster than it can be written")
+
+    async def _write(self, secret: trees.Tree | None, kept: Kept) -> None:
+        packed = {name: base64.b64encode(getattr(kept, field)).decode() for field, name in NAMES.items()}
+        if secret is None:
+            named = {"name": self.name, "namespace": self.namespace}
+            await self.client.create(
+                SECRET, {"apiVersion": "v1", "kind": "Secret", "metadata": named, "type": "Opaque", "data": packed}
+            )
+        else:
+            data = {**trees.texts(secret.get("data")), **packed}
+            await self.client.replace(SECRET, {**secret, "data": data})
+
+
+def _unpacked(data: object) -> Kept:
+    def part(name: str) -> bytes:
+        try:
+            return base64.b64decode(trees.text(trees.get(data, name)), validate=True)
+        except ValueError:
+            return b""
+
+    return Kept(**{field: part(name) for field, name in NAMES.items()})
+
+
+@dataclass(frozen=True)
+class InFolder:
+    """Somebody else makes the certificate and puts it there; we notice when it is another one."""
+
+    folder: Path
+
+    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> Kept:
+        certificate, key = self.folder / NAMES["certificate"], self.folder / NAMES["key"]
+        ca = self.folder / NAMES["ca"]
+        try:
+            return Kept(
+                ca=ca.read_bytes() if ca.is_file() else b"",
+                certificate=certificate.read_bytes(),
+                key=key.read_bytes(),
+            )
+        except OSError as error:
+            raise UsageError(f"webhook.certDir: {error.filename}: {error.strerror}") from None
+
+
+def context() -> ssl.SSLContext:
+    """TLS for a server; the certificate comes with `certificates.load_into`, now and whenever it is renewed."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    made.set_alpn_protocols(["http/1.1"])
+    return made

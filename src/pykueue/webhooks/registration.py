@@ -1,0 +1,197 @@
+"""What leads an API server to our webhooks: the two webhook configurations, and who converts our kinds.
+
+The documents derive from the table and the operator's choices, and spell every default out, so that what a server gives
+back can be compared with what we want. They are narrow: nothing is asked on deletion, and jobs only where the operator
+lets us look.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pykueue.api import labels, registry, selectors, trees
+from pykueue.api.kinds import Kind, Scope, Version
+from pykueue.api.selectors import Operator, Requirement, Selector
+from pykueue.api.trees import Tree
+from pykueue.jobs.kinds import Row
+from pykueue.jobs.options import Options
+from pykueue.kube.client import Client
+from pykueue.webhooks.review import Choices, Phase
+from pykueue.webhooks.table import CONVERT, Endpoint, endpoints
+
+NAMES: Final = {
+    Phase.MUTATE: "kueue-mutating-webhook-configuration",
+    Phase.VALIDATE: "kueue-validating-webhook-configuration",
+}
+TIMEOUT_SECONDS: Final = 10
+SERVICE_PORT: Final = 443
+
+_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+# A cluster must be able to start its own pods while we are down.
+_PROTECTED: Final = "kube-system"
+
+
+def _kind(group: str, kind: str) -> Kind:
+    return Kind(group, kind, f"{kind.lower()}s", (Version("v1", storage=True),), Scope.CLUSTER)
+
+
+KINDS: Final = {
+    Phase.MUTATE: _kind("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
+    Phase.VALIDATE: _kind("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
+}
+CRD: Final = _kind("apiextensions.k8s.io", "CustomResourceDefinition")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How an API server reaches us: through a Service in its cluster, or at an address of its own machine."""
+
+    namespace: str = ""
+    service: str = ""
+    url: str = ""
+    # Whom to believe; empty where somebody else fills it in.
+    ca: bytes = b""
+
+    def client_config(self, path: str) -> Tree:
+        bundle = {"caBundle": base64.b64encode(self.ca).decode()} if self.ca else {}
+        if self.url:
+            return {**bundle, "url": self.url + path}
+        service = {"namespace": self.namespace, "name": self.service, "path": path, "port": SERVICE_PORT}
+        return {**bundle, "service": service}
+
+
+# --- The documents ----------------------------------------------------------------------------------------------------
+
+
+def configurations(choices: Choices, reach: Reach, own_namespace: str) -> list[Tree]:
+    """Both webhook configurations."""
+    rows = endpoints(choices)
+    return [
+        {
+            "apiVersion": KINDS[phase].api_version,
+            "kind": KINDS[phase].kind,
+            "metadata": {"name": NAMES[phase]},
+            "webhooks": [
+                webhook
+                for endpoint in sorted(rows, key=lambda row: row.name)
+                if endpoint.phase is phase
+                for webhook in _webhooks(endpoint, choices, reach, own_namespace)
+            ],
+        }
+        for phase in Phase
+    ]
+
+
+def _webhooks(endpoint: Endpoint, choices: Choices, reach: Reach, own_namespace: str) -> Iterator[Tree]:
+    if endpoint.job is None:
+        yield _webhook(endpoint, endpoint.name, reach)
+        return
+    spared = Requirement(_NAMESPACE_NAME, Operator.NOT_IN, tuple(sorted({_PROTECTED, own_namespace})))
+    managed = _managed(endpoint.job, choices.jobs)
+    narrower = [demand for demand in managed.requirements if not _follows(demand, spared)]
+    if not managed.nothing:
+        yield _webhook(endpoint, endpoint.name, reach, namespaces=[spared, *narrower])
+    if (managed.nothing or narrower) and not choices.jobs.selector_always_respected:
+        # A job that names a queue is ours wherever it is: in the other namespaces we look at such jobs, and no others.
+        word, _, domain = endpoint.name.partition(".")
+        named = Requirement(labels.QUEUE_NAME, Operator.EXISTS)
+        yield _webhook(endpoint, f"{word}-named.{domain}", reach, namespaces=[spared], objects=[named])
+
+
+def _managed(row: Row, options: Options) -> Selector:
+    """The namespaces in which jobs of a kind are looked at whatever they say."""
+    laid_over = options.pod_namespaces if row.of_pods and options.pod_namespaces is not None else selectors.EVERYTHING
+    return Selector(
+        (*options.namespaces.requirements, *laid_over.requirements),
+        nothing=options.namespaces.nothing or laid_over.nothing,
+    )
+
+
+def _follows(demand: Requirement, known: Requirement) -> bool:
+    """Whether a demand for other values than some says nothing beyond one that excludes those anyway."""
+    return (demand.key, demand.operator) == (known.key, known.operator) and set(demand.values) <= set(known.values)
+
+
+def _webhook(
+    endpoint: Endpoint,
+    name: str,
+    reach: Reach,
+    *,
+    namespaces: Iterable[Requirement] = (),
+    objects: Iterable[Requirement] = (),
+) -> Tree:
+    webhook: Tree = {
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": reach.client_config(endpoint.path),
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": _selector(namespaces),
+        "objectSelector": _selector(objects),
+        "rules": [
+            {
+                "apiGroups": [endpoint.kind.group],
+                "apiVersions": [endpoint.kind.storage.name],
+                "operations": list(endpoint.operations),
+                "resources": endpoint.resources,
+                "scope": "*",
+            }
+        ],
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_SECONDS,
+    }
+    if endpoint.phase is Phase.MUTATE:
+        webhook["reinvocationPolicy"] = "Never"
+    return webhook
+
+
+def _selector(requirements: Iterable[Requirement]) -> Tree:
+    demands = [
+        {"key": one.key, "operator": one.operator} | ({"values": list(one.values)} if one.values else {})
+        for one in requirements
+    ]
+    return {"matchExpressions": demands} if demands else {}
+
+
+# --- Making them known ------------------------------------------------------------------------------------------------
+
+
+async def register(client: Client, choices: Choices, reach: Reach, own_namespace: str) -> list[str]:
+    """Lead the API server to us; names what had to be changed for that. Does nothing where all is as it should be."""
+    changed = []
+    for wanted in configurations(choices, reach, own_namespace):
+        phase = next(phase for phase in Phase if NAMES[phase] == wanted["metadata"]["name"])
+        if await _put(client, KINDS[phase], wanted):
+            changed.append(f"{KINDS[phase].kind} {NAMES[phase]}")
+    for row in registry.KUEUE:
+        if row.converts and await _convert_here(client, row, reach):
+            changed.append(f"{CRD.kind} {row.name}")
+    return changed
+
+
+async def _put(client: Client, kind: Kind, wanted: Tree) -> bool:
+    """Whether the object had to be created or changed. Only `webhooks` is ours; labels and the like are not."""
+    found = await client.find(kind, wanted["metadata"]["name"])
+    if found is None:
+        await client.create(kind, wanted)
+        return True
+    if found.get("webhooks") == wanted["webhooks"]:
+        return False
+    await client.replace(kind, {**found, "webhooks": wanted["webhooks"]})
+    return True
+
+
+async def _convert_here(client: Client, row: Kind, reach: Reach) -> bool:
+    """Whether the CRD of a kind had to learn where its objects are converted."""
+    found = await client.get(CRD, row.name)
+    wanted = {
+        "strategy": "Webhook",
+        "webhook": {"clientConfig": reach.client_config(CONVERT), "conversionReviewVersions": ["v1"]},
+    }
+    if trees.get(found, "spec", "conversion") == wanted:
+        return False
+    await client.replace(CRD, trees.put(found, ("spec", "conversion"), wanted))
+    return True

@@ -1,0 +1,142 @@
+"""Webhooks for an API server elsewhere, from start to end: a certificate, a port, the registration, and their upkeep.
+
+    async with running.webhooks(client, choices, sources, place, clock, namespace) as served:
+        await served.register()     # when elected; from here on the API server asks us
+
+In a cluster, every replica serves behind one Service with the certificate that they share. Outside of one there is no
+Service that leads to us: we listen on the loopback address, and the API server, on the same machine, is told the URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from pykueue import certificates, serving
+from pykueue.api import config
+from pykueue.clock import Clock
+from pykueue.errors import PykueueError, UsageError
+from pykueue.kube.client import Client
+from pykueue.webhooks import certificate, registration, service
+from pykueue.webhooks.certificate import InFolder, InMemory, InSecret, Keeper
+from pykueue.webhooks.facts import Sources
+from pykueue.webhooks.registration import Reach
+from pykueue.webhooks.review import Choices
+
+log = logging.getLogger(__name__)
+
+LOOPBACK: Final = "127.0.0.1"
+# A file that somebody replaces is noticed after this long; a certificate that ends has a month.
+UPKEEP_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where webhooks are served, how they are reached, and who looks after the certificate."""
+
+    host: str
+    port: int
+    hosts: tuple[str, ...]
+    reach: Reach
+    keeper: Keeper
+    # False where somebody else makes the certificate known, as cert-manager does.
+    registers: bool = True
+
+    def reach_at(self, port: int, ca: bytes) -> Reach:
+        """How the API server is to reach us, now that the port and the authority are known."""
+        return replace(self.reach, ca=ca, url="" if self.reach.service else f"https://{LOOPBACK}:{port}")
+
+
+def in_cluster(client: Client, configuration: config.Configuration) -> Place:
+    """A place in a pod, behind the Service that was installed with it."""
+    served = configuration.webhook or config.ControllerWebhook()
+    own = configuration.internal_cert_management or config.InternalCertManagement()
+    namespace = configuration.namespace or config.DEFAULT_NAMESPACE
+    name = own.webhook_service_name
+    keeper: Keeper = InFolder(Path(served.cert_dir))
+    if own.enable:
+        keeper = InSecret(client, namespace, own.webhook_secret_name)
+    return Place(
+        host=served.host or "0.0.0.0",
+        port=served.port if served.port is not None else 9443,
+        hosts=(f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"),
+        reach=Reach(namespace=namespace, service=name),
+        keeper=keeper,
+        registers=bool(own.enable),
+    )
+
+
+def beside(port: int = 0) -> Place:
+    """A place on the machine of the API server, outside of any cluster."""
+    return Place(LOOPBACK, port, (LOOPBACK, "localhost"), Reach(), InMemory())
+
+
+class Served:
+    """Webhooks that are being served. Made by `webhooks`."""
+
+    def __init__(self, client: Client, choices: Choices, place: Place, clock: Clock, own_namespace: str) -> None:
+        self._client = client
+        self._choices = choices
+        self._place = place
+        self._clock = clock
+        self._own_namespace = own_namespace
+        self._kept = certificate.Kept()
+        self._is_registered = False
+        self.tls: Final = certificate.context()
+        self.port = 0
+
+    async def renew(self) -> None:
+        """Take the certificate that is kept now; the next connection sees it."""
+        now = datetime.datetime.fromtimestamp(self._clock.now() / 1e9, datetime.UTC)
+        kept = await self._place.keeper.current(self._place.hosts, now)
+        if kept.identity != self._kept.identity:
+            certificates.load_into(self.tls, kept.identity)
+        self._kept = kept
+
+    async def register(self) -> None:
+        """Lead the API server here. For whoever leads: replicas with other settings must not take turns."""
+        if self._place.registers:
+            reach = self._place.reach_at(self.port, self._kept.ca)
+            for changed in await registration.register(self._client, self._choices, reach, self._own_namespace):
+                log.info("%s leads to our webhooks now", changed)
+        self._is_registered = True
+
+    async def keep_up(self) -> None:
+        """Renew in time, and put right what others changed. What fails is tried again the next time."""
+        while True:
+            await asyncio.sleep(UPKEEP_SECONDS)
+            try:
+                await self.renew()
+                if self._is_registered:
+                    await self.register()
+            except PykueueError as error:
+                log.warning("the upkeep of webhooks failed and will be tried again: %s", error)
+
+
+@asynccontextmanager
+async def webhooks(
+    client: Client, choices: Choices, sources: Sources, place: Place, clock: Clock, own_namespace: str
+) -> AsyncIterator[Served]:
+    """Serve until the end of the block. Inside of it, connections are taken; `register` makes the API server come."""
+    served = Served(client, choices, place, clock, own_namespace)
+    await served.renew()
+    try:
+        http = await serving.serve(service.handler(choices, sources), place.host, place.port, tls=served.tls)
+    except OSError as error:
+        raise UsageError(f"webhooks: cannot listen on {place.host}:{place.port}: {error.strerror or error}") from None
+    served.port = http.port
+    upkeep = asyncio.create_task(served.keep_up())
+    try:
+        yield served
+    finally:
+        upkeep.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await upkeep
+        await http.close()
