@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykueue.api import kube, kueue, quantity
+from pykueue.api import kube, kueue
 from pykueue.api.conditions import is_true
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import cycle, requests, topology
@@ -172,15 +172,12 @@ class World:
 
     def _account(self, local_queue: kueue.LocalQueue, key: str, now: Nanoseconds) -> None:
         assert self.usage_history is not None
-        sharing = local_queue.spec.fair_sharing
-        if sharing is not None and sharing.weight is not None:
-            self.usage_history.weights[key] = quantity.parse(sharing.weight).rounded(-9) / 10**9
-        else:
-            self.usage_history.weights.pop(key, None)
+        self.usage_history.weights[key] = reading.weight(local_queue.spec.fair_sharing)
         status = local_queue.status.fair_sharing
         usage = status.admission_fair_sharing_status if status is not None else None
         if usage is not None:
-            consumed = {name: quantity.parse(amount) for name, amount in usage.consumed_resources.items()}
+            read = {name: reading.quantity_of(amount) for name, amount in usage.consumed_resources.items()}
+            consumed = {name: amount for name, amount in read.items() if amount is not None}
             self.usage_history.seed(key, consumed, reading.time_of(usage.last_update) or now)
 
     def _put_namespace(self, namespace: kube.Namespace, now: Nanoseconds) -> None:
@@ -458,8 +455,8 @@ class World:
         return self._waiting[local_queue].get(key) if local_queue is not None else None
 
     def pending_in(self, local_queue: str) -> int:
-        """How many Workloads wait through a LocalQueue; through one that is stopped or leads nowhere, none."""
-        return len(self._waiting.get(local_queue, ())) if self._queue_of(local_queue) is not None else 0
+        """How many Workloads wait through a LocalQueue, though it lead nowhere."""
+        return len(self._waiting.get(local_queue, ()))
 
     def problem(self, key: str) -> str:
         """What makes a waiting Workload impossible to admit, whatever is free; empty when nothing does."""
