@@ -111,7 +111,7 @@ def _first(fleet: Fleet, request: PlacementRequest) -> float:
     def forget() -> None:
         domains = fleet.domains(FLAVOR.name)
         assert domains is not None
-        domains.remaining.tallies.clear()
+        domains.tallies().kept.clear()
 
     forget()
     return median_microseconds(lambda: place(fleet, [request]), 15, forget)

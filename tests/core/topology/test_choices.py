@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.topology.worlds import ask, ask_led, fleet, request, told
+from core.topology.worlds import ask, ask_led, fleet, request, terms, told
 from pykueue.core.topology import Profile, place
 
 FIVE_HOSTS = """
@@ -145,3 +145,32 @@ def test_levels_between_two_layers_are_filled_in_units_of_the_finer_one() -> Non
     world = fleet("z b1 r1 h1 3 \n z b1 r2 h2 3 \n z b2 r3 h3 9", levels=levels)
     assert ask(world, "required block, 4 per block, 2 per host", 4) == "h1:2 h2:2"
     assert ask(world, "required block, 6 per block, 2 per host", 6) == "h3:6"
+
+
+def test_a_leader_that_fits_on_no_host_keeps_all_workers_out() -> None:
+    world = fleet("b1 r1 h1 2 \n b1 r1 h2 2 \n b1 r1 h3 2")
+    assert ask_led(world, "required rack", 2, leader_cpu=3).startswith("no: ")
+    assert ask_led(world, "preferred rack", 2, leader_cpu=3).startswith("no: topology tree has room for none of 2 pods")
+
+
+def test_the_leader_is_a_pod_too() -> None:
+    world = fleet("b1 r1 h1 9 pods=3")
+    assert ask_led(world, "required host", 2, leader_cpu=1) == "h1:1 | h1:2"
+    assert ask_led(world, "required host", 3, leader_cpu=1).startswith("no: ")
+
+
+def test_the_leader_stays_off_hosts_that_the_workers_may_not_use() -> None:
+    """The workers' terms govern both."""
+    pair = [
+        request("required rack", 1, cpu=3, pod_set="leader", group="g"),
+        request("required rack", 2, pod_set="workers", group="g", terms=terms(disk="ssd")),
+    ]
+    world = fleet("b1 r1 h1 3 disk=hdd \n b1 r1 h2 2 disk=ssd \n b1 r2 h3 5 disk=ssd")
+    assert told(place(world, pair), "leader", "workers") == "h3:1 | h3:2"
+
+
+def test_a_slice_goes_down_in_units_of_the_inner_layer() -> None:
+    """Two pairs of 2, never 3 and 1, and a leader beside them takes its core from the odd ones."""
+    world = fleet("b1 r1 h1 3 \n b1 r1 h2 3")
+    assert ask(world, "required block, 4 per rack, 2 per host", 4) == "h1:2 h2:2"
+    assert ask_led(world, "required block, 4 per rack, 2 per host", 4, leader_cpu=1) == "h1:1 | h1:2 h2:2"

@@ -46,3 +46,11 @@ def test_the_leader_stays_too() -> None:
         request("unconstrained", 6, pod_set="workers", group="g", previous=placement("h1:4")),
     ]
     assert told(place(fleet(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h3:1 | h1:4 h2:2"
+
+
+def test_a_leader_that_was_not_there_before_is_placed_with_the_difference() -> None:
+    pair = [
+        request("unconstrained", 1, pod_set="leader", group="g"),
+        request("unconstrained", 5, pod_set="workers", group="g", previous=placement("h1:4")),
+    ]
+    assert told(place(fleet(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h2:1 | h1:4 h2:1"

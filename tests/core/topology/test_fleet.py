@@ -47,6 +47,7 @@ def test_a_node_used_beyond_what_it_has_holds_nothing_rather_than_less_than_noth
     world = fleet(TWO_HOSTS)
     world.book([usage("h1:6")])
     assert ask(world, "required rack", 4) == "h2:4"
+    assert ask(world, "required rack", 5).startswith("no: topology tree has room for 4 of 5 pods")
 
 
 def test_usage_on_a_node_that_went_away_counts_again_when_it_returns() -> None:

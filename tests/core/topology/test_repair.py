@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.topology.worlds import ask, fleet, placement, usage
+from core.topology.worlds import ask, fleet, placement, terms, usage
 from pykueue.core.topology import Repair
 
 SIX_HOSTS = """
@@ -76,3 +76,14 @@ def test_with_layers_the_innermost_broken_one_says_where() -> None:
         b1 r2 h3  9
     """
     assert mend("required block, 4 per rack, 2 per host", "h1:2 h2:2", "h1", gone="h1", world_text=world) == "h2:4"
+
+
+def test_the_replacement_must_suit_the_pods_as_well() -> None:
+    world = fleet("b1 r1 h1 4 disk=ssd \n b1 r1 h2 4 disk=hdd \n b1 r1 h3 4 disk=ssd \n b1 r2 h4 9 disk=ssd")
+    held = placement("h1:2 h3:1")
+    world.book([usage("h1:2 h3:1")])
+    assert ask(world, "required rack", 3, repair=Repair(held, "h1"), terms=terms(disk="ssd")) == "h1:2 h3:1", (
+        "a node that is lost to the workload but still there may be chosen again"
+    )
+    world.drop_node("h1")
+    assert ask(world, "required rack", 3, repair=Repair(held, "h1"), terms=terms(disk="ssd")) == "h3:3"

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from pykueue.core.topology.values import PODS, Figure
 
-if TYPE_CHECKING:
-    from pykueue.core.topology.counting import Tally
-
-TALLIES_MAX = 64
+UNBOUNDED: Final = 2**31 - 1
+"""Pods that "fit" where nothing limits them."""
 
 
 class Capacity:
     """One list per resource, indexed by leaf, and a journal of the leaves that changed.
 
-    The journal is what lets a tally made earlier catch up by looking only at the leaves that changed since
-    (see `counting`). A resource that no node offers has no list: nothing of it is anywhere.
+    The journal is what lets figures made earlier catch up by looking only at the leaves that changed since (see
+    `counting`); when it grew too long it is dropped and a new epoch begins. A resource that no node offers has no
+    list: nothing of it is anywhere.
     """
 
-    __slots__ = ("amounts", "journal", "journal_max", "tallies")
+    __slots__ = ("amounts", "epoch", "journal", "journal_max")
 
     def __init__(self, amounts: dict[str, list[int]], leaves: int) -> None:
         self.amounts = amounts
+        self.epoch = 0
         self.journal: list[int] = []
         self.journal_max = 4 * leaves + 64
-        self.tallies: OrderedDict[Hashable, Tally] = OrderedDict()
 
     def copy(self, leaves: int) -> Capacity:
         return Capacity({resource: column.copy() for resource, column in self.amounts.items()}, leaves)
@@ -41,8 +39,8 @@ class Capacity:
                 column[leaf] += amount
         self.journal.append(leaf)
         if len(self.journal) > self.journal_max:
-            self.tallies.clear()
             self.journal.clear()
+            self.epoch += 1
 
     def add_pods(self, leaf: int, pod: Figure, count: int) -> None:
         """Give back `count` pods of this figure (a negative count takes them), each with its one `pods`."""
@@ -57,15 +55,6 @@ class Capacity:
             fitting = UNBOUNDED if amount == 0 else max(0, column[leaf] // amount if column else 0)
             held = fitting if held is None else min(held, fitting)
         return held or 0
-
-    def remember(self, key: Hashable, tally: Tally) -> None:
-        self.tallies[key] = tally
-        if len(self.tallies) > TALLIES_MAX:
-            self.tallies.popitem(last=False)
-
-
-UNBOUNDED = 2**31 - 1
-"""Pods that "fit" where nothing limits them."""
 
 
 def columns(per_leaf: Iterable[Iterable[Mapping[str, int]]]) -> dict[str, list[int]]:

@@ -15,6 +15,7 @@ Figures per domain:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from pykueue.core.topology.matching import Match
 from pykueue.core.topology.tree import Tree
 from pykueue.core.topology.values import PODS, Figure, NodeTerms
 
+TALLIES_MAX: Final = 64
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -88,14 +90,14 @@ class Counts:
 class Tally:
     """The figures of one measure over a tree; see the module's words."""
 
-    __slots__ = ("_allowed", "_levels", "_seen", "measure", "scores", "tree")
+    __slots__ = ("_allowed", "_epoch", "_levels", "_seen", "measure", "scores", "tree")
 
     def __init__(self, tree: Tree, measure: Measure, match: Match, within: range | None = None) -> None:
         self.tree = tree
         self.measure = measure
         self._allowed = _allowed(match, within)
         self._levels: list[Counts | None] = [None] * len(tree.levels)
-        self._seen = 0
+        self._epoch = self._seen = 0
         self.scores = None if match.scores is None else _summed(tree, match.scores)
 
     def level(self, level: int) -> Counts:
@@ -118,12 +120,12 @@ class Tally:
             counts = Counts(pods, slices, pods.copy(), slices.copy(), [0] * len(pods))
             self._lead(capacity, measure.leader, counts, range(len(pods)))
         self._levels = [None] * finest + [counts]
-        self._seen = len(capacity.journal)
+        self._epoch, self._seen = capacity.epoch, len(capacity.journal)
 
     def catch_up(self, capacity: Capacity) -> None:
         """Look at the leaves that changed since the last look."""
         changed = set(capacity.journal[self._seen :])
-        if len(changed) > len(self.tree.nodes) // 4:
+        if self._epoch != capacity.epoch or len(changed) > len(self.tree.nodes) // 4:
             self.count(capacity)
             return
         self._seen = len(capacity.journal)
@@ -207,16 +209,34 @@ def _led(
     return pods_left, counts.slices[domain] - min(children.slices[c] - children.slices_led[c] for c in hosts)
 
 
-def tally(tree: Tree, capacity: Capacity, measure: Measure, match: Match, terms: NodeTerms) -> Tally:
-    """The up-to-date figures of a measure on the nodes that match the terms."""
-    known = capacity.tallies.get((measure, terms))
-    if known is None:
-        known = Tally(tree, measure, match)
-        known.count(capacity)
-        capacity.remember((measure, terms), known)
-    else:
-        known.catch_up(capacity)
-    return known
+class Tallies:
+    """The figures kept for one capacity, of the measures that were asked for last."""
+
+    __slots__ = ("capacity", "kept", "tree")
+
+    def __init__(self, tree: Tree, capacity: Capacity) -> None:
+        self.tree = tree
+        self.capacity = capacity
+        self.kept: OrderedDict[tuple[Measure, NodeTerms], Tally] = OrderedDict()
+
+    def of(self, measure: Measure, terms: NodeTerms, match: Match) -> Tally:
+        """The up-to-date figures of a measure on the nodes that match the terms."""
+        tally = self.kept.get((measure, terms))
+        if tally is None:
+            tally = self.kept[measure, terms] = Tally(self.tree, measure, match)
+            tally.count(self.capacity)
+            if len(self.kept) > TALLIES_MAX:
+                self.kept.popitem(last=False)
+        else:
+            self.kept.move_to_end((measure, terms))
+            tally.catch_up(self.capacity)
+        return tally
+
+    def within(self, leaves: range, measure: Measure, match: Match) -> Tally:
+        """The figures of some leaves only, as if there were no others; not kept."""
+        tally = Tally(self.tree, measure, match, leaves)
+        tally.count(self.capacity)
+        return tally
 
 
 def limiting(capacity: Capacity, pod: Figure, leaf: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pykueue.core.topology import capacity, matching, tree
 from pykueue.core.topology.capacity import Capacity
+from pykueue.core.topology.counting import Tallies
 from pykueue.core.topology.matching import Match
 from pykueue.core.topology.values import Flavor, Node, NodeTerms, Profile
 
@@ -19,7 +20,7 @@ class Domains:
     workloads. The first is what an emptied cluster would have, the second is what is there now.
     """
 
-    __slots__ = ("_matches", "flavor", "free", "profile", "remaining", "tree")
+    __slots__ = ("_matches", "_of_free", "_of_remaining", "flavor", "free", "profile", "remaining", "tree")
 
     def __init__(self, flavor: Flavor, nodes: Iterable[Node], profile: Profile) -> None:
         self.flavor = flavor
@@ -29,7 +30,13 @@ class Domains:
         amounts = capacity.columns([node.allocatable for node in at_leaf] for at_leaf in self.tree.nodes)
         self.free = Capacity(amounts, leaves)
         self.remaining = self.free.copy(leaves)
+        self._of_free = Tallies(self.tree, self.free)
+        self._of_remaining = Tallies(self.tree, self.remaining)
         self._matches: dict[NodeTerms, Match] = {}
+
+    def tallies(self, *, emptied: bool = False) -> Tallies:
+        """Figures of what is there now, or of what an emptied cluster would have."""
+        return self._of_free if emptied else self._of_remaining
 
     def match(self, terms: NodeTerms) -> Match:
         """Which leaves a pod with these terms may use; asked of the nodes once per distinct terms."""

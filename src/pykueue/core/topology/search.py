@@ -83,7 +83,8 @@ class Search:
 
         leads = None if leader is None else leader.pod
         measure = Measure(request.pod, leads, shape.slice_size, shape.slice_level, shape.multiples)
-        tally = self._tally(domains, measure, match, request, within)
+        tallies = domains.tallies(emptied=self._emptied)
+        tally = tallies.of(measure, request.terms, match) if within is None else tallies.within(within, measure, match)
         ask = Ask(
             slices=request.count // shape.slice_size,
             kind=request.wish.kind,
@@ -105,18 +106,8 @@ class Search:
         shares = spreading.spread(tally, start, ask)
         return Shortage(start.level, 0) if shares is None else shares
 
-    def _tally(
-        self, domains: Domains, measure: Measure, match: Match, request: PlacementRequest, within: range | None
-    ) -> Tally:
-        capacity = self._capacity(domains)
-        if within is None:
-            return counting.tally(domains.tree, capacity, measure, match, request.terms)
-        confined = Tally(domains.tree, measure, match, within)
-        confined.count(capacity)
-        return confined
-
     def _capacity(self, domains: Domains) -> Capacity:
-        return domains.free if self._emptied else domains.remaining
+        return domains.tallies(emptied=self._emptied).capacity
 
     def _failure(
         self,
