@@ -1,6 +1,6 @@
 """What it costs to find places for pods: per decision, per what-if, and to grow the tree.
 
-    python -m bench topology [--json FILE] [--rounds N]
+    python -m bench topology [--json=FILE] [--rounds=N]
 
 Two clusters, 640 and 5,000 nodes, in blocks, racks and hosts, two thirds in use. Every request is placed and booked as
 a cycle would (`decide`), and asked again where nothing changed (`again`). The what-if is a victim taken away, the
