@@ -203,5 +203,6 @@ options = st.builds(
     admission_gated_by=st.booleans(),
     finish_orphaned=st.booleans(),
     orchestrated_preemption=st.booleans(),
+    dynamic_resources=st.booleans(),
     refuse_claims=st.booleans(),
 )

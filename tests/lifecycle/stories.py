@@ -140,6 +140,10 @@ class Life:
         stats = self.workload.status.scheduling_stats
         return {f"{one.reason}/{one.underlying_cause}": one.count for one in (stats.evictions if stats else ())}
 
+    @property
+    def holds(self) -> bool:
+        return self.workload.status.admission is not None
+
     def message(self, type: WorkloadCondition) -> str:
         found = conditions.find(self.workload.status.conditions, type)
         return found.message if found else ""

@@ -26,10 +26,10 @@ def test_quota_stays_taken_until_the_job_has_stopped() -> None:
     life = evicted(Life().reserved())
     assert life.conditions["Evicted"] == "True/NodeFailures"
     assert life.conditions["QuotaReserved"] == "True/QuotaReserved"
-    assert life.workload.status.admission is not None
+    assert life.holds
     life.after(600).released()
     assert life.conditions["QuotaReserved"] == "False/PendingEvaluation"
-    assert life.workload.status.admission is None
+    assert not life.holds
     assert change.Released("cq", "NodeFailures", 600 * SECOND) in life.news
 
 

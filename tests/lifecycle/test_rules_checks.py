@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from lifecycle.stories import ONE_CHECK, START, TWO_CHECKS, Life, assigned, workload, world
 from pykueue.api import kueue, meta
-from pykueue.api.conditions import WorkloadCondition
+from pykueue.api.conditions import EvictedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState
 from pykueue.api.meta import MINUTE, SECOND, Condition
 from pykueue.lifecycle import change, checks, eviction, states
@@ -276,7 +276,7 @@ def test_retries_in_a_row_end_with_another_answer() -> None:
     life = reserving().says("c1", "Retry").steps()
     assert life.workload.status.admission_checks[0].retry_count == 1
     life.released().steps().reserved().says("c1", "Ready").steps()
-    life.write(eviction.evict(life.workload, eviction.EvictedReason.PREEMPTED, "made room", life.now))
+    life.write(eviction.evict(life.workload, EvictedReason.PREEMPTED, "made room", life.now))
     assert life.workload.status.admission_checks[0].retry_count is None
 
 

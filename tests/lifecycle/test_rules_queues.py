@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace as with_
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def local(facts: Facts, queue: LocalQueueFacts | None) -> Facts:
     return with_(facts, local_queue=queue)
 
 
-def cluster(facts: Facts, **changed: object) -> Facts:
+def cluster(facts: Facts, **changed: Any) -> Facts:
     assert facts.cluster_queue is not None
     return with_(facts, cluster_queue=with_(facts.cluster_queue, **changed))
 
@@ -232,5 +233,5 @@ def test_facts_of_a_queue_are_read_off_the_objects() -> None:
     assert found.flavors == {"one"}
     assert found.is_stopped
     (check,) = found.checks
-    assert (check.on_flavors, check.retry_delay_minutes, check.defers_preemption) == ({"one"}, 3, True)
+    assert (check.on_flavors, check.retry_delay_minutes, check.defers_preemption) == (frozenset({"one"}), 3, True)
     assert ClusterQueueFacts.of(queue, True, {}).checks[0].retry_delay_minutes == 15

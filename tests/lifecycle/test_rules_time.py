@@ -1,0 +1,256 @@
+"""The rules that a clock drives: `pods_ready`, `execution_time`, `finished`; and `orphan`, `claims`, `preemption_gates`."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from laws.lives import CLAIMING
+from lifecycle.stories import START, Life, workload
+from pykueue.api import kueue, labels, meta
+from pykueue.api.conditions import EvictedReason, FinishedReason, Status, WorkloadCondition
+from pykueue.api.meta import HOUR, MINUTE, SECOND
+from pykueue.lifecycle import backoff, change, ending, readiness, states
+from pykueue.lifecycle.change import Delete, RemoveFinalizer
+from pykueue.lifecycle.facts import Facts, Options, PodsReadyOptions
+
+QUICK = Options(pods_ready=PodsReadyOptions(timeout=10 * SECOND, recovery_timeout=5 * SECOND, backoff_base_seconds=60))
+
+
+def limited(most: int | None) -> Options:
+    return Options(pods_ready=PodsReadyOptions(timeout=10 * SECOND, backoff_limit_count=most))
+
+
+# --- pods_ready -------------------------------------------------------------------------------------------------------
+
+
+def test_pods_that_do_not_start_in_time_cost_the_place() -> None:
+    life = Life(options=QUICK).reserved()
+    assert life.look().wake_at == START + 10 * SECOND
+    life.after(10).steps()
+    assert life.conditions["Evicted"] == "True/PodsReadyTimeout"
+    assert life.evictions == {"PodsReadyTimeout/WaitForStart": 1}
+    assert states.requeue_count(life.workload) == 1
+    assert states.requeue_at(life.workload) == START + 70 * SECOND
+    life.released().after(60).steps()
+    assert life.conditions["Requeued"] == "True/BackoffFinished"
+
+
+def test_pods_that_do_not_come_back_in_time_cost_it_too_by_their_own_clock() -> None:
+    life = Life(options=QUICK).reserved().after(2)
+    life.write(readiness.pods_ready(life.workload, True, life.options)).after(100)
+    assert life.look().wake_at is None
+    life.write(readiness.pods_ready(life.workload, False, life.options))
+    assert life.look().wake_at == life.now + 5 * SECOND
+    life.after(5).steps()
+    assert life.evictions == {"PodsReadyTimeout/WaitForRecovery": 1}
+
+
+def test_no_recovery_timeout_means_that_recovery_may_take_for_ever() -> None:
+    life = Life(options=Options(pods_ready=PodsReadyOptions(recovery_timeout=0))).reserved()
+    life.told(WorkloadCondition.PODS_READY, Status.FALSE, "WaitForRecovery").after(10**6)
+    assert life.look().changes == ()
+    assert life.look().wake_at is None
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_after_so_many_times_it_is_deactivated(most: int) -> None:
+    life = Life(options=limited(most))
+    for _ in range(most):
+        life.reserved().after(10).steps().released().after(3600).steps()
+        assert life.workload.spec.active
+    life.reserved().after(10).steps()
+    assert not life.workload.spec.active
+    assert life.conditions["Evicted"] == "True/DeactivatedDueToRequeuingLimitExceeded"
+    assert life.workload.status.requeue_state is None
+    assert life.evictions.get("PodsReadyTimeout/WaitForStart", 0) == most
+
+
+def test_a_time_to_come_back_that_is_later_already_stays() -> None:
+    life = Life(options=QUICK).reserved().write((change.SetRequeue(None, START + HOUR),)).after(10).steps()
+    assert states.requeue_at(life.workload) == START + HOUR
+
+
+def test_a_variant_and_a_switched_off_timeout_wait_for_ever() -> None:
+    assert Life(options=Options(pods_ready=None)).reserved().look().wake_at is None
+    variant = Life(options=QUICK).reserved().after(60)
+    variant.facts = Facts(variant.facts.local_queue, variant.facts.cluster_queue, is_variant=True)
+    assert variant.look().changes == ()
+
+
+@pytest.mark.parametrize(
+    ("attempt", "longest", "seconds"), [(1, 3600, 60), (2, 3600, 120), (7, 3600, 3600), (7, 0, 3840), (99999, 0, None)]
+)
+def test_each_wait_is_twice_the_last_up_to_the_longest(attempt: int, longest: int, seconds: int | None) -> None:
+    wait = backoff.delay_seconds(attempt, 60, longest)
+    assert wait == seconds if seconds is not None else wait > 10**9
+    assert backoff.delay_seconds(attempt, 60, 0) < backoff.delay_seconds(attempt, 60, 0, jitter=0.9) < wait * 1000
+
+
+def test_chance_only_lengthens_a_wait_a_little() -> None:
+    assert 60 < backoff.delay_seconds(1, 60, 3600, jitter=0.999) < 60.01
+
+
+# --- PodsReady, as whoever runs the job writes it ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "is_ready", "after"),
+    [
+        (None, False, "False/WaitForStart"),
+        (None, True, "True/Started"),
+        (("False", "WaitForStart"), True, "True/Started"),
+        (("False", "PodsReady"), True, "True/Started"),
+        (("True", "Started"), True, "True/Started"),
+        (("True", "Started"), False, "False/WaitForRecovery"),
+        (("False", "WaitForRecovery"), False, "False/WaitForRecovery"),
+        (("False", "WaitForRecovery"), True, "True/Recovered"),
+        (("True", "Recovered"), True, "True/Recovered"),
+        (("True", "Recovered"), False, "False/WaitForRecovery"),
+        (("False", "SomethingElse"), False, "False/WaitForStart"),
+    ],
+)
+def test_how_readiness_goes_on(before: tuple[str, str] | None, is_ready: bool, after: str) -> None:
+    life = Life().reserved()
+    if before:
+        life.told(WorkloadCondition.PODS_READY, Status(before[0]), before[1])
+    life.write(readiness.pods_ready(life.workload, is_ready, life.options))
+    assert life.conditions["PodsReady"] == after
+
+
+def test_one_that_is_not_admitted_waits_for_its_start() -> None:
+    life = Life().told(WorkloadCondition.PODS_READY, Status.TRUE, "Started")
+    life.write(readiness.pods_ready(life.workload, True, life.options))
+    assert life.conditions["PodsReady"] == "False/WaitForStart"
+    assert readiness.pods_ready(life.workload, True, life.options) == ()
+    assert readiness.pods_ready(workload(), True, Options(pods_ready=None)) == ()
+
+
+def test_no_more_pods_are_reclaimed_than_there_are() -> None:
+    life = Life().reserved()
+    life.write(readiness.reclaim(life.workload, {"main": 9, "unheard-of": 1}))
+    assert life.workload.status.reclaimable_pods == (kueue.ReclaimablePod(name="main", count=4),)
+    assert readiness.reclaim(life.workload, {"main": 4}) == ()
+
+
+# --- execution_time ---------------------------------------------------------------------------------------------------
+
+
+def test_time_is_up_once_all_admissions_together_took_it() -> None:
+    life = Life(workload(maximum_execution_time_seconds=100), options=Options(pods_ready=None)).reserved()
+    assert life.look().wake_at == START + 100 * SECOND
+    life.after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED).released().after(
+        1000
+    ).reserved()
+    assert life.look().wake_at == life.now + 40 * SECOND
+    life.after(40)
+    life.write(life.look().changes)
+    assert life.conditions["DeactivationTarget"] == "True/MaximumExecutionTimeExceeded"
+    assert life.workload.status.accumulated_past_execution_time_seconds is None
+    assert life.events[-1] == "Warning MaximumExecutionTimeExceeded"
+    life.steps().released().steps()
+    assert life.conditions["Evicted"] == "True/DeactivatedDueToMaximumExecutionTimeExceeded"
+    assert life.events.count("Warning MaximumExecutionTimeExceeded") == 1
+
+
+def test_a_workload_that_is_activated_again_has_its_full_time() -> None:
+    """S11: the account was closed when the time was up."""
+    life = Life(workload(maximum_execution_time_seconds=100), options=Options(pods_ready=None)).reserved().after(100)
+    life.steps().after(5).released().steps().activate(True).steps().reserved()
+    assert life.look().wake_at == life.now + 100 * SECOND
+
+
+# --- finished, orphan -------------------------------------------------------------------------------------------------
+
+
+def held(**metadata: object) -> Life:
+    life = Life()
+    life.workload = replace(
+        life.workload,
+        metadata=replace(
+            life.workload.metadata, finalizers=("their/own", labels.RESOURCE_IN_USE_FINALIZER), **metadata
+        ),
+    )
+    return life
+
+
+def finished(life: Life, keep: int | None) -> Life:
+    life.options = Options(keep_finished=keep)
+    return life.write(ending.finish(life.workload, FinishedReason.SUCCEEDED, "done", life.now))
+
+
+def test_finished_workloads_are_kept_for_ever_unless_the_operator_says_how_long() -> None:
+    assert finished(held(), None).after(10**8).look() == held().look()
+    life = finished(held(), HOUR)
+    assert life.look().wake_at == START + HOUR
+    assert life.look().changes == ()
+    changes = life.after(3600).look().changes
+    assert changes[:2] == (RemoveFinalizer(), Delete())
+    assert [one.reason for one in changes[2:] if isinstance(one, change.Tell)] == ["Deleted"]
+
+
+def test_one_that_is_going_already_is_not_deleted_twice() -> None:
+    life = finished(held(deletion_timestamp=meta.format_time(START)), 0)
+    assert life.look().changes == (RemoveFinalizer(),)
+    assert life.steps().workload.metadata.finalizers == ("their/own",)
+
+
+def test_finishing_leaves_what_it_held_and_tells_how_long_it_ran() -> None:
+    life = Life().write((change.SetPastExecution(60),)).reserved().after(30)
+    finished(life, None)
+    assert life.conditions["QuotaReserved"] == "True/QuotaReserved"
+    assert life.conditions["Admitted"] == "True/Admitted"
+    assert life.news[-1] == change.Finished("cq", FinishedReason.SUCCEEDED, 90 * SECOND)
+    assert Life().write(ending.finish(workload(), FinishedReason.FAILED, "", START)).news == [
+        change.Finished("", FinishedReason.FAILED, None)
+    ]
+
+
+def test_an_orphan_is_finished_and_let_go() -> None:
+    life = held(owner_references=(), labels={labels.JOB_UID: "u1"}).steps()
+    assert life.conditions["Finished"] == "True/OwnerNotFound"
+    assert life.workload.metadata.finalizers == ("their/own",)
+
+
+def test_a_workload_made_by_hand_is_no_orphan_and_neither_is_one_with_the_gate_off() -> None:
+    assert held(owner_references=()).look().changes == ()
+    life = held(owner_references=(), labels={labels.JOB_UID: "u1"})
+    life.options = Options(finish_orphaned=False)
+    assert life.look().changes == ()
+
+
+def test_an_orphan_that_is_being_deleted_is_let_go_without_being_finished() -> None:
+    life = held(owner_references=(), deletion_timestamp=meta.format_time(START)).steps()
+    assert life.conditions == {}
+    assert life.workload.metadata.finalizers == ("their/own",)
+
+
+# --- claims, preemption_gates -----------------------------------------------------------------------------------------
+
+
+def test_claims_are_refused_while_nobody_counts_them() -> None:
+    life = Life(options=Options(dynamic_resources=False))
+    life.workload = replace(life.workload, spec=replace(life.workload.spec, pod_sets=(CLAIMING,)))
+    assert life.steps().conditions == {
+        "QuotaReserved": "False/Misconfigured",
+        "Admitted": "False/NoReservation",
+        "Requeued": "False/Inadmissible",
+    }
+    for options in (Options(), Options(dynamic_resources=False, refuse_claims=False)):
+        assert Life(replace(workload(), spec=life.workload.spec), options=options).look().changes == ()
+
+
+def test_new_preemption_gates_are_closed_and_old_ones_go() -> None:
+    gates = (kueue.PreemptionGate(name="a"), kueue.PreemptionGate(name="b"))
+    opened = kueue.PreemptionGateState(name="b", position="Open", last_transition_time="2026-01-01T00:00:00Z")
+    stale = replace(opened, name="z")
+    life = Life(workload(preemption_gates=gates)).write((change.SetPreemptionGates((stale, opened)),))
+    assert life.look().changes == ()
+    life.options = Options(orchestrated_preemption=True)
+    positions = [(gate.name, gate.position) for gate in life.steps().workload.status.preemption_gates]
+    assert positions == [("a", "Closed"), ("b", "Open")]
+
+
+def test_times_are_written_in_whole_seconds_and_years_of_four_digits() -> None:
+    assert backoff.written(START + MINUTE + 5) == START + MINUTE
+    assert meta.format_time(backoff.written(2**70)) == "9999-12-31T23:59:59Z"
