@@ -16,8 +16,8 @@ from pykueue import settings
 from pykueue.api import codec, conditions, config, defaults, kube, kueue, meta, registry, topology_encoding, validation
 from pykueue.api.errors import FieldError
 from pykueue.api.meta import Nanoseconds
-from pykueue.core import amounts, requests
-from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Victim, Wait
+from pykueue.core import amounts, explain, requests
+from pykueue.core.decision import Admit, Cause, Decision, Evict, FlavorAttempt, Preempt, Retry, Victim, Wait
 from pykueue.core.policy import Policy
 from pykueue.core.topology import Placement, Profile
 from pykueue.core.workload import AssignedPodSet
@@ -221,6 +221,8 @@ def plan(
             _stop_evicted(made, workloads, now)
         before = _by_queue(made.world, active=True)
         decisions = made.world.decide(now)
+        if made.cycles and not decisions:
+            break
         made.cycles.append(decisions)
         _record(made, decisions)
         is_still = before == _by_queue(made.world, active=True)  # nobody new would be tried in another cycle
@@ -267,6 +269,62 @@ def as_tree(made: Plan) -> dict[str, Any]:
         "inadmissible": _by_queue(made.world, active=False),
         "events": sorted([list(event) for event in set(_events(decisions))]),
     }
+
+
+_HOLDERS_SHOWN: Final = 10
+
+
+def explanations(made: Plan) -> dict[str, Any]:
+    """Why, for every Workload that was decided: the last decision, every flavor tried, what was short by how much, who
+    holds it, and what protects those from being preempted."""
+    found: dict[str, Any] = {}
+    for decision in made.decisions:
+        found[decision.workload] = {
+            "clusterQueue": decision.cluster_queue,
+            "decision": type(decision).__name__,
+            "reason": decision.reason.value if isinstance(decision, (Wait, Preempt)) else "",
+            "because": list(explain.of_decision(decision)),
+            "tried": [_attempt_tree(e.pod_set, attempt) for e in decision.explanation for attempt in e.attempts],
+            "holders": _holders_tree(made.world, decision),
+        }
+    return dict(sorted(found.items()))
+
+
+def _attempt_tree(pod_set: str, attempt: FlavorAttempt) -> dict[str, Any]:
+    return {
+        "podSet": pod_set,
+        "flavor": attempt.flavor,
+        "outcome": attempt.kind.name,
+        "borrowingLevel": attempt.level,
+        "short": {
+            f.resource: amounts.text(f.resource, f.short_by) for f in attempt.findings if f.resource and f.short_by
+        },
+    }
+
+
+def _holders_tree(world: World, decision: Decision) -> list[dict[str, Any]]:
+    queue = world.queues.get(decision.cluster_queue)
+    workload = queue.get(decision.workload) if queue is not None else None
+    if workload is None or not isinstance(decision, Wait):
+        return []
+    short = {
+        (finding.flavor, finding.resource): None
+        for explained in decision.explanation
+        for finding in (*explained.findings, *(f for a in explained.attempts for f in a.findings))
+        if finding.cause is Cause.SHORT
+    }
+    return [
+        {
+            "workload": holder.workload,
+            "clusterQueue": holder.cluster_queue,
+            "flavor": flavor,
+            "resource": resource,
+            "amount": amounts.text(resource, holder.amount),
+            "protectedBy": holder.protected_by,
+        }
+        for flavor, resource in short
+        for holder in explain.holders(world.snapshot, workload, flavor, resource)[:_HOLDERS_SHOWN]
+    ]
 
 
 def _preempted(decisions: Iterable[Decision]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -74,6 +74,17 @@ def test_the_table_says_why_somebody_waits() -> None:
     assert "cpu of flavor f: 3 asked, 1 free, 2 short" in output
 
 
+def test_asked_to_explain_it_names_who_holds_the_quota_and_what_protects_them() -> None:
+    output = run("-f", "-", "--until-stable", "--explain", stdin=OBJECTS).output
+    assert "x/w1 holds 3 cpu of f, protected: withinClusterQueue is Never" in output
+    answer = json.loads(run("-f", "-", "--until-stable", "--explain", "-o", "json", stdin=OBJECTS).output)
+    told = answer["explanations"]["x/w2"]
+    assert told["tried"] == [
+        {"podSet": "main", "flavor": "f", "outcome": "NO_CANDIDATES", "borrowingLevel": 0, "short": {"cpu": "2"}}
+    ]
+    assert [held["workload"] for held in told["holders"]] == ["x/w1"]
+
+
 def test_the_same_input_gives_the_same_bytes() -> None:
     assert run("-f", "-", "-o", "json", stdin=OBJECTS).output == run("-f", "-", "-o", "json", stdin=OBJECTS).output
 
@@ -145,7 +156,13 @@ def test_cycles_go_on_from_what_the_last_one_left() -> None:
             "podSetAssignments": [{"name": "main", "count": 3, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": 3}}],
         },
         "conditions": [
-            {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "-", "lastTransitionTime": NOW}
+            {
+                "type": "QuotaReserved",
+                "status": "True",
+                "reason": "QuotaReserved",
+                "message": "-",
+                "lastTransitionTime": NOW,
+            }
         ],
     }
     text = "---\n".join([*objects.split("---")[:5], "\n" + yaml.safe_dump(holder)])

@@ -13,8 +13,8 @@ import click
 
 from pykueue import documents, planning
 from pykueue.api import meta
-from pykueue.core import explain
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
+from pykueue.core.explain import of_decision
 from pykueue.documents import Document
 from pykueue.errors import UsageError
 from pykueue.planning import Case, Plan
@@ -43,6 +43,7 @@ class Choices(NamedTuple):
 @click.option("--departures", is_flag=True, help="Decide as the manager does where it departs from Kueue on purpose.")
 @click.option("--until-stable", is_flag=True, help="Run cycles until one changes nothing.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print it.")
+@click.option("--explain", is_flag=True, help="Say for each Workload what was tried, what is short and who holds it.")
 @click.option(
     "--batch", is_flag=True, help='JSON Lines in and out: {"id", "now", "case"} a line, a decision object each.'
 )
@@ -53,6 +54,7 @@ def command(
     departures: bool,
     until_stable: bool,
     output: str,
+    explain: bool,
     batch: bool,
 ) -> None:
     """Decide offline: what a scheduling cycle would do with the objects in FILES (YAML or JSON, any mix of kinds).
@@ -73,14 +75,16 @@ def command(
         raise UsageError("nothing to plan: give files with -f, or - for standard input")
     case = planning.read(document for name in files for document in _documents(name))
     made = choices.plan(case, _time(now_text))
+    if output == "table":
+        _print_table(made, explain=explain)
+        return
+    tree = {**planning.as_tree(made), **({"explanations": planning.explanations(made)} if explain else {})}
     if output == "json":
-        click.echo(json.dumps(planning.as_tree(made), indent=2))
-    elif output == "yaml":
+        click.echo(json.dumps(tree, indent=2))
+    else:
         import yaml
 
-        click.echo(yaml.safe_dump(planning.as_tree(made), sort_keys=False, default_flow_style=False), nl=False)
-    else:
-        _print_table(made)
+        click.echo(yaml.safe_dump(tree, sort_keys=False, default_flow_style=False), nl=False)
 
 
 def _answer(line: bytes, now_text: str | None, choices: Choices) -> dict[str, Any]:
@@ -152,14 +156,15 @@ def _outcome(decision: Decision) -> str:
     return type(decision).__name__
 
 
-def _print_table(made: Plan) -> None:
+def _print_table(made: Plan, *, explain: bool) -> None:
+    holders = {key: told["holders"] for key, told in planning.explanations(made).items()} if explain else {}
     for number, decisions in enumerate(made.cycles, start=1):
         if len(made.cycles) > 1:
             click.echo(f"cycle {number}")
         if not decisions:
             click.echo("nothing to decide")
             continue
-        rows = [(d.workload, d.cluster_queue, _outcome(d), list(explain.of_decision(d))) for d in decisions]
+        rows = [(d.workload, d.cluster_queue, _outcome(d), list(of_decision(d))) for d in decisions]
         widths = [max(len(title), *(len(row[n]) for row in rows)) for n, title in enumerate(_TITLES)]
         click.echo("  ".join(title.ljust(width) for title, width in zip(_TITLES, widths, strict=True)).rstrip())
         for workload, queue, outcome, sentences in rows:
@@ -167,6 +172,9 @@ def _print_table(made: Plan) -> None:
             click.echo(line.rstrip())
             for sentence in sentences:
                 click.echo(f"    {sentence}")
+            for held in holders.get(workload, ()):
+                why = f", protected: {held['protectedBy']}" if held["protectedBy"] else ""
+                click.echo(f"    {held['workload']} holds {held['amount']} {held['resource']} of {held['flavor']}{why}")
     waiting = sum(len(queue) for queue in made.world.queues.values())
     click.echo(f"{len(made.world.reservations)} hold quota, {waiting} wait")
 

@@ -43,7 +43,7 @@ class Account:
 class UsageLedger:
     def __init__(self, history: UsageHistory) -> None:
         self.history = history
-        self.weights: dict[str, float] = {}  # LocalQueue -> weight, where it is not 1
+        self.weights: dict[str, float] = {}  # by LocalQueue
         self._accounts: dict[str, Account] = {}
 
     def usage(self, local_queue: str) -> float:

@@ -118,6 +118,12 @@ class PendingQueue:
     def __contains__(self, key: str) -> bool:
         return key in self._where or key in self.pool or key in self.in_flight
 
+    def get(self, key: str) -> Workload | None:
+        bucket = self._where.get(key)
+        if bucket is not None:
+            return bucket.members[key]
+        return self.pool.get(key) or self.in_flight.get(key)
+
     def active(self) -> Iterator[Workload]:
         """Those in line, in no particular order."""
         for bucket in self._buckets.values():

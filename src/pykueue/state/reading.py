@@ -76,7 +76,7 @@ def cohort_spec(cohort: kueue.Cohort) -> CohortSpec:
         name=cohort.metadata.name,
         parent=cohort.spec.parent_name or "",
         quotas=_quotas(cohort.spec.resource_groups),
-        weight=_weight(cohort.spec.fair_sharing),
+        weight=weight(cohort.spec.fair_sharing),
     )
 
 
@@ -150,7 +150,7 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQ
             strategy=_enum(QueueingStrategy, spec.queueing_strategy, QueueingStrategy.BEST_EFFORT_FIFO),
             preemption=_preemption(spec.preemption),
             fungibility=_fungibility(fungibility),
-            weight=_weight(spec.fair_sharing),
+            weight=weight(spec.fair_sharing),
             checks=checks,
             deferring_checks=frozenset(
                 name
@@ -185,17 +185,21 @@ def _quotas(groups: Iterable[kueue.ResourceGroup]) -> dict[FlavorResource, Quota
 
 
 def _quota(resource: str, text: quantity.QuantityText | None, absent: int) -> int:
-    return absent if text is None else amounts.of_quota(resource, quantity.parse(text))
+    read = quantity_of(text)
+    return absent if read is None else amounts.of_quota(resource, read)
 
 
-def _weight(fair_sharing: kueue.FairSharing | None) -> float:
-    if fair_sharing is None or fair_sharing.weight is None:
-        return 1.0
-    return _as_float(quantity.parse(fair_sharing.weight))
+def quantity_of(text: quantity.QuantityText | None) -> quantity.Quantity | None:
+    """A quantity that is none counts as absent: one object that no server should have let in stops nobody else."""
+    try:
+        return None if text is None else quantity.parse(text)
+    except quantity.QuantityError:
+        return None
 
 
-def _as_float(value: quantity.Quantity) -> float:
-    return value.rounded(-9) / 10**9
+def weight(fair_sharing: kueue.FairSharing | None) -> float:
+    read = quantity_of(fair_sharing.weight) if fair_sharing is not None else None
+    return 1.0 if read is None else read.rounded(-9) / 10**9
 
 
 def _preemption(preemption: kueue.ClusterQueuePreemption | None) -> Preemption:
