@@ -1,6 +1,6 @@
 """A manager: every controller on one client, one clock and one chance, and the order in which they start.
 
-    what shapes queues is read ──▶ Workloads are read ──▶ deciding starts
+    what shapes queues is read ──▶ Workloads are read ──▶ jobs are read ──▶ deciding starts
 
 A manager that decided before it had read everything would give away what is taken already.
 """
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pykueue.clock import Clock
 from pykueue.controllers.in_use import InUseController
+from pykueue.controllers.jobs import JobsController
 from pykueue.controllers.priority_class import PriorityClassController
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.scheduler import Scheduler
@@ -29,6 +30,7 @@ from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.options import Options
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
+from pykueue.kube.informer import Informer
 from pykueue.kube.recorder import Recorder
 from pykueue.lifecycle.facts import Options as LifeOptions
 from pykueue.observe.reporting import Reporter
@@ -77,17 +79,23 @@ class Manager:
         queues = QueuesController(client, self.views, self.scheduler, clock, chance)
         in_use = InUseController(client, self.views, self.scheduler, chance, topology=choices.policy.topology)
         priority_class = PriorityClassController(client, self.views, chance)
-        self.loops: tuple[Controller[Any], ...] = (workload.loop, queues.loop, in_use.loop, priority_class.loop)
+        jobs = JobsController(
+            client, self.views, self.writer, self.recorder, choices.kinds, choices.jobs, clock, chance
+        )
+        self._jobs = jobs.informers
+        self.loops: tuple[Controller[Any], ...] = (
+            workload.loop,
+            queues.loop,
+            in_use.loop,
+            priority_class.loop,
+            jobs.loop,
+        )
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
         """Everything has been read, and is kept up to date while inside."""
-        shaping, workloads = self.views.shaping, self.views.workloads
-        async with _running(informer.run() for informer in shaping):
-            await asyncio.gather(*(informer.synced() for informer in shaping))
-            async with _running((workloads.run(),)):
-                await workloads.synced()
-                yield
+        async with _kept_up(self.views.shaping), _kept_up((self.views.workloads,)), _kept_up(self._jobs):
+            yield
 
     async def lead(self) -> None:
         """Decide and act until cancelled. Only one manager of a cluster may be here."""
@@ -104,13 +112,12 @@ class Manager:
 
 
 @asynccontextmanager
-async def _running(
-    work: Iterator[Coroutine[Any, Any, None]] | tuple[Coroutine[Any, Any, None], ...],
-) -> AsyncIterator[None]:
-    """Run these while inside; what ends before its time ends everything."""
+async def _kept_up(informers: Sequence[Informer[Any]]) -> AsyncIterator[None]:
+    """The copies are complete, and kept up to date while inside. What ends before its time ends everything."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in work]
+        tasks = [group.create_task(informer.run(), name=informer.kind.name) for informer in informers]
         try:
+            await asyncio.gather(*(informer.synced() for informer in informers))
             yield
         finally:
             for task in tasks:

@@ -1,0 +1,165 @@
+"""Jobs of every enabled kind: copies of them, what wakes each, and where their facts are read."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from pykueue.api import codec, kube, kueue, labels, trees
+from pykueue.api.kinds import Kind
+from pykueue.api.meta import Nanoseconds
+from pykueue.api.trees import Tree
+from pykueue.clock import Clock
+from pykueue.controllers.views import Views
+from pykueue.controllers.writing import Writer
+from pykueue.jobs import pod, waking
+from pykueue.jobs.executor import Executor, JobKey
+from pykueue.jobs.kinds import JobKinds, Row
+from pykueue.jobs.options import Options
+from pykueue.kube.client import Client
+from pykueue.kube.controller import Controller
+from pykueue.kube.informer import Change, Informer, Key
+from pykueue.kube.recorder import Recorder
+from pykueue.lifecycle import states
+from pykueue.lifecycle.change import Changes
+
+_WORKERS: Final = 8
+_OWNER: Final = "owner"
+_PARENT: Final = "parent"
+_NAMED: Final = "named"
+_GROUP: Final = "group"
+
+
+class JobsController:
+    """One loop over all kinds; its keys say which."""
+
+    def __init__(
+        self,
+        client: Client,
+        views: Views,
+        writer: Writer,
+        recorder: Recorder,
+        kinds: JobKinds,
+        options: Options,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        self._views = views
+        self._kinds = kinds
+        self._options = options
+        self._copies: dict[str, Informer[Tree]] = {}
+        sources = _Sources(client, views, writer, self._copies)
+        executor = Executor(client, _Turns(writer), recorder, sources, kinds, options, clock)
+        self.loop: Controller[JobKey] = Controller("jobs", executor.reconcile, chance, workers=_WORKERS)
+        for row in kinds.enabled(options.frameworks):
+            self._copies[row.kind.name] = self._copy(client, row, chance)
+        views.workloads.index(_OWNER, waking.owner_words)
+        views.workloads.subscribe(self._workload_seen)
+
+    @property
+    def informers(self) -> tuple[Informer[Tree], ...]:
+        return tuple(self._copies.values())
+
+    def _copy(self, client: Client, row: Row, chance: random.Random) -> Informer[Tree]:
+        # Pods that are none of ours are most of a cluster, and are never ours later: the webhook marks those that are.
+        selector = f"{labels.MANAGED}=true" if row.framework == pod.FRAMEWORK else ""
+        informer: Informer[Tree] = Informer(client, row.kind, codec.tree, chance, labels=selector)
+        informer.index(_PARENT, waking.parent_words)
+        informer.index(_NAMED, lambda tree: waking.named_words(row, tree, self._options))
+        if row.framework == pod.FRAMEWORK:
+            informer.index(_GROUP, lambda tree: _group_words(tree, self._options))
+        informer.subscribe(partial(self._job_seen, row))
+        return informer
+
+    # --- What wakes it ------------------------------------------------------------------------------------------------
+
+    def _job_seen(self, row: Row, change: Change[Tree]) -> None:
+        for tree in (change.old, change.new):
+            if tree is not None:
+                key = waking.key_of(row, tree, self._options)
+                self.loop.queue.add_after(key, waking.delay_seconds(key))
+
+    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+        for workload in (change.old, change.new):
+            if workload is not None:
+                for key in self._concerned(change.key, workload):
+                    self.loop.add(key)
+
+    def _concerned(self, key: Key, workload: kueue.Workload) -> Iterator[JobKey]:
+        yield from waking.owners_of(workload, self._kinds)
+        parents = waking.owner_words(workload)
+        for row in self._kinds.enabled(self._options.frameworks):
+            copy = self._copies[row.kind.name]
+            for _, tree in copy.under(_NAMED, str(key)):
+                yield waking.key_of(row, tree, self._options)
+            for parent in parents:
+                for _, tree in copy.under(_PARENT, parent):
+                    yield waking.key_of(row, tree, self._options)
+
+
+def _group_words(tree: Tree, options: Options) -> tuple[str, ...]:
+    group = pod.group_name(tree, options)
+    return (f"{trees.text(trees.get(tree, 'metadata', 'namespace'))}/{group}",) if group else ()
+
+
+class _Turns:
+    """Writes of Workloads, each in its turn."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, /) -> int:
+        async with self._writer.turn(Key(before.metadata.namespace, before.metadata.name)):
+            return await self._writer.workload(before, changes, controller, now)
+
+
+class _Sources:
+    """Facts about jobs, from the copies."""
+
+    def __init__(self, client: Client, views: Views, writer: Writer, copies: Mapping[str, Informer[Tree]]) -> None:
+        self._client = client
+        self._views = views
+        self._writer = writer
+        self._copies = copies
+
+    def job(self, row: Row, namespace: str, name: str) -> Tree | None:
+        return self._copies[row.kind.name].get(name, namespace)
+
+    def group(self, namespace: str, name: str) -> tuple[Tree, ...]:
+        pods = self._copies.get("pods")
+        return tuple(tree for _, tree in pods.under(_GROUP, f"{namespace}/{name}")) if pods is not None else ()
+
+    def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
+        under = self._views.workloads.under(_OWNER, waking.owner_word(kind, namespace, name))
+        found = [workload for key, _ in under if (workload := self._writer.current(key)) is not None]
+        return tuple(sorted(found, key=lambda workload: (states.created(workload), workload.metadata.uid)))
+
+    def workload(self, namespace: str, name: str) -> kueue.Workload | None:
+        return self._writer.current(Key(namespace, name))
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        found = self._views.namespaces.get(name)
+        return found.metadata.labels if found is not None else None
+
+    async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        copy = self._copies.get(kind.name)
+        found = copy.get(name, namespace) if copy is not None else None
+        return found if found is not None else await self._client.find(kind, name, namespace)
+
+    @property
+    def flavors(self) -> Mapping[str, kueue.ResourceFlavor]:
+        return _by_name(self._views.flavors)
+
+    @property
+    def workload_priority_classes(self) -> Mapping[str, kueue.WorkloadPriorityClass]:
+        return _by_name(self._views.workload_priority_classes)
+
+    @property
+    def priority_classes(self) -> Mapping[str, kube.PriorityClass]:
+        return _by_name(self._views.priority_classes)
+
+
+def _by_name(informer: Informer[Any]) -> Mapping[str, Any]:
+    return {key.name: value for key, value in informer.items()}
