@@ -2,9 +2,9 @@
 
     python bench/apiserver.py [--out FILE.json] [--objects 15000] [--against KUBECONFIG]
 
-Starts `pykueue up` in a process of its own and talks to it over TLS on the loopback address, as any client would. With
-`--against`, the same is measured on another server (a real kube-apiserver) in the same run, and ratios are printed;
-absolute figures depend on the machine, its disk and who else uses it.
+Starts the server with our CRDs, and nothing that acts on them, in a process of its own, and talks to it over TLS on the
+loopback address, as any client would. With `--against`, the same is measured on another server (a real kube-apiserver)
+in the same run, and ratios are printed; absolute figures depend on the machine, its disk and who else uses it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import base64
 import json
 import os
+import signal
 import ssl
 import statistics
 import subprocess
@@ -195,7 +196,7 @@ async def reads(client: Client, found: dict[str, float], objects: int) -> None:
 async def applies(client: Client, found: dict[str, float]) -> None:
     def status(index: int, turn: int) -> dict[str, Any]:
         condition = {
-            "type": "QuotaReserved",
+            "type": "PodsReady",
             "status": "True" if turn % 2 else "False",
             "reason": "Bench",
             "message": f"turn {turn}",
@@ -258,12 +259,29 @@ async def fan_out(client: Client, found: dict[str, float], watchers: int = 20, w
     found["commit to 20 watchers, p99 ms"] = percentile(delays, 0.99) * 1e3
 
 
+def serve(directory: Path) -> None:
+    """The server under test, until it is told to end."""
+    import uvloop
+
+    from pykueue import app
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        settings = app.ServerSettings(data_dir=directory / "data", kubeconfig=directory / "kubeconfig")
+        async with app.api_server(settings, app.kueue_parts()):
+            app.calm_collector()
+            await stop.wait()
+
+    uvloop.run(run())
+
+
 def embedded(objects: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as directory:
         kubeconfig = Path(directory) / "kubeconfig"
         began = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-m", "pykueue", "up", "--data-dir", f"{directory}/data", "--kubeconfig", str(kubeconfig)],
+            [sys.executable, __file__, "--serve", directory],
             stderr=subprocess.DEVNULL,
         )
         try:
@@ -299,7 +317,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--objects", type=int, default=15_000)
     parser.add_argument("--against", type=Path, help="the kubeconfig of another server to measure in the same run")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve:
+        serve(options.serve)
+        return
     ours = embedded(options.objects)
     theirs = asyncio.run(measure(options.against, None, options.objects)) if options.against else None
     print(table(ours, theirs))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from apiserver.conftest import CONFIG_MAPS, WIDGETS, Client, config_map, namespace, widget, widget_crd
+from apiserver.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, namespace, parts, widget, widget_crd
+from pykueue import app
+from pykueue.apiserver import crds
+from pykueue.apiserver.store import Key, Op, Record, SqliteJournal
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -242,3 +246,14 @@ class TestCustomResourceDefinitions:
             "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1/convert"}},
         }
         assert "are not converted by webhooks" in client.post(CRDS, crd).refused(422)["message"]
+
+
+def test_a_stored_crd_that_makes_no_sense_does_not_keep_the_server_from_starting(tmp_path: Path) -> None:
+    body = b'{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"x.y.z","uid":"u"},'
+    body += b'"spec":{"nothing":1},"status":{"conditions":[{"type":"Established","status":"True"}]}}'
+    journal = SqliteJournal(tmp_path)
+    journal.commit([Record(Key(crds.RESOURCE, "", "x.y.z"), Op.ADDED, 1001, 0, 1001, "u", body, 0)])
+    journal.close()
+    with Running(app.ServerSettings(data_dir=tmp_path), parts()) as server:
+        server.client().get(WIDGETS).ok()
+        server.client().get(f"{CRDS}/x.y.z").ok()

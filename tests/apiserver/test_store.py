@@ -319,6 +319,19 @@ class TestGroupCommit:
             await objects.close()
 
 
+class TestListeners:
+    async def test_one_that_fails_stops_nobody(self) -> None:
+        objects = Objects(store_module.MemoryJournal(), SystemClock())
+        told: list[int] = []
+
+        def poison(change: Any) -> None:
+            raise ValueError("this one cannot be understood")
+
+        objects.listeners += [poison, lambda change: told.append(change.revision)]
+        revision = await write(objects, "a")
+        assert told == [revision]
+
+
 class TestHistory:
     async def test_is_kept_by_count_and_age_and_bounded_by_bytes(self) -> None:
         class Late(SystemClock):

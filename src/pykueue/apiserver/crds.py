@@ -7,6 +7,7 @@ paths and the discovery there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -24,6 +25,8 @@ from pykueue.apiserver.registry import Convert, Registry, swap_version
 from pykueue.apiserver.store import Key, Op
 from pykueue.apiserver.strategy import ALL_VERBS, Column, Resource, Rules, Tree
 from pykueue.clock import Clock
+
+log = logging.getLogger(__name__)
 
 GROUP: Final = "apiextensions.k8s.io"
 PLURAL: Final = "customresourcedefinitions"
@@ -61,7 +64,11 @@ class CustomResources:
         self._registry = registry
         collection = self._objects.collection(RESOURCE)
         for entry in collection:
-            self._serve(msgspec.json.decode(entry.body), entry.revision)
+            try:
+                self._serve(msgspec.json.decode(entry.body), entry.revision)
+            except Exception:
+                # Stored by another version of this program, or by hand: the rest is served all the same.
+                log.exception("the CRD %s cannot be served", entry.key.name)
         collection.listeners[self._notice] = None
 
     # --- Status, in the same write ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from pykueue.apiserver import access, bodies, crds, forms, namespaces, status, webhooks
@@ -32,7 +33,7 @@ from pykueue.clock import Clock
 log = logging.getLogger(__name__)
 
 
-# The objects of a resource, in a namespace or ("") in all.
+# The objects of a resource, in a namespace or ("") in all. They are shared, so nobody changes them.
 Find: TypeAlias = Callable[[str, str], Iterable[Tree]]
 
 
@@ -109,8 +110,8 @@ class Embedded:
         return there, forms.to_version(self.registry, there, tree)
 
     def _find(self, group_resource: str, namespace: str) -> Iterable[Tree]:
-        entries = self.objects.collection(group_resource).between(namespace)
-        return [bodies.parse_json(entry.body) for entry in entries]
+        """For hooks that look around. They look often and at few things, so what was decoded is kept for a while."""
+        return (_decoded(entry.body) for entry in self.objects.collection(group_resource).between(namespace))
 
     async def start(self) -> None:
         """Install what belongs to the server, then say that it is ready."""
@@ -186,6 +187,12 @@ class Embedded:
 
 class _AlreadyThere(Exception):
     pass
+
+
+@lru_cache(maxsize=2048)
+def _decoded(body: bytes) -> Tree:
+    tree: Tree = bodies.parse_json(body)
+    return tree
 
 
 def _copy(tree: Any) -> Any:

@@ -398,10 +398,12 @@ class Objects:
         change = Change(record.op, entry, previous, record.at)
         self.revision = record.revision
         self._remember(change)
-        for listener in list(collection.listeners):
-            listener(change)
-        for everywhere in self.listeners:
-            everywhere(change)
+        for listener in (*collection.listeners, *self.listeners):
+            try:
+                listener(change)
+            except Exception:
+                # The write is kept and its writers wait for their answer: one poison object stops nobody else.
+                log.exception("a listener failed on %s at revision %d", "/".join(record.key), record.revision)
 
     def _remember(self, change: Change) -> None:
         self.collection(change.entry.key.resource).history.append(change)
