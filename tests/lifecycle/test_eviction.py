@@ -23,14 +23,14 @@ def evicted(life: Life, reason: EvictedReason = EvictedReason.NODE_FAILURES) -> 
 
 
 def test_quota_stays_taken_until_the_job_has_stopped() -> None:
-    life = evicted(Life().reserved())
-    assert life.conditions["Evicted"] == "True/NodeFailures"
-    assert life.conditions["QuotaReserved"] == "True/QuotaReserved"
-    assert life.holds
-    life.after(600).released()
-    assert life.conditions["QuotaReserved"] == "False/PendingEvaluation"
-    assert not life.holds
-    assert change.Released("cq", "NodeFailures", 600 * SECOND) in life.news
+    stopping = evicted(Life().reserved())
+    assert stopping.conditions["Evicted"] == "True/NodeFailures"
+    assert stopping.conditions["QuotaReserved"] == "True/QuotaReserved"
+    assert stopping.holds
+    stopped = stopping.after(600).released()
+    assert stopped.conditions["QuotaReserved"] == "False/PendingEvaluation"
+    assert not stopped.holds
+    assert change.Released("cq", "NodeFailures", 600 * SECOND) in stopped.news
 
 
 def test_evicted_stays_true_while_it_waits_again() -> None:
