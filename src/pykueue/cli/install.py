@@ -1,60 +1,101 @@
-"""`pykueue install`: what a cluster needs before the manager can run in it."""
+"""`pykueue install`: what a cluster needs for the manager, rendered or brought there."""
 
 from __future__ import annotations
 
-import json
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING
 
 import click
-import yaml
 
-from pykueue.api import registry, schema
 from pykueue.errors import UsageError
 
-NAMESPACE: Final = "kueue-system"
-WEBHOOK_SERVICE: Final = "kueue-webhook-service"
+if TYPE_CHECKING:
+    from pykueue.installing.documents import Plan
+    from pykueue.kube.client import Client
 
-
-def documents(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-    """The objects to install, in the order in which a cluster wants them."""
-    service = {"namespace": namespace, "name": WEBHOOK_SERVICE, "path": "/convert"}
-    rows = sorted(registry.KUEUE, key=lambda row: row.name)
-    return [schema.crd(row, webhook={"service": service}) for row in rows]
-
-
-def render(objects: list[dict[str, Any]], form: str) -> str:
-    """The objects as one YAML stream, or as a List in JSON."""
-    if form == "json":
-        return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2) + "\n"
-    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return yaml.dump_all(objects, Dumper=dumper, sort_keys=False, width=120, allow_unicode=True, explicit_start=True)
+KUBECONFIG = click.option("--kubeconfig", default="", help="The cluster; found as kubectl finds it by default.")
+NAMESPACE = click.option("--namespace", default="kueue-system", show_default=True, help="Where the manager runs.")
+CONFIG = click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The Configuration of the manager; it decides which jobs the webhooks look at.",
+)
 
 
 @click.command("install")
+@KUBECONFIG
+@NAMESPACE
+@CONFIG
+@click.option("--image", default="", help="The image that the manager runs from.")
 @click.option("--dry-run", is_flag=True, help="Print what would be installed, and touch no cluster.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @click.option(
     "--to",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write a file for each object into this directory instead of printing them.",
+    help="With --dry-run: write files for kubectl apply -k into this directory instead of printing.",
 )
-@click.option("--namespace", default=NAMESPACE, show_default=True, help="Where the manager will run.")
-@click.option("--kubeconfig", type=click.Path(), help="The cluster to install into.")
-def command(dry_run: bool, output: str, directory: Path | None, namespace: str, kubeconfig: str | None) -> None:
-    """Render what a cluster needs: so far, the CustomResourceDefinitions of kueue.x-k8s.io.
+def command(
+    kubeconfig: str,
+    namespace: str,
+    config: Path | None,
+    image: str,
+    dry_run: bool,
+    output: str,
+    directory: Path | None,
+) -> None:
+    """Install what a cluster needs: kinds, roles, settings, webhooks, and a Deployment of the manager.
 
-    Try it with `pykueue install --dry-run | kubectl apply --server-side -f -`.
+    It can be repeated at will, to bring an older installation up to date. Objects that people made are not touched.
     """
-    if not dry_run:
-        raise UsageError(
-            "install: applying to a cluster is not offered yet; render with --dry-run and apply the result with kubectl"
-        )
-    objects = documents(namespace)
-    if directory is None:
-        click.echo(render(objects, output), nl=False)
-        return
-    directory.mkdir(parents=True, exist_ok=True)
-    for each in objects:
-        (directory / f"{each['metadata']['name']}.{output}").write_text(render([each], output))
+    from pykueue.installing import applying, documents, layout
+
+    plan = plan_of(namespace, config, image)
+    objects = documents.everything(plan)
+    if directory is not None:
+        if not dry_run:
+            raise UsageError("install: --to needs --dry-run")
+        for name, text in layout.files(plan):
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_text(text)
+    elif dry_run:
+        click.echo(layout.render(objects, output), nl=False)
+    else:
+        with_client(kubeconfig, lambda client: applying.install(client, objects, click.echo))
+
+
+def plan_of(namespace: str, config: Path | None, image: str) -> Plan:
+    from pykueue import documents
+    from pykueue.installing.documents import IMAGE, Plan
+
+    image = image or IMAGE
+    if config is None:
+        return Plan(namespace=namespace, image=image)
+    found = list(documents.read(config))
+    if len(found) != 1 or not isinstance(found[0].tree, dict):
+        raise UsageError(f"{config}: holds {len(found)} documents; a Configuration is one object")
+    return Plan(found[0].tree, namespace, image)
+
+
+def with_client(kubeconfig: str, work: Callable[[Client], Awaitable[None]]) -> None:
+    """Do something with the cluster that kubectl would talk to."""
+    import os
+    import random
+
+    from pykueue.clock import SystemClock
+    from pykueue.kube import access, errors
+    from pykueue.kube.client import Client
+
+    async def run() -> None:
+        target = access.find(os.environ, kubeconfig)
+        client = Client(access.connect(target, SystemClock()), random.Random())
+        try:
+            await work(client)
+        except errors.ApiError as error:
+            raise UsageError(f"{target.server} refused: {error}") from None
+        finally:
+            await client.close()
+
+    asyncio.run(run())

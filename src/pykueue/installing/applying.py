@@ -1,0 +1,167 @@
+"""Bringing documents to a cluster by server-side apply, and taking them away again. Both can be repeated at will.
+
+What the manager looks after once it runs is left to it: where webhooks and conversion lead. What people made with our
+kinds is theirs: the kinds stay, unless somebody says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pykueue.api import defaults, registry, trees
+from pykueue.api.kinds import Kind, Scope, Version
+from pykueue.api.trees import Tree
+from pykueue.errors import AnswerIsNo, UsageError
+from pykueue.installing.names import MANAGED_BY, MANAGER, OWNER
+from pykueue.kube import errors
+from pykueue.kube.client import Client
+from pykueue.webhooks import registration
+
+FIELD_MANAGER: Final = "pykueue-install"
+ESTABLISHED_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.1
+_CLUSTER: Final = Scope.CLUSTER
+
+# Says what happens, a line at a time.
+Tell = Callable[[str], None]
+
+
+def _kind(api_version: str, kind: str, scope: Scope = Scope.NAMESPACED) -> Kind:
+    group, _, version = api_version.rpartition("/")
+    return Kind(group, kind, f"{kind.lower()}s", (Version(version, storage=True),), scope)
+
+
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
+_KINDS: Final = {
+    (kind.api_version, kind.kind): kind
+    for kind in (
+        *registration.KINDS.values(),
+        registration.CRD,
+        _kind("v1", "Namespace", _CLUSTER),
+        _kind("v1", "ServiceAccount"),
+        _kind("v1", "ConfigMap"),
+        _kind("v1", "Secret"),
+        _kind("v1", "Service"),
+        _kind("apps/v1", "Deployment"),
+        _kind(_RBAC, "Role"),
+        _kind(_RBAC, "RoleBinding"),
+        _kind(_RBAC, "ClusterRole", _CLUSTER),
+        _kind(_RBAC, "ClusterRoleBinding", _CLUSTER),
+    )
+}
+_WEBHOOKS: Final = tuple(registration.KINDS.values())
+
+
+def kind_of(document: Tree) -> Kind:
+    return _KINDS[document["apiVersion"], document["kind"]]
+
+
+def title(document: Tree) -> str:
+    """An object as people name it: `deployment.apps/kueue-controller-manager`."""
+    kind, name = kind_of(document), document["metadata"]["name"]
+    return f"{kind.singular}.{kind.group}/{name}" if kind.group else f"{kind.singular}/{name}"
+
+
+# --- There ------------------------------------------------------------------------------------------------------------
+
+
+async def install(client: Client, documents: Sequence[Tree], tell: Tell) -> None:
+    """Apply the documents in order, and wait until our kinds are served."""
+    await _refuse_strangers(client, documents)
+    for document in documents:
+        tell(f"{title(document)} {await _apply(client, document)}")
+    await _wait_for_kinds(client, [one for one in documents if kind_of(one) is registration.CRD])
+    tell("the kinds of kueue.x-k8s.io are served")
+
+
+async def _refuse_strangers(client: Client, documents: Iterable[Tree]) -> None:
+    """A manager that somebody else installed under the same names must not be overwritten piece by piece."""
+    for document in documents:
+        if document["kind"] == "Deployment" and document["metadata"]["name"] == MANAGER:
+            found = await _found(client, document)
+            if found is not None and trees.get(found, "metadata", "labels", MANAGED_BY) != OWNER:
+                namespace = document["metadata"]["namespace"]
+                raise UsageError(
+                    f"Deployment {MANAGER} in namespace {namespace} was not installed by pykueue;"
+                    " remove that installation first, and leave its CRDs where they are"
+                )
+
+
+async def _apply(client: Client, document: Tree) -> str:
+    kind = kind_of(document)
+    found = await _found(client, document)
+    if found is not None and kind in _WEBHOOKS:
+        return "left to the manager"
+    if found is not None and kind is registration.CRD and trees.get(found, "spec", "conversion", "webhook"):
+        document = trees.put(document, ("spec", "conversion"), found["spec"]["conversion"])
+    applied = await client.apply(kind, document, FIELD_MANAGER)
+    if found is None:
+        return "created"
+    return "unchanged" if _revision(applied) == _revision(found) else "configured"
+
+
+async def _found(client: Client, document: Tree) -> Tree | None:
+    metadata = document["metadata"]
+    return await client.find(kind_of(document), metadata["name"], metadata.get("namespace", ""))
+
+
+def _revision(tree: Tree) -> str:
+    return trees.text(trees.get(tree, "metadata", "resourceVersion"))
+
+
+async def _wait_for_kinds(client: Client, definitions: Sequence[Tree]) -> None:
+    waiting = [definition["metadata"]["name"] for definition in definitions]
+    try:
+        async with asyncio.timeout(ESTABLISHED_SECONDS):
+            while waiting:
+                found = [await client.get(registration.CRD, name) for name in waiting]
+                waiting = [one["metadata"]["name"] for one in found if not _is_established(one)]
+                if waiting:
+                    await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise AnswerIsNo(f"{', '.join(waiting)}: not served after {ESTABLISHED_SECONDS:.0f} seconds") from None
+
+
+def _is_established(definition: Tree) -> bool:
+    return any(
+        (condition.get("type"), condition.get("status")) == ("Established", "True")
+        for _, condition in trees.entries(definition, "status", "conditions")
+    )
+
+
+# --- And away ---------------------------------------------------------------------------------------------------------
+
+
+async def uninstall(client: Client, documents: Sequence[Tree], tell: Tell, *, kinds_too: bool) -> None:
+    """Delete the documents, the last first: webhooks go before the manager, so that nobody's write waits for it."""
+    if kinds_too:
+        await _let_go(client, tell)
+    for document in reversed(documents):
+        kind, metadata = kind_of(document), document["metadata"]
+        if kind is registration.CRD and not kinds_too:
+            continue
+        there = await _found(client, document) is not None
+        await client.delete(kind, metadata["name"], metadata.get("namespace", ""))
+        tell(f"{title(document)} {'deleted' if there else 'was not there'}")
+    if not kinds_too:
+        tell("the CustomResourceDefinitions stay, and with them every queue and Workload; --crds deletes them, too")
+
+
+async def _let_go(client: Client, tell: Tell) -> None:
+    """Take our finalizers off: with the manager gone, nobody else would, and nothing could be deleted any more."""
+    for row in registry.KUEUE:
+        try:
+            found = (await client.list(row)).items
+        except errors.NotFound:
+            continue
+        for item in found:
+            metadata: dict[str, Any] = msgspec.json.decode(item)["metadata"]
+            kept = [name for name in metadata.get("finalizers", ()) if name != defaults.IN_USE]
+            if len(kept) != len(metadata.get("finalizers", ())):
+                patch = {"metadata": {"finalizers": kept or None}}
+                await client.patch(row, metadata["name"], patch, metadata.get("namespace", ""))
+                tell(f"{row.singular}/{metadata['name']} may go")

@@ -1,0 +1,76 @@
+"""Everything that is installed, in the order in which a cluster wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from pykueue import settings
+from pykueue.api import config, registry, schema
+from pykueue.api.trees import Tree
+from pykueue.installing import program, rbac
+from pykueue.installing.names import LABELS, document
+from pykueue.jobs import kinds as job_kinds
+from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.options import Options
+from pykueue.settings import Settings
+from pykueue.version import __version__
+from pykueue.webhooks import registration
+from pykueue.webhooks.registration import Reach
+from pykueue.webhooks.review import Choices
+from pykueue.webhooks.table import CONVERT
+
+NAMESPACE: Final = config.DEFAULT_NAMESPACE
+IMAGE: Final = f"pykueue:{__version__}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be installed."""
+
+    # The Configuration as the operator wrote it; it goes into the cluster as it is.
+    written: Tree = field(default_factory=lambda: {"apiVersion": config.V1BETA2, "kind": config.KIND})
+    namespace: str = NAMESPACE
+    image: str = IMAGE
+    kinds: JobKinds = field(default_factory=job_kinds.load)
+
+    @property
+    def settings(self) -> Settings:
+        return settings.load(self.written, namespace=self.namespace)
+
+    @property
+    def choices(self) -> Choices:
+        found = self.settings
+        options = Options.of(found.configuration, found.gates, found.pod_namespace_selector)
+        return Choices.of(self.kinds, options, found.gates, only_declared=found.ignores_undeclared)
+
+
+def everything(plan: Plan) -> list[Tree]:
+    """All documents: what others refer to comes first, and what stops writes while nobody answers comes last."""
+    found = plan.settings.configuration
+    own = found.internal_cert_management or config.InternalCertManagement()
+    return [
+        document("v1", "Namespace", plan.namespace),
+        *crds(plan),
+        *rbac.documents(plan.namespace, own.webhook_secret_name, plan.kinds),
+        *program.documents(plan.written, found, plan.namespace, plan.image),
+        *webhooks(plan),
+    ]
+
+
+def reach(plan: Plan) -> Reach:
+    own = plan.settings.configuration.internal_cert_management or config.InternalCertManagement()
+    return Reach(namespace=plan.namespace, service=own.webhook_service_name)
+
+
+def crds(plan: Plan) -> Iterator[Tree]:
+    """Our kinds, by name."""
+    converter = reach(plan).client_config(CONVERT)
+    for row in sorted(registry.KUEUE, key=lambda row: row.name):
+        yield schema.crd(row, webhook=converter)
+
+
+def webhooks(plan: Plan) -> Iterator[Tree]:
+    for made in registration.configurations(plan.choices, reach(plan), plan.namespace):
+        yield {**made, "metadata": {**made["metadata"], "labels": dict(LABELS)}}

@@ -1,0 +1,60 @@
+"""The documents as files in folders, for `kubectl apply --server-side -k deploy`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import yaml
+
+from pykueue.api.trees import Tree
+from pykueue.installing.documents import Plan, everything
+
+# Kind -> the file that it goes into; a CRD has a file of its own.
+_FILES: Final = {
+    "Namespace": "manager/namespace.yaml",
+    "ServiceAccount": "rbac/manager.yaml",
+    "Role": "rbac/manager.yaml",
+    "RoleBinding": "rbac/manager.yaml",
+    "ClusterRoleBinding": "rbac/manager.yaml",
+    "ClusterRole": "rbac/manager.yaml",
+    "ConfigMap": "manager/configuration.yaml",
+    "Secret": "webhooks/secret.yaml",
+    "Service": "manager/services.yaml",
+    "Deployment": "manager/deployment.yaml",
+    "MutatingWebhookConfiguration": "webhooks/mutating.yaml",
+    "ValidatingWebhookConfiguration": "webhooks/validating.yaml",
+}
+
+
+def render(objects: Sequence[Tree], form: str = "yaml") -> str:
+    """The objects as one YAML stream, or as a List in JSON."""
+    if form == "json":
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2) + "\n"
+    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return yaml.dump_all(objects, Dumper=dumper, sort_keys=False, width=120, allow_unicode=True, explicit_start=True)
+
+
+def files(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Path below the folder, and what the file holds."""
+    by_file: dict[str, list[Tree]] = {}
+    for one in everything(plan):
+        by_file.setdefault(_file(one), []).append(one)
+    for path, objects in by_file.items():
+        yield path, render(objects)
+    listed = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(by_file),
+    }
+    yield "kustomization.yaml", render([listed])
+
+
+def _file(document: Tree) -> str:
+    kind, name = document["kind"], document["metadata"]["name"]
+    if kind == "CustomResourceDefinition":
+        return f"crds/{name}.yaml"
+    if kind == "ClusterRole" and name.endswith(("-editor-role", "-viewer-role", "batch-admin-role", "batch-user-role")):
+        return "rbac/people.yaml"
+    return _FILES[kind]

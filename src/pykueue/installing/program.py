@@ -1,0 +1,104 @@
+"""The program itself in a cluster: where it runs, with what settings, behind which Services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from pykueue.api import config
+from pykueue.api.trees import Tree
+from pykueue.installing.names import CONFIG_FILE, CONFIG_MAP, LABELS, MANAGER, METRICS_SERVICE, document
+from pykueue.webhooks.registration import SERVICE_PORT
+
+_SELECTOR: Final = {"control-plane": "controller-manager", "app.kubernetes.io/name": LABELS["app.kubernetes.io/name"]}
+# Nobody in particular, in the range that images keep for nobody in particular.
+_USER: Final = 65532
+
+
+def documents(written: Tree, effective: config.Configuration, namespace: str, image: str) -> Iterator[Tree]:
+    """Settings, certificate, Services, Deployment. `written` is what goes into the file, `effective` what it means."""
+    own = effective.internal_cert_management or config.InternalCertManagement()
+    text = yaml.dump(written, sort_keys=False, width=120, allow_unicode=True)
+    yield document("v1", "ConfigMap", CONFIG_MAP, namespace, data={CONFIG_FILE: text})
+    if own.enable:
+        yield document("v1", "Secret", own.webhook_secret_name, namespace, type="Opaque")
+    ports = _ports(effective)
+    yield _service(own.webhook_service_name, namespace, "https-webhook", SERVICE_PORT, "webhook-server")
+    if "metrics" in ports:
+        yield _service(METRICS_SERVICE, namespace, "https", ports["metrics"], "metrics")
+    yield document("apps/v1", "Deployment", MANAGER, namespace, spec=_deployment(effective, image, ports))
+
+
+def _ports(effective: config.Configuration) -> dict[str, int]:
+    """The ports of the pod by their names; a server that is turned off has none."""
+    served = effective.webhook or config.ControllerWebhook()
+    metrics, health = effective.metrics or config.ControllerMetrics(), effective.health or config.ControllerHealth()
+    ports = {"webhook-server": served.port if served.port is not None else 9443}
+    for name, address in (("metrics", metrics.bind_address), ("probes", health.health_probe_bind_address)):
+        port = address.rpartition(":")[2]
+        if port.isdecimal() and int(port):
+            ports[name] = int(port)
+    return ports
+
+
+def _service(name: str, namespace: str, port_name: str, port: int, target: str) -> Tree:
+    ports = [{"name": port_name, "port": port, "protocol": "TCP", "targetPort": target}]
+    return document("v1", "Service", name, namespace, spec={"ports": ports, "selector": dict(_SELECTOR)})
+
+
+def _deployment(effective: config.Configuration, image: str, ports: dict[str, int]) -> Tree:
+    pod: Tree = {
+        "serviceAccountName": MANAGER,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        # Long enough to give the lease back, so that the next leader need not wait for it to run out.
+        "terminationGracePeriodSeconds": 20,
+        "containers": [_container(effective, image, ports)],
+        "volumes": [
+            {"name": "config", "configMap": {"name": CONFIG_MAP}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": "16Mi", "medium": "Memory"}},
+        ],
+    }
+    labels = {**LABELS, **_SELECTOR}
+    return {
+        "replicas": 1,
+        "selector": {"matchLabels": dict(_SELECTOR)},
+        "template": {
+            "metadata": {"labels": labels, "annotations": {"kubectl.kubernetes.io/default-container": "manager"}},
+            "spec": pod,
+        },
+    }
+
+
+def _container(effective: config.Configuration, image: str, ports: dict[str, int]) -> Tree:
+    container: Tree = {
+        "name": "manager",
+        "image": image,
+        "args": ["manager", f"--config=/etc/pykueue/{CONFIG_FILE}"],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [
+            {"name": "config", "mountPath": "/etc/pykueue", "readOnly": True},
+            {"name": "scratch", "mountPath": "/tmp"},
+        ],
+    }
+    if "probes" in ports:
+        health = effective.health or config.ControllerHealth()
+        container["livenessProbe"] = _probe(health.liveness_endpoint_name, initialDelaySeconds=15, periodSeconds=20)
+        container["readinessProbe"] = _probe(health.readiness_endpoint_name, initialDelaySeconds=2, periodSeconds=5)
+    return container
+
+
+def _probe(path: str, **timing: Any) -> Tree:
+    return {"httpGet": {"path": f"/{path.lstrip('/')}", "port": "probes"}, **timing}

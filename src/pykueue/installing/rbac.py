@@ -1,0 +1,204 @@
+"""Who may do what: the manager, as little as it needs; and roles for people, to be bound as a cluster sees fit.
+
+Every rule derives from the tables of kinds and from the few tables below, which say what is done with them. A new kind
+of job brings its rules along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from pykueue.api import kube, kueue, registry
+from pykueue.api.kinds import Kind
+from pykueue.api.trees import Tree
+from pykueue.installing.names import MANAGER, PREFIX, document
+from pykueue.jobs.kinds import REPLICA_SET, JobKinds, Row
+from pykueue.webhooks import registration
+
+API: Final = "rbac.authorization.k8s.io/v1"
+_GROUP: Final = "rbac.authorization.k8s.io"
+
+_READ: Final = ("get", "list", "watch")
+_STATUS: Final = ("get", "patch", "update")
+_EDIT: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
+
+# What the manager does with our own kinds beyond reading them.
+_OWN: Final[Mapping[type, tuple[str, ...]]] = {
+    kueue.Workload: ("create", "delete", "patch", "update"),
+    kueue.LocalQueue: ("create", "delete", "patch", "update"),  # default LocalQueues (KEP-7610)
+    # Their finalizers come off when nothing refers to them any more.
+    kueue.ClusterQueue: ("update",),
+    kueue.ResourceFlavor: ("update",),
+    kueue.AdmissionCheck: ("update",),
+    kueue.Topology: ("update",),
+}
+
+# What it does with the kinds of Kubernetes that are no jobs.
+_OTHERS: Final[Mapping[type, tuple[str, ...]]] = {
+    kube.LimitRange: _READ,
+    kube.Namespace: _READ,
+    kube.Node: _READ,
+    kube.PodTemplate: ("create", "delete", "get", "list", "update", "watch"),
+    kube.Event: ("create", "patch", "update"),
+    kube.PriorityClass: _READ,
+    kube.RuntimeClass: _READ,
+    kube.DeviceClass: _READ,
+    kube.ResourceClaim: _READ,
+    kube.ResourceClaimTemplate: _READ,
+    kube.ResourceSlice: _READ,
+}
+
+# What it does with jobs, of every kind that it can run.
+_JOB: Final = ("delete", "get", "list", "patch", "update", "watch")
+
+
+def documents(namespace: str, secret: str, kinds: JobKinds) -> Iterator[Tree]:
+    """All roles and bindings."""
+    yield document("v1", "ServiceAccount", MANAGER, namespace)
+    yield from _bound("ClusterRole", "manager-role", manager_rules(kinds), namespace)
+    yield from _bound("Role", "leader-election-role", leader_rules(), namespace)
+    yield from _bound("Role", "manager-secrets-role", secret_rules(secret), namespace)
+    yield from _bound("ClusterRole", "metrics-auth-role", _metrics_auth(), namespace)
+    yield _cluster_role("metrics-reader", [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
+    yield from people(kinds)
+
+
+# --- The manager ------------------------------------------------------------------------------------------------------
+
+
+def manager_rules(kinds: JobKinds) -> list[Tree]:
+    """What the manager may do everywhere."""
+    wanted: dict[tuple[str, str], set[str]] = {}
+
+    def may(kind: Kind, verbs: Iterable[str], subresource: str = "") -> None:
+        resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
+        wanted.setdefault((kind.group, resource), set()).update(verbs)
+
+    for row in registry.KUEUE:
+        own = _OWN.get(row.type, ())
+        may(row, (*_READ, *own))
+        if "status" in row.subresources:
+            may(row, _STATUS, "status")
+        if own:
+            # Who names an object as owner of another needs this where owners are protected.
+            may(row, ("update",), "finalizers")
+    for type_, verbs in _OTHERS.items():
+        may(registry.KUBERNETES.of(type_), verbs)
+    may(REPLICA_SET, _READ)
+    for job in _runnable(kinds):
+        may(job.kind, _JOB)
+        may(job.kind, _STATUS, "status")
+        may(job.kind, ("get", "update"), "finalizers")
+    return [*_rules(wanted), *_named_rules()]
+
+
+def _runnable(kinds: JobKinds) -> list[Row]:
+    return [row for row in kinds if row.implementation is not None]
+
+
+def _rules(wanted: Mapping[tuple[str, str], set[str]]) -> Iterator[Tree]:
+    """As few rules as there are different permissions in a group."""
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (group, resource), verbs in wanted.items():
+        alike.setdefault((group, tuple(sorted(verbs))), []).append(resource)
+    for (group, allowed), resources in sorted(alike.items()):
+        yield {"apiGroups": [group], "resources": sorted(resources), "verbs": list(allowed)}
+
+
+def _named_rules() -> Iterator[Tree]:
+    """What leads the API server to our webhooks, and nothing else of the same kinds."""
+    for phase, kind in registration.KINDS.items():
+        yield _named(kind, [registration.NAMES[phase]], ("get", "update"))
+    yield _named(registration.CRD, sorted(row.name for row in registry.KUEUE if row.converts), ("get", "update"))
+
+
+def _named(kind: Kind, names: list[str], verbs: tuple[str, ...]) -> Tree:
+    return {"apiGroups": [kind.group], "resources": [kind.plural], "resourceNames": names, "verbs": list(verbs)}
+
+
+def leader_rules() -> list[Tree]:
+    lease = registry.KUBERNETES.of(kube.Lease)
+    return [{"apiGroups": [lease.group], "resources": [lease.plural], "verbs": ["create", "get", "patch", "update"]}]
+
+
+def secret_rules(secret: str) -> list[Tree]:
+    """The one Secret that keeps our certificate. It is installed empty, so that nobody has to create it."""
+    return [_named(registry.KUBERNETES.of(kube.Secret), [secret], ("get", "update"))]
+
+
+def _metrics_auth() -> list[Tree]:
+    """Who asks for metrics has to be somebody, and allowed to."""
+    return [
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+        {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+    ]
+
+
+# --- People -----------------------------------------------------------------------------------------------------------
+
+_BATCH_ADMIN: Final = "rbac.kueue.x-k8s.io/batch-admin"
+_BATCH_USER: Final = "rbac.kueue.x-k8s.io/batch-user"
+_TO_ADMIN: Final = "rbac.authorization.k8s.io/aggregate-to-admin"
+_TO_ALL: Final = (
+    "rbac.authorization.k8s.io/aggregate-to-view",
+    "rbac.authorization.k8s.io/aggregate-to-edit",
+    _TO_ADMIN,
+)
+
+# Kinds that people have roles for -> (what takes in the editor's role, what takes in the viewer's).
+_PEOPLE: Final[Mapping[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    kueue.ClusterQueue: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _TO_ADMIN)),
+    kueue.Cohort: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _TO_ADMIN)),
+    kueue.ResourceFlavor: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _TO_ADMIN)),
+    kueue.Topology: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _TO_ADMIN)),
+    kueue.LocalQueue: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL)),
+    kueue.Workload: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL)),
+}
+_JOB_EDITORS: Final = (_BATCH_ADMIN, _BATCH_USER)
+_JOB_VIEWERS: Final = (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL)
+
+
+def people(kinds: JobKinds) -> Iterator[Tree]:
+    """A role to edit and one to look for each kind, and two that take in what batch people need."""
+    for name, label in (("batch-admin-role", _BATCH_ADMIN), ("batch-user-role", _BATCH_USER)):
+        # Its rules are the cluster's to fill in.
+        selected = {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}
+        yield document(API, "ClusterRole", PREFIX + name, aggregationRule=selected)
+    for type_, (editors, viewers) in _PEOPLE.items():
+        yield from _for_people(registry.KUEUE.of(type_), editors, viewers)
+    for job in _runnable(kinds):
+        # Whoever may make pods could make them before; queueing takes nothing away and gives nothing.
+        if not job.of_pods:
+            yield from _for_people(job.kind, _JOB_EDITORS, _JOB_VIEWERS)
+
+
+def _for_people(kind: Kind, editors: tuple[str, ...], viewers: tuple[str, ...]) -> Iterator[Tree]:
+    for word, verbs, takers in (("editor", _EDIT, editors), ("viewer", _READ, viewers)):
+        rules = [{"apiGroups": [kind.group], "resources": [kind.plural], "verbs": list(verbs)}]
+        if "status" in kind.subresources:
+            rules.append({"apiGroups": [kind.group], "resources": [f"{kind.plural}/status"], "verbs": ["get"]})
+        yield _cluster_role(f"{kind.singular}-{word}-role", rules, takers)
+
+
+# --- Documents --------------------------------------------------------------------------------------------------------
+
+
+def _cluster_role(name: str, rules: list[Tree], takers: Iterable[str] = ()) -> Tree:
+    role = document(API, "ClusterRole", PREFIX + name, rules=rules)
+    role["metadata"]["labels"] |= dict.fromkeys(takers, "true")
+    return role
+
+
+def _bound(kind: str, name: str, rules: list[Tree], namespace: str) -> Iterator[Tree]:
+    """A role, and the manager's right to it."""
+    where = namespace if kind == "Role" else ""
+    yield document(API, kind, PREFIX + name, where, rules=rules)
+    yield document(
+        API,
+        f"{kind}Binding",
+        f"{PREFIX}{name.removesuffix('-role')}-rolebinding",
+        where,
+        roleRef={"apiGroup": _GROUP, "kind": kind, "name": PREFIX + name},
+        subjects=[{"kind": "ServiceAccount", "name": MANAGER, "namespace": namespace}],
+    )
