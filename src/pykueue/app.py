@@ -9,6 +9,7 @@ import gc
 import logging
 import random
 import resource
+import socket
 import ssl
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from pykueue import serving
-from pykueue.api import conversion, registry, schema
+from pykueue.api import config, conversion, meta, registry, schema
 from pykueue.apiserver import access, certificates
 from pykueue.apiserver.builtin import admission, scheduling
 from pykueue.apiserver.builtin.kinds import RESOURCES
@@ -32,10 +33,12 @@ from pykueue.clock import Clock, SystemClock
 from pykueue.controllers.assembly import Choices, Manager
 from pykueue.core import requests
 from pykueue.core.topology import Profile
-from pykueue.errors import UsageError
+from pykueue.errors import AnswerIsNo, UsageError
 from pykueue.jobs import kinds as job_kinds
 from pykueue.jobs.options import Options as JobOptions
-from pykueue.kube.client import Client
+from pykueue.kube import access as servers
+from pykueue.kube.client import Client, RateLimit
+from pykueue.kube.election import Election, Terms
 from pykueue.kube.transport import LocalTransport
 from pykueue.settings import Settings
 from pykueue.version import __version__
@@ -160,6 +163,43 @@ def manager_choices(settings: Settings) -> Choices:
         ),
         kinds=job_kinds.load(),
         jobs=JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
+    )
+
+
+async def manage(
+    target: servers.Target, settings: Settings, clock: Clock | None = None, chance: random.Random | None = None
+) -> None:
+    """Manage a cluster until cancelled, or until somebody else leads."""
+    clock, chance = clock or SystemClock(), chance or random.Random()
+    connection = settings.configuration.client_connection or config.ClientConnection()
+    limit = RateLimit(connection.qps or 0.0, connection.burst or 0)
+    transport = servers.connect(target, clock, user_agent=f"pykueue-manager/{__version__}")
+    client = Client(transport, chance, limit)
+    identity = f"{socket.gethostname()}_{uuid.UUID(int=chance.getrandbits(128), version=4)}"
+    election = Election(client, clock, _terms(settings), identity)
+    leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
+    may_write = (lambda: True) if leads_alone else election.may_write
+    manager = Manager(client, manager_choices(settings), clock, chance, instance=identity, may_write=may_write)
+    try:
+        async with manager.reading():
+            await (manager.lead() if leads_alone else election.run(manager.lead))
+    finally:
+        await transport.close()
+    raise AnswerIsNo("the lease was lost: another manager may lead now")
+
+
+def _terms(settings: Settings) -> Terms:
+    chosen = settings.configuration.leader_election or config.LeaderElection()
+
+    def seconds(text: str | None, otherwise: float) -> float:
+        return meta.parse_duration(text) / meta.SECOND if text else otherwise
+
+    return Terms(
+        name=chosen.resource_name,
+        namespace=chosen.resource_namespace or settings.configuration.namespace or config.DEFAULT_NAMESPACE,
+        lease_seconds=seconds(chosen.lease_duration, 15.0),
+        renew_seconds=seconds(chosen.renew_deadline, 10.0),
+        retry_seconds=seconds(chosen.retry_period, 2.0),
     )
 
 

@@ -26,6 +26,7 @@ class Verb(NamedTuple):
 # name -> where it lives, and the line that `pykueue --help` shows. A test holds the two against each other.
 VERBS: Final[dict[str, Verb]] = {
     "up": Verb("up", "Run an API server and the queueing system on this machine, nothing else needed."),
+    "manager": Verb("manager", "Run the queueing system beside an API server."),
     "plan": Verb("plan", "Decide offline: the objects given, the scheduling decisions out."),
     "config": Verb("config", "Check a Configuration file."),
     "install": Verb("install", "Render what a cluster needs."),

@@ -79,7 +79,7 @@ def command(
     if runner != "none":
         raise UsageError(f"--runner {runner}: runners are not part of this version yet; leave it out, or say none")
     host, port = _address(listen)
-    configured = _configured(config)
+    chosen = configured(config)
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
     from pykueue import app
 
@@ -92,10 +92,10 @@ def command(
         view_kubeconfig=view_kubeconfig,
     )
     app.allow_many_files()
-    _loop().run(_serve(settings, configured))
+    event_loop().run(_serve(settings, chosen))
 
 
-def _loop() -> asyncio.Runner:
+def event_loop() -> asyncio.Runner:
     try:
         import uvloop
     except ImportError:
@@ -142,7 +142,7 @@ def _address(listen: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _configured(path: Path | None) -> Settings:
+def configured(path: Path | None) -> Settings:
     """What the operator said; a Configuration that cannot be used is refused before anything starts."""
     from pykueue import documents, settings
 

@@ -33,6 +33,7 @@ LOCAL_QUEUE: Final = registry.KUEUE.of(kueue.LocalQueue)
 COHORT: Final = registry.KUEUE.of(kueue.Cohort)
 
 _BATCH_SECONDS: Final = 1.0
+_COUNTS: Final = ("pendingWorkloads", "reservingWorkloads", "admittedWorkloads")
 
 Queue: TypeAlias = kueue.ClusterQueue | kueue.LocalQueue | kueue.Cohort
 
@@ -147,9 +148,11 @@ class QueuesController:
     async def _write(self, kind: Kind, thing: Queue, status: msgspec.Struct) -> None:
         if status == thing.status:
             return
+        # Zeros are written out: people and programs wait for a count to become 0, and absent is not 0 to them.
+        counts = {} if isinstance(thing, kueue.Cohort) else dict.fromkeys(_COUNTS, 0)
         patch = {
             "metadata": {"resourceVersion": thing.metadata.resource_version},
-            "status": patches.make_merge(codec.to_tree(thing.status), codec.to_tree(status)),
+            "status": patches.make_merge(codec.to_tree(thing.status), {**counts, **codec.to_tree(status)}),
         }
         metadata: meta.ObjectMeta = thing.metadata
         await self._client.patch(kind, metadata.name, patch, metadata.namespace, subresource="status", answer=METADATA)

@@ -1,0 +1,59 @@
+"""`pykueue manager`: the queueing system beside an API server that is there already."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pykueue.cli.up import configured, event_loop
+
+if TYPE_CHECKING:
+    from pykueue.kube.access import Target
+    from pykueue.settings import Settings
+
+
+@click.command(name="manager")
+@click.option("--kubeconfig", default="", help="The cluster; found as kubectl finds it by default.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="A Configuration file; by default everything is as its defaults say.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log what happens.")
+def command(kubeconfig: str, config: Path | None, verbose: bool) -> None:
+    """Run the scheduler and the controllers against an API server.
+
+    Of several managers of one cluster, one leads and the others wait. Ctrl-C or SIGTERM ends it; work that is running
+    goes on, and the next manager finds everything in the cluster.
+    """
+    from pykueue.kube import access
+
+    settings = configured(config)
+    target = access.find(os.environ, kubeconfig, fallback=Path("~/.pykueue/kubeconfig").expanduser())
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
+    event_loop().run(_manage(target, settings))
+
+
+async def _manage(target: Target, settings: Settings) -> None:
+    from pykueue import app
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    managing = asyncio.create_task(app.manage(target, settings))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((managing, stopping), return_when=asyncio.FIRST_COMPLETED)
+    for task in (managing, stopping):
+        task.cancel()
+    # One that ended by itself lost its lease, or worse: say so with the exit code.
+    for result in await asyncio.gather(managing, stopping, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
