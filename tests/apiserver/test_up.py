@@ -74,7 +74,7 @@ def test_ready_with_the_queueing_api_and_ends_cleanly(tmp_path: Path) -> None:
     finally:
         code, told = process.end()
     assert code == 0, told
-    assert "controllers and the scheduler are not part of this version yet" in told
+    assert "RBAC is stored but not enforced" in told
     assert client.token not in told
     process.start()
     try:
