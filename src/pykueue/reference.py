@@ -20,7 +20,9 @@ from pykueue import cli, features, settings
 from pykueue.api import conditions, registry, schema
 from pykueue.api.kinds import Kind, Version
 from pykueue.api.versions import Added, Gone, Limited, Needs, Renamed, Ruled
-from pykueue.cli import install
+from pykueue.installing import layout
+from pykueue.installing.documents import Plan
+from pykueue.jobs.kinds import BUILT_IN, JobKinds
 
 _MADE: Final = "<!-- Made by `python -m pykueue.reference` from the program's own tables. Do not edit. -->"
 
@@ -212,8 +214,9 @@ def files() -> Iterator[tuple[str, str]]:
     """Every generated file of the project: its path, and what it should hold."""
     for name, page in PAGES.items():
         yield name, _MADE + "\n\n" + "\n".join(page()).rstrip() + "\n"
-    for document in install.documents():
-        yield f"deploy/crds/{document['metadata']['name']}.yaml", install.render([document], "yaml")
+    # Kinds of jobs that other packages bring along here belong to this machine, not to the project.
+    for name, text in layout.files(Plan(kinds=JobKinds(BUILT_IN))):
+        yield f"deploy/{name}", text
 
 
 def stale(root: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ import yaml
 
 from pykueue.api import registry, schema
 from pykueue.api.kinds import Kind
-from pykueue.cli import install
+from pykueue.installing import documents, layout
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -205,8 +205,8 @@ def test_workloads_can_be_selected_by_the_queue_that_holds_their_quota() -> None
 
 
 def test_what_is_installed_is_what_the_folder_holds() -> None:
-    """Written by `pykueue install --dry-run --to deploy/crds`; run it again after changing a field."""
-    wanted = {f"{crd['metadata']['name']}.yaml": install.render([crd], "yaml") for crd in install.documents()}
+    """Written by `python -m pykueue.reference`; run it again after changing a field."""
+    wanted = {f"{crd['metadata']['name']}.yaml": layout.render([crd]) for crd in documents.crds(documents.Plan())}
     found = {file.name: file.read_text() for file in (ROOT / "deploy" / "crds").glob("*.yaml")}
     assert found.keys() == wanted.keys()
     assert [name for name, text in wanted.items() if found[name] != text] == []

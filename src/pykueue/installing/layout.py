@@ -28,12 +28,25 @@ _FILES: Final = {
 }
 
 
+_Fast: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_Fast):  # type: ignore[misc]
+    """Writes texts of several lines as such."""
+
+
+def _text(dumper: Any, value: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def render(objects: Sequence[Tree], form: str = "yaml") -> str:
     """The objects as one YAML stream, or as a List in JSON."""
     if form == "json":
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2) + "\n"
-    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return yaml.dump_all(objects, Dumper=dumper, sort_keys=False, width=120, allow_unicode=True, explicit_start=True)
+    return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True, explicit_start=True)
 
 
 def files(plan: Plan) -> Iterator[tuple[str, str]]:

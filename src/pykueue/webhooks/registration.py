@@ -150,7 +150,7 @@ def _webhook(
 
 def _selector(requirements: Iterable[Requirement]) -> Tree:
     demands = [
-        {"key": one.key, "operator": one.operator} | ({"values": list(one.values)} if one.values else {})
+        {"key": one.key, "operator": str(one.operator)} | ({"values": list(one.values)} if one.values else {})
         for one in requirements
     ]
     return {"matchExpressions": demands} if demands else {}
