@@ -26,7 +26,6 @@ from pykueue.lifecycle.facts import ClusterQueueFacts, Options
 from pykueue.observe import explaining
 from pykueue.observe.reporting import SCHEDULER
 from pykueue.state import admission
-from pykueue.state.bookings import Bookings
 from pykueue.state.world import World
 
 log = logging.getLogger(__name__)
@@ -53,7 +52,6 @@ class Scheduler:
         cluster_queue_facts: FactsOf,
     ) -> None:
         self.world = world
-        self.bookings = Bookings()
         # Told whenever a booking is settled, so that whoever left its Workload alone meanwhile looks again.
         self.on_settled: list[Callable[[Key], None]] = []
         self._workloads = workloads
@@ -80,14 +78,13 @@ class Scheduler:
         self.wake()
 
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
-        """News about a Workload passes unless it is older than what is booked for it."""
+        """News about a Workload. The memory's ledger holds back what is older than a reservation on its way."""
         key = str(change.key)
         if change.new is None:
-            self.bookings.gone(key)
             self._second_passes.pop(key, None)
             if change.old is not None:
                 self.world.drop(change.old, self._clock.now())
-        elif self.bookings.may_pass(key, change.new.metadata.uid, revision(change.new)):
+        else:
             self._put(change.key, change.new)
         self.wake()
 
@@ -101,7 +98,7 @@ class Scheduler:
     def _read_again(self) -> None:
         """Workloads whose requests read differently now, because a LimitRange or the like has changed."""
         for key in sorted(self.world.outdated):
-            if key not in self.bookings:
+            if key not in self.world.ledger:
                 self._put_current(_key(key))
         self.world.outdated.clear()
 
@@ -149,8 +146,6 @@ class Scheduler:
             case Admit():
                 decided_on = self._writer.current(_key(decision.workload))
                 if decided_on is not None:
-                    # Booked before anything else can happen: news that is older must not take it away.
-                    self.bookings.assume(decision.workload, decided_on.metadata.uid, revision(decided_on))
                     self._start(self._admit(decision, decided_on))
             case Preempt():
                 for victim in decision.victims:
@@ -224,9 +219,9 @@ class Scheduler:
                 if not _may_have_been_carried_out(error):
                     self._free(key)
                     raise
-                if name not in self.bookings:
-                    return  # deleted meanwhile
-                self.bookings.lost(name)
+                if name not in self.world.ledger:
+                    return  # settled by a read, or deleted meanwhile
+                self.world.ledger.lost(name)
                 log.info("%s: no answer to its reservation; asking again", name)
                 await asyncio.sleep(_LOST_ANSWER_PAUSE_SECONDS)
             else:
@@ -244,18 +239,17 @@ class Scheduler:
     def _booked(self, key: Key, made: int) -> None:
         """It stands. The watch may have been faster than the answer: news that was held back passes now."""
         name = str(key)
-        if name in self.bookings:
-            self.bookings.answered(name, made)
+        if name in self.world.ledger:
+            self.world.ledger.written(name, str(made))
             shown = self._workloads.get(key.name, key.namespace)
-            if shown is not None and self.bookings.may_pass(name, shown.metadata.uid, revision(shown)):
+            if shown is not None and revision(shown) >= made:
                 self._put(key, shown)
                 self.wake()
         self._settled(key)
 
     def _free(self, key: Key) -> None:
         """What was decided did not happen: the memory goes back to what the object says."""
-        if str(key) in self.bookings:
-            self.bookings.refused(str(key))
+        self.world.ledger.end(str(key))
         self._put_current(key)
         self.wake()
         self._settled(key)
@@ -356,7 +350,7 @@ class Scheduler:
                 workload is None
                 or pending is None
                 or states.is_reserved(workload)
-                or decision.workload in self.bookings
+                or decision.workload in self.world.ledger
             ):
                 return
             asked = admission.requests(pending.shape)

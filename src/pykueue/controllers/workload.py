@@ -97,7 +97,7 @@ class WorkloadController:
     async def _reconcile(self, key: Key) -> float | None:
         async with self._writer.turn(key):
             workload = self._writer.current(key)
-            if workload is None or str(key) in self._scheduler.bookings:
+            if workload is None or str(key) in self._scheduler.world.ledger:
                 return None
             due = self._due(key, workload)
             now = self._clock.now()
