@@ -7,7 +7,7 @@ several domains are taken: with best fit those with most room first, with least 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -75,7 +75,8 @@ def choose(tally: Tally, level: int, ask: Ask) -> Start | Shortage:
         if one is not None:
             return Start(level, [one])
         if ask.kind is Kind.REQUIRED:
-            return Shortage(level, counts.slices[_first(counts, scores)])
+            roomiest = min(range(len(counts.pods)), key=_by_room(counts, scores, best_fit=True, led=True))
+            return Shortage(level, counts.slices[roomiest])
         if ask.kind is Kind.UNCONSTRAINED or level == 0:
             return _several(counts, scores, level, ask)
         level -= 1
@@ -89,25 +90,26 @@ def slices_of(counts: Counts, scores: Sequence[int] | None) -> Room:
 def by_room(
     domains: Iterable[int], counts: Counts, scores: Sequence[int] | None, *, best_fit: bool, led: bool = False
 ) -> list[int]:
-    """Domains in the order in which they are filled; `led` puts those that can host the leader first.
+    """Domains in the order in which they are filled; `led` puts those that can host the leader first."""
+    if scores is None and counts.slices is counts.pods and not (led and counts.leader):
+        # Single pods without preferences: one figure decides, and sorting is stable in the path.
+        return sorted(sorted(domains), key=counts.pods.__getitem__, reverse=best_fit)
+    return sorted(domains, key=_by_room(counts, scores, best_fit=best_fit, led=led))
 
-    On equal slices the domain with fewer pods over comes first, then the path decides.
-    """
+
+def _by_room(
+    counts: Counts, scores: Sequence[int] | None, *, best_fit: bool, led: bool
+) -> Callable[[int], tuple[int, ...]]:
+    """What orders domains. On equal slices the one with fewer pods over comes first, then the path decides."""
     slices, pods = (counts.slices_led, counts.pods_led) if led else (counts.slices, counts.pods)
     leader = counts.leader if led else []
-    if scores is None and not leader and slices is pods:
-        # Single pods without preferences: one figure decides, and sorting is stable in the path.
-        return sorted(sorted(domains), key=pods.__getitem__, reverse=best_fit)
     sign = -1 if best_fit else 1
-    return sorted(
-        domains,
-        key=lambda d: (
-            -leader[d] if leader else 0,
-            -scores[d] if scores else 0,
-            sign * slices[d],
-            pods[d],
-            d,
-        ),
+    return lambda d: (
+        -leader[d] if leader else 0,
+        -scores[d] if scores else 0,
+        sign * slices[d],
+        pods[d],
+        d,
     )
 
 
@@ -160,10 +162,6 @@ def _one_preferred(counts: Counts, scores: Sequence[int], ask: Ask) -> int | Non
         if ask.best_fit and ask.kind is not Kind.REQUIRED:
             return None  # the best liked domain is too small: rather look higher, or take several
     return None
-
-
-def _first(counts: Counts, scores: Sequence[int] | None) -> int:
-    return by_room(range(len(counts.pods)), counts, scores, best_fit=True, led=True)[0]
 
 
 def _several(counts: Counts, scores: Sequence[int] | None, level: int, ask: Ask) -> Start | Shortage:

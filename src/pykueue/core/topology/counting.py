@@ -147,10 +147,6 @@ class Tally:
             moved = {self.tree.parents[level + 1][domain] for domain in moved}
             roll_up(self.tree, self.measure, level, above, self.level(level + 1), sorted(moved))
 
-    def made(self) -> tuple[bool, ...]:
-        """Per level, whether its figures have been asked for so far."""
-        return tuple(counts is not None for counts in self._levels)
-
     def copy(self) -> Tally:
         """The same figures in lists of its own, every level made."""
         twin = copy(self)
