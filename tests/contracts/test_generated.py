@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from contracts import conftest
+from contracts import conftest, probing
 from contracts.generated import Maker
 from contracts.twin import Twin
 from pykueue.api import registry, schema
+from pykueue.apiserver.builtin import schemas, table
 
 pytestmark = pytest.mark.cluster
 
@@ -52,3 +53,20 @@ def test_made_up_objects_are_judged_alike(twin: Twin, row: Any) -> None:
         answers = twin.both("POST", path, body)
         found += twin.compare(f"{head['kind']} {seed}: {change}: {body}", *answers)
     assert not found, "\n".join(found[:120])
+
+
+# A limit range would have its say in every pod of its namespace.
+_BUILT_IN = [kind for kind in probing.kinds() if "limitranges" not in kind.path]
+
+
+@pytest.mark.parametrize("kind", _BUILT_IN, ids=lambda kind: kind.name)
+def test_built_in_objects_with_one_thing_changed_are_judged_alike(twin: Twin, kind: probing.Kind) -> None:
+    """The objects of the probes, with any one value of them taken away, nulled, retyped, repeated or spoilt."""
+    name = table.of_kind(kind.base["apiVersion"], kind.base["kind"])
+    assert name is not None
+    found: list[str] = []
+    for seed in range(80):
+        change, body = Maker(schemas.inlined(name), seed).mutated(kind.base)
+        answers = twin.both("POST", f"{kind.path}?dryRun=All&fieldManager=maker", body)
+        found += twin.compare(f"{kind.name} {seed}: {change}", *answers)
+    assert not found, "\n".join(found[:60])

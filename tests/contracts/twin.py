@@ -258,8 +258,8 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     ),
     Explanation(
         "an empty list that says nothing is not kept, and so has no owner",
-        what=r"^create (LimitRange|ClusterRole)",
-        lines=r"^\.body\.metadata\.managedFields: ",
+        what=r"^create (LimitRange|ClusterRole)|: a list at \.(rules|spec\.limits|spec\.devices\.requests)",
+        lines=r"^\.body\.metadata\.managedFields",
     ),
     Explanation(
         "a namespace on an object of the whole cluster is refused, where kube-apiserver drops it without a word",
@@ -306,6 +306,11 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         "a number with a fraction where a whole one belongs is told once; kube-apiserver tells it twice",
         what=": a fraction at ",
         lines=r"^\.causes: real .*\[\"FieldValueTypeInvalid\"",
+    ),
+    Explanation(
+        "webhooks are called on this machine only, which is told beside whatever else is wrong with a URL",
+        what=r"at \.webhooks\[0\]\.clientConfig",
+        lines=r"^\.causes: real \[\[\"FieldValueInvalid\"",
     ),
     Explanation("every change counts as a generation", what="update PriorityClass", lines=r"\.metadata\.generation"),
     Explanation(

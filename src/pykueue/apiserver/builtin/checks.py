@@ -101,7 +101,7 @@ def _enums(kind: Type, allowed: tuple[str, ...], value: Any, path: str) -> Error
         for field in message(kind.name).fields.values():
             if field.name in value:
                 yield from _enums(field.type, field.enum, value[field.name], f"{path}.{field.name}")
-    elif allowed and value and value not in allowed:
+    elif allowed and value not in allowed and (value or kind.pointer):
         yield not_supported(path, value, sorted(allowed))
 
 
@@ -110,6 +110,11 @@ def _enums(kind: Type, allowed: tuple[str, ...], value: Any, path: str) -> Error
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 CONTAINER_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 HUGE_PAGES: Final = "hugepages-"
+
+
+def is_standard(resource: str) -> bool:
+    """Is this one that every cluster knows by its short name?"""
+    return resource in CONTAINER_RESOURCES or resource == "storage" or resource.startswith(HUGE_PAGES)
 
 
 def is_extended(resource: str) -> bool:

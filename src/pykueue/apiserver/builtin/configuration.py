@@ -133,7 +133,10 @@ def _validate_limits(item: Tree, path: str, kind: str) -> Errors:
     ratio = item.get("maxLimitRequestRatio", {})
     for field in ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio"):
         for resource in item.get(field, {}):
-            yield from named(meta.check_qualified_name, resource, f"{path}.{field}[{resource}]")
+            place = f"{path}.{field}[{resource}]"
+            yield from named(meta.check_qualified_name, resource, place)
+            if "/" not in resource and not checks.is_standard(resource):
+                yield invalid(place, resource, "must be a standard resource type or fully qualified")
     if kind == "Pod":
         for field, amounts in (("default", limit), ("defaultRequest", request)):
             if amounts:

@@ -6,6 +6,7 @@ been read (`reading`), so every value is of the right type and empty optional on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
@@ -86,9 +87,11 @@ def _message(name: str, tree: Tree) -> None:
         value = tree.get(field.name)
         if value is not None and _is_concerned_type(field.type):
             _value(field.type, value)
+    fields = message(name).fields
     for key, standard in _STATIC.get(name, {}).items():
-        # A mandatory field that was not given has been read as an empty one.
-        if tree.get(key) in (None, ""):
+        given = tree.get(key)
+        # A mandatory text that was not given has been read as an empty one.
+        if given is None or (given == "" and not fields[key].type.pointer):
             tree[key] = dict(standard) if isinstance(standard, dict) else standard
     compute = _COMPUTED.get(name)
     if compute is not None:
@@ -135,6 +138,10 @@ def _leads_to_default(name: str, above: frozenset[str]) -> bool:
 
 # --- what a table cannot say ------------------------------------------------------------------------------------------
 
+# A name (with a registry, perhaps), a tag, a digest. What is none of these has no tag that could move.
+_IMAGE: Final = re.compile(
+    r"([\w.-]+(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[\w][\w.-]{0,127})?(@[\w+.:-]+)?", re.ASCII
+)
 _VOLUME_OWN: Final = frozenset({"name"})
 
 
@@ -153,10 +160,10 @@ def _container(container: Tree) -> None:
 
 def pull_policy(image: str) -> str:
     """An image without a tag, or with the tag that always moves, is pulled every time."""
+    if not _IMAGE.fullmatch(image):
+        return "IfNotPresent"
     name, at, _digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
-    if not image:
-        return "IfNotPresent"
     return "Always" if tag == "latest" or (not tag and not at) else "IfNotPresent"
 
 

@@ -21,7 +21,9 @@ def validate(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
     for index, hook in enumerate(new.get("webhooks", ())):
         path = f"webhooks[{index}]"
         name = hook.get("name", "")
-        if name.count(".") < 2 or meta.check_subdomain_name(name):
+        if not name:
+            yield required(f"{path}.name")
+        elif name.count(".") < 2 or meta.check_subdomain_name(name):
             yield invalid(f"{path}.name", name, "should be a domain with at least three segments separated by dots")
         if name in seen:
             yield checks.duplicate(f"{path}.name", name)
@@ -33,7 +35,12 @@ def _validate_hook(hook: Tree, path: str) -> Errors:
     versions = hook.get("admissionReviewVersions") or ()
     if not versions:
         yield required(f"{path}.admissionReviewVersions", "must specify one of v1, v1beta1")
-    elif not set(versions) & set(_REVIEWS):
+    for index, version in enumerate(versions):
+        place = f"{path}.admissionReviewVersions[{index}]"
+        yield from checks.named(meta.check_label_1035_name, version, place)
+        if version in versions[:index]:
+            yield invalid(place, version, "duplicate version")
+    if versions and not set(versions) & set(_REVIEWS):
         yield invalid(f"{path}.admissionReviewVersions", versions, "must include at least one of v1, v1beta1")
     if not hook.get("sideEffects"):
         yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
@@ -63,6 +70,10 @@ def _validate_rule(rule: Tree, path: str) -> Errors:
     for field in ("apiGroups", "apiVersions", "resources"):
         if not rule.get(field):
             yield required(f"{path}.{field}")
+    for field in ("apiVersions", "resources"):
+        for index, value in enumerate(rule.get(field, ())):
+            if not value:
+                yield required(f"{path}.{field}[{index}]")
 
 
 def _validate_client(client: Tree, path: str) -> Errors:
@@ -70,7 +81,11 @@ def _validate_client(client: Tree, path: str) -> Errors:
     if (url is None) == (service is None):
         yield required(path, "exactly one of url or service is required")
     elif url is not None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError as wrong:
+            yield invalid(f"{path}.url", url, f"is no URL: {wrong}")
+            return
         if parts.scheme != "https" or not parts.hostname:
             yield invalid(f"{path}.url", url, "must be https and name a host")
         if parts.username or parts.query or parts.fragment:

@@ -10,7 +10,7 @@ import msgspec
 from pykueue.api import meta, selectors
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.apiserver.builtin import checks, pods
-from pykueue.apiserver.builtin.checks import Errors, Tree, invalid, not_supported, required
+from pykueue.apiserver.builtin.checks import Errors, Tree, invalid, named, not_supported, required
 
 _UID_LABELS: Final = ("controller-uid", "batch.kubernetes.io/controller-uid")
 _NAME_LABELS: Final = ("job-name", "batch.kubernetes.io/job-name")
@@ -111,7 +111,7 @@ def _validate_spec(spec: Tree) -> Errors:
         yield from _validate_manager(spec["managedBy"])
     if indexed:
         yield from _validate_indexed(spec)
-    else:
+    elif spec.get("completionMode", "NonIndexed") == "NonIndexed":
         for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
             if field in spec:
                 yield invalid(f"spec.{field}", spec[field], "requires indexed completion mode")
@@ -170,6 +170,9 @@ def _validate_failure_policy(spec: Tree) -> Errors:
             yield invalid(path, rule, "specifying one of OnExitCodes and OnPodConditions is required")
         if codes is not None and conditions:
             yield invalid(path, rule, "specifying both OnExitCodes and OnPodConditions is not supported")
+        for at, condition in enumerate(conditions):
+            kind = condition.get("type", "")
+            yield from named(meta.check_qualified_name, kind, f"{path}.onPodConditions[{at}].type")
         if codes is not None:
             values = codes.get("values") or []
             if codes.get("containerName") and codes["containerName"] not in containers:

@@ -11,9 +11,11 @@ from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.apiserver import status
 from pykueue.apiserver.apply import Shape
 from pykueue.apiserver.builtin import (
+    access,
     cluster,
     configuration,
     defaults,
+    devices,
     events,
     hooks,
     jobs,
@@ -297,6 +299,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
             generation=False,
             create_on_update=True,
             warning=_NOT_ENFORCED,
+            validate=access.validate_binding if kind.endswith("Binding") else access.validate_role,
         )
         for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     ),
@@ -307,13 +310,14 @@ RESOURCES: Final[tuple[Resource, ...]] = (
             group="resource.k8s.io",
             namespaced=kind.startswith("ResourceClaim"),
             subresources=_STATUS if kind == "ResourceClaim" else frozenset(),
-            generation=kind != "ResourceClaim" and kind != "ResourceClaimTemplate",
+            generation=not kind.startswith("ResourceClaim"),
+            validate=validate,
         )
-        for kind, plural in (
-            ("DeviceClass", "deviceclasses"),
-            ("ResourceClaim", "resourceclaims"),
-            ("ResourceClaimTemplate", "resourceclaimtemplates"),
-            ("ResourceSlice", "resourceslices"),
+        for kind, plural, validate in (
+            ("DeviceClass", "deviceclasses", None),
+            ("ResourceClaim", "resourceclaims", devices.validate_claim),
+            ("ResourceClaimTemplate", "resourceclaimtemplates", devices.validate_claim_template),
+            ("ResourceSlice", "resourceslices", None),
         )
     ),
     *(

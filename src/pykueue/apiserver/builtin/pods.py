@@ -211,10 +211,26 @@ def _validate_volumes(volumes: Any, path: str) -> Errors:
         for source, field in (("secret", "secretName"), ("configMap", "name"), ("hostPath", "path")):
             if source in volume and not volume[source].get(field):
                 yield required(f"{place}.{source}.{field}")
+        for number, projection in enumerate(volume.get("projected", {}).get("sources") or ()):
+            for source in ("secret", "configMap"):
+                if source in projection and not projection[source].get("name"):
+                    yield required(f"{place}.projected.sources[{number}].{source}.name")
+        yield from _validate_downward(volume.get("downwardAPI", {}), f"{place}.downwardAPI")
         if "emptyDir" in volume and "sizeLimit" in volume["emptyDir"]:
             limit = volume["emptyDir"]["sizeLimit"]
             if quantity.parse(limit).sign < 0:
                 yield forbidden(f"{place}.emptyDir.sizeLimit", "SizeLimit field must be a valid resource quantity")
+
+
+def _validate_downward(source: Tree, path: str) -> Errors:
+    for item in source.get("items", ()):
+        if not item.get("path"):
+            yield required(f"{path}.path")
+        if "fieldRef" in item:
+            if not item["fieldRef"].get("fieldPath"):
+                yield required(f"{path}.fieldRef.fieldPath")
+        elif "resourceFieldRef" not in item:
+            yield required(path, "one of fieldRef and resourceFieldRef is required")
 
 
 def _validate_containers(spec: Tree, path: str) -> Errors:
@@ -223,6 +239,7 @@ def _validate_containers(spec: Tree, path: str) -> Errors:
     if not spec.get("containers"):
         yield required(f"{path}.containers")
     names: set[str] = set()
+    yield from checks.unique(_host_ports(spec, path))
     for field in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(field) or ()):
             place = f"{path}.{field}[{index}]"
@@ -239,6 +256,15 @@ def _validate_containers(spec: Tree, path: str) -> Errors:
                     yield forbidden(
                         f"{place}.{probe}", "may not be set for init containers without restartPolicy=Always"
                     )
+
+
+def _host_ports(spec: Tree, path: str) -> Iterator[tuple[str, object]]:
+    """Every port of the host that the containers take, with its place."""
+    for index, container in enumerate(spec.get("containers") or ()):
+        for number, port in enumerate(container.get("ports", ())):
+            if port.get("hostPort"):
+                taken = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
+                yield f"{path}.containers[{index}].ports[{number}].hostPort", taken
 
 
 def _validate_container(container: Tree, path: str, volumes: set[str], claims: set[str]) -> Errors:
@@ -260,8 +286,8 @@ def _validate_container(container: Tree, path: str, volumes: set[str], claims: s
         place = f"{path}.volumeMounts[{index}]"
         if not mount.get("name"):
             yield required(f"{place}.name")
-        elif mount["name"] not in volumes:
-            yield FieldError(f"{place}.name", ErrorSort.NOT_FOUND, "", mount["name"])
+        if mount.get("name", "") not in volumes:
+            yield FieldError(f"{place}.name", ErrorSort.NOT_FOUND, "", mount.get("name", ""))
         target = mount.get("mountPath", "")
         if not target:
             yield required(f"{place}.mountPath")
@@ -273,6 +299,9 @@ def _validate_container(container: Tree, path: str, volumes: set[str], claims: s
     for field in ("livenessProbe", "readinessProbe", "startupProbe"):
         if field in container:
             yield from _validate_probe(container[field], f"{path}.{field}", field)
+    for moment, handler in container.get("lifecycle", {}).items():
+        if isinstance(handler, dict):
+            yield from _validate_handler(handler, f"{path}.lifecycle.{moment}")
     resources = container.get("resources", {})
     yield from checks.requirements(resources, f"{path}.resources")
     for index, claim in enumerate(resources.get("claims", ())):
@@ -321,6 +350,13 @@ def _validate_variable(variable: Tree, path: str) -> Errors:
             yield from named(meta.check_subdomain_name, source[field].get("name", ""), f"{path}.valueFrom.{field}.name")
             if not source[field].get("key"):
                 yield required(f"{path}.valueFrom.{field}.key")
+    if "resourceFieldRef" in source:
+        resource = source["resourceFieldRef"].get("resource", "")
+        place = f"{path}.valueFrom.resourceFieldRef.resource"
+        if not resource:
+            yield required(place)
+        elif not _RESOURCE_FIELD.fullmatch(resource):
+            yield not_supported(place, resource, _RESOURCE_FIELDS)
     if "fieldRef" in source:
         yield from _validate_field_path(source["fieldRef"].get("fieldPath", ""), f"{path}.valueFrom.fieldRef.fieldPath")
 
@@ -360,15 +396,32 @@ _FIELDS_KNOWN: Final = frozenset(
 )
 _FIELD_OF_MAP: Final = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]")
 
-_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc")
+_RESOURCE_FIELDS: Final = tuple(
+    f"{field}.{name}" for field in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
+)
+_RESOURCE_FIELD: Final = re.compile(r"(limits|requests)\.(cpu|ephemeral-storage|memory|hugepages-.+)")
+
+_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 
 
-def _validate_probe(probe: Tree, path: str, sort: str) -> Errors:
-    handlers = [handler for handler in _HANDLERS if handler in probe]
+def _validate_handler(tree: Tree, path: str) -> Errors:
+    handlers = [handler for handler in _HANDLERS if handler in tree]
     if not handlers:
         yield required(path, "must specify a handler type")
     for extra in handlers[1:]:
         yield forbidden(f"{path}.{extra}", "may not specify more than 1 handler type")
+    for handler in handlers[:1]:
+        port = tree[handler].get("port")
+        if isinstance(port, int):
+            yield from checks.between(port, 1, 65535, f"{path}.{handler}.port")
+        elif isinstance(port, str) and (len(port) > 15 or not _PORT_NAME.fullmatch(port)):
+            yield invalid(f"{path}.{handler}.port", port, "must be the name of a port")
+    if handlers[:1] == ["exec"] and not tree["exec"].get("command"):
+        yield required(f"{path}.exec.command")
+
+
+def _validate_probe(probe: Tree, path: str, sort: str) -> Errors:
+    yield from _validate_handler(probe, path)
     numbers = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
     yield from checks.not_negative(probe, path, *numbers)
     if sort != "readinessProbe" and probe.get("successThreshold", 1) != 1:

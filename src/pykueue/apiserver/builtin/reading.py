@@ -98,6 +98,7 @@ def _zero(kind: Type, depth: int) -> Any:
 
 _ZEROS: Final[dict[str, Any]] = {
     "string": "",
+    "bytes": "",
     "bool": False,
     "int32": 0,
     "int64": 0,
@@ -177,6 +178,8 @@ def _float(value: Any, path: str) -> float | int:
 
 
 def _bytes(value: Any, path: str) -> str:
+    if isinstance(value, list) and all(isinstance(one, int) and 0 <= one < 256 for one in value):
+        return base64.b64encode(bytes(value)).decode()  # bytes may also be written as numbers
     text = _string(value, path)
     try:
         base64.b64decode(text, validate=True)
