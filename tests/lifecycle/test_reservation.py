@@ -70,6 +70,12 @@ def test_the_time_of_an_admission_is_banked_when_it_ends() -> None:
     assert life.workload.status.accumulated_past_execution_time_seconds == 70
 
 
+def test_the_bank_holds_no_more_than_its_field() -> None:
+    life = Life().write((change.SetPastExecution(2**31 - 2),)).reserved().after(60)
+    life.write(reservation.clear(life.workload, QuotaReservedReason.ON_HOLD, "", life.options, life.now))
+    assert life.workload.status.accumulated_past_execution_time_seconds == 2**31 - 1
+
+
 def test_time_that_ran_out_is_not_banked_so_that_a_reactivated_workload_has_it_all() -> None:
     reason = EvictedReason.DEACTIVATED_DUE_TO_MAXIMUM_EXECUTION_TIME_EXCEEDED
     life = Life().reserved().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, reason).released()

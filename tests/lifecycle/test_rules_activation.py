@@ -20,6 +20,11 @@ def test_a_running_workload_that_is_deactivated_is_evicted() -> None:
     assert life.activate(True).steps().conditions["Requeued"] == "True/Reactivated"
 
 
+def test_giving_back_the_quota_of_an_inactive_workload_leaves_nothing_more_to_write() -> None:
+    life = Life().reserved().activate(False).steps().released()
+    assert life.look().changes == ()
+
+
 def test_a_waiting_workload_is_evicted_too_without_a_word_and_is_queued_at_once_when_active() -> None:
     life = Life().activate(False).steps()
     assert life.conditions == {

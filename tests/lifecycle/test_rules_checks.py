@@ -263,6 +263,17 @@ def test_a_retry_while_running_stops_the_job_and_it_comes_back() -> None:
     assert life.workload.spec.active
 
 
+def test_a_retry_during_an_eviction_is_no_second_eviction() -> None:
+    life = reserving().says("c1", "Retry").steps().after(1).says("c1", "Retry", requeue_after_seconds=30).steps()
+    assert life.evictions == {"AdmissionCheck/": 1}
+    assert states.requeue_at(life.workload) == START + 31 * SECOND
+
+
+def test_a_retry_does_not_give_an_inactive_workload_a_time_to_come_back() -> None:
+    life = reserving((CheckFacts("c1"),)).activate(False).steps().says("c1", "Retry").steps()
+    assert life.workload.status.requeue_state is None
+
+
 def test_a_retry_without_quota_is_asked_anew_after_its_delay() -> None:
     """Otherwise nobody would ever ask again, because the scheduler leaves such a Workload alone."""
     life = Life(facts=world(CheckFacts("c1", retry_delay_minutes=1))).steps().says("c1", "Retry").steps()

@@ -53,15 +53,16 @@ def waiting(view: View) -> Verdict | None:
 def _reason(view: View, before: Condition | None) -> tuple[QuotaReservedReason, str] | None:
     """The reason and its message; None when nothing is to be said, or what was said stays."""
     workload, options = view.workload, view.options
+    current = before.reason if before else ""
     if not states.is_active(workload):
-        return _R.DEACTIVATED, "The Workload is not active"
+        # Whoever gave the quota back may have said more than this.
+        return None if current == _R.DEACTIVATED else (_R.DEACTIVATED, "The Workload is not active")
     if blocked := _blocked(view):
         return blocked
     if view.facts.problem:
         return _R.MISCONFIGURED, view.facts.problem
     if states.is_gated(workload, gates_count=options.admission_gated_by):
         return _R.ADMISSION_GATED, GATED
-    current = before.reason if before else ""
     known = view.facts.known_failure
     speaks = before is not None or options.explicit_status
     if speaks and options.equivalence_hashing and known is not None and current in _REPLACEABLE:
@@ -88,7 +89,7 @@ def _blocked(view: View) -> tuple[QuotaReservedReason, str] | None:
 
 def _old_reason(view: View, before: Condition | None) -> tuple[QuotaReservedReason, str] | None:
     """With the gate UnadmittedWorkloadsObservability off: queues, and the admission gate."""
-    if states.is_active(view.workload) and (blocked := _blocked(view)):
+    if blocked := _blocked(view):
         return reservation.word(blocked[0], view.options), blocked[1]
     if states.is_gated(view.workload, gates_count=view.options.admission_gated_by):
         return _R.ADMISSION_GATED, GATED
