@@ -152,7 +152,7 @@ class BatchJob(Job):
         before = tree
         if order.restore is not None:
             tree = self.with_tree(tree).restored(order.restore)
-        tree = trees.without(tree, ("metadata", "annotations", labels.STOPPING))
+        tree = _without_stopping(tree)
         if tree != before:
             actions.append(Replace(self.row.kind, before, tree))
         return (*actions, *self.stopped(order))
@@ -219,6 +219,15 @@ class BatchJob(Job):
         key = labels.JOB_COMPLETIONS_EQUAL_PARALLELISM
         if self.annotations.get(key) != old.annotations.get(key):
             yield wrong.forbidden(_SYNC, "cannot change while the job runs")
+
+
+def _without_stopping(tree: Tree) -> Tree:
+    notes = trees.texts(trees.get(tree, "metadata", "annotations"))
+    kept = {key: value for key, value in notes.items() if key != labels.STOPPING}
+    path = ("metadata", "annotations")
+    if len(kept) == len(notes):
+        return tree
+    return trees.put(tree, path, kept) if kept else trees.without(tree, path)
 
 
 def _without_marks(pod_set: Tree) -> Tree:

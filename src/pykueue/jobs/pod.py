@@ -154,13 +154,16 @@ def let_go(job: Job, pods: Sequence[Tree]) -> Actions:
 
 
 def stop(job: Job, pod: Tree, order: Stop) -> Actions:
-    """End a pod: say why on the pod itself, then delete it."""
-    spared = is_over(pod) or has_gate(pod)
-    if is_deleting(pod) or (spared and order.reason is not StopReason.WORKLOAD_DELETED):
+    """End a pod: say why on the pod itself, then delete it. With its Workload gone, nothing holds it any longer."""
+    over = order.reason is StopReason.WORKLOAD_DELETED
+    if is_deleting(pod):
+        return let_go(job, (pod,)) if over else ()
+    if (is_over(pod) or has_gate(pod)) and not over:
         return ()
     marked = _marked(pod, order)
     return (
         Replace(job.row.kind, pod, marked, "status"),
+        *(let_go(job, (marked,)) if over else ()),
         Delete(job.row.kind, pod),
         Tell(pod, "Stopped", order.message),
     )

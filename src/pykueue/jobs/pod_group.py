@@ -20,7 +20,7 @@ from pykueue.api.trees import Tree
 from pykueue.jobs import matching, workloads
 from pykueue.jobs import pod as pods
 from pykueue.jobs.actions import Action, Actions, Amend, Change, Delete, Replace, Tell
-from pykueue.jobs.contract import Job, Outcome, Stop, StopReason, Template
+from pykueue.jobs.contract import Job, Outcome, Stop, Template
 from pykueue.jobs.facts import Facts
 from pykueue.jobs.kinds import Row
 from pykueue.jobs.matching import Matched
@@ -183,11 +183,7 @@ class PodGroup(Job):
         return tuple(actions)
 
     def stop(self, order: Stop) -> Actions:
-        actions = tuple(action for pod in self.members for action in pods.stop(self, pod, order))
-        return (*actions, *self.finalize()) if order.reason is StopReason.WORKLOAD_DELETED else actions
-
-    def delete(self) -> Actions:
-        return (Delete(self.row.kind, self.tree),)
+        return tuple(action for pod in self.members for action in pods.stop(self, pod, order))
 
     def finalize(self) -> Actions:
         return pods.let_go(self, self.members)

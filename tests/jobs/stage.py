@@ -1,0 +1,257 @@
+"""A stage for one job: what a server would keep, and everybody else's part played by hand.
+
+`settle` asks the reconciler until it has nothing to do and does what it says, as a server would. The scheduler, the Job
+controller and the kubelet are lines in a test: `admit`, `evict`, `status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from pykueue.api import codec, kueue, labels, meta, patches, trees
+from pykueue.api.conditions import EvictedReason
+from pykueue.api.trees import Tree
+from pykueue.jobs import kinds
+from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Retry, Tell
+from pykueue.jobs.facts import Facts
+from pykueue.jobs.options import Options
+from pykueue.jobs.pod_group import PodGroup
+from pykueue.jobs.reconcile import orphaned, reconcile
+from pykueue.lifecycle import change, eviction, reservation, states
+
+NOW = meta.parse_time("2026-11-15T12:00:00Z")
+KINDS = kinds.JobKinds(kinds.BUILT_IN)
+JOB, POD = KINDS.enabled(("batch/job", "pod"))
+
+OPTIONS = Options(frameworks=("batch/job", "pod"))
+
+
+def batch_job(name: str = "alpha", **fields: Any) -> Tree:
+    """A Job that names the queue `lq`, as the server stores it after our webhook."""
+    given: Tree = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": "main",
+            "uid": f"uid-{name}",
+            "resourceVersion": "1",
+            "generation": 1,
+            "labels": {labels.QUEUE_NAME: "lq"},
+        },
+        "spec": {
+            "suspend": True,
+            "parallelism": 1,
+            "completions": 1,
+            "template": {
+                "metadata": {},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "c", "image": "app:1", "resources": {"requests": {"cpu": "1"}}}],
+                },
+            },
+        },
+    }
+    merged: Tree = patches.merge(given, fields)
+    return merged
+
+
+def pod(name: str = "solo", group: str = "", total: int = 0, **fields: Any) -> Tree:
+    """A pod that names the queue `lq`, as the server stores it after our webhook."""
+    metadata: Tree = {"name": name, "namespace": "main", "uid": f"uid-{name}", "resourceVersion": "1"}
+    metadata["labels"] = {labels.QUEUE_NAME: "lq"} | ({labels.POD_GROUP_NAME: group} if group else {})
+    metadata["creationTimestamp"] = "2026-11-15T11:00:00Z"
+    if group:
+        metadata["annotations"] = {labels.POD_GROUP_TOTAL_COUNT: str(total)}
+    given: Tree = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "c", "image": "app:1", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"phase": "Pending"},
+    }
+    merged = patches.merge(given, fields)
+    return POD.job(merged).defaulted(OPTIONS)
+
+
+def flavor(name: str = "default", **spec: Any) -> kueue.ResourceFlavor:
+    return codec.from_tree({"metadata": {"name": name}, "spec": spec}, kueue.ResourceFlavor)
+
+
+class Stage:
+    """The objects of one job or one group, its Workloads, and what was told."""
+
+    def __init__(self, *objects: Tree, options: Options = OPTIONS, **facts: Any) -> None:
+        row = KINDS.of(objects[0])
+        assert row is not None
+        self.row = row
+        self.objects = {trees.get(tree, "metadata", "name"): tree for tree in objects}
+        self.options = options
+        self.group = _group_of(objects[0])
+        self.facts = Facts(flavors={"default": flavor()}, **facts)
+        self.workloads: dict[str, kueue.Workload] = {}
+        self.told: list[str] = []
+        self.writes = 0
+        self.again: int | None = None
+        self.retries: list[str] = []
+        self.now = NOW
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def job(self) -> Tree:
+        (tree,) = self.objects.values()
+        return tree
+
+    @property
+    def workload(self) -> kueue.Workload:
+        (workload,) = self.workloads.values()
+        return workload
+
+    def condition(self, type_: str) -> str:
+        """`status/reason` of a condition of the Workload; empty when it is absent."""
+        found = [each for each in self.workload.status.conditions if each.type == type_]
+        return f"{found[0].status}/{found[0].reason}" if found else ""
+
+    # --- Acting -------------------------------------------------------------------------------------------------------
+
+    def decide(self) -> Actions:
+        held = tuple(self.workloads.values())
+        if self.group:
+            facts = replace(self.facts, named=self.workloads.get(self.group))
+            if not self.objects:
+                return orphaned(held, self.options, self.now)
+            members = [self.objects[name] for name in sorted(self.objects)]
+            return reconcile(PodGroup(self.row, members, self.options, self.now), facts, self.options, self.now)
+        if not self.objects:
+            return orphaned(held, self.options, self.now)
+        job = self.row.job(self.job)
+        owned = tuple(each for each in held if any(owner.name == job.name for owner in each.metadata.owner_references))
+        facts = replace(self.facts, workloads=owned, named=self.facts.named or self._named(job.tree))
+        return reconcile(job, facts, self.options, self.now)
+
+    def _named(self, tree: Tree) -> kueue.Workload | None:
+        name = trees.get(tree, "metadata", "labels", labels.PREBUILT_WORKLOAD_NAME)
+        return self.workloads.get(name or "")
+
+    def settle(self, passes: int = 12) -> Stage:
+        for _ in range(passes):
+            actions = self.decide()
+            if not any(isinstance(action, Create | Amend | Change | Replace | Delete) for action in actions):
+                self._carry_out(actions)
+                return self
+            self._carry_out(actions)
+        raise AssertionError(f"still busy after {passes} passes: {self.decide()}")
+
+    def _carry_out(self, actions: Actions) -> None:
+        for action in actions:
+            self.writes += isinstance(action, Create | Amend | Change | Replace | Delete)
+            match action:
+                case Create(tree):
+                    self._store({**tree, "metadata": {**tree["metadata"], "uid": f"uid-{tree['metadata']['name']}"}})
+                case Amend(workload, patch):
+                    stored = codec.to_tree(self.workloads[workload.metadata.name])
+                    self._store(patches.merge(stored, patch))
+                case Change(workload, changes):
+                    self._changed(workload.metadata.name, changes)
+                case Replace(_, _, after, _):
+                    self._put(after)
+                case Delete(_, tree):
+                    self._delete(trees.get(tree, "metadata", "name"))
+                case Tell(_, reason, _, warning):
+                    self.told.append(f"Warning {reason}" if warning else reason)
+                case Again(after_nanoseconds):
+                    self.again = after_nanoseconds
+                case Retry(why):
+                    self.retries.append(why)
+
+    def _store(self, tree: Tree) -> None:
+        workload = codec.from_tree(tree, kueue.Workload)
+        self.workloads[workload.metadata.name] = workload
+
+    def _changed(self, name: str, changes: change.Changes) -> None:
+        before = self.workloads[name]
+        after = change.apply_to(before, changes, self.now)
+        states.check_move(before, after)
+        self.workloads[name] = after
+        self.told += [each.reason for each in changes if isinstance(each, change.Tell)]
+        gone = any(isinstance(each, change.Delete) for each in changes)
+        if gone or (after.metadata.deletion_timestamp and not after.metadata.finalizers):
+            del self.workloads[name]
+
+    def _put(self, tree: Tree) -> None:
+        name = trees.get(tree, "metadata", "name")
+        if trees.get(tree, "metadata", "deletionTimestamp") and not trees.get(tree, "metadata", "finalizers"):
+            del self.objects[name]
+        else:
+            self.objects[name] = tree
+
+    def _delete(self, name: str) -> None:
+        tree = self.objects[name]
+        if trees.get(tree, "metadata", "finalizers"):
+            self.objects[name] = trees.put(tree, ("metadata", "deletionTimestamp"), meta.format_time(self.now))
+        else:
+            del self.objects[name]
+
+    # --- The parts of others ------------------------------------------------------------------------------------------
+
+    def edit(self, patch: Tree, name: str = "") -> Stage:
+        """Somebody changes the job, or one pod of a group."""
+        name = name or trees.get(self.job, "metadata", "name")
+        self.objects[name] = patches.merge(self.objects[name], patch)
+        return self
+
+    def status(self, name: str = "", **status: Any) -> Stage:
+        """A controller or the kubelet reports."""
+        return self.edit({"status": status}, name)
+
+    def add(self, tree: Tree) -> Stage:
+        self.objects[trees.get(tree, "metadata", "name")] = tree
+        return self
+
+    def delete(self, name: str = "") -> Stage:
+        """Somebody deletes the job, or one pod of a group."""
+        self._delete(name or trees.get(self.job, "metadata", "name"))
+        return self
+
+    def delete_workload(self) -> Stage:
+        workload = self.workload
+        metadata = structs.replace(workload.metadata, deletion_timestamp=meta.format_time(self.now))
+        self.workloads[metadata.name] = structs.replace(workload, metadata=metadata)
+        return self
+
+    def admit(self, counts: Mapping[str, int] | None = None, checks: tuple[str, ...] = (), **flavors: str) -> Stage:
+        """The scheduler gives quota, of the flavor `default` unless told."""
+        workload = self.workload
+        assignments = tuple(
+            kueue.PodSetAssignment(
+                name=pod_set.name,
+                flavors=flavors or {"cpu": "default"},
+                count=(counts or {}).get(pod_set.name, pod_set.count),
+            )
+            for pod_set in workload.spec.pod_sets
+        )
+        admission = kueue.Admission(cluster_queue="cq", pod_set_assignments=assignments)
+        self._changed(
+            workload.metadata.name,
+            reservation.reserve(workload, admission, checks, self.options.life, self.now),
+        )
+        self.told = [word for word in self.told if word not in ("QuotaReserved", "Admitted")]
+        return self
+
+    def evict(self, reason: EvictedReason = EvictedReason.PREEMPTED, message: str = "make room") -> Stage:
+        changes = eviction.evict(self.workload, reason, message, self.now)
+        self._changed(self.workload.metadata.name, changes)
+        self.told = [word for word in self.told if not word.startswith("EvictedDueTo")]
+        return self
+
+
+def _group_of(tree: Tree) -> str:
+    if tree.get("kind") != "Pod":
+        return ""
+    found = trees.get(tree, "metadata", "annotations", labels.POD_GROUP_NAME)
+    return str(found or trees.get(tree, "metadata", "labels", labels.POD_GROUP_NAME) or "")

@@ -1,0 +1,189 @@
+"""What is peculiar to batch/v1 Jobs: fewer pods than asked for, pods that are done early, and a stop in three writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jobs.stage import JOB, NOW, OPTIONS, Stage, batch_job
+from pykueue.api import labels
+from pykueue.api.trees import Tree
+from pykueue.jobs.actions import Replace
+from pykueue.jobs.batch_job import BatchJob
+from pykueue.jobs.contract import Stop, StopReason
+
+PARTIAL = {"annotations": {labels.JOB_MIN_PARALLELISM: "1"}}
+SYNCED = {"annotations": {labels.JOB_MIN_PARALLELISM: "1", labels.JOB_COMPLETIONS_EQUAL_PARALLELISM: "true"}}
+
+
+def job(**fields: Any) -> BatchJob:
+    found = JOB.job(batch_job(**fields))
+    assert isinstance(found, BatchJob)
+    return found
+
+
+# --- Size -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "completions", "pods"), [(5, None, 5), (5, 3, 3), (3, 5, 3), (None, None, 1), (0, None, 0)]
+)
+def test_as_many_pods_count_as_run_at_once(parallelism: int | None, completions: int | None, pods: int) -> None:
+    assert job(spec={"parallelism": parallelism, "completions": completions}).pods == pods
+
+
+def test_a_job_with_a_minimum_may_be_admitted_with_fewer_pods() -> None:
+    """job/partial-admission"""
+    stage = Stage(batch_job(metadata=PARTIAL, spec={"parallelism": 5, "completions": None})).settle()
+    assert stage.workload.spec.pod_sets[0].min_count == 1
+    stage.admit({"main": 3}).settle()
+    assert stage.job["spec"]["parallelism"] == 3
+    assert stage.workload.spec.pod_sets[0].count == 5
+    assert stage.told == ["CreatedWorkload", "Started"]
+
+
+def test_the_full_size_is_put_back_on_eviction() -> None:
+    """job/partial-admission-undone"""
+    stage = Stage(batch_job(metadata=PARTIAL, spec={"parallelism": 5, "completions": None})).settle()
+    stage.admit({"main": 3}).settle().evict().settle()
+    assert stage.job["spec"]["parallelism"] == 5
+    assert stage.job["spec"]["suspend"] is True
+
+
+def test_completions_follow_parallelism_where_the_job_says_so() -> None:
+    spec = {"parallelism": 5, "completions": 5, "completionMode": "Indexed"}
+    stage = Stage(batch_job(metadata=SYNCED, spec=spec)).settle().admit({"main": 2}).settle()
+    assert (stage.job["spec"]["parallelism"], stage.job["spec"]["completions"]) == (2, 2)
+    stage.evict().settle()
+    assert (stage.job["spec"]["parallelism"], stage.job["spec"]["completions"]) == (5, 5)
+
+
+def test_without_the_gate_the_minimum_means_nothing() -> None:
+    options = replace(OPTIONS, partial_admission=False)
+    stage = Stage(batch_job(metadata=PARTIAL, spec={"parallelism": 5, "completions": None}), options=options).settle()
+    assert stage.workload.spec.pod_sets[0].min_count is None
+
+
+# --- Pods that are done -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "reclaimable"),
+    [
+        ({"parallelism": 5, "completions": 8}, {"succeeded": 3}, {}),
+        ({"parallelism": 5, "completions": 8}, {"succeeded": 4}, {"main": 1}),
+        ({"parallelism": 5, "completions": 8}, {"succeeded": 8}, {"main": 5}),
+        ({"parallelism": 3, "completions": None}, {"succeeded": 1}, {"main": 1}),
+        ({"parallelism": 1, "completions": 1}, {"succeeded": 1}, {}),
+        ({"parallelism": 5, "completions": 5}, {}, {}),
+        (
+            {"parallelism": 5, "completions": 5, "completionMode": "Indexed"},
+            {"succeeded": 1, "completedIndexes": "0-1,3", "failedIndexes": "1,4-9"},
+            {"main": 4},
+        ),
+    ],
+)
+def test_pods_that_nobody_will_need_again(spec: Tree, status: Tree, reclaimable: Tree) -> None:
+    assert job(spec=spec, status=status).reclaimable() == reclaimable
+
+
+def test_reclaimable_pods_are_written_to_the_workload() -> None:
+    """job/reclaims-finished-pods"""
+    stage = Stage(batch_job(spec={"parallelism": 3, "completions": 3})).settle().admit().settle()
+    stage.status(active=2, ready=2, succeeded=1).settle()
+    assert [(each.name, each.count) for each in stage.workload.status.reclaimable_pods] == [("main", 1)]
+
+
+@pytest.mark.parametrize(
+    ("status", "ready"),
+    [
+        ({"ready": 1}, False),
+        ({"ready": 2}, True),
+        ({"ready": 1, "succeeded": 1}, True),
+        ({"ready": 1, "uncountedTerminatedPods": {"succeeded": ["uid"]}}, True),
+        ({"ready": 1, "failed": 1}, False),
+    ],
+)
+def test_pods_are_ready_when_all_run_or_have_succeeded(status: Tree, ready: bool) -> None:
+    assert job(spec={"parallelism": 2, "completions": 2}, status=status).are_pods_ready() is ready
+
+
+# --- Stopping ---------------------------------------------------------------------------------------------------------
+
+
+def writes(found: BatchJob) -> list[Replace]:
+    order = Stop(StopReason.NOT_ADMITTED, "why", NOW)
+    return [action for action in found.stop(order) if isinstance(action, Replace)]
+
+
+def test_a_stop_is_three_writes_of_which_each_is_safe_to_be_the_last() -> None:
+    first, second, third = writes(job(spec={"suspend": False}, status={"startTime": "2026-11-15T12:00:00Z"}))
+    assert first.after["spec"]["suspend"] is True
+    assert first.after["metadata"]["annotations"] == {labels.STOPPING: "true"}
+    assert (second.subresource, second.after["status"]) == ("status", {})
+    assert "annotations" not in third.after["metadata"]
+
+
+def test_a_job_that_is_being_stopped_does_not_count_as_suspended() -> None:
+    """Edge case 30: after a crash in between, the stop is repeated to its end."""
+    found = job(metadata={"annotations": {labels.STOPPING: "true"}})
+    assert not found.is_suspended()
+    assert [write.after["metadata"].get("annotations") for write in writes(found)] == [None]
+
+
+def test_a_job_that_has_stopped_is_not_written_again() -> None:
+    assert writes(job()) == []
+
+
+def test_labels_of_the_job_controller_stay_on_the_template_and_out_of_the_comparison() -> None:
+    of_the_controller = {"controller-uid": "u", "job-name": "alpha", "batch.kubernetes.io/controller-uid": "u"}
+    marks = of_the_controller | {"batch.kubernetes.io/job-name": "alpha", "app": "x"}
+    stage = Stage(batch_job(spec={"template": {"metadata": {"labels": marks}}})).settle()
+    stored = stage.workload.spec.pod_sets[0].template.metadata.labels
+    assert stored == {"batch.kubernetes.io/job-name": "alpha", "app": "x"}
+    stage.admit().settle().evict().settle()
+    assert stage.job["spec"]["template"]["metadata"]["labels"] == marks
+
+
+# --- What is refused --------------------------------------------------------------------------------------------------
+
+MIN = f"metadata.annotations[{labels.JOB_MIN_PARALLELISM}]"
+SYNC = f"metadata.annotations[{labels.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "paths"),
+    [
+        ({labels.JOB_MIN_PARALLELISM: "2"}, {"parallelism": 4, "completions": 4}, []),
+        ({labels.JOB_MIN_PARALLELISM: "two"}, {"parallelism": 4, "completions": 4}, [MIN]),
+        ({labels.JOB_MIN_PARALLELISM: "0"}, {"parallelism": 4, "completions": 4}, [MIN]),
+        ({labels.JOB_MIN_PARALLELISM: "4"}, {"parallelism": 4, "completions": 4}, [MIN]),
+        ({labels.JOB_MIN_PARALLELISM: "2", labels.ELASTIC_JOB: "true"}, {"parallelism": 4, "completions": 4}, [MIN]),
+        ({labels.JOB_COMPLETIONS_EQUAL_PARALLELISM: "maybe"}, {}, [SYNC]),
+        ({labels.JOB_COMPLETIONS_EQUAL_PARALLELISM: "true"}, {}, [SYNC]),
+        (
+            {labels.JOB_COMPLETIONS_EQUAL_PARALLELISM: "true"},
+            {"parallelism": 2, "completions": 3, "completionMode": "Indexed"},
+            ["spec.completions"],
+        ),
+        ({labels.JOB_COMPLETIONS_EQUAL_PARALLELISM: "false"}, {}, []),
+    ],
+)
+def test_annotations_that_are_refused(annotations: Tree, spec: Tree, paths: list[str]) -> None:
+    found = job(metadata={"annotations": annotations}, spec=spec)
+    assert [error.path for error in found.validate_create(OPTIONS)] == paths
+
+
+def test_the_size_of_a_job_that_runs_with_what_it_was_granted_is_frozen() -> None:
+    old = job(metadata=PARTIAL, spec={"suspend": False, "parallelism": 3, "completions": None})
+    new = job(metadata=PARTIAL, spec={"suspend": False, "parallelism": 4, "completions": None})
+    assert [error.path for error in new.validate_update(old, OPTIONS)] == ["spec.parallelism"]
+
+
+def test_the_size_may_be_set_in_the_write_that_starts_or_stops_the_job() -> None:
+    suspended = job(metadata=PARTIAL, spec={"suspend": True, "parallelism": 5, "completions": None})
+    running = job(metadata=PARTIAL, spec={"suspend": False, "parallelism": 3, "completions": None})
+    assert not list(running.validate_update(suspended, OPTIONS))
+    assert not list(suspended.validate_update(running, OPTIONS))

@@ -1,0 +1,177 @@
+"""Single pods: gated, released, and deleted when they have to stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.stage import OPTIONS, POD, Stage, flavor, pod
+from pykueue.api import labels, patches, trees
+from pykueue.api.trees import Tree
+from pykueue.jobs import pod as pods
+
+READY = [{"type": "Ready", "status": "True"}]
+
+
+def test_a_new_pod_of_ours_is_gated_marked_and_held() -> None:
+    tree = pod()
+    gates = [gate["name"] for gate in tree["spec"]["schedulingGates"]]
+    assert gates == [labels.ADMISSION_GATE, labels.TOPOLOGY_GATE]
+    assert tree["metadata"]["finalizers"] == [labels.POD_FINALIZER]
+    assert tree["metadata"]["labels"][labels.MANAGED] == "true"
+    assert len(tree["metadata"]["annotations"][labels.ROLE_HASH]) == 8
+
+
+def test_a_pod_that_a_parent_holds_gets_the_gate_alone() -> None:
+    tree = pod(metadata={"annotations": {labels.POD_SUSPENDING_PARENT: "deployment"}})
+    assert "finalizers" not in tree["metadata"]
+    assert labels.MANAGED not in tree["metadata"]["labels"]
+    assert pods.has_gate(tree)
+
+
+def test_an_admitted_pod_is_released_in_one_write() -> None:
+    """pod/gated-then-released, edge case 36: both gates go where no place is assigned."""
+    stage = Stage(pod())
+    blue = flavor(nodeLabels={"pool": "blue"}, tolerations=[{"key": "t", "operator": "Exists"}])
+    stage.facts = replace(stage.facts, flavors={"default": blue})
+    stage.settle()
+    before = stage.writes
+    stage.admit().settle()
+    assert stage.writes == before + 1
+    assert "schedulingGates" not in stage.job["spec"]
+    assert stage.job["spec"]["nodeSelector"] == {"pool": "blue"}
+    assert stage.job["metadata"]["labels"][labels.PODSET] == "main"
+    assert stage.job["metadata"]["annotations"][labels.WORKLOAD] == stage.workload.metadata.name
+    assert stage.told == ["CreatedWorkload", "Started"]
+
+
+def test_other_gates_stay() -> None:
+    stage = Stage(pod(spec={"schedulingGates": [{"name": "example.com/mine"}]})).settle().admit().settle()
+    assert stage.job["spec"]["schedulingGates"] == [{"name": "example.com/mine"}]
+
+
+def test_the_workload_of_a_pod_has_its_spec_and_not_its_labels() -> None:
+    stage = Stage(pod(metadata={"labels": {"app": "x"}})).settle()
+    pod_set = stage.workload.spec.pod_sets[0]
+    assert (pod_set.name, pod_set.count, pod_set.template.metadata.labels) == ("main", 1, {})
+    assert stage.workload.metadata.owner_references[0].controller is True
+
+
+def test_a_pod_that_ends_finishes_its_workload_and_is_let_go() -> None:
+    """pod/succeeds"""
+    stage = Stage(pod()).settle().admit().settle().status(phase="Running", conditions=READY).settle()
+    assert stage.condition("PodsReady") == "True/Started"
+    stage.status(phase="Succeeded").settle()
+    assert stage.condition("Finished") == "True/Succeeded"
+    assert "finalizers" not in stage.job["metadata"]
+    assert stage.workload.metadata.finalizers == ()
+    assert stage.told == ["CreatedWorkload", "Started", "FinishedWorkload"]
+
+
+def test_an_evicted_pod_is_marked_and_deleted_and_its_quota_is_free_at_once() -> None:
+    """pod/preempted, edge case 22"""
+    stage = Stage(pod()).settle().admit().settle().status(phase="Running").settle().evict()
+    marked, *_ = stage.decide()
+    (condition,) = [
+        each for each in trees.get(marked.after, "status", "conditions") if each["type"] == "TerminationTarget"
+    ]  # type: ignore[union-attr]
+    assert (condition["status"], condition["reason"]) == ("True", "WorkloadEvictedDueToPreempted")
+    stage.settle()
+    assert not stage.objects
+    assert stage.condition("QuotaReserved").startswith("False/")
+    assert stage.condition("Finished") == "True/OwnerNotFound"
+    assert stage.told == ["CreatedWorkload", "Started", "Stopped"]
+
+
+def test_a_gated_pod_that_is_deleted_goes_and_its_workload_ends() -> None:
+    """pod/deleted-while-gated"""
+    stage = Stage(pod()).settle().delete().settle()
+    assert not stage.objects
+    assert stage.condition("Finished") == "True/OwnerNotFound"
+    assert stage.workload.metadata.finalizers == ()
+
+
+def test_deleting_the_workload_deletes_the_pod_even_when_it_waits() -> None:
+    stage = Stage(pod()).settle().delete_workload().settle()
+    assert not stage.objects
+
+
+@pytest.mark.parametrize("mark", [None, "false"])
+def test_a_pod_without_our_label_is_left_alone(mark: str | None) -> None:
+    tree = patches.merge(pod(), {"metadata": {"labels": {labels.MANAGED: mark}}})
+    stage = Stage(tree).settle()
+    assert not stage.workloads
+
+
+def test_where_pods_are_not_integrated_only_those_of_parents_are_looked_at() -> None:
+    options = replace(OPTIONS, frameworks=("batch/job",))
+    assert not Stage(pod(), options=options).settle().workloads
+
+
+# --- Roles ------------------------------------------------------------------------------------------------------------
+
+
+def test_pods_of_one_shape_have_one_role_whatever_they_run() -> None:
+    image = {"containers": [{"name": "d", "image": "app:2", "resources": {"requests": {"cpu": "1"}}}]}
+    assert pods.role(pod("a")) == pods.role(pod("b", spec=image, metadata={"labels": {"app": "x"}}))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]},
+        {"nodeSelector": {"pool": "blue"}},
+        {"tolerations": [{"key": "t"}]},
+        {"priority": 3},
+        {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "1"}}}]},
+        {"resources": {"requests": {"cpu": "4"}}},
+    ],
+)
+def test_what_makes_another_role(spec: Tree) -> None:
+    assert pods.role(pod("a")) != pods.role(pod("b", spec=spec))
+
+
+# --- What is refused --------------------------------------------------------------------------------------------------
+
+GROUP = f"metadata.labels[{labels.POD_GROUP_NAME}]"
+GROUP_NOTE = f"metadata.annotations[{labels.POD_GROUP_NAME}]"
+TOTAL = f"metadata.annotations[{labels.POD_GROUP_TOTAL_COUNT}]"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "paths"),
+    [
+        ({}, []),
+        ({"labels": {labels.MANAGED: "no"}}, [f"metadata.labels[{labels.MANAGED}]"]),
+        ({"labels": {labels.POD_GROUP_NAME: "g"}, "annotations": {labels.POD_GROUP_TOTAL_COUNT: "2"}}, []),
+        ({"labels": {labels.POD_GROUP_NAME: "g"}}, [TOTAL]),
+        ({"annotations": {labels.POD_GROUP_NAME: "g"}}, [TOTAL]),
+        ({"annotations": {labels.POD_GROUP_TOTAL_COUNT: "2"}}, [GROUP]),
+        ({"labels": {labels.POD_GROUP_NAME: "g"}, "annotations": {labels.POD_GROUP_TOTAL_COUNT: "0"}}, [TOTAL]),
+        ({"labels": {labels.POD_GROUP_NAME: "g"}, "annotations": {labels.POD_GROUP_TOTAL_COUNT: "x"}}, [TOTAL]),
+        (
+            {"annotations": {labels.POD_GROUP_NAME: "no/name", labels.POD_GROUP_TOTAL_COUNT: "2"}},
+            [GROUP_NOTE],
+        ),
+        (
+            {
+                "labels": {labels.POD_GROUP_NAME: "g", labels.PREBUILT_WORKLOAD_NAME: "w"},
+                "annotations": {labels.POD_GROUP_TOTAL_COUNT: "2"},
+            },
+            [f"metadata.labels[{labels.PREBUILT_WORKLOAD_NAME}]"],
+        ),
+    ],
+)
+def test_metadata_that_is_refused(metadata: Tree, paths: list[str]) -> None:
+    found = POD.job({"metadata": {"name": "p", **metadata}, "spec": {}})
+    assert [error.path for error in found.validate_create(OPTIONS)] == paths
+
+
+def test_a_pod_stays_in_its_group_and_a_group_that_is_not_tried_again_stays_so() -> None:
+    old = POD.job(pod("a", "g", 2, metadata={"annotations": {labels.RETRIABLE_IN_GROUP: "false"}}))
+    other = POD.job(pod("a", "h", 2, metadata={"annotations": {labels.RETRIABLE_IN_GROUP: "false"}}))
+    retried = POD.job(pod("a", "g", 2))
+    assert [error.path for error in other.validate_update(old, OPTIONS)] == [GROUP]
+    path = f"metadata.annotations[{labels.RETRIABLE_IN_GROUP}]"
+    assert [error.path for error in retried.validate_update(old, OPTIONS)] == [path]

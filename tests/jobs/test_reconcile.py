@@ -1,0 +1,463 @@
+"""The life of a job with its Workload, told as stories; those with a counterpart in the recorded ones carry its name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from jobs.stage import NOW, OPTIONS, Stage, batch_job, flavor
+from pykueue.api import codec, kueue, labels, trees
+from pykueue.api.conditions import EvictedReason
+from pykueue.api.meta import HOUR, MINUTE
+from pykueue.jobs.selection import Ancestry
+
+# --- From a Job to its end --------------------------------------------------------------------------------------------
+
+
+def test_a_job_gets_a_workload_that_says_what_it_asks_for() -> None:
+    workload = Stage(batch_job()).settle().workload
+    assert workload.metadata.name.startswith("job-alpha-")
+    assert workload.metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
+    assert workload.metadata.labels == {labels.JOB_UID: "uid-alpha"}
+    owner = workload.metadata.owner_references[0]
+    assert (owner.kind, owner.name, owner.controller, owner.block_owner_deletion) == ("Job", "alpha", True, True)
+    assert (workload.spec.queue_name, workload.spec.active, workload.spec.priority) == ("lq", True, 0)
+    assert workload.spec.priority_class_ref is None
+    request = workload.spec.pod_sets[0].topology_request
+    assert request == kueue.PodSetTopologyRequest(pod_index_label=labels.JOB_COMPLETION_INDEX)
+
+
+def test_a_pending_workload_says_that_its_pods_wait_to_start() -> None:
+    stage = Stage(batch_job()).settle()
+    assert stage.condition("PodsReady") == "False/WaitForStart"
+    assert stage.job["spec"]["suspend"] is True
+
+
+def test_an_admitted_job_is_started_with_what_its_flavor_and_queue_say() -> None:
+    """job/admitted-gets-placement"""
+    blue = flavor(nodeLabels={"pool": "blue"}, tolerations=[{"key": "t", "operator": "Exists"}])
+    stage = Stage(batch_job())
+    stage.facts = replace(stage.facts, flavors={"default": blue})
+    stage.settle().admit().settle()
+    spec = stage.job["spec"]
+    assert spec["suspend"] is False
+    assert spec["template"]["spec"]["nodeSelector"] == {"pool": "blue"}
+    assert spec["template"]["spec"]["tolerations"] == [{"key": "t", "operator": "Exists"}]
+    assert spec["template"]["metadata"] == {
+        "labels": {labels.PODSET: "main", labels.LOCAL_QUEUE_NAME: "lq", labels.CLUSTER_QUEUE_NAME: "cq"},
+        "annotations": {labels.WORKLOAD: stage.workload.metadata.name},
+    }
+    assert stage.told == ["CreatedWorkload", "Started"]
+
+
+def test_ready_pods_and_the_end_are_written_to_the_workload() -> None:
+    """job/completes"""
+    stage = Stage(batch_job()).settle().admit().settle().status(active=1, ready=1).settle()
+    assert stage.condition("PodsReady") == "True/Started"
+    stage.status(succeeded=1, conditions=[{"type": "Complete", "status": "True"}]).settle()
+    assert stage.condition("Finished") == "True/Succeeded"
+    assert stage.workload.metadata.finalizers == ()
+    assert stage.told == ["CreatedWorkload", "Started", "FinishedWorkload"]
+
+
+def test_a_job_that_fails_finishes_its_workload_with_its_own_words() -> None:
+    """job/fails"""
+    stage = Stage(batch_job()).settle().admit().settle()
+    stage.status(conditions=[{"type": "Failed", "status": "True", "message": "backoff limit"}]).settle()
+    assert stage.condition("Finished") == "True/Failed"
+    assert stage.workload.status.conditions[-1].message == "backoff limit"
+
+
+def test_a_finished_job_without_a_workload_never_gets_one() -> None:
+    stage = Stage(batch_job(status={"conditions": [{"type": "Complete", "status": "True"}]})).settle()
+    assert not stage.workloads
+
+
+def test_the_workload_of_a_deleted_job_ends_as_an_orphan() -> None:
+    """job/deleted-while-running"""
+    stage = Stage(batch_job()).settle().admit().settle().delete().settle()
+    assert stage.condition("Finished") == "True/OwnerNotFound"
+    assert stage.workload.metadata.finalizers == ()
+
+
+def test_without_the_gate_an_orphan_is_let_go_and_not_finished() -> None:
+    stage = Stage(batch_job(), options=replace(OPTIONS, finish_orphaned=False)).settle().delete().settle()
+    assert stage.condition("Finished") == ""
+    assert stage.workload.metadata.finalizers == ()
+
+
+# --- Eviction ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_evicted_job_is_suspended_with_its_pods_as_they_were() -> None:
+    """job/evicted-and-back"""
+    template = {"metadata": {"labels": {"app": "x"}}}
+    stage = Stage(batch_job(spec={"template": template}))
+    stage.facts = replace(stage.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
+    before = stage.settle().job
+    stage.admit().settle().evict().settle()
+    assert stage.job == before
+    assert stage.condition("QuotaReserved") == "False/PendingEvaluation"
+    assert stage.told == ["CreatedWorkload", "Started", "Stopped"]
+    stage.admit().settle()
+    assert stage.job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "blue"}
+
+
+def test_quota_is_kept_until_the_pods_have_ended() -> None:
+    stage = Stage(batch_job()).settle().admit().settle().status(active=1).settle().evict().settle()
+    assert stage.job["spec"]["suspend"] is True
+    assert stage.condition("QuotaReserved") == "True/QuotaReserved"
+    stage.status(active=0).settle()
+    assert stage.condition("QuotaReserved").startswith("False/")
+
+
+def test_an_evicted_job_may_go_to_another_queue() -> None:
+    """A departure from the public system, where it has to be admitted once more first (lifecycle 14.2, S3)."""
+    stage = Stage(batch_job()).settle().admit().settle().evict().settle()
+    stage.edit({"metadata": {"labels": {labels.QUEUE_NAME: "other"}}}).settle()
+    assert stage.workload.spec.queue_name == "other"
+
+
+def test_a_job_deactivated_by_us_is_deleted_after_its_time() -> None:
+    """config/deactivated-by-kueue-removed"""
+    stage = Stage(batch_job(), options=replace(OPTIONS, keep_deactivated=HOUR)).settle().admit().settle()
+    stage.workloads = {
+        name: structs.replace(each, spec=structs.replace(each.spec, active=False))
+        for name, each in stage.workloads.items()
+    }
+    stage.evict(EvictedReason.DEACTIVATED_DUE_TO_MAXIMUM_EXECUTION_TIME_EXCEEDED).settle()
+    assert stage.again == HOUR
+    stage.now += HOUR
+    stage._carry_out(stage.decide())
+    assert not stage.objects
+    assert "Deleted" in stage.told
+
+
+def test_a_job_deactivated_by_its_user_is_kept() -> None:
+    stage = Stage(batch_job(), options=replace(OPTIONS, keep_deactivated=0)).settle().admit().settle()
+    stage.evict(EvictedReason.DEACTIVATED).settle()
+    assert stage.objects
+
+
+# --- Who owns the flag ------------------------------------------------------------------------------------------------
+
+
+def test_a_user_who_suspends_an_admitted_job_is_undone() -> None:
+    """job/user-suspends-running"""
+    stage = Stage(batch_job()).settle().admit().settle().edit({"spec": {"suspend": True}}).settle()
+    assert stage.job["spec"]["suspend"] is False
+
+
+def test_a_user_who_starts_a_waiting_job_is_undone() -> None:
+    """job/user-unsuspends-too-early"""
+    stage = Stage(batch_job()).settle().edit({"spec": {"suspend": False}}).settle()
+    assert stage.job["spec"]["suspend"] is True
+    assert stage.told == ["CreatedWorkload", "Stopped"]
+
+
+def test_a_job_that_slipped_past_the_webhook_is_suspended_first() -> None:
+    stage = Stage(batch_job(spec={"suspend": False})).settle()
+    assert stage.job["spec"]["suspend"] is True
+    assert stage.told == ["Stopped", "CreatedWorkload"]
+
+
+def test_deleting_the_workload_of_a_running_job_stops_the_job_and_makes_another() -> None:
+    stage = Stage(batch_job()).settle().admit().settle()
+    stage.delete_workload().settle()
+    assert stage.job["spec"]["suspend"] is True
+    assert stage.told == ["CreatedWorkload", "Started", "Stopped", "CreatedWorkload"]
+    assert not stage.workload.metadata.deletion_timestamp
+
+
+# --- A job that changes -----------------------------------------------------------------------------------------------
+
+
+def test_another_size_of_a_waiting_job_rewrites_its_workload() -> None:
+    """job/parallelism-changed-while-waiting"""
+    stage = Stage(batch_job(spec={"parallelism": 6, "completions": None})).settle()
+    name = stage.workload.metadata.name
+    stage.edit({"spec": {"parallelism": 3}}).settle()
+    assert (stage.workload.metadata.name, stage.workload.spec.pod_sets[0].count) == (name, 3)
+    assert stage.told == ["CreatedWorkload", "UpdatedWorkload"]
+
+
+def test_rewriting_a_workload_keeps_it_inactive() -> None:
+    stage = Stage(batch_job(spec={"parallelism": 6, "completions": None})).settle()
+    workload = stage.workload
+    spec = structs.replace(workload.spec, active=False)
+    stage.workloads[workload.metadata.name] = structs.replace(workload, spec=spec)
+    stage.edit({"spec": {"parallelism": 3}}).settle()
+    assert stage.workload.spec.active is False
+
+
+def test_another_size_of_a_running_job_stops_it_and_queues_it_anew() -> None:
+    """job/parallelism-changed-while-running"""
+    stage = Stage(batch_job(spec={"parallelism": 2, "completions": None})).settle().admit().settle()
+    stage.edit({"spec": {"parallelism": 5}}).settle()
+    assert stage.job["spec"]["suspend"] is True
+    assert stage.job["spec"]["parallelism"] == 5
+    assert stage.workload.spec.pod_sets[0].count == 5
+    assert stage.told == ["CreatedWorkload", "Started", "Stopped", "DeletedWorkload", "CreatedWorkload"]
+
+
+@pytest.mark.parametrize(
+    ("template", "counts"),
+    [
+        ({"spec": {"nodeSelector": {"zone": "a"}}}, False),
+        ({"metadata": {"labels": {"app": "y"}}}, False),
+        ({"spec": {"containers": [{"name": "c", "image": "app:2", "resources": {"requests": {"cpu": "1"}}}]}}, True),
+        ({"spec": {"containers": [{"name": "c", "image": "app:1", "resources": {"requests": {"cpu": "2"}}}]}}, True),
+        (
+            {"spec": {"containers": [{"name": "c", "image": "app:1", "resources": {"requests": {"cpu": "1000m"}}}]}},
+            False,
+        ),
+        ({"spec": {"tolerations": [{"key": "t"}]}}, True),
+    ],
+    ids=["node selector", "labels", "image", "request", "the same request", "toleration"],
+)
+def test_what_counts_as_another_job_while_it_waits(template: dict[str, object], counts: bool) -> None:
+    stage = Stage(batch_job()).settle().edit({"spec": {"template": template}}).settle()
+    assert ("UpdatedWorkload" in stage.told) is counts
+
+
+def test_tolerations_of_an_admitted_job_do_not_count() -> None:
+    stage = Stage(batch_job()).settle().admit().settle()
+    stage.edit({"spec": {"template": {"spec": {"tolerations": [{"key": "t"}]}}}}).settle()
+    assert stage.job["spec"]["suspend"] is False
+
+
+def test_a_waiting_job_may_change_its_queue() -> None:
+    """job/queue-changed-while-waiting"""
+    stage = Stage(batch_job()).settle().edit({"metadata": {"labels": {labels.QUEUE_NAME: "large"}}}).settle()
+    assert stage.workload.spec.queue_name == "large"
+    assert stage.told == ["CreatedWorkload"]
+
+
+def test_surplus_workloads_are_deleted() -> None:
+    stage = Stage(batch_job()).settle()
+    twin = structs.replace(
+        stage.workload, metadata=structs.replace(stage.workload.metadata, name="twin", uid="uid-twin")
+    )
+    stage.workloads["twin"] = twin
+    stage.settle()
+    assert len(stage.workloads) == 1
+    assert "twin" not in stage.workloads
+
+
+def test_a_job_made_anew_under_an_old_name_gets_a_workload_of_its_own() -> None:
+    """Edge case 29: owners are looked up by name, ownership is checked by UID."""
+    stage = Stage(batch_job()).settle().admit()
+    old = stage.workload.metadata.name
+    stage.add(batch_job(metadata={"uid": "uid-second"})).settle()
+    assert stage.workload.metadata.name != old
+    assert stage.workload.metadata.owner_references[0].uid == "uid-second"
+
+
+def test_without_the_queue_label_the_job_is_let_alone() -> None:
+    """job/without-queue-runs-freely"""
+    stage = Stage(batch_job(metadata={"labels": {labels.QUEUE_NAME: None}}, spec={"suspend": False})).settle()
+    assert not stage.workloads
+    assert not stage.writes
+
+
+# --- Priority, labels, gates ------------------------------------------------------------------------------------------
+
+
+def _class(name: str, value: int) -> dict[str, kueue.WorkloadPriorityClass]:
+    return {name: codec.from_tree({"metadata": {"name": name}, "value": value}, kueue.WorkloadPriorityClass)}
+
+
+def test_a_workload_takes_its_priority_from_the_class_that_the_label_names() -> None:
+    stage = Stage(
+        batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "high"}}), workload_priority_classes=_class("high", 7)
+    ).settle()
+    assert stage.workload.spec.priority == 7
+    reference = stage.workload.spec.priority_class_ref
+    assert reference is not None
+    assert (reference.group, reference.kind, reference.name) == ("kueue.x-k8s.io", "WorkloadPriorityClass", "high")
+
+
+def test_a_missing_class_is_told_and_waited_for() -> None:
+    """job/priority-class-missing"""
+    stage = Stage(batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "later"}})).settle()
+    assert not stage.workloads
+    assert stage.told == ["Warning WorkloadPriorityClassNotFound"]
+    assert stage.retries == ["The WorkloadPriorityClass later does not exist"]
+    stage.facts = replace(stage.facts, workload_priority_classes=_class("later", 7))
+    assert stage.settle().workload.spec.priority == 7
+
+
+def test_changing_the_class_of_a_waiting_job_changes_its_workload() -> None:
+    """job/priority-class-changed-while-waiting"""
+    classes = _class("low", 1) | _class("high", 100)
+    stage = Stage(batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "low"}}), workload_priority_classes=classes)
+    stage.settle().edit({"metadata": {"labels": {labels.PRIORITY_CLASS: "high"}}}).settle()
+    assert stage.workload.spec.priority == 100
+    assert stage.told[-1] == "UpdatedWorkload"
+
+
+def test_chosen_labels_are_copied_once() -> None:
+    """job/copied-labels"""
+    options = replace(OPTIONS, label_keys_to_copy=("team",))
+    stage = Stage(batch_job(metadata={"labels": {"team": "red", "colour": "blue"}}), options=options).settle()
+    stage.edit({"metadata": {"labels": {"team": "green"}}}).settle()
+    assert stage.workload.metadata.labels == {labels.JOB_UID: "uid-alpha", "team": "red"}
+
+
+def test_the_gate_of_a_job_is_that_of_its_workload_and_goes_with_it() -> None:
+    """job/admission-gated"""
+    stage = Stage(batch_job(metadata={"annotations": {labels.ADMISSION_GATED_BY: "example.com/gate"}})).settle()
+    assert stage.workload.metadata.annotations == {labels.ADMISSION_GATED_BY: "example.com/gate"}
+    stage.edit({"metadata": {"annotations": {labels.ADMISSION_GATED_BY: None}}}).settle()
+    assert labels.ADMISSION_GATED_BY not in stage.workload.metadata.annotations
+
+
+def test_parameters_of_provisioning_requests_are_copied() -> None:
+    stage = Stage(batch_job(metadata={"annotations": {"provreq.kueue.x-k8s.io/zone": "a", "other": "b"}})).settle()
+    assert stage.workload.metadata.annotations == {"provreq.kueue.x-k8s.io/zone": "a"}
+
+
+def test_the_execution_time_comes_from_the_label() -> None:
+    stage = Stage(batch_job(metadata={"labels": {labels.MAX_EXEC_TIME_SECONDS: "100"}})).settle()
+    assert stage.workload.spec.maximum_execution_time_seconds == 100
+    stage.edit({"metadata": {"labels": {labels.MAX_EXEC_TIME_SECONDS: "200"}}}).settle()
+    assert stage.workload.spec.maximum_execution_time_seconds == 200
+
+
+# --- Checks -----------------------------------------------------------------------------------------------------------
+
+
+def _with_check(stage: Stage, **check: object) -> None:
+    workload = stage.workload
+    tree = {"name": "check", "state": "Ready", "lastTransitionTime": "2026-11-15T12:00:00Z", "message": "", **check}
+    status = structs.replace(workload.status, admission_checks=(codec.from_tree(tree, kueue.AdmissionCheckState),))
+    stage.workloads[workload.metadata.name] = structs.replace(workload, status=status)
+
+
+def test_a_check_adds_to_the_pods() -> None:
+    stage = Stage(batch_job()).settle()
+    _with_check(stage, podSetUpdates=[{"name": "main", "nodeSelector": {"pool": "new"}}])
+    stage.admit(checks=("check",)).settle()
+    assert stage.job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "new"}
+
+
+def test_a_check_that_contradicts_the_job_ends_the_workload_and_nobody_tries_again() -> None:
+    """Edge case 31"""
+    stage = Stage(batch_job(spec={"template": {"spec": {"nodeSelector": {"pool": "old"}}}})).settle()
+    _with_check(stage, podSetUpdates=[{"name": "main", "nodeSelector": {"pool": "new"}}])
+    stage.admit(checks=("check",)).settle()
+    assert stage.condition("Finished") == "True/FailedToStart"
+    assert stage.job["spec"]["suspend"] is True
+
+
+def test_what_a_pending_check_says_is_told_on_the_job() -> None:
+    stage = Stage(batch_job()).settle()
+    _with_check(stage, state="Pending", message="waiting for nodes")
+    stage.admit(checks=("check",)).settle()
+    assert stage.told[-1] == "UpdatedAdmissionCheck"
+    assert stage.job["spec"]["suspend"] is True
+
+
+def test_a_missing_flavor_is_waited_for() -> None:
+    stage = Stage(batch_job()).settle().admit(cpu="later").settle()
+    assert stage.retries == ["the ResourceFlavor later does not exist"]
+    assert not stage.condition("Finished")
+
+
+# --- A Workload made beforehand ---------------------------------------------------------------------------------------
+
+
+def _prebuilt(stage: Stage, **spec: object) -> kueue.Workload:
+    template = {"spec": trees.get(stage.job, "spec", "template", "spec")}
+    pod_sets = [{"name": "main", "count": 1, "template": template} | spec]
+    tree = {
+        "metadata": {"name": "ready-made", "namespace": "main", "uid": "uid-ready"},
+        "spec": {"queueName": "lq", "podSets": pod_sets},
+    }
+    return codec.from_tree(tree, kueue.Workload)
+
+
+NAMES_ONE = {"labels": {labels.PREBUILT_WORKLOAD_NAME: "ready-made"}}
+
+
+def test_a_job_waits_for_the_workload_that_it_names_and_owns_it_then() -> None:
+    """job/prebuilt-workload"""
+    stage = Stage(batch_job(metadata=NAMES_ONE)).settle()
+    assert not stage.workloads
+    assert not stage.told
+    stage.workloads["ready-made"] = _prebuilt(stage)
+    stage.settle()
+    assert stage.workload.metadata.owner_references[0].name == "alpha"
+    assert stage.workload.metadata.labels == {labels.JOB_UID: "uid-alpha"}
+    assert stage.workload.metadata.finalizers == ()
+    stage.admit().settle()
+    assert stage.job["spec"]["suspend"] is False
+
+
+def test_a_workload_that_says_something_else_ends_out_of_sync() -> None:
+    stage = Stage(batch_job(metadata=NAMES_ONE))
+    stage.workloads["ready-made"] = _prebuilt(stage, count=3)
+    stage.settle()
+    assert stage.condition("Finished") == "True/OutOfSync"
+    assert stage.job["spec"]["suspend"] is True
+
+
+def test_a_workload_of_somebody_else_is_not_touched() -> None:
+    stage = Stage(batch_job(metadata=NAMES_ONE))
+    other = _prebuilt(stage)
+    owner = codec.from_tree(
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "beta", "uid": "uid-beta", "controller": True},
+        type(Stage(batch_job()).settle().workload.metadata.owner_references[0]),
+    )
+    other = structs.replace(other, metadata=structs.replace(other.metadata, owner_references=(owner,)))
+    stage.workloads["ready-made"] = other
+    assert stage.settle().workload is other
+
+
+# --- Children ---------------------------------------------------------------------------------------------------------
+
+PARENT = batch_job("parent")
+CHILD = {"metadata": {"labels": {labels.QUEUE_NAME: None}}, "spec": {"suspend": False}}
+
+
+def _child(*workloads: kueue.Workload) -> Stage:
+    ancestry = Ancestry((PARENT,))
+    return Stage(batch_job("child", **CHILD), ancestry=ancestry, ancestor=PARENT, ancestor_workloads=workloads).settle()
+
+
+def test_a_child_runs_while_its_ancestor_is_admitted() -> None:
+    """job/child-of-managed-job"""
+    parent = Stage(PARENT).settle().admit().workload
+    child = _child(parent)
+    assert child.job["spec"]["suspend"] is False
+    assert not child.workloads
+
+
+def test_a_child_waits_for_its_ancestor() -> None:
+    parent = Stage(PARENT).settle().workload
+    child = _child(parent)
+    assert child.job["spec"]["suspend"] is True
+    assert child.told == ["Suspended"]
+    assert not child.workloads
+
+
+def test_a_chain_that_is_too_deep_is_told() -> None:
+    stage = Stage(batch_job(), ancestry=Ancestry((), "is nested more than 10 levels deep", too_deep=True)).settle()
+    assert stage.told == ["Warning JobNestingTooDeep"]
+    assert stage.retries
+
+
+# --- Namespaces -------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_done_in_a_namespace_that_is_gone() -> None:
+    stage = Stage(batch_job(), namespace=None).settle()
+    assert not stage.workloads
+
+
+def test_the_same_facts_give_the_same_actions() -> None:
+    stage = Stage(batch_job()).settle().admit()
+    assert stage.decide() == stage.decide()
+    assert stage.now == NOW < NOW + MINUTE
