@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from apiserver.conftest import CONFIG_MAPS, Client, config_map
+from apiserver.conftest import CONFIG_MAPS, Client, Running, config_map
+from pykueue import app
 
 KILLS = int(os.environ.get("APISERVER_KILLS", "2"))
 FLAVORS = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
@@ -81,6 +82,14 @@ def test_ready_with_the_queueing_api_and_ends_cleanly(tmp_path: Path) -> None:
         process.client().get(f"{FLAVORS}/f").ok()
     finally:
         assert process.end()[0] == 0
+
+
+def test_our_own_crds_are_taken_from_anybody(tmp_path: Path) -> None:
+    """The server takes them unread when it starts; a server that reads them must find nothing wrong."""
+    with Running(app.ServerSettings(data_dir=tmp_path), app.bare_parts()) as server:
+        for crd in app.kueue_parts().crds:
+            made = server.client().post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+            assert made.code == 201, made.tree
 
 
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
