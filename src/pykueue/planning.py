@@ -260,10 +260,10 @@ def as_tree(made: Plan) -> dict[str, Any]:
     admits = [decision for decision in decisions if isinstance(decision, Admit)]
     return {
         "assignments": dict(sorted(made.admissions.items())),
-        "reserved": sorted(decision.workload for decision in admits if not decision.is_second_pass),
-        "admitted": sorted(d.workload for d in admits if d.is_admitted and not d.was_admitted),
-        "preempted": dict(sorted(_preempted(decisions))),
-        "evicted": dict(sorted(_evicted(decisions))),
+        "reserved": sorted({d.workload for d in admits if not d.is_second_pass}),
+        "admitted": sorted({d.workload for d in admits if d.is_admitted and not d.was_admitted}),
+        "preempted": dict(sorted(dict(_preempted(decisions)).items())),
+        "evicted": dict(sorted(dict(_evicted(decisions)).items())),
         "replaced": dict(sorted((d.replaces, d.workload) for d in admits if d.replaces)),
         "active": _by_queue(made.world, active=True),
         "inadmissible": _by_queue(made.world, active=False),

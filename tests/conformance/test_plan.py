@@ -17,6 +17,7 @@ import pytest
 
 from pykueue import planning
 from pykueue.api import meta, quantity, topology_encoding
+from pykueue.core import invariants
 from pykueue.documents import Document
 
 FAMILIES = sorted((Path(__file__).parent / "plan").glob("*.jsonl.gz"))
@@ -93,6 +94,20 @@ def test_every_recorded_case_is_decided_as_recorded(family: Path) -> None:
         wanted, got = normal(case["expected"]), normal(decide(case))
         wrong += [f"{case['id']}: {s}" for s in SECTIONS if not same(s, wanted[s], got[s])]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
+def test_several_cycles_keep_what_must_always_hold(family: Path) -> None:
+    """Sums along the tree, usage as recorded, and nothing beyond what the tree allows that was not so before."""
+    for case in list(cases(family))[:3]:
+        read, now = planning.read([Document(case["id"], case["case"])]), meta.parse_time(case["now"])
+        world = planning.world_of(read, now, departures=True)
+        world.settle(now)
+        before = invariants.over_quota(world.snapshot)
+        for _ in range(4):
+            world.decide(now)
+            assert invariants.broken(world.snapshot) == [], case["id"]
+            assert invariants.over_quota(world.snapshot) <= before, case["id"]
 
 
 def test_the_order_of_the_objects_carries_no_meaning() -> None:

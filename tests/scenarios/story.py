@@ -25,10 +25,10 @@ from typing import Any
 
 import msgspec
 
-from pykueue.api import kube, kueue, meta
+from pykueue.api import codec, kube, kueue, meta, topology_encoding
 from pykueue.core import explain
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
-from pykueue.core.policy import GATES, Policy, Strategy
+from pykueue.core.policy import GATES, Policy, Strategy, UsageHistory
 from pykueue.core.recheck import Holds, HoldsAfter, Lost
 from pykueue.state.world import World
 
@@ -115,7 +115,44 @@ class Teller:
     def as_kueue(self, names: list[str], said: Words) -> None:
         self.policy = replace(self.policy, departures=False)
 
+    def history(self, names: list[str], said: Words) -> None:
+        past = UsageHistory(float(said["half-life"]), float(said["interval"]), {})
+        self.policy = replace(self.policy, usage_history=past)
+
     # Objects.
+
+    def topology(self, names: list[str], said: Words) -> None:
+        levels = tuple(kueue.TopologyLevel(node_label=_level(level)) for level in said["levels"].split(","))
+        self._put(kueue.Topology(metadata=meta.ObjectMeta(name=names[0]), spec=kueue.TopologySpec(levels=levels)))
+
+    def node(self, names: list[str], said: Words) -> None:
+        name = names[0]
+        taints = (kube.Taint(key="tainted", value="yes", effect="NoSchedule"),) if "tainted" in names else ()
+        labels = {_level(word): value for word, value in said.items() if word in ("block", "rack", "zone")}
+        self._put(
+            kube.Node(
+                metadata=meta.ObjectMeta(name=name, labels={**labels, _level("host"): name}),
+                spec=kube.NodeSpec(taints=taints),
+                status=kube.NodeStatus(
+                    allocatable={"cpu": said["cpu"], "pods": said.get("pods", "99")},
+                    conditions=(kube.NodeCondition(type="Ready", status="True"),),
+                ),
+            )
+        )
+
+    def local_queue(self, names: list[str], said: Words) -> None:
+        used = kueue.AdmissionFairSharingStatus(
+            consumed_resources={"cpu": said.get("consumed", "0")}, last_update=meta.format_time(DAY)
+        )
+        self._put(
+            kueue.LocalQueue(
+                metadata=meta.ObjectMeta(name=names[0], namespace=NAMESPACE),
+                spec=kueue.LocalQueueSpec(cluster_queue=said["queue"], fair_sharing=_weight(said)),
+                status=kueue.LocalQueueStatus(
+                    fair_sharing=kueue.LocalQueueFairSharingStatus(admission_fair_sharing_status=used)
+                ),
+            )
+        )
 
     def flavor(self, names: list[str], said: Words) -> None:
         labels = dict(pair.split(":", 1) for pair in said.get("labels", "").split(",") if pair)
@@ -126,7 +163,9 @@ class Teller:
         self._put(
             kueue.ResourceFlavor(
                 metadata=meta.ObjectMeta(name=names[0]),
-                spec=kueue.ResourceFlavorSpec(node_labels=labels, node_taints=taints),
+                spec=kueue.ResourceFlavorSpec(
+                    node_labels=labels, node_taints=taints, topology_name=said.get("topology", "")
+                ),
             )
         )
         self._named.add(names[0])
@@ -172,6 +211,11 @@ class Teller:
                 namespace_selector=None if "selects-nothing" in names else meta.LabelSelector(),
                 queueing_strategy="StrictFIFO" if "strict" in names else "BestEffortFIFO",
                 stop_policy="Hold" if "stopped" in names else "None",
+                admission_scope=(
+                    kueue.AdmissionScope(admission_mode="UsageBasedAdmissionFairSharing")
+                    if "usage-based" in names
+                    else None
+                ),
                 fair_sharing=_weight(said),
                 preemption=kueue.ClusterQueuePreemption(
                     within_cluster_queue=said.get("within", "Never"),
@@ -216,6 +260,7 @@ class Teller:
                     resource: _times(amount, int(said.get("assigned", pod_set.count)))
                     for resource, amount in self._used(said).items()
                 },
+                topology_assignment=_placement(said),
             )
             for pod_set in pending.spec.pod_sets
         )
@@ -321,6 +366,7 @@ class Teller:
             count=int(said.get("count", "1")),
             min_count=int(said["min"]) if "min" in said else None,
             template=kube.PodTemplateSpec(spec=kube.PodSpec(containers=(container,), node_selector=selector)),
+            topology_request=_topology_request(said),
         )
         created = DAY + int(said.get("at", "0")) * meta.SECOND
         status = kueue.WorkloadStatus(reclaimable_pods=_reclaimable(said))
@@ -342,7 +388,7 @@ class Teller:
                 creation_timestamp=meta.format_time(created),
             ),
             spec=kueue.WorkloadSpec(
-                queue_name=said["queue"], priority=int(said.get("priority", "0")), pod_sets=(pod_set,)
+                queue_name=said.get("via", said["queue"]), priority=int(said.get("priority", "0")), pod_sets=(pod_set,)
             ),
             status=status,
         )
@@ -354,6 +400,10 @@ _COMMANDS: dict[str, Callable[[Teller, list[str], Words], None]] = {
     "fair-sharing": Teller.fair_sharing,
     "ignore-undeclared": Teller.ignore_undeclared,
     "as-kueue": Teller.as_kueue,
+    "history": Teller.history,
+    "topology": Teller.topology,
+    "node": Teller.node,
+    "local-queue": Teller.local_queue,
     "flavor": Teller.flavor,
     "cohort": Teller.cohort,
     "drop-cohort": Teller.drop_cohort,
@@ -373,6 +423,29 @@ _COMMANDS: dict[str, Callable[[Teller, list[str], Words], None]] = {
 
 def _requests(said: Words) -> dict[str, str]:
     return {resource: said[resource] for resource in (*_RESOURCES, "widget") if resource in said and resource != "pods"}
+
+
+def _level(word: str) -> str:
+    return {"host": "kubernetes.io/hostname"}.get(word, f"example.com/{word}")
+
+
+def _topology_request(said: Words) -> kueue.PodSetTopologyRequest | None:
+    if "required" in said:
+        return kueue.PodSetTopologyRequest(required=_level(said["required"]))
+    if "preferred" in said:
+        return kueue.PodSetTopologyRequest(preferred=_level(said["preferred"]))
+    return None
+
+
+def _placement(said: Words) -> kueue.TopologyAssignment | None:
+    """`on=n1:2,n2:1`: so many pods on each node."""
+    if "on" not in said:
+        return None
+    pods = [place.split(":") for place in said["on"].split(",")]
+    tree = topology_encoding.encode(
+        [_level("host")], [topology_encoding.Domain((node,), int(count)) for node, count in pods]
+    )
+    return codec.from_tree(tree, kueue.TopologyAssignment)
 
 
 def _times(amount: str, count: int) -> str:
@@ -400,7 +473,9 @@ def _told(decision: Decision) -> str:
             outcome = "admitted" if decision.is_admitted else "reserves quota"
             assumes = ", ".join(_short(victim.key) for victim in decision.assumes)
             later = f", to preempt {assumes} later" if assumes else ""
-            return f"{name} {outcome}: {pods} on {', '.join(flavors) or 'no flavor'}{later}"
+            places = [d for p in decision.pod_sets if p.placement for d in p.placement.domains]
+            placed = " at " + ", ".join(f"{'/'.join(d.values)}: {d.count}" for d in places) if places else ""
+            return f"{name} {outcome}: {pods} on {', '.join(flavors) or 'no flavor'}{placed}{later}"
         case Preempt():
             victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in decision.victims)
             return f"{name} preempts {victims}"
