@@ -65,6 +65,7 @@ class Manager:
         instance: str = "pykueue",
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
+        self.client = client
         self.views = Views(client, chance)
         self.recorder = Recorder(client, clock, instance)
         reporter = Reporter(self.recorder)

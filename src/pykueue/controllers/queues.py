@@ -148,12 +148,11 @@ class QueuesController:
     async def _write(self, kind: Kind, thing: Queue, status: msgspec.Struct) -> None:
         if status == thing.status:
             return
-        # Zeros are written out: people and programs wait for a count to become 0, and absent is not 0 to them.
-        counts = {} if isinstance(thing, kueue.Cohort) else dict.fromkeys(_COUNTS, 0)
-        patch = {
-            "metadata": {"resourceVersion": thing.metadata.resource_version},
-            "status": patches.make_merge(codec.to_tree(thing.status), {**counts, **codec.to_tree(status)}),
-        }
+        changed = patches.make_merge(codec.to_tree(thing.status), codec.to_tree(status))
+        if not isinstance(status, kueue.CohortStatus):
+            # Zeros are written out: people and programs wait for a count to become 0, and absent is not 0 to them.
+            changed |= {name: codec.to_tree(status).get(name, 0) for name in _COUNTS}
+        patch = {"metadata": {"resourceVersion": thing.metadata.resource_version}, "status": changed}
         metadata: meta.ObjectMeta = thing.metadata
         await self._client.patch(kind, metadata.name, patch, metadata.namespace, subresource="status", answer=METADATA)
 
