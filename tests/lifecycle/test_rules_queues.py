@@ -1,4 +1,6 @@
-"""The rules about queues: `local_queue_stopped`, `cluster_queue_stopped`, `*_restarted`; `admission_gate`; `waiting`."""
+"""The rules about queues: `local_queue_stopped`, `cluster_queue_stopped`, `local_queue_restarted`,
+`cluster_queue_restarted`; and `admission_gate` and `waiting`.
+"""
 
 from __future__ import annotations
 

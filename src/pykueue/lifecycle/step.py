@@ -87,10 +87,11 @@ def step(workload: Workload, facts: Facts, options: Options, now: Nanoseconds, *
         passed = _pass(View(current, facts, options, now, jitter))
         on_status = change.on_status(passed.changes)
         if not on_status:
+            if not made:
+                return passed
             states.check_move(workload, current)
-            return Step(made, passed.wake_at, passed.recheck) if made else passed
-        told = tuple(one for one in change.news(passed.changes))
-        made = (*made, *on_status, *told)
+            return Step(made, passed.wake_at, passed.recheck)
+        made = (*made, *on_status, *change.news(passed.changes))
         current = change.apply_to(current, on_status, now)
     raise Unsettled(current)
 
@@ -106,7 +107,7 @@ def _pass(view: View) -> Step:
         recheck = recheck or verdict.recheck
         if verdict.wake_at is not None:
             wake_at = verdict.wake_at if wake_at is None else min(wake_at, verdict.wake_at)
-        if effective := _effective(view, verdict.changes):
+        if verdict.changes and (effective := _effective(view, verdict.changes)):
             return Step(effective, wake_at, recheck)
         if verdict.ends:
             break

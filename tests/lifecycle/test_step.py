@@ -1,0 +1,65 @@
+"""The rules together: their order, one write at a time, and the earliest time to look again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lifecycle.stories import ONE_CHECK, START, Life, workload, world
+from pykueue.api import kueue
+from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
+from pykueue.api.meta import HOUR, MINUTE, SECOND
+from pykueue.lifecycle import change
+from pykueue.lifecycle.change import Deactivate, SetPreemptionGates
+from pykueue.lifecycle.facts import Options, PodsReadyOptions
+from pykueue.lifecycle.step import RULES, Step
+
+
+def test_each_rule_is_named_by_the_tests_that_show_it() -> None:
+    told = "".join(path.read_text() for path in Path(__file__).parent.glob("test_rules_*.py"))
+    assert [rule.__name__ for rule in RULES if f"`{rule.__name__}`" not in told] == []
+
+
+def test_a_workload_with_which_all_is_well_is_left_alone() -> None:
+    assert Life().look() == Step()
+    assert Life(options=Options(pods_ready=None)).reserved().look() == Step()
+
+
+def test_the_earliest_of_the_times_to_look_again_counts() -> None:
+    options = Options(pods_ready=PodsReadyOptions(timeout=HOUR))
+    life = Life(workload(maximum_execution_time_seconds=60), options=options).reserved()
+    assert life.look().wake_at == START + MINUTE
+    life.write((change.SetRequeue(1, START + 5 * SECOND),))
+    assert life.look().wake_at == START + 5 * SECOND
+
+
+def test_one_write_carries_what_would_be_a_chain() -> None:
+    """A check's No to a waiting Workload: its delay, the eviction, the reset answers and their mirror."""
+    life = Life(facts=world(*ONE_CHECK)).reserved().says("c1", "Retry", requeue_after_seconds=60)
+    changes = life.look().changes
+    assert {type(one) for one in change.on_status(changes)} == {
+        change.SetRequeue,
+        change.SetCondition,
+        change.SetChecks,
+        change.SetCheckConditions,
+        change.CountEviction,
+    }
+    assert life.write(changes).look().changes == ()
+
+
+def test_the_object_is_changed_only_once_nothing_is_due_on_the_status() -> None:
+    """Of two writes one can fail, and what is then missing must be the later one."""
+    life = Life(
+        workload(preemption_gates=(kueue.PreemptionGate(name="g"),)), options=Options(orchestrated_preemption=True)
+    )
+    life.reserved().told(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, DeactivationReason.ADMISSION_CHECK)
+    first = life.look().changes
+    assert [type(one) for one in first] == [SetPreemptionGates]
+    assert life.write(first).look().changes == (Deactivate(),)
+
+
+def test_chance_moves_only_the_time_to_come_back() -> None:
+    options = Options(pods_ready=PodsReadyOptions(timeout=SECOND, backoff_base_seconds=100_000, backoff_max_seconds=0))
+    life = Life(options=options).reserved().after(1)
+    early, late = life.look().changes, life.look(jitter=0.95).changes
+    assert [one for one in early if one not in late] == [change.SetRequeue(1, life.now + 100_000 * SECOND)]
+    assert [one for one in late if one not in early] == [change.SetRequeue(1, life.now + 100_009 * SECOND)]
