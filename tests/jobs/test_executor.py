@@ -1,0 +1,245 @@
+"""What was decided reaches a server: the writes are accepted, conditional, and told about afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jobs.stage import JOB, KINDS, NOW, OPTIONS, POD, batch_job, flavor, pod
+from pykueue import app
+from pykueue.api import codec, kube, kueue, labels, patches, registry, trees
+from pykueue.api.kinds import Kind
+from pykueue.api.meta import Nanoseconds
+from pykueue.api.trees import Tree
+from pykueue.apiserver import access as server_access
+from pykueue.clock import SystemClock
+from pykueue.jobs import waking
+from pykueue.jobs.actions import Again, Replace, Retry
+from pykueue.jobs.executor import Executor, JobKey, NotYet
+from pykueue.jobs.kinds import Row
+from pykueue.kube.client import Client
+from pykueue.kube.errors import Conflict
+from pykueue.kube.recorder import EVENTS, Recorder
+from pykueue.kube.transport import LocalTransport
+from pykueue.lifecycle import change, reservation
+from pykueue.lifecycle.change import Changes
+
+WORKLOAD = registry.KUEUE.of(kueue.Workload)
+NAMESPACE = "default"
+
+
+class Reading:
+    """Facts straight from the server, read before each pass."""
+
+    flavors: Mapping[str, kueue.ResourceFlavor] = {"default": flavor(nodeLabels={"pool": "blue"})}
+    workload_priority_classes: Mapping[str, kueue.WorkloadPriorityClass] = {}
+    priority_classes: Mapping[str, kube.PriorityClass] = {}
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.objects: dict[str, list[Tree]] = {}
+
+    async def refresh(self) -> None:
+        for kind in (JOB.kind, POD.kind, WORKLOAD):
+            listing = await self.client.list(kind)
+            self.objects[kind.kind] = [msgspec.json.decode(item, type=dict[str, Any]) for item in listing.items]
+
+    def job(self, row: Row, namespace: str, name: str) -> Tree | None:
+        found = [each for each in self.objects[row.kind.kind] if each["metadata"]["name"] == name]
+        return found[0] if found else None
+
+    def group(self, namespace: str, name: str) -> tuple[Tree, ...]:
+        keyed = ((waking.key_of(POD, each, OPTIONS), each) for each in self.objects["Pod"])
+        return tuple(each for key, each in keyed if key == JobKey("pod", namespace, name, is_group=True))
+
+    def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
+        word = waking.owner_word(kind, namespace, name)
+        return tuple(each for each in self.workloads() if word in waking.owner_words(each))
+
+    def workload(self, namespace: str, name: str) -> kueue.Workload | None:
+        return next((each for each in self.workloads() if each.metadata.name == name), None)
+
+    def workloads(self) -> list[kueue.Workload]:
+        return [codec.from_tree(each, kueue.Workload) for each in self.objects["Workload"]]
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        return {}
+
+    async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        return await self.client.find(kind, name, namespace)
+
+
+class Writing:
+    """The writer of Workloads, as plain as can be."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, /) -> int:
+        after = change.apply_to(before, changes, now)
+        name, namespace = before.metadata.name, before.metadata.namespace
+        made = before.metadata.resource_version
+        for part, subresource in (("status", "status"), ("metadata", "")):
+            patch = patches.make_merge(codec.to_tree(before).get(part, {}), codec.to_tree(after).get(part, {}))
+            if patch:
+                conditional = trees.put({part: patch}, ("metadata", "resourceVersion"), made)
+                answer = await self.client.patch(WORKLOAD, name, conditional, namespace, subresource=subresource)
+                made = answer["metadata"]["resourceVersion"]
+        if any(isinstance(each, change.Delete) for each in changes):
+            await self.client.delete(WORKLOAD, name, namespace)
+        return int(made)
+
+
+class World:
+    """A server in memory and the executor on it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.sources = Reading(client)
+        self.recorder = Recorder(client, SystemClock(), "test")
+        self.executor = Executor(client, Writing(client), self.recorder, self.sources, KINDS, OPTIONS, SystemClock())
+
+    async def settle(self, key: JobKey, passes: int = 8) -> None:
+        """Pass after pass until a pass writes nothing."""
+        for _ in range(passes):
+            await self.sources.refresh()
+            before = sum(self.client.sent.values())
+            await self.executor.reconcile(key)
+            if sum(self.client.sent.values()) == before:
+                return
+        raise AssertionError(f"{key} is still busy")
+
+    async def workload(self) -> kueue.Workload:
+        await self.sources.refresh()
+        (found,) = self.sources.workloads()
+        return found
+
+    async def admit(self) -> None:
+        workload = await self.workload()
+        assignments = tuple(
+            kueue.PodSetAssignment(name=each.name, flavors={"cpu": "default"}, count=each.count)
+            for each in workload.spec.pod_sets
+        )
+        admission = kueue.Admission(cluster_queue="cq", pod_set_assignments=assignments)
+        changes = reservation.reserve(workload, admission, (), OPTIONS.life, NOW)
+        await self.executor.writer.workload(workload, changes, "test", NOW)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
+    async with app.api_server(settings, app.kueue_parts()) as serving:
+        transport = LocalTransport(partial(serving.embedded.server.handle_as, server_access.ADMIN))
+        yield World(Client(transport, random.Random(7)))
+
+
+def fresh(tree: Tree) -> Tree:
+    """An object as a client sends it."""
+    metadata = {key: value for key, value in tree["metadata"].items() if key not in ("uid", "resourceVersion")}
+    return {**tree, "metadata": {**metadata, "namespace": NAMESPACE}}
+
+
+async def test_a_job_runs_ends_and_is_let_go_on_a_server(world: World) -> None:
+    key = JobKey("batch/job", NAMESPACE, "alpha")
+    await world.client.create(JOB.kind, fresh(batch_job()))
+    await world.settle(key)
+    assert (await world.workload()).metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
+    await world.admit()
+    await world.settle(key)
+    job = await world.client.get(JOB.kind, "alpha", NAMESPACE)
+    assert job["spec"]["suspend"] is False
+    assert job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "blue"}
+    status = {"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]}
+    status |= {"startTime": "2026-11-15T12:00:00Z", "completionTime": "2026-11-15T12:00:01Z", "succeeded": 1}
+    await world.client.patch(JOB.kind, "alpha", {"status": status}, NAMESPACE, subresource="status")
+    await world.settle(key)
+    workload = await world.workload()
+    assert "Finished" in [each.type for each in workload.status.conditions]
+    assert workload.metadata.finalizers == ()
+
+
+async def test_a_server_accepts_the_three_writes_of_a_stop(world: World) -> None:
+    key = JobKey("batch/job", NAMESPACE, "alpha")
+    await world.client.create(JOB.kind, fresh(batch_job()))
+    await world.settle(key)
+    await world.admit()
+    await world.settle(key)
+    start = {"status": {"startTime": "2026-11-15T12:00:00Z", "active": 0}}
+    await world.client.patch(JOB.kind, "alpha", start, NAMESPACE, subresource="status")
+    workload = await world.workload()
+    await world.client.delete(WORKLOAD, workload.metadata.name, NAMESPACE)
+    await world.settle(key)
+    job = await world.client.get(JOB.kind, "alpha", NAMESPACE)
+    assert job["spec"]["suspend"] is True
+    assert "nodeSelector" not in job["spec"]["template"]["spec"]
+    assert labels.STOPPING not in job["metadata"].get("annotations", {})
+    assert "startTime" not in job["status"]
+    assert (await world.workload()).metadata.uid != workload.metadata.uid
+
+
+async def test_a_pod_group_runs_on_a_server(world: World) -> None:
+    key = JobKey("pod", NAMESPACE, "g", is_group=True)
+    for name in ("a", "b"):
+        await world.client.create(POD.kind, fresh(pod(name, "g", 2)))
+    await world.settle(key)
+    workload = await world.workload()
+    assert sorted(owner.name for owner in workload.metadata.owner_references) == ["a", "b"]
+    await world.admit()
+    await world.settle(key)
+    for name in ("a", "b"):
+        found = await world.client.get(POD.kind, name, NAMESPACE)
+        assert "schedulingGates" not in found["spec"]
+        assert found["spec"]["nodeSelector"] == {"pool": "blue"}
+
+
+async def test_a_pod_that_is_stopped_says_why_and_goes(world: World) -> None:
+    key = JobKey("pod", NAMESPACE, "solo")
+    await world.client.create(POD.kind, fresh(pod()))
+    await world.settle(key)
+    await world.admit()
+    await world.settle(key)
+    workload = await world.workload()
+    await world.client.delete(WORKLOAD, workload.metadata.name, NAMESPACE)
+    await world.settle(key)
+    assert await world.client.find(POD.kind, "solo", NAMESPACE) is None
+
+
+async def test_a_decision_about_an_old_object_is_refused_by_the_server(world: World) -> None:
+    stored = await world.client.create(JOB.kind, fresh(batch_job()))
+    await world.client.patch(JOB.kind, "alpha", {"metadata": {"labels": {"new": "yes"}}}, NAMESPACE)
+    stale = Replace(JOB.kind, stored, trees.put(stored, ("spec", "suspend"), False))
+    with pytest.raises(Conflict):
+        await world.executor.carry_out(JOB, (stale,))
+
+
+async def test_nothing_is_sent_where_nothing_differs(world: World) -> None:
+    stored = await world.client.create(JOB.kind, fresh(batch_job()))
+    before = dict(world.client.sent)
+    await world.executor.carry_out(JOB, (Replace(JOB.kind, stored, dict(stored)),))
+    assert world.client.sent == before
+
+
+async def test_what_cannot_be_done_yet_is_an_error_that_the_loop_retries(world: World) -> None:
+    with pytest.raises(NotYet, match="no class"):
+        await world.executor.carry_out(JOB, (Retry("no class"),))
+    assert await world.executor.carry_out(JOB, (Again(1_500_000_000),)) == 1.5
+
+
+async def test_events_are_told_on_the_job_in_the_name_of_its_framework(world: World) -> None:
+    writer = asyncio.create_task(world.recorder.run())
+    await world.client.create(JOB.kind, fresh(batch_job()))
+    await world.settle(JobKey("batch/job", NAMESPACE, "alpha"))
+    async with asyncio.timeout(5):
+        while not (await world.client.list(EVENTS, NAMESPACE)).items:
+            await asyncio.sleep(0.01)
+    writer.cancel()
+    (event,) = [msgspec.json.decode(each) for each in (await world.client.list(EVENTS, NAMESPACE)).items]
+    assert (event["reason"], event["regarding"]["kind"]) == ("CreatedWorkload", "Job")
+    assert event["reportingController"] == "batch/job-kueue-controller"
