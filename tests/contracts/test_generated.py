@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from contracts import conftest, probing
@@ -70,3 +71,35 @@ def test_built_in_objects_with_one_thing_changed_are_judged_alike(twin: Twin, ki
         answers = twin.both("POST", f"{kind.path}?dryRun=All&fieldManager=maker", body)
         found += twin.compare(f"{kind.name} {seed}: {change}", *answers)
     assert not found, "\n".join(found[:60])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in _BUILT_IN if not kind.stays], ids=lambda kind: kind.name)
+def test_stored_objects_may_change_in_the_same_places(twin: Twin, kind: probing.Kind) -> None:
+    """An object is stored, any one value of it is changed, and it is put back, through each of its doors."""
+    name = table.of_kind(kind.base["apiVersion"], kind.base["kind"])
+    assert name is not None
+    path = f"{kind.path}/{kind.base['metadata']['name']}"
+    servers = (twin.real, twin.ours)
+    for server in servers:
+        server.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        created = server.request("POST", kind.path, kind.base)
+        assert created.code == 201, created.body
+    stored = [server.request("GET", path).body for server in servers]
+    found: list[str] = []
+    for seed in range(50):
+        for door in ("", "/status") if kind.status else ("",):
+            answers, change = [], ""
+            for server, tree in zip(servers, stored, strict=True):
+                # In order, so that one seed leads both to one place.
+                change, body = Maker(schemas.inlined(name), seed).mutated(_in_order(tree))
+                answers.append(server.request("PUT", f"{path}{door}?dryRun=All&fieldManager=maker", body))
+            twin.asked += 1
+            found += twin.compare(f"update {kind.name}{door} {seed}: {change}", *answers)
+    for server in servers:
+        server.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    assert not found, "\n".join(found[:60])
+
+
+def _in_order(tree: dict[str, Any]) -> dict[str, Any]:
+    ordered: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(tree, order="sorted"))
+    return ordered

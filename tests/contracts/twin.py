@@ -312,7 +312,12 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         what=r"at \.webhooks\[0\]\.clientConfig",
         lines=r"^\.causes: real \[\[\"FieldValueInvalid\"",
     ),
-    Explanation("every change counts as a generation", what="update PriorityClass", lines=r"\.metadata\.generation"),
+    Explanation(
+        "what is wrong with a selector is told with its key",
+        what=r"at \.spec\.selector\.matchLabels",
+        lines=r"^\.causes\[\d\]: real \[\"FieldValueInvalid\",\"spec\.selector\.matchLabels\"",
+    ),
+    Explanation("every change counts as a generation", what="^update PriorityClass", lines=r"\.metadata\.generation"),
     Explanation(
         "a patch that puts a value of the wrong type somewhere is told as such",
         what="^merge",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pykueue.api import meta
-from pykueue.apiserver.builtin.checks import Errors, Tree, named, not_supported, required
+from pykueue.apiserver.builtin.checks import Errors, Tree, invalid, named, not_supported, required
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
@@ -23,8 +23,10 @@ def validate_role(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
                 yield required(f"{path}.{field}", f"resource rules must supply at least one of {field}")
 
 
-def validate_binding(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
+def validate_binding(new: Tree, old: Tree | None, _subresource: str) -> Errors:
     role = new.get("roleRef", {})
+    if old is not None and role != old.get("roleRef"):
+        yield invalid("roleRef", role, "cannot change roleRef")
     if role.get("apiGroup") != _GROUP:
         yield not_supported("roleRef.apiGroup", role.get("apiGroup", ""), (_GROUP,))
     kinds = ("ClusterRole",) if new.get("kind") == "ClusterRoleBinding" else ("Role", "ClusterRole")

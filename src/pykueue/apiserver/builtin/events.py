@@ -24,6 +24,18 @@ _RENAMED: Final = (
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
 )
+# Of an event of the new face only its series goes on.
+_FIXED: Final = (
+    "regarding",
+    "related",
+    "reason",
+    "action",
+    "type",
+    "note",
+    "reportingController",
+    "reportingInstance",
+    "eventTime",
+)
 _NOTE_LENGTH: Final = 1024
 _NAME_LENGTH: Final = 128
 
@@ -42,11 +54,9 @@ def validate(new: Tree, old: Tree | None, _subresource: str) -> Errors:
     if new.get("apiVersion") == CORE:
         yield from _validate_old_face(new)
         return
-    yield from _validate_new_face(new)
+    yield from _validate_new_face(new, is_new=old is None)
     if old is not None:
-        for field in ("regarding", "related", "reason", "action", "type", "note", "reportingController", "eventTime"):
-            if new.get(field) != old.get(field):
-                yield invalid(field, new.get(field), checks.IMMUTABLE)
+        yield from checks.immutable(new, old, "", *_FIXED)
 
 
 def _validate_old_face(event: Tree) -> Errors:
@@ -58,8 +68,8 @@ def _validate_old_face(event: Tree) -> Errors:
         yield invalid("involvedObject.namespace", about, "does not match event.namespace")
 
 
-def _validate_new_face(event: Tree) -> Errors:
-    if not event.get("eventTime"):
+def _validate_new_face(event: Tree, *, is_new: bool) -> Errors:
+    if is_new and not event.get("eventTime"):
         yield required("eventTime")
     if event.get("type") not in ("Normal", "Warning"):
         yield invalid("type", event.get("type", ""), "has invalid value")

@@ -42,10 +42,10 @@ def _validate_hook(hook: Tree, path: str) -> Errors:
             yield invalid(place, version, "duplicate version")
     if versions and not set(versions) & set(_REVIEWS):
         yield invalid(f"{path}.admissionReviewVersions", versions, "must include at least one of v1, v1beta1")
-    if not hook.get("sideEffects"):
+    if hook.get("sideEffects") is None:
         yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
     elif hook["sideEffects"] not in ("None", "NoneOnDryRun"):
-        yield not_supported(f"{path}.sideEffects", hook.get("sideEffects", ""), ("None", "NoneOnDryRun"))
+        yield not_supported(f"{path}.sideEffects", hook["sideEffects"], ("None", "NoneOnDryRun"))
     seconds = hook.get("timeoutSeconds")
     if seconds is not None and not 1 <= seconds <= _SECONDS_MAX:
         yield invalid(

@@ -105,6 +105,10 @@ def _tolerates(toleration: Tree, key: str) -> bool:
 def on_update(new: Tree, old: Tree) -> None:
     new["status"] = old["status"]
     _tolerate_troubles(new["spec"])
+    # What was resolved when the pod came is not resolved again.
+    for field in ("priority", "preemptionPolicy"):
+        if field not in new["spec"] and field in old["spec"]:
+            new["spec"][field] = old["spec"][field]
 
 
 def on_status(new: Tree, old: Tree) -> None:
@@ -162,7 +166,6 @@ def validate_spec(spec: Tree, path: str) -> Errors:
     yield from _validate_volumes(spec.get("volumes", ()), f"{path}.volumes")
     yield from _validate_containers(spec, path)
     yield from _validate_placement(spec, path)
-    yield from checks.not_negative(spec, path, "terminationGracePeriodSeconds")
     if "activeDeadlineSeconds" in spec:
         yield from checks.between(spec["activeDeadlineSeconds"], 1, _INT32_MAX, f"{path}.activeDeadlineSeconds")
     for field, check in (
@@ -211,6 +214,10 @@ def _validate_volumes(volumes: Any, path: str) -> Errors:
         for source, field in (("secret", "secretName"), ("configMap", "name"), ("hostPath", "path")):
             if source in volume and not volume[source].get(field):
                 yield required(f"{place}.{source}.{field}")
+        for source in ("configMap", "secret", "projected", "downwardAPI"):
+            mode = volume.get(source, {}).get("defaultMode")
+            if mode is not None:
+                yield from checks.between(mode, 0, 0o777, f"{place}.{source}.defaultMode")
         for number, projection in enumerate(volume.get("projected", {}).get("sources") or ()):
             for source in ("secret", "configMap"):
                 if source in projection and not projection[source].get("name"):
@@ -240,6 +247,8 @@ def _validate_containers(spec: Tree, path: str) -> Errors:
         yield required(f"{path}.containers")
     names: set[str] = set()
     yield from checks.unique(_host_ports(spec, path))
+    if spec.get("hostNetwork"):
+        yield from _validate_shared_ports(spec, path)
     for field in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(field) or ()):
             place = f"{path}.{field}[{index}]"
@@ -256,6 +265,15 @@ def _validate_containers(spec: Tree, path: str) -> Errors:
                     yield forbidden(
                         f"{place}.{probe}", "may not be set for init containers without restartPolicy=Always"
                     )
+
+
+def _validate_shared_ports(spec: Tree, path: str) -> Errors:
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            for number, port in enumerate(container.get("ports", ())):
+                if port.get("hostPort", 0) != port.get("containerPort", 0):
+                    place = f"{path}.{field}[{index}].ports[{number}].hostPort"
+                    yield invalid(place, port.get("hostPort", 0), "must match `containerPort` on the host's network")
 
 
 def _host_ports(spec: Tree, path: str) -> Iterator[tuple[str, object]]:
@@ -357,8 +375,14 @@ def _validate_variable(variable: Tree, path: str) -> Errors:
             yield required(place)
         elif not _RESOURCE_FIELD.fullmatch(resource):
             yield not_supported(place, resource, _RESOURCE_FIELDS)
+        elif source["resourceFieldRef"].get("divisor", "0") not in _divisors(resource):
+            yield invalid(f"{path}.valueFrom.resourceFieldRef.divisor", resource, "must be one of a unit")
     if "fieldRef" in source:
         yield from _validate_field_path(source["fieldRef"].get("fieldPath", ""), f"{path}.valueFrom.fieldRef.fieldPath")
+
+
+def _divisors(resource: str) -> frozenset[str]:
+    return frozenset({"0", "1", "1m"}) if resource.endswith(".cpu") else _UNITS
 
 
 def _validate_field_path(field: str, path: str) -> Errors:
@@ -399,6 +423,7 @@ _FIELD_OF_MAP: Final = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]")
 _RESOURCE_FIELDS: Final = tuple(
     f"{field}.{name}" for field in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
 )
+_UNITS: Final = frozenset({"0", "1", *(f"1{unit}{two}" for unit in "kKMGTPE" for two in ("", "i"))} - {"1ki", "1K"})
 _RESOURCE_FIELD: Final = re.compile(r"(limits|requests)\.(cpu|ephemeral-storage|memory|hugepages-.+)")
 
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")

@@ -30,7 +30,8 @@ _KNOWN: Final = {row["metadata"]["name"]: row for row in SYSTEM_CLASSES}
 
 
 def validate_priority_class(new: Tree, old: Tree | None, _subresource: str) -> Errors:
-    yield from checks.enums("scheduling.v1.PriorityClass", new)
+    if old is None:
+        yield from checks.enums("scheduling.v1.PriorityClass", new)
     name, value = new["metadata"].get("name", ""), new.get("value", 0)
     if name.startswith(_SYSTEM):
         known = _KNOWN.get(name)
