@@ -1,0 +1,354 @@
+"""What is, read off the memory and the copies of objects at the moment somebody asks.
+
+Nothing is kept in step here but two counts that would cost a walk over all Workloads: those that have ended and those
+that may not run. `workload_seen` keeps these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from pykueue.api import conditions, kueue
+from pykueue.api.conditions import ActiveCondition, WorkloadCondition
+from pykueue.core import amounts, fairness
+from pykueue.core.cohort import Node
+from pykueue.core.queue import FlavorResource, Quota
+from pykueue.core.workload import Reservation, Workload
+from pykueue.lifecycle import states
+from pykueue.observe.metrics import BY_NAME, Metrics, TenantCounts, When
+from pykueue.state.world import World
+
+# The values of a metric's labels but for the role, and the figure.
+Sample: TypeAlias = tuple[tuple[str, ...], float]
+
+_STATES: Final = ("pending", "active", "terminating")
+_NANO: Final = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where figures are read."""
+
+    world: World
+    cluster_queues: Callable[[], Iterable[kueue.ClusterQueue]]
+    local_queues: Callable[[], Iterable[kueue.LocalQueue]]
+    cohorts: Callable[[], Iterable[kueue.Cohort]] = lambda: ()
+
+
+class Gauges(Collector):
+    """Joins in with the counters of a `Metrics` and reads when it is asked."""
+
+    def __init__(self, metrics: Metrics, sources: Sources, counts_tenant: TenantCounts = lambda *_: True) -> None:
+        self._metrics = metrics
+        self._sources = sources
+        self._world = sources.world
+        self._counts_tenant = counts_tenant
+        self._finished: Counter[tuple[str, str, str]] = Counter()  # ClusterQueue, LocalQueue, its namespace
+        self._unadmitted: Counter[tuple[str, str, str, str, str]] = Counter()  # and the two reasons
+        metrics.registry.register(self)
+
+    # --- Counts that are kept -----------------------------------------------------------------------------------------
+
+    def workload_seen(self, old: kueue.Workload | None, new: kueue.Workload | None) -> None:
+        """A Workload came, changed or went."""
+        for workload, step in ((old, -1), (new, 1)):
+            if workload is None:
+                continue
+            if states.is_finished(workload):
+                self._finished[self._place(workload)] += step
+            elif not states.is_admitted(workload) and not workload.metadata.deletion_timestamp:
+                self._unadmitted[(*self._place(workload), *_reasons(workload))] += step
+
+    def _place(self, workload: kueue.Workload) -> tuple[str, str, str]:
+        return states.cluster_queue(workload), workload.spec.queue_name or "", workload.metadata.namespace
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for name, read in self._readings().items():
+            metric = BY_NAME[f"kueue_{name}"]
+            if metric.when not in self._metrics.choices.on:
+                continue
+            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for labels, value in read():
+                family.add_metric((*labels, self._metrics.role.value), value)
+            yield family
+
+    def _readings(self) -> dict[str, Callable[[], Iterator[Sample]]]:
+        return {
+            "pending_workloads": self._pending,
+            "local_queue_pending_workloads": self._tenants_pending,
+            "pending_scheduling_hashes": self._shapes,
+            "reserving_active_workloads": lambda: self._holding(_anybody),
+            "local_queue_reserving_active_workloads": lambda: self._tenants_holding(_anybody),
+            "admitted_active_workloads": lambda: self._holding(_admitted),
+            "local_queue_admitted_active_workloads": lambda: self._tenants_holding(_admitted),
+            "finished_workloads": self._ended,
+            "local_queue_finished_workloads": self._tenants_ended,
+            "unadmitted_workloads": self._waiting,
+            "local_queue_unadmitted_workloads": self._tenants_waiting,
+            "cluster_queue_status": self._status,
+            "local_queue_status": self._tenants_status,
+            "cluster_queue_resource_reservation": lambda: self._taken(_anybody),
+            "cluster_queue_resource_usage": lambda: self._taken(_admitted),
+            "cluster_queue_resource_pending": self._asked,
+            "cluster_queue_nominal_quota": lambda: self._quota(0),
+            "cluster_queue_borrowing_limit": lambda: self._quota(1),
+            "cluster_queue_lending_limit": lambda: self._quota(2),
+            "local_queue_resource_reservation": lambda: self._tenants_taken(_anybody),
+            "local_queue_resource_usage": lambda: self._tenants_taken(_admitted),
+            "local_queue_admission_fair_sharing_usage": self._tenants_history,
+            "cluster_queue_weighted_share": self._shares,
+            "cohort_weighted_share": self._cohort_shares,
+            "cohort_subtree_quota": lambda: self._subtree(lambda node: node.subtree),
+            "cohort_subtree_resource_reservations": lambda: self._subtree(lambda node: node.usage),
+            "cohort_subtree_admitted_active_workloads": self._subtree_admitted,
+            "cohort_info": self._cohort_places,
+            "cluster_queue_info": self._places,
+        }
+
+    # --- Queues -------------------------------------------------------------------------------------------------------
+
+    def _lines(self) -> Iterator[tuple[str, list[Workload], list[Workload]]]:
+        """Every ClusterQueue with those in line and those who are parked; nobody is in line at a closed one."""
+        for name, queue in sorted(self._world.queues.items()):
+            in_line = [*queue.active(), *queue.in_flight.values()]
+            parked = list(queue.parked())
+            yield (name, in_line, parked) if self._world.structure.is_open(name) else (name, [], in_line + parked)
+
+    def _pending(self) -> Iterator[Sample]:
+        for name, in_line, parked in self._lines():
+            yield (name, "active"), len(in_line)
+            yield (name, "inadmissible"), len(parked)
+
+    def _shapes(self) -> Iterator[Sample]:
+        for name, in_line, parked in self._lines():
+            yield (name, "active"), len({workload.kind for workload in in_line})
+            yield (name, "inadmissible"), len({workload.kind for workload in parked})
+
+    def _tenants_pending(self) -> Iterator[Sample]:
+        waiting: Counter[tuple[str, str, str]] = Counter()
+        for _, in_line, parked in self._lines():
+            for status, workloads in (("active", in_line), ("inadmissible", parked)):
+                for workload in workloads:
+                    waiting[workload.local_queue, workload.namespace, status] += 1
+        for name, namespace in self._tenants():
+            for status in ("active", "inadmissible"):
+                yield (name, namespace, status), waiting[name, namespace, status]
+
+    def _holding(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
+        for name in self._names():
+            yield (name,), sum(map(counts, self._world.structure.held(name)))
+
+    def _tenants_holding(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
+        held = Counter(_tenant(one) for one in self._world.reservations.values() if counts(one))
+        for tenant in self._tenants():
+            yield tenant, held[tenant]
+
+    def _ended(self) -> Iterator[Sample]:
+        ended: Counter[str] = Counter()
+        for (cluster_queue, _, _), count in self._finished.items():
+            ended[cluster_queue] += count
+        for name in self._names():
+            yield (name,), ended[name]
+
+    def _tenants_ended(self) -> Iterator[Sample]:
+        ended: Counter[tuple[str, str]] = Counter()
+        for (_, name, namespace), count in self._finished.items():
+            ended[name, namespace] += count
+        for tenant in self._tenants():
+            yield tenant, ended[tenant]
+
+    def _waiting(self) -> Iterator[Sample]:
+        leads = self._leads()
+        waiting: Counter[tuple[str, str, str]] = Counter()
+        for (held_by, name, namespace, *why), count in self._unadmitted.items():
+            waiting[held_by or leads.get((name, namespace), ""), why[0], why[1]] += count
+        for labels, count in sorted(waiting.items()):
+            if count and labels[0]:
+                yield labels, count
+
+    def _tenants_waiting(self) -> Iterator[Sample]:
+        leads = self._leads()
+        known = set(self._tenants())
+        for (held_by, name, namespace, *why), count in sorted(self._unadmitted.items()):
+            cluster_queue = held_by or leads.get((name, namespace), "")
+            if count and cluster_queue and (name, namespace) in known:
+                yield (name, namespace, cluster_queue, *why), count
+
+    def _status(self) -> Iterator[Sample]:
+        for queue in self._sources.cluster_queues():
+            active = conditions.is_true(queue.status.conditions, ActiveCondition.ACTIVE)
+            found = "terminating" if queue.metadata.deletion_timestamp else "active" if active else "pending"
+            for status in _STATES:
+                yield (queue.metadata.name, status), float(status == found)
+
+    def _tenants_status(self) -> Iterator[Sample]:
+        for queue in self._sources.local_queues():
+            place = (queue.metadata.name, queue.metadata.namespace)
+            if self._counts_tenant(place[1], place[0]):
+                condition = conditions.find(queue.status.conditions, ActiveCondition.ACTIVE)
+                found = condition.status if condition is not None else "Unknown"
+                for status in ("True", "False", "Unknown"):
+                    yield (*place, status), float(status == found)
+
+    # --- Quota --------------------------------------------------------------------------------------------------------
+
+    def _taken(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
+        for name in self._names():
+            node = self._world.structure.node(name)
+            total = dict.fromkeys(((pair.flavor, pair.resource) for pair in self._quotas(name)), 0)
+            _add_up(total, filter(counts, self._world.structure.held(name)))
+            for (flavor, resource), amount in sorted(total.items()):
+                yield (_parent(node), name, flavor, resource), _figure(resource, amount)
+
+    def _tenants_taken(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
+        by_tenant: dict[tuple[str, str], list[Reservation]] = {}
+        for one in self._world.reservations.values():
+            if counts(one):
+                by_tenant.setdefault(_tenant(one), []).append(one)
+        for tenant in self._tenants():
+            total: dict[tuple[str, str], int] = {}
+            _add_up(total, by_tenant.get(tenant, ()))
+            for (flavor, resource), amount in sorted(total.items()):
+                yield (*tenant, flavor, resource), _figure(resource, amount)
+
+    def _asked(self) -> Iterator[Sample]:
+        for name, in_line, parked in self._lines():
+            total = dict.fromkeys((pair.resource for pair in self._quotas(name)), 0)
+            for workload in (*in_line, *parked):
+                for pod_set in workload.shape.pod_sets:
+                    for resource, amount in pod_set.requests:
+                        total[resource] = amounts.add(total.get(resource, 0), amount)
+            for resource, amount in sorted(total.items()):
+                yield (name, resource), _figure(resource, amount)
+
+    def _quota(self, which: int) -> Iterator[Sample]:
+        for name in self._names():
+            node = self._world.structure.node(name)
+            for pair, quota in sorted(self._quotas(name).items()):
+                yield (_parent(node), name, pair.flavor, pair.resource), _figure(pair.resource, quota[which])
+
+    def _tenants_history(self) -> Iterator[Sample]:
+        history = self._world.usage_history
+        if history is None:
+            return
+        leads = self._leads()
+        for name, namespace in self._tenants():
+            yield (name, namespace, leads.get((name, namespace), "")), history.usage(f"{namespace}/{name}")
+
+    def _shares(self) -> Iterator[Sample]:
+        if When.RESOURCES not in self._metrics.choices.on:
+            return
+        for name in self._names():
+            node = self._world.structure.node(name)
+            if node is not None:
+                share = fairness.share(node)
+                yield (name, _parent(node)), math.nan if share.is_boundless else share.rank[1]
+
+    # --- Cohorts ------------------------------------------------------------------------------------------------------
+
+    def _cohorts(self) -> Iterator[Node]:
+        """Every cohort, also those that nobody made but somebody names."""
+        found: dict[str, Node] = {}
+        for name in self._names():
+            node = self._world.structure.node(name)
+            found |= {above.name: above for above in (node.ancestors if node is not None else ())}
+        for cohort in self._sources.cohorts():
+            node = self._world.structure.cohort_node(cohort.metadata.name)
+            found |= {node.name: node} if node is not None else {}
+        yield from (found[name] for name in sorted(found))
+
+    def _cohort_shares(self) -> Iterator[Sample]:
+        for node in self._cohorts():
+            share = fairness.share(node)
+            yield (node.name,), math.inf if share.is_boundless else share.rank[1]
+
+    def _subtree(self, figures: Callable[[Node], list[int]]) -> Iterator[Sample]:
+        for node in self._cohorts():
+            for number in node.known:
+                pair = node.tree.pairs[number]
+                yield (node.name, pair.flavor, pair.resource), _figure(pair.resource, figures(node)[number])
+
+    def _subtree_admitted(self) -> Iterator[Sample]:
+        for node in self._cohorts():
+            below = (self._world.structure.held(queue.name) for queue in node.subtree_queues())
+            yield (node.name,), sum(sum(map(_admitted, held)) for held in below)
+
+    def _cohort_places(self) -> Iterator[Sample]:
+        for node in self._cohorts():
+            yield (node.name, _parent(node), node.root.name), 1
+
+    def _places(self) -> Iterator[Sample]:
+        for name in self._names():
+            node = self._world.structure.node(name)
+            above = node.ancestors if node is not None else ()
+            yield (name, _parent(node), above[-1].name if above else ""), 1
+
+    # --- Who there is -------------------------------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        return sorted(self._world.structure.cluster_queues)
+
+    def _quotas(self, cluster_queue: str) -> Mapping[FlavorResource, Quota]:
+        found = self._world.structure.read.get(cluster_queue)
+        return found.spec.quotas if found is not None else {}
+
+    def _tenants(self) -> Iterator[tuple[str, str]]:
+        """The LocalQueues that have series of their own, each as (name, namespace)."""
+        for queue in self._sources.local_queues():
+            if self._counts_tenant(queue.metadata.namespace, queue.metadata.name):
+                yield queue.metadata.name, queue.metadata.namespace
+
+    def _leads(self) -> dict[tuple[str, str], str]:
+        """Where each LocalQueue leads to."""
+        return {
+            (queue.metadata.name, queue.metadata.namespace): queue.spec.cluster_queue or ""
+            for queue in self._sources.local_queues()
+        }
+
+
+def _anybody(reservation: Reservation) -> bool:
+    return True
+
+
+def _admitted(reservation: Reservation) -> bool:
+    return reservation.admitted
+
+
+def _tenant(reservation: Reservation) -> tuple[str, str]:
+    return reservation.local_queue, reservation.key.partition("/")[0]
+
+
+def _parent(node: Node | None) -> str:
+    return node.parent.name if node is not None and node.parent is not None else ""
+
+
+def _add_up(total: dict[tuple[str, str], int], reservations: Iterable[Reservation]) -> None:
+    for reservation in reservations:
+        for pair, amount in reservation.usage:
+            total[pair.flavor, pair.resource] = amounts.add(total.get((pair.flavor, pair.resource), 0), amount)
+
+
+def _figure(resource: str, amount: int) -> float:
+    """An amount as a number of the resource's own unit: cores, bytes, pieces."""
+    if amount == amounts.UNLIMITED:
+        return math.inf
+    return amounts.as_quantity(resource, amount).rounded(-9) / _NANO
+
+
+def _reasons(workload: kueue.Workload) -> tuple[str, str]:
+    """Why it is not admitted, and why it has no quota."""
+    found = (
+        conditions.find(workload.status.conditions, type_)
+        for type_ in (WorkloadCondition.ADMITTED, WorkloadCondition.QUOTA_RESERVED)
+    )
+    admitted, reserved = (condition.reason if condition is not None else "" for condition in found)
+    return admitted, reserved

@@ -1,0 +1,49 @@
+"""Is it alive, and is it ready? The answers that probes ask for, and the metrics beside them.
+
+alive    as long as anybody answers at all
+ready    when every question that was handed in is answered with nothing: else the sentences say what is missing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pykueue import serving
+from pykueue.observe.metrics import CONTENT_TYPE
+
+# Says what is missing, in a sentence; empty when all is well.
+Question = Callable[[], str]
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+def probes(questions: Mapping[str, Question], *, alive: str = "healthz", ready: str = "readyz") -> serving.Handler:
+    """The handler of the health server. The paths can be named otherwise in the Configuration."""
+    alive_path, ready_path = f"/{alive.strip('/')}", f"/{ready.strip('/')}"
+
+    async def answer(request: serving.Request) -> serving.Response:
+        if request.path == alive_path:
+            return _plain(200, "ok")
+        if request.path != ready_path:
+            return _plain(404, f"only {alive_path} and {ready_path} are answered here")
+        lacking = {name: why for name, question in questions.items() if (why := question())}
+        if lacking:
+            return _plain(503, "\n".join(f"{name}: {why}" for name, why in lacking.items()))
+        return _plain(200, "ok")
+
+    return answer
+
+
+def exposition(read: Callable[[], bytes]) -> serving.Handler:
+    """The handler of the metrics server; `read` is `Metrics.exposition`."""
+
+    async def answer(request: serving.Request) -> serving.Response:
+        if request.path != "/metrics":
+            return _plain(404, "only /metrics is answered here")
+        return serving.Response(200, read(), CONTENT_TYPE)
+
+    return answer
+
+
+def _plain(code: int, text: str) -> serving.Response:
+    return serving.Response(code, text.encode() + b"\n", _TEXT)

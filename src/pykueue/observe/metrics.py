@@ -1,0 +1,480 @@
+"""Every metric, declared once; and how changes and cycles are read into those that count.
+
+What happens is counted when it is told (`changes`, `cycle` and the few questions below them): counters and histograms.
+What is, is read when somebody asks (`gauges`, which joins in): nothing has to be kept in step, nothing to be cleared.
+
+    metrics = Metrics(choices)
+    metrics.changes(workload, changes)      wherever a Workload's changes have been written
+    metrics.cycle(decisions, seconds)       after every scheduling cycle
+    metrics.exposition()                    what `/metrics` answers
+
+Names, labels and buckets are those of the public system; dashboards and alerts keep working. Metrics of what this
+program does not have yet (MultiKueue) or does not tell (skips and recomputed targets inside of a cycle) are not
+declared: a series that is always zero would be a lie.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from pykueue.api import config, kueue, selectors
+from pykueue.api.conditions import PodsReadyReason, Status, WorkloadCondition
+from pykueue.api.meta import SECOND, Nanoseconds
+from pykueue.api.selectors import Selector
+from pykueue.core.decision import Admit, Decision, Preempt, Retry
+from pykueue.lifecycle import states
+from pykueue.lifecycle.change import Admitted, Change, Evicted, Finished, Released, Reserved, SetCondition
+from pykueue.version import __version__
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+
+class Type(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class When(StrEnum):
+    """What has to be switched on for a metric to be fed."""
+
+    ALWAYS = "always"
+    LOCAL_QUEUES = "metrics.localQueueMetrics.enable"
+    RESOURCES = "metrics.enableClusterQueueResources"
+    TREE = "the gate MetricsForCohorts"
+    FAIR_SHARING = "fair sharing"
+    HASHING = "the gate SchedulingEquivalenceHashing"
+    CREATION = "the gate MetricForWorkloadCreationLatency"
+
+
+class Metric(NamedTuple):
+    """One row."""
+
+    name: str
+    type: Type
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+    when: When = When.ALWAYS
+
+
+def _doubling(first: float, count: int) -> tuple[float, ...]:
+    return tuple(first * 2**step for step in range(count))
+
+
+E14: Final = (1.0, *_doubling(2.5, 13))
+E16: Final = (1.0, *_doubling(2.5, 15))
+F11: Final = _doubling(0.01, 11)
+DEFAULT: Final = tuple(Histogram.DEFAULT_BUCKETS)[:-1]
+
+ROLE: Final = "replica_role"
+_PRIORITY: Final = "priority_class"
+_QUEUE: Final = ("cluster_queue",)
+_TENANT: Final = ("name", "namespace")
+_QUOTA: Final = ("cohort", "cluster_queue", "flavor", "resource")
+
+
+def _counter(name: str, labels: tuple[str, ...], help: str, when: When = When.ALWAYS) -> Metric:
+    return Metric(f"kueue_{name}", Type.COUNTER, (*labels, ROLE), help, (), when)
+
+
+def _gauge(name: str, labels: tuple[str, ...], help: str, when: When = When.ALWAYS) -> Metric:
+    return Metric(f"kueue_{name}", Type.GAUGE, (*labels, ROLE), help, (), when)
+
+
+def _histogram(
+    name: str, labels: tuple[str, ...], help: str, buckets: tuple[float, ...], when: When = When.ALWAYS
+) -> Metric:
+    return Metric(f"kueue_{name}", Type.HISTOGRAM, (*labels, ROLE), help, buckets, when)
+
+
+def _twice(metric: Metric, *, buckets: tuple[float, ...] = (), name: str = "") -> tuple[Metric, Metric]:
+    """A metric of a ClusterQueue, and the same for each LocalQueue."""
+    tenant = metric._replace(
+        name=f"kueue_local_queue_{name or metric.name.removeprefix('kueue_')}",
+        labels=(*_TENANT, *metric.labels[1:]),
+        help=f"{metric.help} By LocalQueue.",
+        buckets=buckets or metric.buckets,
+        when=When.LOCAL_QUEUES,
+    )
+    return metric, tenant
+
+
+METRICS: Final[tuple[Metric, ...]] = (
+    # Cycles.
+    _counter("admission_attempts_total", ("result",), "Scheduling cycles that had something to decide, by outcome."),
+    _histogram("admission_attempt_duration_seconds", ("result",), "How long a scheduling cycle took.", DEFAULT),
+    _counter("preempted_workloads_total", ("preempting_cluster_queue", "reason"), "Workloads told to make room."),
+    # Lives.
+    *_twice(_counter("quota_reserved_workloads_total", (*_QUEUE, _PRIORITY), "Reservations of quota.")),
+    *_twice(_histogram("quota_reserved_wait_time_seconds", (*_QUEUE, _PRIORITY), "From queueing to reservation.", E14)),
+    *_twice(_counter("admitted_workloads_total", (*_QUEUE, _PRIORITY), "Admissions.")),
+    *_twice(
+        _histogram("admission_wait_time_seconds", (*_QUEUE, _PRIORITY), "From queueing to admission.", E16),
+        buckets=E14,
+    ),
+    *_twice(
+        _histogram("admission_checks_wait_time_seconds", (*_QUEUE, _PRIORITY), "From reservation to admission.", E14)
+    ),
+    *_twice(_histogram("ready_wait_time_seconds", (*_QUEUE, _PRIORITY), "From queueing to ready pods.", E14)),
+    *_twice(
+        _histogram("admitted_until_ready_wait_time_seconds", (*_QUEUE, _PRIORITY), "From admission to ready pods.", E14)
+    ),
+    *_twice(
+        _counter(
+            "evicted_workloads_total",
+            (*_QUEUE, "reason", "underlying_cause", _PRIORITY),
+            "Workloads that had to give their quota up.",
+        )
+    ),
+    _counter(
+        "evicted_workloads_once_total",
+        (*_QUEUE, "reason", "underlying_cause", _PRIORITY),
+        "Workloads that had to give their quota up for this reason for the first time.",
+    ),
+    _histogram(
+        "pods_ready_to_evicted_time_seconds",
+        (*_QUEUE, "reason", "underlying_cause"),
+        "From ready pods to eviction.",
+        E14,
+    ),
+    _histogram(
+        "workload_eviction_latency_seconds", (*_QUEUE, "reason"), "From eviction to the return of the quota.", E14
+    ),
+    *_twice(_counter("finished_workloads_total", (*_QUEUE, _PRIORITY), "Workloads that came to their end.")),
+    *_twice(_histogram("execution_time_seconds", (*_QUEUE, _PRIORITY), "Time admitted, all admissions together.", E16)),
+    _counter("cohort_subtree_admitted_workloads_total", ("cohort", _PRIORITY), "Admissions below a cohort."),
+    _counter("replaced_workload_slices_total", _QUEUE, "Elastic slices that a larger or smaller one replaced."),
+    # Jobs.
+    _histogram("workload_creation_latency_seconds", ("job_kind",), "From a job to its Workload.", F11, When.CREATION),
+    _histogram(
+        "pod_scheduling_gate_removal_seconds",
+        ("name", *_QUEUE, "is_group"),
+        "From admission until a pod may be scheduled.",
+        DEFAULT,
+    ),
+    # Queues, as they are now.
+    *_twice(_gauge("pending_workloads", (*_QUEUE, "status"), "Workloads that wait; `inadmissible` ones are parked.")),
+    _gauge(
+        "pending_scheduling_hashes",
+        (*_QUEUE, "status"),
+        "Different shapes among the Workloads that wait.",
+        When.HASHING,
+    ),
+    *_twice(_gauge("reserving_active_workloads", _QUEUE, "Workloads that hold quota.")),
+    *_twice(_gauge("admitted_active_workloads", _QUEUE, "Workloads that may run.")),
+    *_twice(_gauge("finished_workloads", _QUEUE, "Workloads that have ended and are still stored.")),
+    *_twice(
+        _gauge(
+            "unadmitted_workloads",
+            (*_QUEUE, "reason", "underlying_cause"),
+            "Workloads that may not run, by why they are not admitted and why they have no quota.",
+        )
+    ),
+    _gauge("cluster_queue_status", (*_QUEUE, "status"), "1 for the state it is in: pending, active or terminating."),
+    _gauge("local_queue_status", (*_TENANT, "active"), "1 for whether it is active.", When.LOCAL_QUEUES),
+    # Quota, as it is now.
+    _gauge("cluster_queue_resource_reservation", _QUOTA, "Quota that is reserved.", When.RESOURCES),
+    _gauge("cluster_queue_resource_usage", _QUOTA, "Quota that admitted Workloads use.", When.RESOURCES),
+    _gauge("cluster_queue_resource_pending", (*_QUEUE, "resource"), "What waiting Workloads ask for.", When.RESOURCES),
+    _gauge("cluster_queue_nominal_quota", _QUOTA, "Quota that it has.", When.RESOURCES),
+    _gauge("cluster_queue_borrowing_limit", _QUOTA, "How much it may borrow.", When.RESOURCES),
+    _gauge("cluster_queue_lending_limit", _QUOTA, "How much it may lend.", When.RESOURCES),
+    _gauge(
+        "local_queue_resource_reservation",
+        (*_TENANT, "flavor", "resource"),
+        "Quota that is reserved through it.",
+        When.LOCAL_QUEUES,
+    ),
+    _gauge(
+        "local_queue_resource_usage",
+        (*_TENANT, "flavor", "resource"),
+        "Quota that admitted Workloads use through it.",
+        When.LOCAL_QUEUES,
+    ),
+    _gauge(
+        "local_queue_admission_fair_sharing_usage",
+        (*_TENANT, *_QUEUE),
+        "What it used lately, weighted and halved as time goes by.",
+        When.LOCAL_QUEUES,
+    ),
+    _gauge(
+        "cluster_queue_weighted_share",
+        (*_QUEUE, "cohort"),
+        "How far it is beyond its quota; NaN where its weight is 0 and it borrows.",
+        When.FAIR_SHARING,
+    ),
+    # Cohorts, as they are now.
+    _gauge("cohort_weighted_share", ("cohort",), "How far it is beyond its quota.", When.FAIR_SHARING),
+    _gauge("cohort_subtree_quota", ("cohort", "flavor", "resource"), "Quota of everybody below it."),
+    _gauge("cohort_subtree_resource_reservations", ("cohort", "flavor", "resource"), "Quota reserved below it."),
+    _gauge("cohort_subtree_admitted_active_workloads", ("cohort",), "Workloads that may run below it."),
+    _gauge("cohort_info", ("cohort", "parent_cohort", "root_cohort"), "1; where a cohort is in the tree.", When.TREE),
+    _gauge(
+        "cluster_queue_info",
+        (*_QUEUE, "parent_cohort", "root_cohort"),
+        "1; where a ClusterQueue is in the tree.",
+        When.TREE,
+    ),
+    Metric(
+        "kueue_build_info",
+        Type.GAUGE,
+        ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
+        "1; what runs here. Labels that make no sense for this program are empty.",
+    ),
+)
+
+BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRICS}
+
+
+# --- What the operator chose ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Which metrics are fed."""
+
+    on: frozenset[When] = frozenset({When.ALWAYS, When.LOCAL_QUEUES, When.TREE, When.HASHING, When.CREATION})
+    # The LocalQueues that have series of their own.
+    tenants: Selector = field(default_factory=lambda: selectors.EVERYTHING)
+
+    @classmethod
+    def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> Choices:
+        chosen = configuration.metrics or config.ControllerMetrics()
+        tenants = chosen.local_queue_metrics or config.LocalQueueMetrics(enable=True)
+        switched = {
+            When.ALWAYS: True,
+            When.LOCAL_QUEUES: bool(tenants.enable) and gates["LocalQueueMetrics"],
+            When.RESOURCES: chosen.enable_cluster_queue_resources,
+            When.TREE: gates["MetricsForCohorts"],
+            When.FAIR_SHARING: configuration.fair_sharing is not None,
+            When.HASHING: gates["SchedulingEquivalenceHashing"],
+            When.CREATION: gates["MetricForWorkloadCreationLatency"],
+        }
+        selector = tenants.local_queue_selector
+        return cls(
+            frozenset(when for when, is_on in switched.items() if is_on),
+            selectors.EVERYTHING if selector is None else selectors.compile(selector),
+        )
+
+
+# --- Counting ---------------------------------------------------------------------------------------------------------
+
+Labels: TypeAlias = tuple[str, ...]
+
+
+class _Series:
+    """The series of one metric. Each is looked up in the library once, and then at hand."""
+
+    def __init__(self, made: Counter | Gauge | Histogram, labels: tuple[str, ...]) -> None:
+        self._made = made
+        self._labels = labels
+        self._bound: dict[Labels, Any] = {}
+
+    def __getitem__(self, values: Labels) -> Any:
+        bound = self._bound.get(values)
+        if bound is None:
+            bound = self._bound[values] = self._made.labels(*values)
+        return bound
+
+    def forget(self, **labels: str) -> None:
+        """Drop the series that have all of these labels, where the metric has them."""
+        places = [(self._labels.index(name), value) for name, value in labels.items() if name in self._labels]
+        if len(places) < len(labels):
+            return
+        for values in [one for one in self._bound if all(one[place] == value for place, value in places)]:
+            del self._bound[values]
+            self._made.remove(*values)
+
+
+class Role(StrEnum):
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    STANDALONE = "standalone"
+
+
+# Whether a LocalQueue has series of its own: (namespace, name).
+TenantCounts: TypeAlias = Callable[[str, str], bool]
+# The cohorts above a ClusterQueue.
+Ancestors: TypeAlias = Callable[[str], Iterable[str]]
+
+
+class Metrics:
+    """The counters and histograms of one manager."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        *,
+        role: Role = Role.STANDALONE,
+        counts_tenant: TenantCounts = lambda namespace, name: True,
+        ancestors: Ancestors = lambda cluster_queue: (),
+    ) -> None:
+        # The library would add a series with the time of birth to each of ours.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.choices: Final = choices
+        self.role = role
+        self.registry: Final = CollectorRegistry(auto_describe=False)
+        self._counts_tenant = counts_tenant
+        self._ancestors = ancestors
+        self._series: Final = {
+            metric.name: _Series(self._made(metric), metric.labels)
+            for metric in METRICS
+            if metric.when in choices.on and (metric.type is not Type.GAUGE or metric.name in _SET)
+        }
+        self._set("kueue_build_info", __version__, "", "", "", platform.python_implementation(), _platform())
+
+    def _made(self, metric: Metric) -> Counter | Gauge | Histogram:
+        name, labels = metric.name, metric.labels
+        match metric.type:
+            case Type.COUNTER:
+                return Counter(name, metric.help, labels, registry=self.registry)
+            case Type.GAUGE:
+                return Gauge(name, metric.help, labels, registry=self.registry)
+            case Type.HISTOGRAM:
+                return Histogram(name, metric.help, labels, buckets=metric.buckets, registry=self.registry)
+
+    def exposition(self) -> bytes:
+        """Everything, in the text format."""
+        text: bytes = prometheus_client.generate_latest(self.registry)
+        return text
+
+    def forget_cluster_queue(self, name: str) -> None:
+        """A ClusterQueue is gone, and its series with it."""
+        for series in self._series.values():
+            series.forget(cluster_queue=name)
+
+    def forget_local_queue(self, namespace: str, name: str) -> None:
+        for series in self._series.values():
+            series.forget(namespace=namespace, name=name)
+
+    # --- What happened to a Workload ----------------------------------------------------------------------------------
+
+    def changes(self, workload: kueue.Workload, changes: Iterable[Change]) -> None:
+        """Read what was written about a Workload; `workload` is as it is after that."""
+        for change in changes:
+            match change:
+                case Reserved(cluster_queue, waited):
+                    self._count("quota_reserved_workloads_total", workload, cluster_queue)
+                    self._time("quota_reserved_wait_time_seconds", workload, cluster_queue, waited)
+                case Admitted():
+                    self._admitted(workload, change)
+                case Evicted():
+                    self._evicted(workload, change)
+                case Released(cluster_queue, reason, after):
+                    self._observe("kueue_workload_eviction_latency_seconds", max(after, 0), cluster_queue, reason)
+                case Finished(cluster_queue, _, executed):
+                    self._count("finished_workloads_total", workload, cluster_queue)
+                    if executed is not None:
+                        self._time("execution_time_seconds", workload, cluster_queue, max(executed, 0))
+                case SetCondition(WorkloadCondition.PODS_READY, Status.TRUE, PodsReadyReason.STARTED):
+                    self._ready(workload)
+
+    def _admitted(self, workload: kueue.Workload, change: Admitted) -> None:
+        self._count("admitted_workloads_total", workload, change.cluster_queue)
+        self._time("admission_wait_time_seconds", workload, change.cluster_queue, change.waited)
+        if change.had_checks:
+            self._time("admission_checks_wait_time_seconds", workload, change.cluster_queue, change.checked)
+        for cohort in self._ancestors(change.cluster_queue):
+            self._add("kueue_cohort_subtree_admitted_workloads_total", cohort, _class_of(workload))
+
+    def _evicted(self, workload: kueue.Workload, change: Evicted) -> None:
+        why = (str(change.reason), str(change.cause))
+        self._count("evicted_workloads_total", workload, change.cluster_queue, *why)
+        if change.is_first:
+            self._add("kueue_evicted_workloads_once_total", change.cluster_queue, *why, _class_of(workload))
+        if change.ready_for is not None:
+            self._observe("kueue_pods_ready_to_evicted_time_seconds", change.ready_for, change.cluster_queue, *why)
+
+    def _ready(self, workload: kueue.Workload) -> None:
+        """The pods became ready, and were not before: the condition says since when."""
+        ready = states.since(workload, WorkloadCondition.PODS_READY)
+        admitted = states.since(workload, WorkloadCondition.ADMITTED)
+        if ready is None or admitted is None:
+            return
+        cluster_queue = states.cluster_queue(workload)
+        self._time("ready_wait_time_seconds", workload, cluster_queue, ready - states.queued_since(workload))
+        self._time("admitted_until_ready_wait_time_seconds", workload, cluster_queue, ready - admitted)
+
+    # --- What happened otherwise --------------------------------------------------------------------------------------
+
+    def cycle(self, decisions: Iterable[Decision], seconds: float) -> None:
+        """Read what a scheduling cycle decided."""
+        found = list(decisions)
+        if not found:
+            return
+        succeeded = any(isinstance(one, Admit) for one in found)
+        result = "success" if succeeded else "inadmissible"
+        self._add("kueue_admission_attempts_total", result)
+        self._observe("kueue_admission_attempt_duration_seconds", int(seconds * SECOND), result)
+        for decision in found:
+            for victim in decision.victims if isinstance(decision, Preempt | Retry) else ():
+                if not victim.already_evicted:
+                    self._add("kueue_preempted_workloads_total", decision.cluster_queue, str(victim.reason))
+
+    def slice_replaced(self, cluster_queue: str) -> None:
+        self._add("kueue_replaced_workload_slices_total", cluster_queue)
+
+    def workload_created(self, job_kind: str, after: Nanoseconds) -> None:
+        """A Workload was made for a job, so long after the job."""
+        self._observe("kueue_workload_creation_latency_seconds", max(after, 0), job_kind)
+
+    def gate_removed(self, gate: str, cluster_queue: str, after: Nanoseconds, *, is_group: bool) -> None:
+        """A pod may be scheduled, so long after the admission of its Workload."""
+        grouped = "true" if is_group else "false"
+        self._observe("kueue_pod_scheduling_gate_removal_seconds", max(after, 0), gate, cluster_queue, grouped)
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    def _count(self, name: str, workload: kueue.Workload, cluster_queue: str, *labels: str) -> None:
+        """Count a Workload for its ClusterQueue, and for its LocalQueue where that has series of its own."""
+        told = (*labels, _class_of(workload))
+        self._add(f"kueue_{name}", cluster_queue, *told)
+        for tenant in self._tenant(workload):
+            self._add(f"kueue_local_queue_{name}", *tenant, *told)
+
+    def _time(self, name: str, workload: kueue.Workload, cluster_queue: str, lasted: Nanoseconds) -> None:
+        told = _class_of(workload)
+        self._observe(f"kueue_{name}", lasted, cluster_queue, told)
+        for tenant in self._tenant(workload):
+            self._observe(f"kueue_local_queue_{name}", lasted, *tenant, told)
+
+    def _tenant(self, workload: kueue.Workload) -> Iterator[tuple[str, str]]:
+        name, namespace = workload.spec.queue_name or "", workload.metadata.namespace
+        if When.LOCAL_QUEUES in self.choices.on and self._counts_tenant(namespace, name):
+            yield name, namespace
+
+    def _add(self, name: str, *labels: str) -> None:
+        if name in self._series:
+            self._series[name][(*labels, self.role.value)].inc()
+
+    def _observe(self, name: str, lasted: Nanoseconds, *labels: str) -> None:
+        if name in self._series:
+            self._series[name][(*labels, self.role.value)].observe(lasted / SECOND)
+
+    def _set(self, name: str, *labels: str) -> None:
+        self._series[name][labels].set(1)
+
+
+# Gauges that are written rather than read off the state.
+_SET: Final = frozenset({"kueue_build_info"})
+
+
+def _class_of(workload: kueue.Workload) -> str:
+    """The priority class of a Workload as a label."""
+    reference = workload.spec.priority_class_ref
+    return reference.name if reference is not None else ""
+
+
+def _platform() -> str:
+    return f"{platform.system().lower()}/{platform.machine()}"
