@@ -188,7 +188,7 @@ class Scheduler:
         key = _key(decision.workload)
         async with self._writer.turn(key):
             workload = self._writer.current(key)
-            if workload is None or not _is_same(workload, decided_on):
+            if workload is None or decision.workload not in self.world.ledger or not _is_same(workload, decided_on):
                 self._free(key)
                 return
             await self._book(key, workload, self._given(decision, workload))
@@ -207,14 +207,16 @@ class Scheduler:
     async def _book(self, key: Key, workload: kueue.Workload, changes: Changes) -> None:
         """Write a reservation. A lost answer is settled by sending the same conditional write until it is answered."""
         name = str(key)
+        # The memory may have decided on an older revision than the one that this write is for.
+        self.world.ledger.assume(name, workload.metadata.resource_version)
         while True:
             try:
                 made = await self._writer.workload(workload, changes, SCHEDULER, self._clock.now())
             except Conflict:
-                if not await self._was_carried_out(key, workload):
-                    self._free(key)
-                    raise
-                return
+                if await self._was_carried_out(key, workload):
+                    return
+                self._free(key)
+                raise
             except (Exception, asyncio.CancelledError) as error:
                 if not _may_have_been_carried_out(error):
                     self._free(key)
@@ -229,8 +231,17 @@ class Scheduler:
                 return
 
     async def _was_carried_out(self, key: Key, decided_on: kueue.Workload) -> bool:
-        """After a conflict: is the revision that beat us our own earlier attempt, whose answer was lost?"""
-        found = await self._writer.read(key)
+        """After a conflict: is the revision that beat us our own earlier attempt, whose answer was lost?
+
+        Nothing is freed before that is known, however long it takes.
+        """
+        while True:
+            try:
+                found = await self._writer.read(key)
+                break
+            except KubeError as error:
+                log.info("%s: cannot be read: %s", key, error)
+                await asyncio.sleep(_LOST_ANSWER_PAUSE_SECONDS)
         if found is None or found.metadata.uid != decided_on.metadata.uid or found.status.admission is None:
             return False
         self._booked(key, revision(found))

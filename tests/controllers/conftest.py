@@ -1,0 +1,180 @@
+"""A whole system in one process: a server in memory, a manager on it, and short words to tell a story with."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pykueue import app, settings
+from pykueue.api import registry
+from pykueue.api.trees import get
+from pykueue.apiserver import access
+from pykueue.controllers.assembly import Manager
+from pykueue.kube.client import Client
+from pykueue.kube.transport import LocalTransport, Transport
+
+Tree = dict[str, Any]
+
+_GROUP = "kueue.x-k8s.io/v1beta2"
+
+
+class Story:
+    """People and controllers write; `until` waits for what comes of it."""
+
+    def __init__(self, serving: app.Serving) -> None:
+        self.serving = serving
+        self.client = Client(self.transport(), random.Random(1))
+
+    def transport(self) -> Transport:
+        return LocalTransport(partial(self.serving.embedded.server.handle_as, access.ADMIN))
+
+    @asynccontextmanager
+    async def manager(self, **configuration: Any) -> AsyncIterator[Manager]:
+        chosen = settings.load(
+            {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration}
+        )
+        async with app.embedded_manager(self.serving, chosen, chance=random.Random(7)) as manager:
+            yield manager
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    async def create(self, kind: str, name: str, spec: Tree, **metadata: Any) -> Tree:
+        row = registry.ALL.named(kind)
+        assert row is not None
+        place = {"namespace": "default"} if row.namespaced else {}
+        tree = {"apiVersion": row.api_version, "kind": row.kind, "metadata": {"name": name, **place, **metadata}}
+        return await self.client.create(row, {**tree, "spec": spec})
+
+    async def patch(self, kind: str, name: str, patch: Tree, subresource: str = "") -> Tree:
+        row = registry.ALL.named(kind)
+        assert row is not None
+        return await self.client.patch(row, name, patch, "default" if row.namespaced else "", subresource=subresource)
+
+    async def delete(self, kind: str, name: str) -> None:
+        row = registry.ALL.named(kind)
+        assert row is not None
+        await self.client.delete(row, name, "default" if row.namespaced else "")
+
+    async def queues(self, cpu: str = "3", **spec: Any) -> None:
+        """One flavor, one ClusterQueue `cq` with so many cores, one LocalQueue `lq` that leads to it."""
+        await self.create("ResourceFlavor", "plain", {})
+        quota = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": cpu}]}
+        group = {"coveredResources": ["cpu"], "flavors": [quota]}
+        await self.create("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": [group], **spec})
+        await self.create("LocalQueue", "lq", {"clusterQueue": "cq"})
+
+    async def workload(self, name: str, cpu: str = "1", **spec: Any) -> Tree:
+        return await self.create("Workload", name, {"queueName": "lq", "podSets": [pod_set(cpu)], **spec})
+
+    async def job(self, name: str, cpu: str = "1", **labels: str) -> Tree:
+        return await self.create(
+            "Job", name, {"template": template(cpu)}, labels={"kueue.x-k8s.io/queue-name": "lq", **labels}
+        )
+
+    async def finish(self, name: str) -> None:
+        """Play the controller of whoever owns the Workload: its work is done."""
+        await self.say("Workload", name, "Finished", "True", "Succeeded")
+
+    async def say(self, kind: str, name: str, condition: str, status: str, reason: str) -> None:
+        found = await self.read(kind, name)
+        said = [each for each in get(found, "status", "conditions") or [] if each["type"] != condition]
+        moment = "2026-01-01T00:00:00Z"
+        said.append(
+            {"type": condition, "status": status, "reason": reason, "message": "", "lastTransitionTime": moment}
+        )
+        await self.patch(kind, name, {"status": {"conditions": said}}, "status")
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    async def find(self, kind: str, name: str) -> Tree | None:
+        row = registry.ALL.named(kind)
+        assert row is not None
+        return await self.client.find(row, name, "default" if row.namespaced else "")
+
+    async def read(self, kind: str, name: str) -> Tree:
+        found = await self.find(kind, name)
+        assert found is not None, f"there is no {kind} {name}"
+        return found
+
+    async def all(self, kind: str) -> list[Tree]:
+        row = registry.ALL.named(kind)
+        assert row is not None
+        return [msgspec.json.decode(item) for item in (await self.client.list(row)).items]
+
+    async def condition(self, name: str, type_: str, kind: str = "Workload") -> str:
+        """`status/reason` of a condition; empty when it is not there."""
+        found = await self.find(kind, name)
+        for each in get(found, "status", "conditions") or []:
+            if each["type"] == type_:
+                return f"{each['status']}/{each['reason']}"
+        return ""
+
+    async def admitted(self) -> list[str]:
+        """The Workloads that hold quota and are not finished, by name."""
+        return sorted(
+            each["metadata"]["name"]
+            for each in await self.all("Workload")
+            if get(each, "status", "admission") is not None and "Finished" not in _true(each)
+        )
+
+    async def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> None:
+        """Wait until an awaitable question is answered with yes."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not await holds():
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"it did not come true within {seconds} s") from None
+
+    async def until_said(self, name: str, type_: str, said: str, kind: str = "Workload") -> None:
+        last = ""
+        try:
+            async with asyncio.timeout(10.0):
+                while (last := await self.condition(name, type_, kind)) != said:
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"{kind} {name}: {type_} is {last or 'absent'}, not {said}") from None
+
+    async def until_quiet(self, manager: Manager, seconds: float = 0.1) -> None:
+        """Wait until nothing has been to do for a while."""
+        quiet = 0.0
+        async with asyncio.timeout(20.0):
+            while quiet < seconds:
+                await asyncio.sleep(0.01)
+                quiet = quiet + 0.01 if manager.idle else 0.0
+
+
+def _true(tree: Tree) -> set[str]:
+    return {each["type"] for each in get(tree, "status", "conditions") or [] if each["status"] == "True"}
+
+
+def template(cpu: str) -> Tree:
+    container = {"name": "c", "image": "registry.example/app:1", "resources": {"requests": {"cpu": cpu}}}
+    return {"spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def pod_set(cpu: str, count: int = 1, name: str = "main") -> Tree:
+    return {"name": name, "count": count, "template": template(cpu)}
+
+
+@asynccontextmanager
+async def told(data_dir: Path, **configuration: Any) -> AsyncIterator[Story]:
+    """A server with our webhooks, and nobody managing it yet."""
+    chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
+    server = app.ServerSettings(data_dir=data_dir, durability=app.Durability.MEMORY)
+    async with app.api_server(server, app.managed_parts(chosen)) as serving:
+        yield Story(serving)
+
+
+@pytest.fixture
+async def story(tmp_path: Path) -> AsyncIterator[Story]:
+    async with told(tmp_path) as story:
+        yield story
