@@ -1,0 +1,75 @@
+"""The table of kinds, and kinds that other packages bring."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from jobs.stage import KINDS
+from pykueue.api.kinds import Kind, Version
+from pykueue.api.trees import Tree, get
+from pykueue.jobs import kinds
+from pykueue.jobs.contract import Job, Outcome, Template
+from pykueue.jobs.kinds import Row, UnknownFramework
+
+
+class Flow(Job):
+    """A kind of somebody else: a flag, and a template per step."""
+
+    def templates(self) -> tuple[Template, ...]:
+        steps = get(self.tree, "spec", "steps") or []
+        return tuple(
+            Template(step["name"], ("spec", "steps", number, "template"), step.get("pods", 1))
+            for number, step in enumerate(steps)
+        )
+
+    def outcome(self) -> Outcome | None:
+        return Outcome("done", success=True) if get(self.tree, "status", "done") else None
+
+    def is_active(self) -> bool:
+        return bool(get(self.tree, "status", "running"))
+
+    def are_pods_ready(self) -> bool:
+        return bool(get(self.tree, "status", "ready"))
+
+
+ROW = Row("example.com/flow", Kind("example.com", "Flow", "flows", (Version("v1", storage=True),)), Flow)
+NOT_A_ROW = "flow"
+
+
+def test_a_kind_of_another_package_is_a_row_like_any_other() -> None:
+    table = kinds.load([_loaded(EntryPoint("flow", "flows:ROW", kinds.ENTRY_POINTS), ROW)])
+    assert table.enabled(["example.com/flow"]) == (ROW,)
+    tree: Tree = {"apiVersion": "example.com/v1", "kind": "Flow", "metadata": {"name": "f"}, "spec": {"steps": []}}
+    assert table.of(tree) is ROW
+
+
+def test_an_entry_point_that_names_something_else_is_refused_by_name() -> None:
+    with pytest.raises(UnknownFramework, match="'flow' is none"):
+        kinds.load([_loaded(EntryPoint("flow", "x:y", kinds.ENTRY_POINTS), NOT_A_ROW)])
+
+
+def test_two_kinds_of_one_name_are_refused() -> None:
+    with pytest.raises(UnknownFramework, match="same framework name"):
+        kinds.JobKinds((ROW, ROW))
+
+
+def test_a_kind_that_nobody_runs_is_known_as_an_owner_and_cannot_be_enabled() -> None:
+    assert KINDS.of({"apiVersion": "ray.io/v1", "kind": "RayJob"}) is not None
+    with pytest.raises(UnknownFramework, match=r"ray\.io/rayjob is not implemented"):
+        KINDS.enabled(["batch/job", "ray.io/rayjob"])
+
+
+def test_the_version_of_an_owner_does_not_matter() -> None:
+    assert KINDS.of({"apiVersion": "jobset.x-k8s.io/v1alpha9", "kind": "JobSet"}) is not None
+
+
+def _loaded(point: EntryPoint, value: object) -> EntryPoint:
+    """An entry point of a package that is installed."""
+
+    class Installed(EntryPoint):
+        def load(self) -> object:
+            return value
+
+    return Installed(point.name, point.value, point.group)
