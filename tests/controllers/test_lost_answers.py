@@ -6,13 +6,14 @@ import asyncio
 import random
 from contextlib import AbstractAsyncContextManager
 
+from tests.controllers.conftest import Story
+
 from pykueue import app, settings
 from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager
 from pykueue.kube.client import Client
 from pykueue.kube.errors import Unanswered
 from pykueue.kube.transport import Answer, Call, Lines, Transport
-from tests.controllers.conftest import Story
 
 
 class Lossy:
