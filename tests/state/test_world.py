@@ -9,6 +9,7 @@ from laws.worlds import NAMESPACE, NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, f
 from pykueue.api import kube, kueue, meta
 from pykueue.core.decision import Admit, Wait
 from pykueue.core.policy import Policy
+from pykueue.state import audit
 from pykueue.state.booking import Stage
 from pykueue.state.world import World
 
@@ -167,6 +168,31 @@ def test_a_queue_excludes_resources_from_its_quota_where_the_gate_is_on(is_on: b
     [decision] = world.decide(NOW)
     assert isinstance(decision, Admit) is is_on
     assert figures(world) == {}
+
+
+def test_a_back_off_that_ends_brings_its_workload_back_without_any_event() -> None:
+    thing = WAITING.thing()
+    until = NOW + 60 * meta.SECOND
+    state = kueue.RequeueState(count=1, requeue_at=meta.format_time(until))
+    world = small()
+    world.put(msgspec.structs.replace(thing, status=kueue.WorkloadStatus(requeue_state=state)), NOW)
+    assert world.decide(NOW) == []
+    assert world.next_wake() == until
+    assert world.decide(until - 1) == []
+    assert [type(decision) for decision in world.decide(until)] == [Admit]
+    assert world.next_wake() is None
+
+
+def test_a_rebuild_that_knows_something_else_is_told_in_sentences() -> None:
+    world, other = small(WAITING), small()
+    assert audit.differences(world, other) == ["ns/w1: waits in q only in memory"]
+    world.decide(NOW)
+    assert audit.differences(world, other) == []  # it is being written: the objects cannot show it yet
+    world.ledger.end(WAITING.key)
+    assert audit.differences(world, other) == [
+        "ns/w1: holds quota only in memory",
+        "queue q, cpu of f0: uses 3000, rebuilt 0",
+    ]
 
 
 def test_an_object_of_no_concern_is_ignored() -> None:

@@ -83,6 +83,7 @@ class PendingQueue:
         "_pops",
         "_released_at",
         "_serial",
+        "_timers",
         "_where",
         "condemned",
         "in_flight",
@@ -108,6 +109,7 @@ class PendingQueue:
         self._where: dict[str, Bucket] = {}
         # The first of every bucket that is not parked: one heap per LocalQueue where usage counts, else a single one.
         self._fronts: dict[str, list[tuple[Rank, int]]] = {}
+        self._timers: list[tuple[Nanoseconds, str]] = []  # when the back-off of a parked Workload ends
         self._serial = 0
         self._pops = 0
         self._released_at = -1
@@ -156,7 +158,24 @@ class PendingQueue:
         if was_in_line or workload.may_compete(now):
             self._join(workload)  # [QU14] with its kind, which may be parked
         else:
-            self.pool[key] = workload
+            self._park(workload)
+
+    def _park(self, workload: Workload) -> None:
+        self.pool[workload.key] = workload
+        if workload.back_off_until is not None:
+            heapq.heappush(self._timers, (workload.back_off_until, workload.key))
+
+    def wake(self, now: Nanoseconds) -> None:
+        """[QU16] Whoever waited only for its back-off to end competes again."""
+        while self._timers and self._timers[0][0] <= now:
+            _, key = heapq.heappop(self._timers)
+            workload = self.pool.get(key)
+            if workload is not None and workload.back_off_until is not None and workload.may_compete(now):
+                self.put(workload, now)
+
+    @property
+    def next_wake(self) -> Nanoseconds | None:
+        return self._timers[0][0] if self._timers else None
 
     def refresh(self, workload: Workload) -> None:
         """A parked Workload changed in nothing that could make a difference."""
@@ -294,8 +313,10 @@ class PendingQueue:
             self._join(newest)
         elif condemns and requeue in CONDEMNING and self.strategy is QueueingStrategy.BEST_EFFORT_FIFO:
             self._condemn(newest, reason, now)
-        else:
+        elif newest.may_compete(now):
             self.pool[key] = newest
+        else:
+            self._park(newest)
 
     def _condemn(self, workload: Workload, reason: Reason, now: Nanoseconds) -> None:
         """[QU13] The verdict holds for the whole kind: park them without asking again."""
@@ -305,7 +326,7 @@ class PendingQueue:
         if workload.may_compete(now):
             self._join(workload)
         else:
-            self.pool[workload.key] = workload
+            self._park(workload)
 
     def release(self, may_return: Callable[[Workload], bool]) -> None:
         """§2.7(b) Something changed that may let parked Workloads in: those that may return compete again.

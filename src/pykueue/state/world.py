@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pykueue.api import kube, kueue
 from pykueue.api.conditions import is_true
-from pykueue.api.meta import Nanoseconds
+from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.core import cycle, requests, topology
 from pykueue.core.cycle import Head, Refusal
 from pykueue.core.decision import (
@@ -38,6 +38,8 @@ from pykueue.state.history import UsageLedger
 from pykueue.state.queues import PendingQueue
 from pykueue.state.reading import Rules, Shapes
 from pykueue.state.structure import Structure
+
+_LONGEST_PAUSE_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class World:
         # Pending Workloads whose requests may read differently now; whoever has the objects puts them again.
         self.outdated: set[str] = set()
         self._revisions: dict[str, str] = {}
+        self._tries: dict[str, int] = {}  # second passes that did not work
 
     # Objects.
 
@@ -308,7 +311,10 @@ class World:
         if reading.needs_second_pass(workload):
             head = reading.pending(workload, shape, reservation.cluster_queue, self.policy)
             head.reservation = reservation
+            head.held_back, head.back_off_until = False, None  # what holds back a pending one means nothing here
             self.second_pass[key] = head
+        else:
+            self._tries.pop(key, None)
 
     def _end(self, key: str) -> None:
         """A reservation is over: whoever waits in its tree may fit now."""
@@ -438,6 +444,8 @@ class World:
             seat = self.snapshot.queues.get(name)
             if seat is not None:
                 seat.local_usage = usage
+        for pending in self.queues.values():
+            pending.wake(now)
         if self._to_release:
             named, self._to_release = self._to_release, set()
             for name in sorted({companion for one in named for companion in self.structure.companions(one)}):
@@ -473,7 +481,7 @@ class World:
     def decide(self, now: Nanoseconds) -> list[Decision]:
         """One cycle: what it decided, already written into the memory."""
         self.settle(now)
-        heads = list(self._heads())
+        heads = list(self._heads(now))
         if not heads:
             return []
         self.cycles += 1
@@ -482,17 +490,25 @@ class World:
             self._carry_out(decision, now)
         return decisions
 
-    def _heads(self) -> Iterator[Head]:
-        """[QU7] Second passes, then one head of every queue that takes part, by name."""
+    def next_wake(self) -> Nanoseconds | None:
+        """When something happens without any event: the earliest end of a back-off."""
+        times = [queue.next_wake for queue in self.queues.values()]
+        times += [workload.back_off_until for workload in self.second_pass.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    def _heads(self, now: Nanoseconds) -> Iterator[Head]:
+        """[QU7] Second passes that are due, then one head of every queue that takes part, by name."""
         for key in sorted(self.second_pass):
-            yield Head(self.second_pass[key], refusal=self._refusal(self.second_pass[key]))
+            workload = self.second_pass[key]
+            if workload.may_compete(now):
+                yield Head(workload, refusal=self._refusal(workload))
         for name in sorted(self.queues):
             queue = self.queues[name]
             if not len(queue) or not self.structure.is_open(name):
                 continue
-            workload = queue.pop()
-            if workload is not None:
-                yield Head(workload, queue.is_preemptor(workload), self._refusal(workload))
+            head = queue.pop()
+            if head is not None:
+                yield Head(head, queue.is_preemptor(head), self._refusal(head))
 
     def _refusal(self, workload: Workload) -> Refusal | None:
         """§1.10 Namespace, selector, limits: in this order."""
@@ -524,9 +540,15 @@ class World:
                 self._requeue(decision, decision.requeue, decision.reason, now)
             case Retry():
                 self._evict(decision.victims)
+                self._try_later(decision.workload, now)
             case Evict():
                 self.reservations[decision.workload].evicted = True
                 self.second_pass.pop(decision.workload, None)
+
+    def _try_later(self, key: str, now: Nanoseconds) -> None:
+        """[TS26] A second pass that did not work is tried again, at ever longer intervals."""
+        tries = self._tries[key] = self._tries.get(key, 0) + 1
+        self.second_pass[key].back_off_until = now + min(2 ** (tries - 1), _LONGEST_PAUSE_SECONDS) * SECOND
 
     def _evict(self, victims: Iterable[Victim]) -> None:
         for victim in victims:

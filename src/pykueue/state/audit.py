@@ -1,0 +1,61 @@
+"""Whether two memories know the same: one kept up by differences, and one built anew from the objects there are.
+
+The product asks this of itself now and then; every difference is a sentence, and a promise that was broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykueue.state.world import World
+
+
+def differences(kept: World, rebuilt: World) -> list[str]:
+    """What the memory that was kept up knows differently from one that was built anew."""
+    return [*_reservations(kept, rebuilt), *_usage(kept, rebuilt), *_pending(kept, rebuilt)]
+
+
+def _reservations(kept: World, rebuilt: World) -> Iterator[str]:
+    for key in sorted(kept.reservations.keys() | rebuilt.reservations.keys()):
+        ours, theirs = kept.reservations.get(key), rebuilt.reservations.get(key)
+        if ours is None or theirs is None:
+            if key not in kept.ledger:  # what is still being written cannot be in the objects yet
+                yield f"{key}: holds quota only {'after a rebuild' if ours is None else 'in memory'}"
+        elif (ours.cluster_queue, sorted(ours.usage)) != (theirs.cluster_queue, sorted(theirs.usage)):
+            yield f"{key}: holds {ours.usage} in {ours.cluster_queue}, rebuilt {theirs.usage} in {theirs.cluster_queue}"
+
+
+def _usage(kept: World, rebuilt: World) -> Iterator[str]:
+    if len(kept.ledger):
+        return  # the sums differ by what is being written
+    ours, theirs = _figures(kept), _figures(rebuilt)
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name, 0) != theirs.get(name, 0):
+            yield f"{name}: uses {ours.get(name, 0)}, rebuilt {theirs.get(name, 0)}"
+
+
+def _pending(kept: World, rebuilt: World) -> Iterator[str]:
+    for name in sorted(kept.queues.keys() | rebuilt.queues.keys()):
+        ours, theirs = _waiting(kept, name), _waiting(rebuilt, name)
+        for key in sorted(ours ^ theirs):
+            if key not in kept.ledger:
+                yield f"{key}: waits in {name} only {'in memory' if key in ours else 'after a rebuild'}"
+
+
+def _waiting(world: World, name: str) -> set[str]:
+    queue = world.queues.get(name)
+    if queue is None:
+        return set()
+    return {workload.key for workload in (*queue.active(), *queue.parked(), *queue.in_flight.values())}
+
+
+def _figures(world: World) -> dict[str, int]:
+    """Every usage that is not zero, by node and flavor-resource."""
+    trees = {id(queue.node.tree): queue.node.tree for queue in world.snapshot.queues.values()}
+    return {
+        f"{'queue' if node.is_queue else 'cohort'} {node.name}, {pair.resource} of {pair.flavor}": node.usage[number]
+        for tree in trees.values()
+        for node in tree.nodes
+        for number, pair in enumerate(tree.pairs)
+        if node.usage[number]
+    }
