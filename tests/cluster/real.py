@@ -8,6 +8,7 @@ Nothing outlives the `with`: both processes are ended by their own ids, and thei
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import os
@@ -48,7 +49,7 @@ class Client:
 
     url: str
     token: str = ""
-    ca: bytes | None = None  # None over TLS: whatever certificate there is, for this is loopback
+    ca: bytes | None = None  # None over TLS: whatever certificate there is, for the server has yet to make its own
     _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
 
     def request(
@@ -94,6 +95,22 @@ class Client:
             else:
                 self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
         return self._connection
+
+    def kubeconfig(self) -> str:
+        """A kubeconfig for this server, as JSON, which is YAML too."""
+        cluster = {"server": self.url}
+        if self.ca is not None:
+            cluster["certificate-authority-data"] = base64.b64encode(self.ca).decode()
+        return msgspec.json.encode(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "real",
+                "clusters": [{"name": "real", "cluster": cluster}],
+                "users": [{"name": "admin", "user": {"token": self.token}}],
+                "contexts": [{"name": "real", "context": {"cluster": "real", "user": "admin"}}],
+            }
+        ).decode()
 
     def close(self) -> None:
         if self._connection is not None:
@@ -168,6 +185,9 @@ def started(*flags: str) -> Iterator[Client]:
         client = Client(f"https://127.0.0.1:{port}", token)
         try:
             _wait_until_ready(client, server, log)
+            # It made its certificate itself when it started, with its authority behind it.
+            client.close()
+            client.ca = (folder / "certs" / "apiserver.crt").read_bytes()
             yield client
         finally:
             client.close()

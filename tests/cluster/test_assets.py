@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cluster import assets, real
@@ -79,6 +80,8 @@ def test_a_real_server_answers_and_leaves_nothing_behind() -> None:
     with real.started() as server:
         assert server.request("GET", "/version").body["gitVersion"] == assets.KUBERNETES
         assert server.request("GET", "/api/v1/namespaces/kube-system").code in (200, 404)
+        again = msgspec.json.decode(server.kubeconfig())
+        assert again["clusters"][0]["cluster"]["server"] == server.url
         url = server.url
     with pytest.raises(OSError):
         real.Client(url).request("GET", "/healthz")

@@ -2,9 +2,10 @@
 
 - `fields.json` says every field of every type once: its number on the wire, its type, how lists merge, its enum.
 - `table` reads it; `schemas` makes OpenAPI of it; `reading` reads an object as the kind's own types would.
-- `kinds.RESOURCES` is the list of `strategy.Resource` that the server starts with; the rules of a kind (defaults,
-  validation, what a client may not change) are in the module named after it.
-- `reading.malformed(resource.kind, ...)` says why a body cannot be read as this kind at all (400).
+- `defaults` fills in what is absent, by type. What a kind does not let through is in the module named after it (`pods`,
+  `jobs`, `cluster`, `configuration`, `scheduling`, `events`, `hooks`, `access`, `devices`), with `checks` beneath them.
+- `columns` is what kubectl prints.
+- `kinds.RESOURCES` puts all this together, one row a kind; `admission.hooks` are the plugins that look further.
 
 This module imports nothing, so that `apply` can ask `schemas` for the shape of metadata without a circle.
 """
