@@ -2,6 +2,7 @@
 
 review         the decision, pure: a request and the facts it rests on in, a response out
 table          which kinds are looked at, on which operations, under which names and paths
+spelling       quantities as the API writes them
 facts          reads what a decision has to know beside the object
 wire           AdmissionReview and ConversionReview as JSON
 service        the door over HTTPS, for any API server

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from pykueue.api import kube, kueue, registry, trees
+from pykueue.api import codec, kube, kueue, registry, trees
 from pykueue.api.kinds import Kind
 from pykueue.api.trees import Tree
 from pykueue.jobs import selection
@@ -93,5 +93,4 @@ class InformedSources:
 
 def _tree(value: Any) -> Tree:
     """An object as a tree, whatever an informer decodes it to."""
-    tree: Tree = value if isinstance(value, dict) else msgspec.to_builtins(value)
-    return tree
+    return value if isinstance(value, dict) else codec.to_tree(value)

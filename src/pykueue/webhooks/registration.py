@@ -94,8 +94,8 @@ def _webhooks(endpoint: Endpoint, choices: Choices, reach: Reach, own_namespace:
     narrower = [demand for demand in managed.requirements if not _follows(demand, spared)]
     if not managed.nothing:
         yield _webhook(endpoint, endpoint.name, reach, namespaces=[spared, *narrower])
-    if (managed.nothing or narrower) and not choices.jobs.selector_always_respected:
-        # A job that names a queue is ours wherever it is: in the other namespaces we look at such jobs, and no others.
+    if (managed.nothing or narrower) and not (endpoint.job.of_pods and choices.jobs.selector_always_respected):
+        # A job that names a queue asks for us wherever it is: elsewhere we look at such jobs, and at no others.
         word, _, domain = endpoint.name.partition(".")
         named = Requirement(labels.QUEUE_NAME, Operator.EXISTS)
         yield _webhook(endpoint, f"{word}-named.{domain}", reach, namespaces=[spared], objects=[named])

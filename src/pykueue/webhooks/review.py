@@ -21,6 +21,7 @@ from pykueue.jobs import admission
 from pykueue.jobs.admission import AdmissionFacts
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
+from pykueue.webhooks import spelling
 
 CREATE: Final = "CREATE"
 UPDATE: Final = "UPDATE"
@@ -145,7 +146,7 @@ def _default(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admis
     why = validation.unreadable(request.object)
     if why is not None:
         return unreadable(why)
-    return _changed(request.object, defaults.webhook_defaults(request.object, choices.gates))
+    return _changed(request.object, spelling.canonical(defaults.webhook_defaults(request.object, choices.gates)))
 
 
 def _validate(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
@@ -189,4 +190,4 @@ def job_kind(tree: Tree, choices: Choices) -> Row | None:
 
 
 def _changed(before: Tree, after: Tree) -> AdmissionResponse:
-    return ALLOWED if after is before or after == before else AdmissionResponse(object=after)
+    return ALLOWED if after is before else AdmissionResponse(object=after)

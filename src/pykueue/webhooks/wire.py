@@ -62,8 +62,7 @@ def admission_answer(uid: str, request: AdmissionRequest, response: AdmissionRes
     answer: Tree = {"uid": uid, "allowed": response.refusal is None}
     if response.refusal is not None:
         answer["status"] = _status(response.refusal)
-    elif response.object is not None:
-        patch = patches.make(request.object, response.object)
+    elif response.object is not None and (patch := patches.make(request.object, response.object)):
         answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
     if response.warnings:
         answer["warnings"] = list(response.warnings)
