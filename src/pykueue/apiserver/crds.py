@@ -168,8 +168,8 @@ class CustomResources:
             for version in spec["versions"]
             if version.get("served", True)
         ]
-        convert = self._conversions.get(spec["group"], swap_version)
-        self._registry.serve(name, resources, convert)
+        convert = self._conversions.get(spec["group"])
+        self._registry.serve(name, resources, _certain(convert) if convert else swap_version)
         self._registry.stop_watches(name)
 
     def _withdraw(self, name: str) -> None:
@@ -228,6 +228,16 @@ class CustomResources:
 _NO_CONFLICT: Final = ("NoConflicts", "no conflicts found")
 _ESTABLISHED: Final = ("InitialNamesAccepted", "the initial names have been accepted")
 _NOT_ACCEPTED: Final = ("NotAccepted", "not all names are accepted")
+
+
+def _certain(convert: Convert) -> Convert:
+    """A conversion that knows only some kinds of its group leaves the others as they are, but for their version."""
+
+    def certain(tree: Tree, api_version: str) -> Tree:
+        converted = convert(tree, api_version)
+        return converted if converted.get("apiVersion") == api_version else swap_version(converted, api_version)
+
+    return certain
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str) -> Tree:
