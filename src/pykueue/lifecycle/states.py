@@ -9,12 +9,13 @@ A state is read from the conditions, in this order; nothing else is asked, and a
     pending      none of these.
 
     from \\ to    pending  reserved  admitted  evicted  finished
-    pending         ·        x         x         x         x      reserved, or at once admitted; a deactivation of one
-                                                                  that holds nothing passes through eviction unseen
-    reserved        x        ·         x         x         x      back directly: stopped queue, lost reservation
-    admitted        x        x         ·         x         x      a gate or a hold takes the quota; checks are reset
-    evicted         x        ·         ·         ·         x      given back by whoever runs the job
+    pending         ·        x         x                   x      quota, and at once admitted where no check is open
+    reserved        x        ·         x         x         x      back directly: a stopped queue, a gate, a lost claim
+    admitted        x                  ·         x         x      back directly: a gate, a hold by its owner
+    evicted         x                            ·         x      back once its job has stopped
     finished                                               ·
+
+One that is evicted, or deactivated, while it holds nothing is pending all the time.
 """
 
 from __future__ import annotations
@@ -39,11 +40,10 @@ class State(StrEnum):
     FINISHED = "finished"
 
 
-_LIVING: Final = frozenset({State.PENDING, State.RESERVED, State.ADMITTED, State.EVICTED, State.FINISHED})
 MOVES: Final[Mapping[State, frozenset[State]]] = {
-    State.PENDING: _LIVING,
-    State.RESERVED: _LIVING,
-    State.ADMITTED: _LIVING,
+    State.PENDING: frozenset({State.PENDING, State.RESERVED, State.ADMITTED, State.FINISHED}),
+    State.RESERVED: frozenset(State),
+    State.ADMITTED: frozenset({State.PENDING, State.ADMITTED, State.EVICTED, State.FINISHED}),
     State.EVICTED: frozenset({State.PENDING, State.EVICTED, State.FINISHED}),
     State.FINISHED: frozenset({State.FINISHED}),
 }
