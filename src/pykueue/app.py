@@ -31,6 +31,7 @@ from pykueue.apiserver.store import Durability as Durability
 from pykueue.apiserver.store import Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
 from pykueue.clock import Clock, SystemClock
 from pykueue.controllers.assembly import Choices, Manager
+from pykueue.controllers.topology import NodeChoices
 from pykueue.core import requests
 from pykueue.core.topology import Profile
 from pykueue.errors import AnswerIsNo, UsageError
@@ -163,6 +164,9 @@ def manager_choices(settings: Settings) -> Choices:
         ),
         kinds=job_kinds.load(),
         jobs=JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
+        nodes=NodeChoices(
+            on_pod_termination=on["TASReplaceNodeOnPodTermination"], on_taints=on["TASReplaceNodeOnNodeTaints"]
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from pykueue.controllers.jobs import JobsController
 from pykueue.controllers.priority_class import PriorityClassController
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.scheduler import Scheduler
+from pykueue.controllers.topology import NodeChoices, NodeController, UngatingController
 from pykueue.controllers.views import Views
 from pykueue.controllers.workload import WorkloadController
 from pykueue.controllers.writing import Writer
@@ -46,6 +47,7 @@ class Choices:
     profile: Profile
     kinds: JobKinds
     jobs: Options
+    nodes: NodeChoices
 
     @property
     def life(self) -> LifeOptions:
@@ -66,7 +68,7 @@ class Manager:
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self.client = client
-        self.views = Views(client, chance)
+        self.views = Views(client, chance, topology=choices.policy.topology)
         self.recorder = Recorder(client, clock, instance)
         reporter = Reporter(self.recorder)
         self.writer = Writer(client, self.views.workloads, reporter, may_write)
@@ -91,6 +93,12 @@ class Manager:
             priority_class.loop,
             jobs.loop,
         )
+        if choices.policy.topology:
+            gate = UngatingController(client, self.views, self.writer, chance)
+            self.loops += (gate.loop,)
+        if choices.policy.topology and choices.policy.node_replacement:
+            nodes = NodeController(client, self.views, self.writer, reporter, choices.nodes, clock, chance)
+            self.loops += (nodes.loop,)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:

@@ -21,7 +21,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 class Views:
     """The copies. They are empty until somebody runs them."""
 
-    def __init__(self, client: Client, chance: random.Random) -> None:
+    def __init__(self, client: Client, chance: random.Random, *, topology: bool) -> None:
+        self._topology = topology  # whether nodes and what runs on them matter
+
         def copy(type_: type[T]) -> Informer[T]:
             return Informer(client, registry.ALL.of(type_), lambda data: codec.decode(data, type_), chance)
 
@@ -37,6 +39,7 @@ class Views:
         self.limit_ranges = copy(kube.LimitRange)
         self.runtime_classes = copy(kube.RuntimeClass)
         self.nodes = copy(kube.Node)
+        self.pods = copy(kube.Pod)
         self.workloads = copy(kueue.Workload)
 
         self.local_queues.index("clusterQueue", lambda queue: (queue.spec.cluster_queue or "",))
@@ -63,7 +66,7 @@ class Views:
             self.local_queues,
             self.workload_priority_classes,
             self.priority_classes,
-            self.nodes,
+            *((self.nodes, self.pods) if self._topology else ()),
         )
 
     # --- Facts --------------------------------------------------------------------------------------------------------

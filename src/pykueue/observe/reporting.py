@@ -12,6 +12,7 @@ from pykueue.lifecycle.change import Change, EventType, Tell
 # The names under which the public system reports; dashboards and people filter by them.
 SCHEDULER: Final = "kueue-admission"
 WORKLOADS: Final = "kueue-workload-controller"
+POD_TERMINATION: Final = "kueue-pod-termination-controller"
 
 
 class _Object(Protocol):

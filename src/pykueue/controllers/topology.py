@@ -1,0 +1,301 @@
+"""Pods of Workloads that were placed on nodes: let through the gate to where they belong; nodes that fail are told.
+
+UngatingController     one Workload: its pods at the gate get the node labels of their place, and pass
+NodeController         one node: the Workloads placed on it learn when it is lost, and when it is back
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pykueue.api import codec, kube, kueue, labels, nodes, registry
+from pykueue.api.conditions import EvictedReason, Status
+from pykueue.api.meta import format_time
+from pykueue.clock import Clock
+from pykueue.controllers import ranks
+from pykueue.controllers.views import Views
+from pykueue.controllers.writing import Writer
+from pykueue.kube.client import METADATA, Client
+from pykueue.kube.controller import Controller
+from pykueue.kube.informer import Change, Key
+from pykueue.lifecycle import eviction, states
+from pykueue.lifecycle.change import Changes, EventType, SetUnhealthyNodes
+from pykueue.observe.reporting import POD_TERMINATION, WORKLOADS, Reporter
+
+POD: Final = registry.KUBERNETES.of(kube.Pod)
+
+_POD_DELAY_SECONDS: Final = 1.0
+_NODE_DELAY_SECONDS: Final = 0.1
+_BEHIND_SECONDS: Final = 0.05
+_BY_WORKLOAD: Final = "workload"
+_BY_NODE: Final = "node"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_TAINTS: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+class UngatingController:
+    def __init__(self, client: Client, views: Views, writer: Writer, chance: random.Random) -> None:
+        self._client = client
+        self._views = views
+        self._writer = writer
+        self._issued: dict[str, int] = {}  # pod's UID -> the revision at which it passed the gate
+        self.loop: Controller[Key] = Controller("topology-gate", self._reconcile, chance, workers=4)
+        views.pods.index(_BY_WORKLOAD, _workload_words)
+        views.pods.subscribe(self._pod_seen)
+        views.workloads.subscribe(self._workload_seen)
+
+    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+        if change.new is not None and _is_placed(change.new):
+            self.loop.add(change.key)
+
+    def _pod_seen(self, change: Change[kube.Pod]) -> None:
+        pod = change.new or change.old
+        if pod is None:
+            return
+        if change.new is None or not ranks.is_gated(pod):
+            self._issued.pop(pod.metadata.uid, None)
+        if change.new is None or ranks.is_gated(pod):
+            for word in _workload_words(pod):
+                namespace, _, name = word.partition("/")
+                self.loop.queue.add_after(Key(namespace, name), _POD_DELAY_SECONDS)
+
+    async def _reconcile(self, key: Key) -> float | None:
+        workload = self._writer.current(key)
+        if workload is None or not states.is_admitted(workload) or not _is_placed(workload):
+            return None
+        assert workload.status.admission is not None
+        lost = {node.name for node in workload.status.unhealthy_nodes}
+        given = {assigned.name: assigned for assigned in workload.status.admission.pod_set_assignments}
+        for pod_set in workload.spec.pod_sets:
+            assigned = given.get(pod_set.name)
+            if assigned is None or assigned.topology_assignment is None:
+                continue
+            pods = list(self._pods(key, workload, pod_set.name))
+            if any(self._is_behind(pod) for pod in pods):
+                return _BEHIND_SECONDS
+            offset = ranks.offset_of(pod_set, workload.spec.pod_sets)
+            for pod, place in ranks.places(pods, pod_set, assigned.topology_assignment, offset=offset):
+                if lost.isdisjoint(place.values()):
+                    await self._release(pod, place)
+        return None
+
+    def _pods(self, key: Key, workload: kueue.Workload, pod_set: str) -> Iterator[kube.Pod]:
+        """The pods of a pod set that have not ended, by name."""
+        slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
+        for _, pod in self._views.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
+            if pod.metadata.labels.get(labels.PODSET) == pod_set and pod.status.phase not in _ENDED:
+                yield pod
+
+    def _is_behind(self, pod: kube.Pod) -> bool:
+        """Whether the copy has not seen yet that this pod passed."""
+        passed_at = self._issued.get(pod.metadata.uid)
+        return passed_at is not None and int(pod.metadata.resource_version or 0) < passed_at
+
+    async def _release(self, pod: kube.Pod, place: ranks.Place) -> None:
+        gates = [{"name": gate.name} for gate in pod.spec.scheduling_gates if gate.name != labels.TOPOLOGY_GATE]
+        patch = {
+            "metadata": {"resourceVersion": pod.metadata.resource_version, "uid": pod.metadata.uid},
+            "spec": {"schedulingGates": gates or None, "nodeSelector": dict(place)},
+        }
+        answer = await self._client.patch(POD, pod.metadata.name, patch, pod.metadata.namespace, answer=METADATA)
+        self._issued[pod.metadata.uid] = int(answer["metadata"]["resourceVersion"])
+
+
+def _workload_words(pod: kube.Pod) -> tuple[str, ...]:
+    """The Workload, or the line of elastic slices, that a pod belongs to."""
+    marks = pod.metadata.annotations
+    name = marks.get(labels.WORKLOAD_SLICE_NAME) or marks.get(labels.WORKLOAD)
+    return (f"{pod.metadata.namespace}/{name}",) if name else ()
+
+
+def _is_placed(workload: kueue.Workload) -> bool:
+    admission = workload.status.admission
+    return admission is not None and any(
+        assigned.topology_assignment is not None for assigned in admission.pod_set_assignments
+    )
+
+
+# --- Nodes that fail --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChoices:
+    """What the operator chose: the gates that say when a node counts as lost."""
+
+    on_pod_termination: bool = True
+    on_taints: bool = True
+
+
+class NodeController:
+    def __init__(
+        self,
+        client: Client,
+        views: Views,
+        writer: Writer,
+        reporter: Reporter,
+        choices: NodeChoices,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        self._client = client
+        self._views = views
+        self._writer = writer
+        self._reporter = reporter
+        self._choices = choices
+        self._clock = clock
+        self.loop: Controller[str] = Controller("nodes", self._reconcile, chance)
+        views.workloads.index(_BY_NODE, _hosts)
+        views.pods.index(_BY_NODE, _nodes_of_pod)
+        views.nodes.subscribe(self._node_seen)
+        views.pods.subscribe(self._pod_seen)
+        views.workloads.subscribe(self._workload_seen)
+
+    def _node_seen(self, change: Change[kube.Node]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or (_health(old), old.spec) != (_health(new), new.spec):
+            self.loop.add(change.key.name)
+
+    def _pod_seen(self, change: Change[kube.Pod]) -> None:
+        for pod in (change.old, change.new):
+            if pod is not None:
+                for node in _nodes_of_pod(pod):
+                    self.loop.queue.add_after(node, _NODE_DELAY_SECONDS)
+
+    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+        """A placement that is new may be on a node that was lost while it was being decided."""
+        if change.new is not None and (
+            change.old is None or change.old.status.admission != change.new.status.admission
+        ):
+            for node in _hosts(change.new):
+                self.loop.add(node)
+
+    async def _reconcile(self, name: str) -> None:
+        node = self._views.nodes.get(name)
+        for key, _ in list(self._views.workloads.under(_BY_NODE, name)):
+            await self._judge(key, name, node)
+
+    async def _judge(self, key: Key, name: str, node: kube.Node | None) -> None:
+        async with self._writer.turn(key):
+            workload, now = self._writer.current(key), self._clock.now()
+            if workload is None or not states.is_admitted(workload) or states.is_finished(workload):
+                return
+            if states.is_evicted(workload) or name not in _hosts(workload):
+                return
+            pods = [pod for pod in self._pods(key, workload) if name in _nodes_of_pod(pod)]
+            is_lost = self._is_lost(workload, node, pods)
+            changes = _told(workload, name, now) if is_lost else _forgotten(workload, name)
+            if changes:
+                await self._writer.workload(workload, changes, WORKLOADS, now)
+        if is_lost:
+            for pod in pods:
+                if not pod.spec.node_name and not ranks.is_gated(pod) and pod.status.phase in ("", "Pending"):
+                    await self._end(pod, name)
+
+    def _pods(self, key: Key, workload: kueue.Workload) -> Iterator[kube.Pod]:
+        slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
+        for _, pod in self._views.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
+            yield pod
+
+    def _is_lost(self, workload: kueue.Workload, node: kube.Node | None, pods: list[kube.Pod]) -> bool:
+        """A node that is gone is lost at once; one that ails, once nothing of the Workload goes on there."""
+        if node is None or (ready := _ready(node)) is None:
+            return True
+        goes_on = any(pod.spec.node_name and _goes_on(pod) for pod in pods)
+        if ready != Status.TRUE:
+            return self._choices.on_pod_termination and not goes_on
+        return self._choices.on_taints and not goes_on and self._is_tainted(workload, node)
+
+    def _is_tainted(self, workload: kueue.Workload, node: kube.Node) -> bool:
+        """Whether a taint of the node keeps pods of the Workload away, now or when the time that they bear it is up."""
+        taints = [taint for taint in node.spec.taints if taint.effect in _TAINTS]
+        if not taints:
+            return False
+        borne = [each for each in self._tolerations(workload) if each.toleration_seconds is None]
+        return any(not nodes.tolerated(taint, borne) for taint in taints)
+
+    def _tolerations(self, workload: kueue.Workload) -> Iterator[kube.Toleration]:
+        assert workload.status.admission is not None
+        for pod_set in workload.spec.pod_sets:
+            yield from pod_set.template.spec.tolerations
+        for assigned in workload.status.admission.pod_set_assignments:
+            for name in dict.fromkeys(assigned.flavors.values()):
+                flavor = self._views.flavors.get(name)
+                yield from flavor.spec.tolerations if flavor is not None else ()
+        for check in workload.status.admission_checks:
+            for update in check.pod_set_updates:
+                yield from update.tolerations
+
+    async def _end(self, pod: kube.Pod, node: str) -> None:
+        """A pod that is bound for a lost node can never run: end it, so that another takes its place."""
+        message = f"The node {node} that the pod was assigned to is lost"
+        condition = {
+            "type": "TerminatedByKueue",
+            "status": "True",
+            "reason": "UnschedulableOnAssignedNode",
+            "message": message,
+            "lastTransitionTime": format_time(self._clock.now()),
+        }
+        patch = {
+            "metadata": {"resourceVersion": pod.metadata.resource_version},
+            "status": {"phase": "Failed", "conditions": [*_conditions(pod), condition]},
+        }
+        await self._client.patch(
+            POD, pod.metadata.name, patch, pod.metadata.namespace, subresource="status", answer=METADATA
+        )
+        self._reporter.event(pod, EventType.NORMAL, "PodTerminatedByKueue", message, POD_TERMINATION)
+
+
+def _hosts(workload: kueue.Workload) -> tuple[str, ...]:
+    """The nodes that a Workload is placed on, where its placement goes down to nodes."""
+    admission = workload.status.admission
+    if admission is None:
+        return ()
+    found: dict[str, None] = {}
+    for assigned in admission.pod_set_assignments:
+        assignment = assigned.topology_assignment
+        if assignment is not None and assignment.levels and assignment.levels[-1] == labels.HOSTNAME:
+            found.update(dict.fromkeys(domain.values[-1] for domain in ranks.decoded(assignment)[1]))
+    return tuple(found)
+
+
+def _nodes_of_pod(pod: kube.Pod) -> tuple[str, ...]:
+    """The node that a pod of a placed Workload runs on, or is bound for."""
+    if not _workload_words(pod):
+        return ()
+    name = pod.spec.node_name or pod.spec.node_selector.get(labels.HOSTNAME, "")
+    return (name,) if name else ()
+
+
+def _goes_on(pod: kube.Pod) -> bool:
+    return pod.status.phase not in _ENDED and pod.metadata.deletion_timestamp is None
+
+
+def _ready(node: kube.Node) -> str | None:
+    return next((said.status for said in node.status.conditions if said.type == "Ready"), None)
+
+
+def _health(node: kube.Node) -> tuple[tuple[str, str], ...]:
+    return tuple((said.type, said.status) for said in node.status.conditions)
+
+
+def _told(workload: kueue.Workload, name: str, now: int) -> Changes:
+    """One lost node is replaced; with a second one the Workload has to go."""
+    listed = [node.name for node in workload.status.unhealthy_nodes]
+    if name in listed:
+        return ()
+    if listed:
+        message = f"More nodes are lost than can be replaced: {', '.join((*listed, name))}"
+        return eviction.evict(workload, EvictedReason.NODE_FAILURES, message, now)
+    return (SetUnhealthyNodes((kueue.UnhealthyNode(name=name),)),)
+
+
+def _forgotten(workload: kueue.Workload, name: str) -> Changes:
+    kept = tuple(node for node in workload.status.unhealthy_nodes if node.name != name)
+    return (SetUnhealthyNodes(kept),) if kept != workload.status.unhealthy_nodes else ()
+
+
+def _conditions(pod: kube.Pod) -> list[dict[str, object]]:
+    return [codec.to_tree(said) for said in pod.status.conditions if said.type != "TerminatedByKueue"]
