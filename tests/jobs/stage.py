@@ -18,6 +18,7 @@ from pykueue.api.trees import Tree
 from pykueue.jobs import kinds
 from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Retry, Tell
 from pykueue.jobs.facts import Facts
+from pykueue.jobs.kinds import Row
 from pykueue.jobs.options import Options
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
@@ -85,10 +86,10 @@ def flavor(name: str = "default", **spec: Any) -> kueue.ResourceFlavor:
 class Stage:
     """The objects of one job or one group, its Workloads, and what was told."""
 
-    def __init__(self, *objects: Tree, options: Options = OPTIONS, **facts: Any) -> None:
-        row = KINDS.of(objects[0])
-        assert row is not None
-        self.row = row
+    def __init__(self, *objects: Tree, options: Options = OPTIONS, row: Row | None = None, **facts: Any) -> None:
+        found = row or KINDS.of(objects[0])
+        assert found is not None
+        self.row = found
         self.objects = {trees.get(tree, "metadata", "name"): tree for tree in objects}
         self.options = options
         self.group = _group_of(objects[0])

@@ -6,7 +6,7 @@
     selection   whether a job is ours
     podsets     pod templates: read, given what they need to run, put back
     workloads   the Workload of a job: made, ranked, compared
-    matching    exactly one Workload for a job
+    matching    exactly one Workload for a job; `slices` for those that grow, `upkeep` for what stays the same on both
     reconcile   the one reconciler, as a decision: `facts` in, `actions` out
     admission   the one webhook: what a new job gets, and what is refused
     executor    one pass: gather, decide, carry out

@@ -33,6 +33,12 @@ class Amend:
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    workload: kueue.Workload
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     workload: kueue.Workload
     changes: Changes
@@ -71,7 +77,7 @@ class Retry:
     why: str
 
 
-Action: TypeAlias = Create | Amend | Change | Replace | Delete | Tell | Again | Retry
+Action: TypeAlias = Create | Amend | Resize | Change | Replace | Delete | Tell | Again | Retry
 Actions: TypeAlias = tuple[Action, ...]
 
 NOTHING: Final[Actions] = ()

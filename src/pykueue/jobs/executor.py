@@ -18,14 +18,14 @@ from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.api.trees import Tree
 from pykueue.clock import Clock
 from pykueue.jobs import selection, workloads
-from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Retry, Tell
+from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Resize, Retry, Tell
 from pykueue.jobs.contract import Job
 from pykueue.jobs.facts import Facts
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
-from pykueue.kube.client import METADATA, Client
+from pykueue.kube.client import JSON_PATCH, METADATA, Client
 from pykueue.kube.errors import KubeError
 from pykueue.kube.recorder import NORMAL, WARNING, Note, Recorder, Reference
 from pykueue.lifecycle import change
@@ -161,6 +161,9 @@ class Executor:
                 case Amend(workload, patch):
                     before = written.newest(workload)
                     written.patched(before, await self._patch(workloads.KIND, before, patch))
+                case Resize(workload, counts):
+                    before = written.newest(workload)
+                    written.patched(before, await self._resize(before, counts))
                 case Change(workload, changes):
                     before = written.newest(workload)
                     now = self.clock.now()
@@ -183,6 +186,18 @@ class Executor:
         metadata = before.metadata
         conditional = trees.put(patch, ("metadata", "resourceVersion"), metadata.resource_version)
         answer = await self.client.patch(kind, metadata.name, conditional, metadata.namespace, answer=METADATA)
+        return str(answer["metadata"]["resourceVersion"])
+
+    async def _resize(self, before: kueue.Workload, counts: tuple[int, ...]) -> str:
+        """A JSON patch, since a merge patch would replace the pod sets as a whole, templates and all."""
+        metadata = before.metadata
+        patch: list[Tree] = [{"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version}]
+        for number, (pod_set, count) in enumerate(zip(before.spec.pod_sets, counts, strict=True)):
+            if pod_set.count != count:
+                patch.append({"op": "replace", "path": f"/spec/podSets/{number}/count", "value": count})
+        answer = await self.client.patch(
+            workloads.KIND, metadata.name, patch, metadata.namespace, content_type=JSON_PATCH, answer=METADATA
+        )
         return str(answer["metadata"]["resourceVersion"])
 
     async def _replace(self, kind: Kind, tree: Tree, after: Tree, subresource: str, written: _Written) -> None:

@@ -6,35 +6,31 @@ its; so nothing here waits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from pykueue.api import codec, labels
+from pykueue.api import codec
 from pykueue.api.conditions import FinishedReason
-from pykueue.api.kueue import PriorityClassKind, Workload
+from pykueue.api.kueue import Workload
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
-from pykueue.jobs import podsets, workloads
-from pykueue.jobs.actions import Actions, Amend, Change, Retry, Tell
+from pykueue.jobs import podsets, slices, upkeep, workloads
+from pykueue.jobs.actions import Actions, Amend, Change, Tell
 from pykueue.jobs.contract import Job, Stop, StopReason
 from pykueue.jobs.facts import Facts
 from pykueue.jobs.options import Options
+from pykueue.jobs.upkeep import Matched
 from pykueue.lifecycle import ending, states
 from pykueue.lifecycle.change import Delete, RemoveFinalizer
-
-
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """The Workload of the job; None where one has to be made."""
-
-    workload: Workload | None
-    # The job as far as it counts for the Workload, where that is not all of it.
-    job: Job | None = None
 
 
 def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
     """The Workload of a job, or what has to be done before there is one."""
     name = workloads.prebuilt_name(job, options)
-    return _prebuilt(job, name, facts, options, now) if name else _ordinary(job, facts, options, now)
+    if name:
+        return _prebuilt(job, name, facts, options, now)
+    if workloads.is_elastic(job, options):
+        sliced = slices.find(job, facts, options, now)
+        if sliced is not None:
+            return sliced
+    return _ordinary(job, facts, options, now)
 
 
 def discard(job: Job, workload: Workload) -> Actions:
@@ -91,7 +87,7 @@ def _ordinary(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Mat
     if match is None:
         return unmatched(job, facts.workloads, facts, options, now)
     surplus = tuple(action for other in facts.workloads if other is not match for action in discard(job, other))
-    return surplus or synced(job, match, facts, options) or Matched(match)
+    return surplus or upkeep.synced(job, match, facts, options) or Matched(match)
 
 
 def unmatched(
@@ -121,47 +117,8 @@ def _rewritten(job: Job, workload: Workload, facts: Facts, options: Options) -> 
     pod_sets = job.pod_sets(options)
     rank = workloads.priority(job, pod_sets, facts)
     if isinstance(rank, workloads.MissingClass):
-        return missing_class(job, rank)
+        return upkeep.missing_class(job, rank)
     spec: Tree = {"priorityClassRef": None, "maximumExecutionTimeSeconds": None}
     spec |= workloads.spec(job, pod_sets, rank)
     del spec["active"]
-    return (Amend(workload, {"spec": spec}), _updated(job, workload))
-
-
-def missing_class(job: Job, missing: workloads.MissingClass) -> Actions:
-    kind = PriorityClassKind.WORKLOAD_PRIORITY_CLASS if missing.is_workload_class else PriorityClassKind.PRIORITY_CLASS
-    why = f"The {kind} {missing.name} does not exist"
-    told = (Tell(job.tree, "WorkloadPriorityClassNotFound", why, warning=True),) if missing.is_workload_class else ()
-    return (*told, Retry(why))
-
-
-def _updated(job: Job, workload: Workload) -> Tell:
-    return Tell(job.tree, "UpdatedWorkload", f"Updated the Workload {states.key(workload)} to match the job")
-
-
-def synced(job: Job, workload: Workload, facts: Facts, options: Options) -> Actions:
-    """What a job may change while its Workload stays: who holds it back, and its class."""
-    patch: Tree = {}
-    if options.life.admission_gated_by:
-        gate = job.annotations.get(labels.ADMISSION_GATED_BY)
-        if gate != workload.metadata.annotations.get(labels.ADMISSION_GATED_BY):
-            patch["metadata"] = {"annotations": {labels.ADMISSION_GATED_BY: gate}}
-    rank = _new_class(job, workload, facts)
-    if isinstance(rank, workloads.MissingClass):
-        return missing_class(job, rank)
-    if rank is not None:
-        patch["spec"] = {"priorityClassRef": rank.source, "priority": rank.value}
-    return (Amend(workload, patch), _updated(job, workload)) if patch else ()
-
-
-def _new_class(job: Job, workload: Workload, facts: Facts) -> workloads.Priority | workloads.MissingClass | None:
-    """The class that the job's label names now, if the Workload may take it over."""
-    asked, reference = job.labels.get(labels.PRIORITY_CLASS, ""), workload.spec.priority_class_ref
-    if not asked or states.is_finished(workload):
-        return None
-    if reference is None:
-        # While quota is held, a Workload can neither gain nor lose its class.
-        return None if states.is_reserved(workload) else workloads.priority(job, (), facts)
-    if reference.kind != PriorityClassKind.WORKLOAD_PRIORITY_CLASS or reference.name == asked:
-        return None
-    return workloads.priority(job, (), facts)
+    return (Amend(workload, {"spec": spec}), upkeep.updated(job, workload))

@@ -17,15 +17,15 @@ from pykueue.api import codec, conditions, kueue, labels, trees
 from pykueue.api.conditions import Status, WorkloadCondition
 from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.api.trees import Tree
-from pykueue.jobs import matching, workloads
+from pykueue.jobs import matching, upkeep, workloads
 from pykueue.jobs import pod as pods
 from pykueue.jobs.actions import Action, Actions, Amend, Change, Delete, Replace, Tell
 from pykueue.jobs.contract import Job, Outcome, Stop, Template
 from pykueue.jobs.facts import Facts
 from pykueue.jobs.kinds import Row
-from pykueue.jobs.matching import Matched
 from pykueue.jobs.options import Options
 from pykueue.jobs.podsets import Conflict, PodSetInfo
+from pykueue.jobs.upkeep import Matched
 from pykueue.lifecycle import change, states
 from pykueue.lifecycle.change import Changes, SetCondition
 
@@ -218,7 +218,7 @@ def find(group: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matche
         return matching.unmatched(group, (found,), facts, options, now)
     group = group.keeping(kept, absent=absent)
     cleanup = (*_adopted(group, found), *_removed(group, excess), *pods.let_go(group, replaced))
-    return cleanup or matching.synced(group, found, facts, options) or Matched(found, group)
+    return cleanup or upkeep.synced(group, found, facts, options) or Matched(found, group)
 
 
 def _composed(group: PodGroup, options: Options) -> Matched | Actions:

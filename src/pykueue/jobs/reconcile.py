@@ -25,13 +25,13 @@ from pykueue.api.conditions import FinishedReason, QuotaReservedReason, Workload
 from pykueue.api.kueue import CheckState, Workload
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
-from pykueue.jobs import matching, pod_group, podsets, selection, workloads
+from pykueue.jobs import matching, pod_group, podsets, selection, upkeep, workloads
 from pykueue.jobs.actions import Action, Actions, Again, Amend, Change, Create, Replace, Retry, Tell
 from pykueue.jobs.contract import Job, Stop, StopReason
 from pykueue.jobs.facts import Facts
-from pykueue.jobs.matching import Matched
 from pykueue.jobs.options import Options
 from pykueue.jobs.podsets import Conflict, Missing, Placement
+from pykueue.jobs.upkeep import Matched
 from pykueue.lifecycle import ending, eviction, readiness, reservation, states
 from pykueue.lifecycle.change import RemoveFinalizer
 
@@ -127,7 +127,7 @@ def _without_workload(job: Job, facts: Facts, options: Options) -> Actions:
     pod_sets = job.pod_sets(options)
     rank = workloads.priority(job, pod_sets, facts)
     if isinstance(rank, workloads.MissingClass):
-        return matching.missing_class(job, rank)
+        return upkeep.missing_class(job, rank)
     tree = workloads.build(job, pod_sets, rank, options)
     create = Create(tree)
     if job.is_group:

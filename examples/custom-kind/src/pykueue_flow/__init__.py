@@ -1,0 +1,46 @@
+"""Flows of example.com, as pykueue sees them: a flag that suspends them, and a pod template per step.
+
+The whole of it is a class with four answers and a row. Suspending, starting with node selectors and tolerations,
+putting them back, events, the webhook: all of that follows from where the flag and the templates stand.
+"""
+
+from __future__ import annotations
+
+from pykueue.api import trees
+from pykueue.api.kinds import Kind, Version
+from pykueue.jobs.contract import Job, Outcome, Template
+from pykueue.jobs.kinds import Row
+
+
+class Flow(Job):
+    """A number of steps, each with its own pods, that run side by side. `spec.suspend` holds them all back."""
+
+    def templates(self) -> tuple[Template, ...]:
+        return tuple(
+            Template(
+                name=trees.text(step.get("name")),
+                spot=("spec", "steps", number, "template"),
+                count=trees.integer(step.get("replicas")) or 1,
+            )
+            for number, step in trees.entries(self.tree, "spec", "steps")
+        )
+
+    def outcome(self) -> Outcome | None:
+        phase = trees.text(trees.get(self.tree, "status", "phase"))
+        return Outcome(f"The flow has {phase.lower()}", phase == "Succeeded") if phase in _ENDS else None
+
+    def is_active(self) -> bool:
+        return bool(trees.integer(trees.get(self.tree, "status", "active")))
+
+    def are_pods_ready(self) -> bool:
+        wanted = sum(template.count for template in self.templates())
+        return (trees.integer(trees.get(self.tree, "status", "ready")) or 0) >= wanted
+
+
+_ENDS = ("Succeeded", "Failed")
+
+ROW = Row(
+    framework="example.com/flow",
+    kind=Kind("example.com", "Flow", "flows", (Version("v1", storage=True),)),
+    implementation=Flow,
+)

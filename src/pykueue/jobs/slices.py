@@ -1,0 +1,107 @@
+"""An elastic job grows by slices: while one Workload runs, a larger one waits to take its place.
+
+    one Workload       its counts follow the job while it holds no quota, or shrink; to grow while it holds quota, a
+                       second one is made that says which one it replaces
+    two                the one that holds quota and the one that waits for it; the scheduler ends the first when it
+                       admits the second
+    more, or others    are ended
+
+Whatever else changes than the number of pods is not a matter of slices: the job is then matched like any other.
+"""
+
+from __future__ import annotations
+
+from pykueue.api import labels, trees
+from pykueue.api.conditions import FinishedReason, WorkloadCondition
+from pykueue.api.kueue import Workload
+from pykueue.api.meta import Nanoseconds
+from pykueue.api.trees import Tree
+from pykueue.jobs import podsets, upkeep, workloads
+from pykueue.jobs.actions import Actions, Change, Create, Resize, Tell
+from pykueue.jobs.contract import Job
+from pykueue.jobs.facts import Facts
+from pykueue.jobs.options import Options
+from pykueue.jobs.upkeep import Matched
+from pykueue.lifecycle import ending, states
+from pykueue.lifecycle.change import Changes, RemoveFinalizer
+
+
+def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions | None:
+    """The slice that speaks for the job, or what has to be done first; None where slices are not the answer."""
+    done = [workload for workload in facts.workloads if states.is_finished(workload)]
+    held = [workload for workload in done if labels.RESOURCE_IN_USE_FINALIZER in workload.metadata.finalizers]
+    if held:
+        return tuple(Change(workload, (RemoveFinalizer(),)) for workload in held)
+    living = [workload for workload in facts.workloads if not states.is_finished(workload)]
+    if not living:
+        return _after_the_last(job, done)
+    kept = _kept(living)
+    ended = tuple(
+        Change(workload, _ended(workload, living, now)) for workload in living if all(workload is not k for k in kept)
+    )
+    if ended:
+        return ended
+    newest = kept[-1]
+    asked = {pod_set["name"]: pod_set["count"] for pod_set in job.pod_sets(options)}
+    if list(asked) != [pod_set.name for pod_set in newest.spec.pod_sets]:
+        return None
+    for workload in kept:
+        synced = upkeep.synced(job, workload, facts, options)
+        if synced:
+            return synced
+    counts = tuple(asked.values())
+    before = tuple(pod_set.count for pod_set in newest.spec.pod_sets)
+    if counts == before:
+        return Matched(newest)
+    grows = any(after > count for after, count in zip(counts, before, strict=True))
+    if states.is_reserved(newest) and grows:
+        return _grown(job, newest, facts, options)
+    return (Resize(newest, counts), upkeep.updated(job, newest))
+
+
+def _after_the_last(job: Job, done: list[Workload]) -> Matched | None:
+    """All slices are over. One that was not replaced by another was the end of the job."""
+    for workload in reversed(done):
+        finished = [each for each in workload.status.conditions if each.type == WorkloadCondition.FINISHED]
+        if finished[0].reason != FinishedReason.WORKLOAD_SLICE_REPLACED:
+            return Matched(workload)
+    return Matched(None) if job.is_suspended() or job.outcome() is not None else None
+
+
+def _replaces(workload: Workload) -> str:
+    """The slice, as `namespace/name`, whose place a slice is to take."""
+    return workload.metadata.annotations.get(labels.WORKLOAD_SLICE_REPLACEMENT_FOR, "")
+
+
+def _kept(living: list[Workload]) -> list[Workload]:
+    """The slice that holds quota and the one that waits for its place, as far as they are there; oldest first."""
+    reserved = [each for each in living if states.is_reserved(each) and not states.is_evicted(each)]
+    overtaken = {_replaces(each) for each in reserved}
+    heads = [each for each in reserved if states.key(each) not in overtaken]
+    if not heads:
+        return [next((each for each in reversed(living) if not states.is_evicted(each)), living[-1])]
+    head = heads[-1]
+    heirs = [each for each in living if _replaces(each) == states.key(head) and not states.is_reserved(each)]
+    return [head, *heirs[-1:]]
+
+
+def _ended(workload: Workload, living: list[Workload], now: Nanoseconds) -> Changes:
+    replaced = any(_replaces(other) == states.key(workload) for other in living)
+    reason = FinishedReason.WORKLOAD_SLICE_REPLACED if replaced else FinishedReason.OUT_OF_SYNC
+    return ending.finish(workload, reason, "Another slice of the job stands for it now", now)
+
+
+def _grown(job: Job, old: Workload, facts: Facts, options: Options) -> Actions:
+    """A larger slice. Its pods are those of the job as it was before anything was injected."""
+    plain = job.with_tree(job.restored(podsets.original(old)))
+    pod_sets = plain.pod_sets(options)
+    rank = workloads.priority(job, pod_sets, facts)
+    if isinstance(rank, workloads.MissingClass):
+        return upkeep.missing_class(job, rank)
+    tree: Tree = workloads.build(job, pod_sets, rank, options)
+    first = old.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, old.metadata.name)
+    notes = trees.mapping(trees.get(tree, "metadata", "annotations"))
+    marks = {labels.WORKLOAD_SLICE_REPLACEMENT_FOR: states.key(old), labels.WORKLOAD_SLICE_NAME: first}
+    tree = trees.put(tree, ("metadata", "annotations"), {**notes, **marks})
+    name = trees.get(tree, "metadata", "name")
+    return (Create(tree), Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}"))
