@@ -214,7 +214,7 @@ class CustomResources:
             yield FieldError("spec.conversion.strategy", ErrorSort.NOT_SUPPORTED, "must be None or Webhook", strategy)
         served = [one for one in versions if isinstance(one, dict) and one.get("served")]
         if strategy == "Webhook" and spec.get("group") not in self._conversions and len(served) > 1:
-            words = next(one.words for one in limits.LIMITS if one.name == "conversion-webhooks")
+            words = limits.words("conversion-webhooks")
             yield FieldError("spec.conversion.strategy", ErrorSort.INVALID, words, strategy)
         if spec.get("preserveUnknownFields"):
             yield FieldError(
@@ -255,7 +255,7 @@ def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[.
 def _warn(tree: Tree) -> Sequence[str]:
     versions = (tree.get("spec") or {}).get("versions") or []
     if any(isinstance(one, dict) and "scale" in (one.get("subresources") or {}) for one in versions):
-        return (next(one.words for one in limits.LIMITS if one.name == "scale"),)
+        return (limits.words("scale"),)
     return ()
 
 

@@ -125,6 +125,14 @@ LIMITS: Final = (
 )
 
 
+_BY_NAME: Final = {one.name: one for one in LIMITS}
+
+
+def words(name: str) -> str:
+    """What a limit says of itself."""
+    return _BY_NAME[name].words
+
+
 def document() -> Tree:
     """`/.well-known/embedded-limits`."""
     return {"limits": [{"name": one.name, "shows": one.shows, "words": one.words} for one in LIMITS]}

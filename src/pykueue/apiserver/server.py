@@ -7,7 +7,6 @@ nobody to authenticate) and the queue at the door (the process's own controllers
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import logging
 import platform
@@ -585,6 +584,4 @@ async def _compressed(request: Request, response: Response) -> Response:
     # Off the loop: a megabyte takes long enough to be felt by everybody else.
     response.body = await asyncio.to_thread(gzip.compress, response.body, 1)
     response.headers["Content-Encoding"] = "gzip"
-    with contextlib.suppress(KeyError):
-        del response.headers["Content-Length"]
     return response

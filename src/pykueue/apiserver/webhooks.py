@@ -61,7 +61,7 @@ class Policy:
         return replace(base, rules=replace(base.rules, validate=validate))
 
     def _check(self, configuration: Tree) -> Iterator[FieldError]:
-        words = next(one.words for one in limits.LIMITS if one.name == "webhook-services")
+        words = limits.words("webhook-services")
         for index, row in enumerate(configuration.get("webhooks") or ()):
             path, client = f"webhooks[{index}].clientConfig", row.get("clientConfig") or {}
             if client.get("service") is not None:
