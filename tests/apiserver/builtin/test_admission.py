@@ -69,11 +69,11 @@ def test_without_any_it_is_zero() -> None:
 
 
 def test_a_class_that_nobody_made_is_refused() -> None:
-    assert "no PriorityClass with name high" in refused(pod(priorityClassName="high"))
+    assert "there is no PriorityClass high" in refused(pod(priorityClassName="high"))
 
 
 def test_a_priority_is_not_for_pods_to_choose() -> None:
-    assert "computed 0" in refused(pod(priority=9))
+    assert "its priority is 0" in refused(pod(priority=9))
 
 
 def test_two_standard_classes_are_one_too_many() -> None:
@@ -107,10 +107,10 @@ def test_what_it_asks_for_stays() -> None:
 @pytest.mark.parametrize(
     ("item", "limits", "why"),
     [
-        ({"max": {"cpu": "1"}}, {"cpu": "2"}, "maximum cpu usage per Container is 1, but limit is 2"),
-        ({"min": {"cpu": "3"}}, {"cpu": "2"}, "minimum cpu usage per Container is 3, but request is 2"),
-        ({"min": {"memory": "1Mi"}}, {"cpu": "2"}, "No request is specified"),
-        ({"max": {"memory": "1Mi"}}, {"cpu": "2"}, "No limit is specified"),
+        ({"max": {"cpu": "1"}}, {"cpu": "2"}, "a limit of at most 1 of cpu, and this one 2"),
+        ({"min": {"cpu": "3"}}, {"cpu": "2"}, "at least 3 of cpu, and this one for 2"),
+        ({"min": {"memory": "1Mi"}}, {"cpu": "2"}, "at least 1Mi of memory, and this one for none"),
+        ({"max": {"memory": "1Mi"}}, {"cpu": "2"}, "at most 1Mi of memory, and this one none"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused(item: Tree, limits: Tree, why: str) -> None:
@@ -120,7 +120,7 @@ def test_what_is_out_of_bounds_is_refused(item: Tree, limits: Tree, why: str) ->
 def test_the_bounds_of_a_pod_count_all_its_containers() -> None:
     whole = {"metadata": {"name": "p"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": "3"}}]}}
     both = [{"name": name, "image": "i", "resources": {"limits": {"cpu": "2"}}} for name in ("a", "b")]
-    assert "per Pod is 3, but limit is 4" in refused(pod(containers=both), ranges=[whole])
+    assert "a Pod here has a limit of at most 3 of cpu, and this one 4" in refused(pod(containers=both), ranges=[whole])
 
 
 HEAVY = {
@@ -139,11 +139,11 @@ def test_a_runtime_class_says_what_its_pods_cost_and_where_they_run() -> None:
 
 
 def test_a_runtime_class_that_nobody_made_is_refused() -> None:
-    assert '"heavy" not found' in refused(pod(runtimeClassName="heavy"))
+    assert "there is no RuntimeClass heavy" in refused(pod(runtimeClassName="heavy"))
 
 
 def test_a_pod_does_not_choose_its_own_overhead() -> None:
-    assert "Overhead" in refused(pod(overhead={"cpu": "1"}))
+    assert "overhead" in refused(pod(overhead={"cpu": "1"}))
 
 
 def test_an_event_has_two_faces_and_loses_nothing_between_them() -> None:

@@ -15,18 +15,18 @@ def validate_role(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
     for index, rule in enumerate(new.get("rules") or ()):
         path = f"rules[{index}]"
         if not rule.get("verbs"):
-            yield required(f"{path}.verbs", "verbs must contain at least one value")
+            yield required(f"{path}.verbs", "a rule allows something")
         if rule.get("nonResourceURLs"):
             continue
         for field in ("apiGroups", "resources"):
             if not rule.get(field):
-                yield required(f"{path}.{field}", f"resource rules must supply at least one of {field}")
+                yield required(f"{path}.{field}", f"a rule about resources names {field}")
 
 
 def validate_binding(new: Tree, old: Tree | None, _subresource: str) -> Errors:
     role = new.get("roleRef", {})
     if old is not None and role != old.get("roleRef"):
-        yield invalid("roleRef", role, "cannot change roleRef")
+        yield invalid("roleRef", role, "a binding stays with its role")
     if role.get("apiGroup") != _GROUP:
         yield not_supported("roleRef.apiGroup", role.get("apiGroup", ""), (_GROUP,))
     kinds = ("ClusterRole",) if new.get("kind") == "ClusterRoleBinding" else ("Role", "ClusterRole")

@@ -65,7 +65,7 @@ def _resolve_priority(pod: Tree, review: Review, classes: Iterable[Tree]) -> Non
     if name:
         chosen = next((one for one in classes if one["metadata"]["name"] == name), None)
         if chosen is None:
-            raise _forbidden(review, f"no PriorityClass with name {name} was found")
+            raise _forbidden(review, f"there is no PriorityClass {name}")
     else:
         standard = [one for one in classes if one.get("globalDefault")]
         chosen = min(standard, key=lambda one: int(one.get("value", 0)), default={})
@@ -75,15 +75,13 @@ def _resolve_priority(pod: Tree, review: Review, classes: Iterable[Tree]) -> Non
     if spec.get("priority", value) != value:
         raise _forbidden(
             review,
-            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
-            f"priority admission controller computed {value} from the given PriorityClass name",
+            f"its priority is {value} by its class, and not {spec['priority']}; leave it out",
         )
     policy = chosen.get("preemptionPolicy", "PreemptLowerPriority")
     if spec.get("preemptionPolicy", policy) != policy:
         raise _forbidden(
             review,
-            f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
-            f"priority admission controller computed {policy} from the given PriorityClass name",
+            f"its preemptionPolicy is {policy} by its class, and not {spec['preemptionPolicy']}; leave it out",
         )
     spec["priority"] = value
     spec["preemptionPolicy"] = policy
@@ -98,7 +96,7 @@ def _refuse_second_default(review: Review, classes: Iterable[Tree]) -> None:
         if other.get("globalDefault") and other["metadata"]["name"] != name:
             raise _forbidden(
                 review,
-                f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist",
+                f"PriorityClass {other['metadata']['name']} is the default already, and there is only one",
             )
 
 
@@ -110,17 +108,15 @@ def _resolve_runtime_class(pod: Tree, review: Review, classes: Iterable[Tree]) -
     name = spec.get("runtimeClassName")
     if not name:
         if spec.get("overhead"):
-            raise _forbidden(
-                review, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-            )
+            raise _forbidden(review, "an overhead comes from a RuntimeClass, and it names none")
         return
     chosen = next((one for one in classes if one["metadata"]["name"] == name), None)
     if chosen is None:
-        raise _forbidden(review, f'pod rejected: RuntimeClass "{name}" not found')
+        raise _forbidden(review, f"there is no RuntimeClass {name}")
     overhead = chosen.get("overhead", {}).get("podFixed")
     if overhead:
         if spec.get("overhead", overhead) != overhead:
-            raise _forbidden(review, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+            raise _forbidden(review, "its overhead is another one than that of its RuntimeClass")
         spec["overhead"] = dict(overhead)
     scheduling = chosen.get("scheduling", {})
     wanted = scheduling.get("nodeSelector", {})
@@ -128,7 +124,7 @@ def _resolve_runtime_class(pod: Tree, review: Review, classes: Iterable[Tree]) -
         given = spec.get("nodeSelector", {})
         for key, value in wanted.items():
             if given.get(key, value) != value:
-                raise _forbidden(review, f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}")
+                raise _forbidden(review, f"its RuntimeClass selects nodes with {key}={value}, and it selects others")
         spec["nodeSelector"] = {**given, **wanted}
     for toleration in scheduling.get("tolerations", ()):
         if toleration not in spec.get("tolerations", ()):
@@ -197,19 +193,19 @@ def _total(spec: Tree, field: str) -> dict[str, Quantity]:
 def _exceeded(kind: str, item: Tree, asked: dict[str, Quantity], capped: dict[str, Quantity]) -> Iterator[str]:
     for name, least in sorted(_amounts(item.get("min")).items()):
         if name not in asked:
-            yield f"minimum {name} usage per {kind} is {least}.  No request is specified"
+            yield f"a {kind} here asks for at least {least} of {name}, and this one for none"
         elif asked[name] < least:
-            yield f"minimum {name} usage per {kind} is {least}, but request is {asked[name]}"
+            yield f"a {kind} here asks for at least {least} of {name}, and this one for {asked[name]}"
     for name, most in sorted(_amounts(item.get("max")).items()):
         if name not in capped:
-            yield f"maximum {name} usage per {kind} is {most}.  No limit is specified"
+            yield f"a {kind} here has a limit of at most {most} of {name}, and this one none"
         elif capped[name] > most:
-            yield f"maximum {name} usage per {kind} is {most}, but limit is {capped[name]}"
+            yield f"a {kind} here has a limit of at most {most} of {name}, and this one {capped[name]}"
         elif name in asked and asked[name] > most:
-            yield f"maximum {name} usage per {kind} is {most}, but request is {asked[name]}"
+            yield f"a {kind} here asks for at most {most} of {name}, and this one for {asked[name]}"
     for name, ratio in sorted(_amounts(item.get("maxLimitRequestRatio")).items()):
         limit, request = capped.get(name), asked.get(name)
         if limit is None or not request:
-            yield f"{name} max limit to request ratio per {kind} is {ratio}, but no request or limit is specified"
+            yield f"the limit of {name} is at most {ratio} times the request here, and one of them is missing"
         elif limit.rounded(-9) > request.rounded(-9) * ratio.rounded(-9) // 10**9:
-            yield f"{name} max limit to request ratio per {kind} is {ratio}, but the provided one is larger"
+            yield f"the limit of {name} is at most {ratio} times the request here, and this one is more"

@@ -40,12 +40,12 @@ def not_negative(tree: Tree, path: str, *fields: str) -> Errors:
     for field in fields:
         value = tree.get(field)
         if value is not None and value < 0:
-            yield invalid(f"{path}.{field}", value, "must be greater than or equal to 0")
+            yield invalid(f"{path}.{field}", value, "must not be negative")
 
 
 def between(value: int, low: int, high: int, path: str) -> Errors:
     if not low <= value <= high:
-        yield invalid(path, value, f"must be between {low} and {high}, inclusive")
+        yield invalid(path, value, f"must be from {low} to {high}")
 
 
 def named(check: Callable[[str], Iterable[str]], value: str, path: str) -> Errors:
@@ -128,9 +128,9 @@ def amounts(tree: Mapping[str, str], path: str, *, dotted: bool = False) -> Erro
         place = f"{path}.{resource}" if dotted else f"{path}[{resource}]"
         amount = quantity.parse(text)
         if amount.sign < 0:
-            yield invalid(place, text, "must be greater than or equal to 0")
+            yield invalid(place, text, "must not be negative")
         if is_extended(resource) and amount.milli_value() % 1000:
-            yield invalid(place, text, "must be an integer")
+            yield invalid(place, text, "must be a whole number")
         yield from (invalid(place, resource, complaint) for complaint in meta.check_qualified_name(resource))
 
 
@@ -139,7 +139,9 @@ def container_amounts(tree: Mapping[str, str], path: str) -> Errors:
     for resource in tree:
         known = resource in CONTAINER_RESOURCES or resource.startswith(HUGE_PAGES)
         if "/" not in resource and not known:
-            yield invalid(f"{path}[{resource}]", resource, "must be a standard resource for containers")
+            yield invalid(
+                f"{path}[{resource}]", resource, "is no resource that containers can ask for; others have a domain"
+            )
 
 
 def requirements(tree: Tree, path: str) -> Errors:
@@ -152,11 +154,11 @@ def requirements(tree: Tree, path: str) -> Errors:
         whole = is_extended(resource) or resource.startswith(HUGE_PAGES)
         if limit is None:
             if whole:
-                yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+                yield required(f"{path}.limits", "this resource is not shared, so its limit must be said")
         elif whole and quantity.parse(text) != quantity.parse(limit):
-            yield invalid(f"{path}.requests", text, f"must be equal to {resource} limit of {limit}")
+            yield invalid(f"{path}.requests", text, f"{resource} is not shared: the request must be the limit, {limit}")
         elif quantity.parse(text) > quantity.parse(limit):
-            yield invalid(f"{path}.requests", text, f"must be less than or equal to {resource} limit of {limit}")
+            yield invalid(f"{path}.requests", text, f"is more than the limit of {resource}, {limit}")
     asked = {*limits, *requests}
     if any(resource.startswith(HUGE_PAGES) for resource in asked) and not asked & {"cpu", "memory"}:
-        yield forbidden(path, "HugePages require cpu or memory")
+        yield forbidden(path, "huge pages go with cpu or memory")

@@ -40,7 +40,7 @@ def validate_namespace(new: Tree, _old: Tree | None, _subresource: str) -> Error
         path = "spec.finalizers"
         yield from named(meta.check_qualified_name, finalizer, path)
         if "/" not in finalizer and finalizer != FINALIZER:
-            yield invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified")
+            yield invalid(path, finalizer, "must have a domain, as in example.com/name")
 
 
 # --- Node -------------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def validate_node(new: Tree, old: Tree | None, _subresource: str) -> Errors:
         for field in ("providerID", "podCIDR"):
             before, after = old["spec"].get(field), new["spec"].get(field)
             if before and after != before:
-                yield checks.forbidden(f"spec.{field}", "node updates may not change it once it is set")
+                yield checks.forbidden(f"spec.{field}", "stays as it was set first")
 
 
 # --- Lease ------------------------------------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ def validate_node(new: Tree, old: Tree | None, _subresource: str) -> Errors:
 def validate_lease(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
     spec = new["spec"]
     if spec.get("leaseDurationSeconds", 1) <= 0:
-        yield invalid("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], "must be greater than 0")
+        yield invalid("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], "must be at least 1")
     if spec.get("leaseTransitions", 0) < 0:
-        yield invalid("spec.leaseTransitions", spec["leaseTransitions"], "must be greater than or equal to 0")
+        yield invalid("spec.leaseTransitions", spec["leaseTransitions"], "must not be negative")
     if spec.get("preferredHolder") and not spec.get("strategy"):
-        yield checks.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined")
+        yield checks.forbidden("spec.preferredHolder", "goes with a strategy")

@@ -38,10 +38,10 @@ def _validate_frozen(new: Tree, old: Tree, *fields: str) -> Errors:
     if not old.get("immutable"):
         return
     if not new.get("immutable"):
-        yield forbidden("immutable", "field is immutable when `immutable` is set")
+        yield forbidden("immutable", "the object was declared immutable")
     for field in fields:
         if new.get(field, {}) != old.get(field, {}):
-            yield forbidden(field, "field is immutable when `immutable` is set")
+            yield forbidden(field, "the object was declared immutable")
 
 
 # --- ConfigMap --------------------------------------------------------------------------------------------------------
@@ -53,11 +53,11 @@ def validate_config_map(new: Tree, old: Tree | None, _subresource: str) -> Error
     yield from _validate_keys(binary, "binaryData")
     for key in data:
         if key in binary:
-            yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+            yield invalid(f"data[{key}]", key, "the key is in binaryData too")
     size = sum(len(value.encode()) for value in data.values())
     size += sum(len(base64.b64decode(value)) for value in binary.values())
     if size > _DATA_BYTES:
-        yield FieldError("", ErrorSort.TOO_LONG, f"may not be more than {_DATA_BYTES} bytes")
+        yield FieldError("", ErrorSort.TOO_LONG, f"at most {_DATA_BYTES} bytes")
     if old is not None:
         yield from _validate_frozen(new, old, "data", "binaryData")
 
@@ -78,7 +78,7 @@ def validate_secret(new: Tree, old: Tree | None, _subresource: str) -> Errors:
     data = new.get("data", {})
     yield from _validate_keys(data, "data")
     if sum(len(base64.b64decode(value)) for value in data.values()) > _DATA_BYTES:
-        yield FieldError("data", ErrorSort.TOO_LONG, f"may not be more than {_DATA_BYTES} bytes")
+        yield FieldError("data", ErrorSort.TOO_LONG, f"at most {_DATA_BYTES} bytes")
     kind = new.get("type", "")
     for key in _SECRET_KEYS.get(kind, ()):
         if key not in data:
@@ -87,7 +87,7 @@ def validate_secret(new: Tree, old: Tree | None, _subresource: str) -> Errors:
             try:
                 msgspec.json.decode(base64.b64decode(data[key]))
             except msgspec.DecodeError:
-                yield invalid(f"data[{key}]", "<secret contents redacted>", "must be JSON")
+                yield invalid(f"data[{key}]", "<secret>", "must be JSON")
     if kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
         yield required("data[username]")
         yield required("data[password]")
@@ -120,7 +120,7 @@ def validate_limit_range(new: Tree, _old: Tree | None, _subresource: str) -> Err
         kind = item.get("type", "")
         yield from named(meta.check_qualified_name, kind, f"{path}.type")
         if kind and kind not in ("Container", "PersistentVolumeClaim", "Pod") and "/" not in kind:
-            yield invalid(f"{path}.type", kind, "must be a standard limit type or fully qualified")
+            yield invalid(f"{path}.type", kind, "is no limit that every cluster knows; others have a domain")
         if kind in seen:
             yield duplicate(f"{path}.type", kind)
         seen.add(kind)
@@ -136,11 +136,11 @@ def _validate_limits(item: Tree, path: str, kind: str) -> Errors:
             place = f"{path}.{field}[{resource}]"
             yield from named(meta.check_qualified_name, resource, place)
             if "/" not in resource and not checks.is_standard(resource):
-                yield invalid(place, resource, "must be a standard resource type or fully qualified")
+                yield invalid(place, resource, "is no resource that every cluster knows; others have a domain")
     if kind == "Pod":
         for field, amounts in (("default", limit), ("defaultRequest", request)):
             if amounts:
-                yield forbidden(f"{path}.{field}", f"may not be specified when `type` is '{kind}'")
+                yield forbidden(f"{path}.{field}", f"is not for limits of a {kind}")
     for resource in sorted({*low, *high, *limit, *request, *ratio}):
         for less, more, blamed in _IN_ORDER:
             below, above = item.get(less, {}).get(resource), item.get(more, {}).get(resource)
@@ -148,4 +148,6 @@ def _validate_limits(item: Tree, path: str, kind: str) -> Errors:
                 value = item[blamed][resource]
                 yield invalid(f"{path}.{blamed}[{resource}]", value, f"{less} {below} is greater than {more} {above}")
         if resource in ratio and quantity.parse(ratio[resource]) < quantity.parse("1"):
-            yield invalid(f"{path}.maxLimitRequestRatio[{resource}]", ratio[resource], "ratio is less than 1")
+            yield invalid(
+                f"{path}.maxLimitRequestRatio[{resource}]", ratio[resource], "a limit is not less than its request"
+            )

@@ -36,7 +36,7 @@ def _validate_request(request: Tree, path: str) -> Errors:
     yield from named(meta.check_label_name, request.get("name", ""), f"{path}.name")
     ways = [way for way in ("exactly", "firstAvailable") if way in request]
     if not ways:
-        yield required(path, "exactly one of `exactly` or `firstAvailable` is required")
+        yield required(path, "needs `exactly` or `firstAvailable`")
     elif len(ways) > 1:
         yield invalid(path, request, "`exactly` and `firstAvailable` exclude each other")
     elif "exactly" in request:

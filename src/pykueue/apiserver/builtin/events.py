@@ -65,26 +65,26 @@ def _validate_old_face(event: Tree) -> Errors:
     # Events of what belongs to the whole cluster are kept in one of these.
     fits = about == namespace or (not about and namespace in ("", "default", "kube-system"))
     if not fits:
-        yield invalid("involvedObject.namespace", about, "does not match event.namespace")
+        yield invalid("involvedObject.namespace", about, "the event is kept in another namespace")
 
 
 def _validate_new_face(event: Tree, *, is_new: bool) -> Errors:
     if is_new and not event.get("eventTime"):
         yield required("eventTime")
     if event.get("type") not in ("Normal", "Warning"):
-        yield invalid("type", event.get("type", ""), "has invalid value")
+        yield invalid("type", event.get("type", ""), "is Normal or Warning")
     for field in ("reason", "action", "reportingInstance"):
         if not event.get(field):
             yield required(field)
         elif len(event[field]) > _NAME_LENGTH:
-            yield invalid(field, "", f"can have at most {_NAME_LENGTH} characters")
+            yield invalid(field, "", f"at most {_NAME_LENGTH} characters")
     controller = event.get("reportingController", "")
     if not controller:
         yield required("reportingController")
     if meta.check_qualified_name(controller):
         yield invalid("reportingController", controller, "must be a qualified name")
     if len(event.get("note", "")) > _NOTE_LENGTH:
-        yield invalid("note", "", f"can have at most {_NOTE_LENGTH} characters")
+        yield invalid("note", "", f"at most {_NOTE_LENGTH} characters")
     for field in ("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount", "deprecatedSource"):
         if event.get(field):
-            yield invalid(field, event[field], "needs to be unset")
+            yield invalid(field, event[field], "is for events of the old face")

@@ -24,7 +24,7 @@ def validate(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
         if not name:
             yield required(f"{path}.name")
         elif name.count(".") < 2 or meta.check_subdomain_name(name):
-            yield invalid(f"{path}.name", name, "should be a domain with at least three segments separated by dots")
+            yield invalid(f"{path}.name", name, "must be a domain of three parts or more")
         if name in seen:
             yield checks.duplicate(f"{path}.name", name)
         seen.add(name)
@@ -34,23 +34,21 @@ def validate(new: Tree, _old: Tree | None, _subresource: str) -> Errors:
 def _validate_hook(hook: Tree, path: str) -> Errors:
     versions = hook.get("admissionReviewVersions") or ()
     if not versions:
-        yield required(f"{path}.admissionReviewVersions", "must specify one of v1, v1beta1")
+        yield required(f"{path}.admissionReviewVersions", "v1 or v1beta1")
     for index, version in enumerate(versions):
         place = f"{path}.admissionReviewVersions[{index}]"
         yield from checks.named(meta.check_label_1035_name, version, place)
         if version in versions[:index]:
-            yield invalid(place, version, "duplicate version")
+            yield invalid(place, version, "stands there twice")
     if versions and not set(versions) & set(_REVIEWS):
-        yield invalid(f"{path}.admissionReviewVersions", versions, "must include at least one of v1, v1beta1")
+        yield invalid(f"{path}.admissionReviewVersions", versions, "v1 or v1beta1 must be among them")
     if hook.get("sideEffects") is None:
-        yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
+        yield required(f"{path}.sideEffects", "None or NoneOnDryRun")
     elif hook["sideEffects"] not in ("None", "NoneOnDryRun"):
         yield not_supported(f"{path}.sideEffects", hook["sideEffects"], ("None", "NoneOnDryRun"))
     seconds = hook.get("timeoutSeconds")
     if seconds is not None and not 1 <= seconds <= _SECONDS_MAX:
-        yield invalid(
-            f"{path}.timeoutSeconds", seconds, f"the timeout value must be between 1 and {_SECONDS_MAX} seconds"
-        )
+        yield invalid(f"{path}.timeoutSeconds", seconds, f"from 1 to {_SECONDS_MAX} seconds")
     for field in ("namespaceSelector", "objectSelector"):
         yield from selectors.check(hook.get(field), f"{path}.{field}")
     for index, rule in enumerate(hook.get("rules", ())):
@@ -66,7 +64,7 @@ def _validate_rule(rule: Tree, path: str) -> Errors:
         if operation not in _OPERATIONS:
             yield not_supported(f"{path}.operations[{index}]", operation, _OPERATIONS)
     if len(operations) > 1 and "*" in operations:
-        yield invalid(f"{path}.operations", operations, "if '*' is present, must not specify other operations")
+        yield invalid(f"{path}.operations", operations, "`*` holds all the others already")
     for field in ("apiGroups", "apiVersions", "resources"):
         if not rule.get(field):
             yield required(f"{path}.{field}")
@@ -79,7 +77,7 @@ def _validate_rule(rule: Tree, path: str) -> Errors:
 def _validate_client(client: Tree, path: str) -> Errors:
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
-        yield required(path, "exactly one of url or service is required")
+        yield required(path, "needs a url or a service, and not both")
     elif url is not None:
         try:
             parts = urlsplit(url)
@@ -89,8 +87,8 @@ def _validate_client(client: Tree, path: str) -> Errors:
         if parts.scheme != "https" or not parts.hostname:
             yield invalid(f"{path}.url", url, "must be https and name a host")
         if parts.username or parts.query or parts.fragment:
-            yield invalid(f"{path}.url", url, "user information, queries and fragments are not permitted in the URL")
+            yield invalid(f"{path}.url", url, "must have neither user nor query nor fragment")
     elif service is not None:
         for field in ("name", "namespace"):
             if not service.get(field):
-                yield required(f"{path}.service.{field}", f"service {field} is required")
+                yield required(f"{path}.service.{field}", f"the service's {field}")

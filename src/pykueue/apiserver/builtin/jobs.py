@@ -78,7 +78,7 @@ def _validate_labels(job: Tree) -> Errors:
                 yield invalid(f"{path}[{name}]", labels[name], f"must be '{wanted}'")
     selected = spec.get("selector")
     if selected is not None and selected != {"matchLabels": {_MATCHED: metadata.get("uid", "")}}:
-        yield invalid("spec.selector", selected, "`selector` not auto-generated")
+        yield invalid("spec.selector", selected, "is made by the server unless manualSelector is set")
 
 
 def _validate_hostnames(job: Tree) -> Errors:
@@ -106,7 +106,7 @@ def _validate_spec(spec: Tree) -> Errors:
     )
     indexed = spec.get("completionMode") == "Indexed"
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        yield required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+        yield required("spec.backoffLimitPerIndex", "belongs to maxFailedIndexes")
     if "managedBy" in spec:
         yield from _validate_manager(spec["managedBy"])
     if indexed:
@@ -114,7 +114,7 @@ def _validate_spec(spec: Tree) -> Errors:
     elif spec.get("completionMode", "NonIndexed") == "NonIndexed":
         for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
             if field in spec:
-                yield invalid(f"spec.{field}", spec[field], "requires indexed completion mode")
+                yield invalid(f"spec.{field}", spec[field], "is for Indexed jobs")
     yield from _validate_failure_policy(spec)
     if "podFailurePolicy" in spec and spec.get("podReplacementPolicy") not in (None, "Failed"):
         yield not_supported("spec.podReplacementPolicy", spec["podReplacementPolicy"], ("Failed",))
@@ -126,30 +126,30 @@ def _validate_spec(spec: Tree) -> Errors:
 def _validate_manager(manager: str) -> Errors:
     domain, slash, rest = manager.partition("/")
     if not slash or not rest or meta.check_subdomain_name(domain):
-        yield invalid("spec.managedBy", manager, 'must be a domain-prefixed path (such as "acme.io/foo")')
+        yield invalid("spec.managedBy", manager, "must be a domain, a slash and a path, as in example.com/name")
     if len(manager) > _MANAGER_LENGTH:
-        yield FieldError("spec.managedBy", ErrorSort.TOO_LONG, f"may not be more than {_MANAGER_LENGTH} bytes")
+        yield FieldError("spec.managedBy", ErrorSort.TOO_LONG, f"at most {_MANAGER_LENGTH} bytes")
 
 
 def _validate_indexed(spec: Tree) -> Errors:
     completions, parallelism = spec.get("completions"), spec.get("parallelism", 0)
     failed = spec.get("maxFailedIndexes")
     if completions is None:
-        yield required("spec.completions", "when completion mode is Indexed")
+        yield required("spec.completions", "an Indexed job says how many indexes it has")
     if parallelism > _INDEXED_PARALLELISM_MAX:
-        yield invalid("spec.parallelism", parallelism, f"must be less than or equal to {_INDEXED_PARALLELISM_MAX}")
+        yield invalid("spec.parallelism", parallelism, f"at most {_INDEXED_PARALLELISM_MAX}")
     if failed is not None:
         if completions is not None and failed > completions:
-            yield invalid("spec.maxFailedIndexes", failed, "must be less than or equal to completions")
+            yield invalid("spec.maxFailedIndexes", failed, "is more than there are indexes")
         if failed > _FAILED_INDEXES_MAX:
-            yield invalid("spec.maxFailedIndexes", failed, f"must be less than or equal to {_FAILED_INDEXES_MAX}")
+            yield invalid("spec.maxFailedIndexes", failed, f"at most {_FAILED_INDEXES_MAX}")
     if (completions or 0) > _MANY_COMPLETIONS and "backoffLimitPerIndex" in spec:
         if failed is None:
-            yield required("spec.maxFailedIndexes", f"when completions is above {_MANY_COMPLETIONS}")
+            yield required("spec.maxFailedIndexes", f"with more than {_MANY_COMPLETIONS} indexes")
         elif failed > _MANY_FAILED_INDEXES_MAX:
-            yield invalid("spec.maxFailedIndexes", failed, f"must be less than or equal to {_MANY_FAILED_INDEXES_MAX}")
+            yield invalid("spec.maxFailedIndexes", failed, f"at most {_MANY_FAILED_INDEXES_MAX} of so many indexes")
         if parallelism > _MANY_PARALLELISM_MAX:
-            yield invalid("spec.parallelism", parallelism, f"must be less than or equal to {_MANY_PARALLELISM_MAX}")
+            yield invalid("spec.parallelism", parallelism, f"at most {_MANY_PARALLELISM_MAX} of so many indexes")
 
 
 def _validate_failure_policy(spec: Tree) -> Errors:
@@ -163,13 +163,13 @@ def _validate_failure_policy(spec: Tree) -> Errors:
         path = f"spec.podFailurePolicy.rules[{index}]"
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
         if rule.get("action") == "FailIndex" and "backoffLimitPerIndex" not in spec:
-            yield invalid(f"{path}.action", "FailIndex", "requires the backoffLimitPerIndex to be set")
+            yield invalid(f"{path}.action", "FailIndex", "goes with backoffLimitPerIndex")
         if not rule.get("action"):
             yield required(f"{path}.action")
         if codes is None and not conditions:
-            yield invalid(path, rule, "specifying one of OnExitCodes and OnPodConditions is required")
+            yield invalid(path, rule, "names neither exit codes nor conditions")
         if codes is not None and conditions:
-            yield invalid(path, rule, "specifying both OnExitCodes and OnPodConditions is not supported")
+            yield invalid(path, rule, "names both exit codes and conditions")
         for at, condition in enumerate(conditions):
             kind = condition.get("type", "")
             yield from named(meta.check_qualified_name, kind, f"{path}.onPodConditions[{at}].type")
@@ -180,20 +180,20 @@ def _validate_failure_policy(spec: Tree) -> Errors:
             if not codes.get("operator"):
                 yield required(f"{path}.onExitCodes.operator")
             if not values:
-                yield invalid(f"{path}.onExitCodes.values", values, "at least one value is required")
+                yield invalid(f"{path}.onExitCodes.values", values, "is empty")
             if codes.get("operator") == "In" and 0 in values:
-                yield invalid(f"{path}.onExitCodes.values[{values.index(0)}]", 0, "must not be 0 for the In operator")
+                yield invalid(f"{path}.onExitCodes.values[{values.index(0)}]", 0, "0 is no failure")
 
 
 def _validate_restarts(spec: Tree) -> Errors:
     path = "spec.template.spec.restartPolicy"
     policy = spec["template"]["spec"].get("restartPolicy", "")
     if policy in ("", "Always"):
-        yield required(path, 'valid values: "OnFailure", "Never"')
+        yield required(path, 'a job\'s pods restart "OnFailure" or "Never"')
     elif policy not in ("OnFailure", "Never"):
         yield not_supported(path, policy, ("OnFailure", "Never"))
     elif "podFailurePolicy" in spec and policy != "Never":
-        yield invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified')
+        yield invalid(path, policy, 'a podFailurePolicy sees pods that restart "Never"')
 
 
 def _validate_selector(spec: Tree) -> Errors:
@@ -206,7 +206,7 @@ def _validate_selector(spec: Tree) -> Errors:
     wrong = list(selectors.check(selector, "spec.selector"))
     yield from wrong
     if not wrong and not selectors.compile(msgspec.convert(selector, meta.LabelSelector)).matches(labels):
-        yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        yield invalid("spec.template.metadata.labels", labels, "the selector does not match them")
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def _validate_update(new: Tree, old: Tree) -> Errors:
     if after.get("completionMode") != "Indexed":
         yield from checks.immutable(after, before, "spec", "completions")
     elif after.get("completions") not in (None, before.get("completions"), after.get("parallelism")):
-        yield invalid("spec.completions", after["completions"], "can only be modified in tandem with spec.parallelism")
+        yield invalid("spec.completions", after["completions"], "changes together with spec.parallelism or not at all")
     yield from checks.immutable(after, before, "spec", "selector")
     yield from _validate_template_update(after["template"], before["template"], old)
     yield from checks.immutable(
@@ -286,7 +286,7 @@ def _validate_status(new: Tree, old: Tree) -> Errors:
     yield from checks.not_negative(new, "status", "active", "succeeded", "failed", "ready", "terminating")
     true = {c.get("type") for c in new.get("conditions", ()) if c.get("status") == "True"}
     if {"Complete", "Failed"} <= true:
-        yield invalid("status.conditions", new["conditions"], "Complete and Failed cannot both be true")
+        yield invalid("status.conditions", new["conditions"], "a job cannot be both Complete and Failed")
     ended = {c.get("type") for c in old.get("conditions", ()) if c.get("status") == "True"}
     for final in ("Complete", "Failed"):
         if final in ended and final not in true:

@@ -36,14 +36,12 @@ def validate_priority_class(new: Tree, old: Tree | None, _subresource: str) -> E
     if name.startswith(_SYSTEM):
         known = _KNOWN.get(name)
         if known is None or known["value"] != value:
-            yield forbidden(
-                "metadata.name", f"priority class names with '{_SYSTEM}' prefix are reserved for system use only"
-            )
+            yield forbidden("metadata.name", f"names that begin with {_SYSTEM} belong to the cluster itself")
     elif value > HIGHEST_USER_PRIORITY:
-        yield forbidden("value", f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}")
+        yield forbidden("value", f"more than {HIGHEST_USER_PRIORITY} is for the cluster itself")
     if old is not None:
         if old.get("value", 0) != value:
-            yield forbidden("value", "may not be changed in an update.")
+            yield forbidden("value", "stays as it is: pods have it already")
         if old.get("preemptionPolicy") != new.get("preemptionPolicy"):
             yield invalid("preemptionPolicy", new.get("preemptionPolicy"), checks.IMMUTABLE)
 
