@@ -16,7 +16,7 @@ from pykueue.api import codec, kueue, labels, meta, patches, trees
 from pykueue.api.conditions import EvictedReason
 from pykueue.api.trees import Tree
 from pykueue.jobs import kinds
-from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Retry, Tell
+from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Resize, Retry, Tell
 from pykueue.jobs.facts import Facts
 from pykueue.jobs.kinds import Row
 from pykueue.jobs.options import Options
@@ -142,7 +142,7 @@ class Stage:
     def settle(self, passes: int = 12) -> Stage:
         for _ in range(passes):
             actions = self.decide()
-            if not any(isinstance(action, Create | Amend | Change | Replace | Delete) for action in actions):
+            if not any(isinstance(action, Create | Amend | Resize | Change | Replace | Delete) for action in actions):
                 self._carry_out(actions)
                 return self
             self._carry_out(actions)
@@ -150,13 +150,20 @@ class Stage:
 
     def _carry_out(self, actions: Actions) -> None:
         for action in actions:
-            self.writes += isinstance(action, Create | Amend | Change | Replace | Delete)
+            self.writes += isinstance(action, Create | Amend | Resize | Change | Replace | Delete)
             match action:
                 case Create(tree):
                     self._store({**tree, "metadata": {**tree["metadata"], "uid": f"uid-{tree['metadata']['name']}"}})
                 case Amend(workload, patch):
                     stored = codec.to_tree(self.workloads[workload.metadata.name])
                     self._store(patches.merge(stored, patch))
+                case Resize(workload, counts):
+                    pod_sets = tuple(
+                        structs.replace(pod_set, count=count)
+                        for pod_set, count in zip(workload.spec.pod_sets, counts, strict=True)
+                    )
+                    spec = structs.replace(workload.spec, pod_sets=pod_sets)
+                    self.workloads[workload.metadata.name] = structs.replace(workload, spec=spec)
                 case Change(workload, changes):
                     self._changed(workload.metadata.name, changes)
                 case Replace(_, _, after, _):

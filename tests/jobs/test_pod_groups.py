@@ -47,7 +47,7 @@ def test_a_complete_group_gets_one_workload_that_all_its_pods_own() -> None:
     assert [pod_set.count for pod_set in workload.spec.pod_sets] == [3]
     stage.admit().settle()
     assert gated(stage) == []
-    assert stage.told == ["Started", "Started", "Started"]
+    assert stage.told == ["CreatedWorkload", "Started", "Started", "Started"]
 
 
 def test_an_incomplete_group_waits_and_says_so() -> None:
@@ -124,7 +124,7 @@ def test_a_workload_of_somebody_else_is_not_taken_over() -> None:
     foreign = structs.replace(stage.workload, metadata=structs.replace(stage.workload.metadata, annotations={}))
     stage.workloads = {"g": foreign}
     stage.settle()
-    assert stage.told == ["Warning WorkloadNameConflict"]
+    assert stage.told == ["CreatedWorkload", "Warning WorkloadNameConflict"]
     stage.delete("a").settle()
     assert sorted(stage.objects) == ["b"]
     assert stage.workload is foreign

@@ -17,7 +17,7 @@ trees; that of pods is limited to the label `kueue.x-k8s.io/managed=true`. It is
 `waking.named_words`; pods by their group; Workloads by `waking.owner_words`. An `executor.Sources` over these copies,
 a `WorkloadWriter`, and one controller whose keys are `JobKey`s and whose reconcile is `Executor.reconcile`:
 
-    a job came, changed or went       add `waking.key_of(row, tree, options)`, after `waking.delay_seconds(key)`
+    a job came, changed or went       add `waking.key_of(row, tree, options)`, after `waking.delay_seconds(key, tree)`
     a Workload came, changed or went  add `waking.owners_of(workload, kinds)`, `key_of` every job that stands under
                                       `namespace/name` of the Workload in `named_words`, and every job that stands in
                                       `parent_words` under a word of `owner_words(workload)`

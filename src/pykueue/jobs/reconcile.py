@@ -129,10 +129,10 @@ def _without_workload(job: Job, facts: Facts, options: Options) -> Actions:
     if isinstance(rank, workloads.MissingClass):
         return upkeep.missing_class(job, rank)
     tree = workloads.build(job, pod_sets, rank, options)
-    create = Create(tree)
-    if job.is_group:
-        return (create,)
-    return (create, Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{tree['metadata']['name']}"))
+    return (
+        Create(tree),
+        Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{tree['metadata']['name']}"),
+    )
 
 
 # --- With one ---------------------------------------------------------------------------------------------------------

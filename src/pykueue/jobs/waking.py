@@ -1,7 +1,8 @@
 """Which jobs have to be looked at when something changes, and under which words copies are indexed for it.
 
 A change of                wakes
-a job                      itself; a pod of a group its group, a moment later, since pods come in flocks
+a job                      itself; a pod of a group its group, and while it is gated a moment later, since pods of a
+                           group come in flocks
 a Workload                 the jobs that own it, the group it is called like, those that name it, and their children
 """
 
@@ -18,8 +19,8 @@ from pykueue.jobs.executor import JobKey
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
 
-# How long a change of a group waits for others of the same group.
-GROUP_DELAY_SECONDS: Final = 1.0
+# How long a gated pod of a group waits for the others.
+GROUP_DELAY_SECONDS: Final = 0.2
 
 
 def key_of(row: Row, tree: Tree, options: Options) -> JobKey:
@@ -31,8 +32,9 @@ def key_of(row: Row, tree: Tree, options: Options) -> JobKey:
     return JobKey(row.framework, namespace, trees.text(trees.get(tree, "metadata", "name")))
 
 
-def delay_seconds(key: JobKey) -> float:
-    return GROUP_DELAY_SECONDS if key.is_group else 0.0
+def delay_seconds(key: JobKey, tree: Tree | None = None) -> float:
+    """How long to wait before a change of this object is looked at."""
+    return GROUP_DELAY_SECONDS if key.is_group and tree is not None and pod.has_gate(tree) else 0.0
 
 
 def owners_of(workload: kueue.Workload, kinds: JobKinds) -> Iterator[JobKey]:

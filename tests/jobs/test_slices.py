@@ -1,0 +1,107 @@
+"""Elastic Jobs: a running job that grows gets a second Workload, and one that shrinks gives pods back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from jobs.stage import OPTIONS, Stage, batch_job, flavor
+from pykueue.api import kueue, labels
+from pykueue.api.conditions import FinishedReason
+from pykueue.lifecycle import ending, states
+
+ELASTIC = {"annotations": {labels.ELASTIC_JOB: "true"}}
+
+
+def elastic(parallelism: int = 2) -> Stage:
+    """An elastic Job that runs with its first slice."""
+    stage = Stage(batch_job(metadata=ELASTIC, spec={"parallelism": parallelism, "completions": None}))
+    stage.facts = replace(stage.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
+    return stage.settle().admit().settle()
+
+
+def resized(stage: Stage, parallelism: int) -> Stage:
+    generation = stage.job["metadata"]["generation"] + 1
+    return stage.edit({"metadata": {"generation": generation}, "spec": {"parallelism": parallelism}}).settle()
+
+
+def slices(stage: Stage) -> list[tuple[int, bool]]:
+    """Every slice that lives: how many pods it is for, and whether it holds quota."""
+    living = [each for each in stage.workloads.values() if not states.is_finished(each)]
+    return [(each.spec.pod_sets[0].count, states.is_reserved(each)) for each in living]
+
+
+def newest(stage: Stage) -> kueue.Workload:
+    return list(stage.workloads.values())[-1]
+
+
+def test_a_running_job_that_grows_runs_on_while_a_larger_slice_waits() -> None:
+    stage = elastic()
+    first = stage.workload
+    resized(stage, 5)
+    assert slices(stage) == [(2, True), (5, False)]
+    notes = newest(stage).metadata.annotations
+    assert notes[labels.WORKLOAD_SLICE_REPLACEMENT_FOR] == states.key(first)
+    assert notes[labels.WORKLOAD_SLICE_NAME] == first.metadata.name
+    assert stage.job["spec"]["suspend"] is False
+    assert newest(stage).spec.pod_sets[0].template.spec.node_selector == {}
+
+
+def test_a_slice_that_waits_follows_the_job() -> None:
+    stage = resized(resized(elastic(), 5), 7)
+    assert slices(stage) == [(2, True), (7, False)]
+
+
+def test_a_job_that_shrinks_is_resized_in_place() -> None:
+    stage = resized(elastic(5), 2)
+    assert slices(stage) == [(2, True)]
+    assert stage.job["spec"]["suspend"] is False
+
+
+def test_a_job_that_waits_is_resized_in_place() -> None:
+    stage = Stage(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None})).settle()
+    assert slices(resized(stage, 5)) == [(5, False)]
+
+
+def test_a_replaced_slice_is_let_go() -> None:
+    stage = resized(elastic(), 5)
+    first = next(iter(stage.workloads.values()))
+    changes = ending.finish(first, FinishedReason.WORKLOAD_SLICE_REPLACED, "", stage.now)
+    stage._changed(first.metadata.name, changes)
+    stage.settle()
+    assert next(iter(stage.workloads.values())).metadata.finalizers == ()
+    assert slices(stage) == [(5, False)]
+
+
+def test_slices_that_nothing_needs_are_ended() -> None:
+    stage = elastic()
+    first = stage.workload
+    stray = structs.replace(first, metadata=structs.replace(first.metadata, name="stray", uid="uid-stray"))
+    stray = structs.replace(stray, status=kueue.WorkloadStatus())
+    stage.workloads["stray"] = stray
+    stage.settle()
+    assert slices(stage) == [(2, True)]
+    (end,) = [each for each in stage.workloads["stray"].status.conditions if each.type == "Finished"]
+    assert end.reason == "OutOfSync"
+
+
+def test_an_elastic_job_ends_like_any_other() -> None:
+    stage = elastic().status(conditions=[{"type": "Complete", "status": "True"}]).settle()
+    assert stage.condition("Finished") == "True/Succeeded"
+    assert stage.workload.metadata.finalizers == ()
+
+
+def test_pods_of_a_slice_say_to_which_job_of_slices_they_belong() -> None:
+    stage = elastic()
+    notes = stage.job["spec"]["template"]["metadata"]["annotations"]
+    assert notes[labels.WORKLOAD_SLICE_NAME] == stage.workload.metadata.name
+
+
+def test_without_the_gate_a_job_that_grows_is_stopped_and_queued_anew() -> None:
+    options = replace(OPTIONS, elastic=False)
+    stage = Stage(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None}), options=options)
+    stage.settle().admit().settle()
+    resized(stage, 5)
+    assert stage.job["spec"]["suspend"] is True
+    assert len(stage.workloads) == 1
