@@ -219,6 +219,12 @@ def test_a_workload_made_by_hand_is_no_orphan_and_neither_is_one_with_the_gate_o
     assert life.look().changes == ()
 
 
+def test_one_whose_job_is_there_is_no_orphan() -> None:
+    assert held(labels={labels.JOB_UID: "u1"}).look().changes == ()
+    going = held(labels={labels.JOB_UID: "u1"}, deletion_timestamp=meta.format_time(START))
+    assert going.look().changes == (), "its job has to be stopped first"
+
+
 def test_an_orphan_that_is_being_deleted_is_let_go_without_being_finished() -> None:
     life = held(owner_references=(), deletion_timestamp=meta.format_time(START)).steps()
     assert life.conditions == {}
