@@ -11,6 +11,7 @@ from jobs.stage import NOW, OPTIONS, Stage, batch_job, flavor
 from pykueue.api import codec, kueue, labels, trees
 from pykueue.api.conditions import EvictedReason
 from pykueue.api.meta import HOUR, MINUTE
+from pykueue.jobs.actions import Create
 from pykueue.jobs.selection import Ancestry
 
 # --- From a Job to its end --------------------------------------------------------------------------------------------
@@ -260,6 +261,17 @@ def test_without_the_queue_label_the_job_is_let_alone() -> None:
     stage = Stage(batch_job(metadata={"labels": {labels.QUEUE_NAME: None}}, spec={"suspend": False})).settle()
     assert not stage.workloads
     assert not stage.writes
+
+
+def test_a_job_without_a_queue_that_is_ours_gets_a_workload_without_one() -> None:
+    """kep-3589/jobs: a server refuses an empty name, so there is none."""
+    tree = batch_job(metadata={"labels": {labels.QUEUE_NAME: None}})
+    stage = Stage(tree, options=replace(OPTIONS, manage_without_queue=True))
+    (create, *_) = stage.decide()
+    assert isinstance(create, Create)
+    assert "queueName" not in create.workload["spec"]
+    stage.settle().edit({"metadata": {"labels": {labels.QUEUE_NAME: "lq"}}}).settle()
+    assert stage.workload.spec.queue_name == "lq"
 
 
 # --- Priority, labels, gates ------------------------------------------------------------------------------------------

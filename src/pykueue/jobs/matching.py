@@ -118,7 +118,7 @@ def _rewritten(job: Job, workload: Workload, facts: Facts, options: Options) -> 
     rank = workloads.priority(job, pod_sets, facts)
     if isinstance(rank, workloads.MissingClass):
         return upkeep.missing_class(job, rank)
-    spec: Tree = {"priorityClassRef": None, "maximumExecutionTimeSeconds": None}
+    spec: Tree = {"queueName": None, "priorityClassRef": None, "maximumExecutionTimeSeconds": None}
     spec |= workloads.spec(job, pod_sets, rank)
     del spec["active"]
     return (Amend(workload, {"spec": spec}), upkeep.updated(job, workload))

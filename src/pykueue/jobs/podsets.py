@@ -189,7 +189,8 @@ def _assigned(
     specs = [placement.flavors[name].spec for name in chosen]
     marks = {labels.PODSET: pod_set.name}
     if placement.assign_queue_labels:
-        marks[labels.LOCAL_QUEUE_NAME] = workload.spec.queue_name
+        if workload.spec.queue_name:
+            marks[labels.LOCAL_QUEUE_NAME] = workload.spec.queue_name
         # A ClusterQueue's name may be longer than a label's value.
         if not meta.check_label_name(admission.cluster_queue):
             marks[labels.CLUSTER_QUEUE_NAME] = admission.cluster_queue

@@ -269,7 +269,7 @@ def _requeued(case: _Case) -> Actions:
     """A job that does not hold quota may go to another queue."""
     if not case.job.follows_queue or case.workload.spec.queue_name == case.job.queue_name:
         return ()
-    return (Amend(case.workload, {"spec": {"queueName": case.job.queue_name}}),)
+    return (Amend(case.workload, {"spec": {"queueName": case.job.queue_name or None}}),)
 
 
 def _running(case: _Case) -> Actions | None:

@@ -129,12 +129,9 @@ def build(job: Job, pod_sets: tuple[Tree, ...], rank: Priority, options: Options
 
 
 def spec(job: Job, pod_sets: tuple[Tree, ...], rank: Priority) -> Tree:
-    found: Tree = {
-        "podSets": list(pod_sets),
-        "queueName": job.queue_name,
-        "priority": rank.value,
-        "active": True,
-    }
+    found: Tree = {"podSets": list(pod_sets), "priority": rank.value, "active": True}
+    if job.queue_name:
+        found["queueName"] = job.queue_name
     if rank.source is not None:
         found["priorityClassRef"] = rank.source
     limit = maximum_execution_time(job)
