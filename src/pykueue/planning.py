@@ -13,17 +13,16 @@ from typing import Any, Final
 import msgspec
 
 from pykueue import settings
-from pykueue.api import codec, conditions, config, defaults, kube, kueue, meta, registry, topology_encoding, validation
+from pykueue.api import codec, conditions, config, defaults, kube, kueue, meta, registry, validation
 from pykueue.api.errors import FieldError
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts, explain, requests
 from pykueue.core.decision import Admit, Cause, Decision, Evict, FlavorAttempt, Preempt, Retry, Victim, Wait
 from pykueue.core.policy import Policy
-from pykueue.core.topology import Placement, Profile
-from pykueue.core.workload import AssignedPodSet
+from pykueue.core.topology import Profile
 from pykueue.documents import Document
 from pykueue.errors import UsageError
-from pykueue.state import reading
+from pykueue.state import admission, reading
 from pykueue.state.world import World
 
 # What others refer to comes before what refers to it, so that every Workload is read under the rules that hold for it.
@@ -234,7 +233,7 @@ def plan(
 def _record(made: Plan, decisions: Iterable[Decision]) -> None:
     for decision in decisions:
         if isinstance(decision, Admit):
-            made.admissions[decision.workload] = admission_tree(decision.cluster_queue, decision.pod_sets)
+            made.admissions[decision.workload] = admission.tree(decision.cluster_queue, decision.pod_sets)
             made.world.ledger.end(decision.workload)  # nothing is written, so there is no answer to wait for
 
 
@@ -379,30 +378,3 @@ def _events(decisions: Iterable[Decision]) -> Iterator[tuple[str, str, str]]:
                 yield decision.workload, "Warning", "SecondPassFailed"
             case Evict():
                 yield decision.workload, "Normal", "EvictedDueToNodeFailures"
-
-
-def admission_tree(cluster_queue: str, pod_sets: Iterable[AssignedPodSet]) -> dict[str, Any]:
-    """`status.admission` as the API has it."""
-    return {
-        "clusterQueue": cluster_queue,
-        "podSetAssignments": [_assignment_tree(pod_set) for pod_set in pod_sets],
-    }
-
-
-def _assignment_tree(pod_set: AssignedPodSet) -> dict[str, Any]:
-    tree: dict[str, Any] = {
-        "name": pod_set.name,
-        "count": pod_set.count,
-        "flavors": dict(sorted(pod_set.flavors.items())),
-        "resourceUsage": {r: amounts.as_quantity(r, amount).canonical for r, amount in sorted(pod_set.requests)},
-    }
-    if pod_set.placement is not None:
-        tree["topologyAssignment"] = _placement_tree(pod_set.placement)
-    if pod_set.delayed is not None:
-        tree["delayedTopologyRequest"] = pod_set.delayed
-    return tree
-
-
-def _placement_tree(placement: Placement) -> dict[str, Any]:
-    domains = [topology_encoding.Domain(domain.values, domain.count) for domain in placement.domains]
-    return topology_encoding.encode(placement.levels, domains)

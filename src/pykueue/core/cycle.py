@@ -9,18 +9,17 @@ Nothing is remembered here. What heads there are and what becomes of them afterw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from pykueue.api.meta import Nanoseconds
-from pykueue.core import amounts, order, preemption, quota, topology
-from pykueue.core.assignment import Assignment, Mode, assigned_of
+from pykueue.core import amounts, deferral, order, quota, variants
+from pykueue.core.assignment import Assignment, Mode
 from pykueue.core.decision import (
     Admit,
     Decision,
     Evict,
-    Kind,
     Preempt,
     Reason,
     Requeue,
@@ -28,13 +27,12 @@ from pykueue.core.decision import (
     Victim,
     Wait,
 )
-from pykueue.core.flavors import Assigner, scaled, take_places
+from pykueue.core.nomination import Nominator, has_lost_node
 from pykueue.core.policy import Policy
-from pykueue.core.preemption import Search, Target
-from pykueue.core.queue import FlavorResource
+from pykueue.core.preemption import Target
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacedPods
-from pykueue.core.workload import AssignedPodSet, Reservation, ScanMemory, Workload
+from pykueue.core.workload import AssignedPodSet, Reservation, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class Cycle:
         self.snapshot = snapshot
         self.policy = policy
         self.now = now
-        self.number = number
+        self.nominator = Nominator(snapshot, policy, now, number)
         self.issued: dict[str, Reservation] = {}  # victims of this cycle so far
         self.vanished: dict[str, Reservation] = {}  # those that are to be preempted later, by somebody of this cycle
         self.claims: list[tuple[Queue, Mapping[int, int], tuple[PlacedPods, ...]]] = []  # of entries that have to wait
@@ -115,7 +113,7 @@ class Cycle:
                 refused.append(self._refuse(head, refusal))
                 continue
             queue = self.snapshot.queues[head.workload.cluster_queue]
-            assignment, targets = self._nominate(head.workload, queue)
+            assignment, targets = self.nominator.find(head.workload, queue)
             entries.append(Entry(head, queue, assignment, targets))
         for entry in self._in_order(entries):
             entry.decision = self._process(entry)
@@ -142,154 +140,16 @@ class Cycle:
             return Refusal(Reason.MISCONFIGURED, f"ClusterQueue {name} does not exist")
         return head.refusal
 
-    def _nominate(
-        self, workload: Workload, queue: Queue, pinned: Mapping[str, Mapping[str, str]] | None = None
-    ) -> tuple[Assignment, list[Target]]:
-        """§5.3 The best assignment, with the victims that make it possible."""
-        if workload.memory is not None and self._is_outdated(workload.memory, workload, queue):
-            workload.memory = None
-        replaced = self._replaced(workload, queue)
-        assigner = Assigner(
-            snapshot=self.snapshot,
-            policy=self.policy,
-            workload=workload,
-            queue=queue,
-            simulate=self._simulation(workload, queue),
-            cycle=self.number,
-            replaced=replaced,
-            pinned=pinned,
-        )
-        assignment, targets = self._assign(assigner)
-        self._reserve_places(assigner, assignment, targets)
-        return assignment, targets
-
-    def _assign(self, assigner: Assigner) -> tuple[Assignment, list[Target]]:
-        """Whole if possible, then partly, else whole without victims."""
-        old = [Target(assigner.replaced, None)] if assigner.replaced is not None else []
-        full = assigner.assign()
-        if full.mode is Mode.FIT:
-            return full, old
-        victims = self._victims(assigner, full)
-        if victims:
-            return full, old + victims
-        if self.policy.partial_admission and any(p.can_shrink for p in assigner.workload.shape.pod_sets):
-            partial = self._assign_partly(assigner)
-            if partial is not None:
-                return partial[0], old + partial[1]
-        return full, []
-
-    def _assign_partly(self, assigner: Assigner) -> tuple[Assignment, list[Target]] | None:
-        """§4.10 The largest counts that fit or find victims, by bisection over how much is cut."""
-        pod_sets = assigner.workload.shape.pod_sets
-        cuts = [p.spec_count - (p.spec_count if p.min_count is None else p.min_count) for p in pod_sets]
-        deepest = sum(cuts)
-        if deepest <= 0:
-            return None
-        best: tuple[Assignment, list[Target]] | None = None
-        low, high = 0, deepest + 1
-        while low < high:
-            step = (low + high) // 2
-            counts = [p.spec_count - cut * step // deepest for p, cut in zip(pod_sets, cuts, strict=True)]
-            assignment = assigner.assign(counts)
-            victims = self._victims(assigner, assignment)
-            if assignment.mode is Mode.FIT or victims:
-                best, high = (assignment, victims), step
-            else:
-                low = step + 1
-        return best if low <= deepest else None
-
-    def _victims(self, assigner: Assigner, assignment: Assignment) -> list[Target]:
-        if assignment.mode is not Mode.PREEMPT:
-            return []
-        placements = assigner.placement_requests(assignment) if self.policy.topology else ()
-        return preemption.find(
-            Search(
-                snapshot=self.snapshot,
-                policy=self.policy,
-                now=self.now,
-                workload=assigner.workload,
-                queue=assigner.queue,
-                contested=assignment.contested,
-                requests=_requested(assigner.workload, assignment, with_pods=self.policy.departures),
-                placements=placements,
-            )
-        )
-
-    def _simulation(self, workload: Workload, queue: Queue) -> Callable[[int, int], tuple[Kind, int]]:
-        """[FL15] What preemption could do for one flavor-resource alone, without topology."""
-
-        def simulate(number: int, amount: int) -> tuple[Kind, int]:
-            targets = preemption.find(
-                Search(
-                    snapshot=self.snapshot,
-                    policy=self.policy,
-                    now=self.now,
-                    workload=workload,
-                    queue=queue,
-                    contested=frozenset((number,)),
-                    requests={number: amount},
-                )
-            )
-            if not targets:
-                return Kind.NO_CANDIDATES, quota.level(queue.node, number, amount)[0]
-            mark = self.snapshot.mark()
-            for target in targets:
-                self.snapshot.remove(target.reservation)
-            level, _ = quota.level(queue.node, number, amount)
-            self.snapshot.undo(mark)
-            is_own = any(target.reservation.cluster_queue == queue.name for target in targets)
-            return (Kind.PREEMPT if is_own else Kind.RECLAIM), level
-
-        return simulate
-
-    def _is_outdated(self, memory: ScanMemory, workload: Workload, queue: Queue) -> bool:
-        """[FL23]"""
-        if self.policy.preserve_scan_progress:
-            if memory.shape is not None and memory.shape is not workload.shape:
-                return True
-            if self.number - memory.cycle <= 1:
-                return False
-        return queue.generation > memory.queue_generation
-
-    def _replaced(self, workload: Workload, queue: Queue) -> Reservation | None:
-        """[FL28] The elastic slice that the Workload takes over from, if it still holds quota in the same queue."""
-        key = workload.details.replaces
-        if not self.policy.elastic_slices or not key or key in self.snapshot.gone:
-            return None
-        old = queue.reservations.get(key)
-        return old if old is not None and old.namespace == workload.namespace else None
-
-    def _reserve_places(self, assigner: Assigner, assignment: Assignment, targets: Sequence[Target]) -> None:
-        """§5.3(5) Where it would go once its victims are gone, or in an emptied cluster, so that nobody of lower rank
-        takes that room in the meantime."""
-        workload, queue = assigner.workload, assigner.queue
-        if not self.policy.topology or assignment.mode is not Mode.PREEMPT:
-            return
-        if not (workload.shape.wants_topology or queue.spec.is_topology_only) or _has_lost_node(workload):
-            return
-        requests = assigner.placement_requests(assignment)
-        if not requests:
-            return
-        if targets:
-            mark = self.snapshot.mark()
-            for target in targets:
-                self.snapshot.remove(target.reservation)
-            outcome = topology.place(self.snapshot.fleet, requests)
-            self.snapshot.undo(mark)
-        else:
-            outcome = topology.place(self.snapshot.fleet, requests, emptied=True)
-        take_places(assignment, outcome)
-
     # Processing.
 
     def _process(self, entry: Entry) -> Decision:
         """§5.6, step by step."""
         workload, details = entry.workload, entry.workload.details
-        if self._has_better_sibling(entry):
+        if self.policy.concurrent_admission and variants.better_sibling(workload, entry.queue) is not None:
             return self._skip(entry, "a more favorable variant is admitted already", Reason.PENDING_EVALUATION)
         fits = self._refresh(entry)
         mode = entry.assignment.mode
-        if self.policy.node_replacement_fail_fast and _has_lost_node(workload) and mode is not Mode.FIT:
+        if self.policy.node_replacement_fail_fast and has_lost_node(workload) and mode is not Mode.FIT:
             return Evict(workload=workload.key, cluster_queue=entry.queue.name, nodes=workload.details.unhealthy_nodes)
         if mode is Mode.NO_FIT:
             return self._wait(entry, entry.assignment.reason or Reason.NO_MATCHING_FLAVOR, Requeue.NO_FIT)
@@ -323,7 +183,7 @@ class Cycle:
             for target in entry.targets
             if target.reason is not None
         )
-        if mode is Mode.PREEMPT and self._may_wait_with_victims(entry):
+        if mode is Mode.PREEMPT and deferral.may_wait(workload, entry.queue, entry.assignment.recorded()):
             self._hide(entry)
             self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
             return self._admit(entry, assumes=victims)
@@ -334,7 +194,7 @@ class Cycle:
             self._claim(entry, entry.quota_usage())
             return self._preempt(entry, victims)
         self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
-        sibling = self._worse_sibling(entry)
+        sibling = variants.worse_sibling(workload, entry.queue) if self.policy.concurrent_admission else None
         if sibling is not None:
             return self._migrate(entry, sibling)
         return self._admit(entry)
@@ -365,7 +225,7 @@ class Cycle:
         """[CY6] From the first flavor, but never to another flavor than the one nominated."""
         entry.workload.memory = None
         pinned = entry.assignment.pinned()
-        entry.assignment, entry.targets = self._nominate(entry.workload, entry.queue, pinned or None)
+        entry.assignment, entry.targets = self.nominator.find(entry.workload, entry.queue, pinned or None)
 
     def _fits(self, entry: Entry) -> _Fits:
         """[CY1] With the victims issued so far, and its own, gone."""
@@ -426,39 +286,20 @@ class Cycle:
         self.claims.append((entry.queue, usage, entry.placed))
         self.snapshot.assume(entry.queue, usage.items(), entry.placed)
 
-    # Variants of one Workload (ConcurrentAdmission).
+    def _hide(self, entry: Entry) -> None:
+        """From now on the victims and their successor count together; and nobody else in this cycle may have them."""
+        victims = [target.reservation for target in entry.targets]
+        self.vanished.update((victim.key, victim) for victim in victims)
+        for victim, hidden in deferral.hide(entry.queue, entry.quota_usage(), victims):
+            queue = self.snapshot.queues[victim.cluster_queue]
+            number = queue.node.tree.number
+            self.snapshot.withdraw(queue, [(number(*pair), amount) for pair, amount in hidden.items()])
 
-    def _has_better_sibling(self, entry: Entry) -> bool:
-        return self._sibling(entry, lambda theirs, mine: theirs < mine) is not None
-
-    def _worse_sibling(self, entry: Entry) -> Reservation | None:
-        return self._sibling(entry, lambda theirs, mine: theirs > mine)
-
-    def _sibling(self, entry: Entry, stands: Callable[[int, int], bool]) -> Reservation | None:
-        """An admitted variant of the same parent whose flavor stands so to this one's in the queue's order."""
-        details = entry.workload.details
-        if not self.policy.concurrent_admission or not details.parent_uid or not entry.queue.spec.groups:
-            return None
-        flavors = entry.queue.spec.groups[0].flavors
-        if details.variant_flavor not in flavors:
-            return None
-        mine = flavors.index(details.variant_flavor)
-        for other in sorted(entry.queue.reservations.values(), key=lambda reservation: reservation.key):
-            if (
-                other.uid != entry.workload.uid
-                and other.parent_uid == details.parent_uid
-                and other.admitted
-                and other.variant_flavor in flavors
-                and stands(flavors.index(other.variant_flavor), mine)
-            ):
-                return other
-        return None
+    # Decisions.
 
     def _migrate(self, entry: Entry, sibling: Reservation) -> Decision:
-        workload, spec = entry.workload, entry.queue.spec
-        flavors = spec.groups[0].flavors
-        last = spec.last_acceptable_flavor
-        if last is not None and flavors.index(workload.details.variant_flavor) > flavors.index(last):
+        workload = entry.workload
+        if not variants.may_migrate(workload, entry.queue):
             return self._wait(
                 entry, Reason.PENDING_EVALUATION, Requeue.GENERIC, "its flavor is below the last acceptable one"
             )
@@ -470,33 +311,6 @@ class Cycle:
             reason=self._told(Reason.WAITING_FOR_PREEMPTED_WORKLOADS),
             migrates=sibling.key,
         )
-
-    # Decisions.
-
-    # Preemptions that are put off until checks have passed (KEP-993).
-
-    def _may_wait_with_victims(self, entry: Entry) -> bool:
-        """Whether some check that its flavors require asks for preemptions to wait, and none asks for them now."""
-        deferring = entry.queue.spec.deferring_checks
-        if not deferring or entry.workload.reservation is not None:
-            return False
-        required = required_checks(entry.queue, entry.assignment.recorded()) & deferring
-        states = {check.name: check for check in entry.workload.details.checks}
-        is_asked = any(check.state == "PreemptionRequired" for check in states.values())
-        return not is_asked and any(name not in states or states[name].state != "Ready" for name in required)
-
-    def _hide(self, entry: Entry) -> None:
-        """From now on the victims and their successor count together, as the larger of the two; and nobody else in this
-        cycle may have them."""
-        for target in entry.targets:
-            self.vanished[target.reservation.key] = target.reservation
-        hidden = hide(entry.queue, entry.quota_usage(), [target.reservation for target in entry.targets])
-        for reservation, amounts_hidden in hidden:
-            queue = self.snapshot.queues[reservation.cluster_queue]
-            number = queue.node.tree.number
-            self.snapshot.withdraw(
-                queue, [(number(pair.flavor, pair.resource), amount) for pair, amount in amounts_hidden.items()]
-            )
 
     def _admit(self, entry: Entry, assumes: tuple[Victim, ...] = ()) -> Admit:
         workload, assignment = entry.workload, entry.assignment
@@ -583,71 +397,7 @@ def is_admitted(workload: Workload, queue: Queue, pod_sets: Sequence[AssignedPod
     """§10.2 Whether nothing is left to wait for: every check that its flavors require is listed, every check listed is
     Ready, and no placement is outstanding."""
     return (
-        required_checks(queue, pod_sets) <= {check.name for check in workload.details.checks}
+        deferral.required_checks(queue, pod_sets) <= {check.name for check in workload.details.checks}
         and workload.details.all_checks_ready
         and not any(pod_set.delayed == "Pending" and pod_set.placement is None for pod_set in pod_sets)
-    )
-
-
-def required_checks(queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> frozenset[str]:
-    """The checks of the queue that apply to any of the flavors assigned."""
-    flavors = {flavor for pod_set in pod_sets for flavor in pod_set.flavors.values()}
-    return frozenset(check for check, applies_to in queue.spec.checks.items() if not flavors.isdisjoint(applies_to))
-
-
-def hide(
-    queue: Queue, usage: Mapping[int, int], victims: Sequence[Reservation]
-) -> list[tuple[Reservation, dict[FlavorResource, int]]]:
-    """What of the victims' usage counts as that of their successor: as much of it as the successor will take itself."""
-    pairs = queue.node.tree.pairs
-    rest = {pairs[number]: amount for number, amount in usage.items()}
-    hidden = []
-    for victim in victims:
-        mine: dict[FlavorResource, int] = {}
-        for pair, amount in victim.usage:
-            part = min(rest.get(pair, 0), victim.counted(pair, amount))
-            if part > 0:
-                rest[pair] -= part
-                mine[pair] = part
-        hidden.append((victim, mine))
-    return hidden
-
-
-def _requested(workload: Workload, assignment: Assignment, *, with_pods: bool) -> dict[int, int]:
-    """What victims have to make room for: the Workload's own totals at the counts assigned, and its pods where the
-    queue counts pods (W1). Of an elastic slice only what it has more than the one it replaces."""
-    total: dict[int, int] = {}
-    for choice in assignment.pod_sets:
-        assigned = assigned_of(workload, choice.pod_set)
-        requests, count = (
-            (assigned.requests, assigned.count)
-            if assigned is not None
-            else (choice.pod_set.requests, choice.pod_set.count)
-        )
-        wanted = choice.count
-        if assignment.replaced is not None:
-            old = next((a for a in assignment.replaced.pod_sets if a.name == choice.name), None)
-            wanted = count - (old.count if old is not None else 0)
-        if assigned is None or assigned.placement is None:
-            requests, _ = scaled(requests, count, wanted)
-        if with_pods and assigned is None and amounts.PODS in choice.flavors:
-            requests = (*requests, (amounts.PODS, wanted))
-        for resource, amount in requests:
-            chosen = choice.flavors.get(resource)
-            if amount != 0 and chosen is not None:
-                total[chosen.number] = amounts.add(total.get(chosen.number, 0), amount)
-    return total
-
-
-def _has_lost_node(workload: Workload) -> bool:
-    """Whether an admitted Workload has pods placed on a node that is unhealthy."""
-    reservation = workload.reservation
-    if reservation is None or not reservation.admitted or not workload.details.unhealthy_nodes:
-        return False
-    lost = set(workload.details.unhealthy_nodes)
-    return any(
-        domain.values[-1] in lost
-        for assigned in reservation.pod_sets
-        if assigned.placement is not None
-        for domain in assigned.placement.domains
     )

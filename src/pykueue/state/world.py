@@ -13,7 +13,7 @@ from typing import Any, Final
 from pykueue.api import kube, kueue
 from pykueue.api.conditions import is_true
 from pykueue.api.meta import SECOND, Nanoseconds
-from pykueue.core import cycle, requests, topology
+from pykueue.core import cycle, deferral, requests, topology
 from pykueue.core.cycle import Head, Refusal
 from pykueue.core.decision import (
     Admit,
@@ -329,7 +329,7 @@ class World:
         victims = [self.reservations[key] for key in reservation.assumed_victims if key in self.reservations]
         queue = self.snapshot.queues.get(reservation.cluster_queue)
         if queue is not None and victims:
-            for victim, amounts in cycle.hide(queue, dict(reservation.numbers), victims):
+            for victim, amounts in deferral.hide(queue, dict(reservation.numbers), victims):
                 victim.hidden[reservation.key] = amounts
                 self.structure.recount(victim)
 

@@ -1,0 +1,207 @@
+"""What one head could get, looked at alone (§5.3): the best assignment, with the victims that make it possible.
+
+Nothing is decided here, and nothing is left behind: every what-if is undone before an answer is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pykueue.api.meta import Nanoseconds
+from pykueue.core import amounts, preemption, quota, topology
+from pykueue.core.assignment import Assignment, Mode, assigned_of
+from pykueue.core.decision import Kind
+from pykueue.core.flavors import Assigner, scaled, take_places
+from pykueue.core.policy import Policy
+from pykueue.core.preemption import Search, Target
+from pykueue.core.snapshot import Queue, Snapshot
+from pykueue.core.workload import Reservation, ScanMemory, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Nominator:
+    """The circumstances of one cycle."""
+
+    snapshot: Snapshot
+    policy: Policy
+    now: Nanoseconds
+    cycle: int
+
+    def find(
+        self, workload: Workload, queue: Queue, pinned: Mapping[str, Mapping[str, str]] | None = None
+    ) -> tuple[Assignment, list[Target]]:
+        """§5.3 The best assignment, with the victims that make it possible."""
+        if workload.memory is not None and self._is_outdated(workload.memory, workload, queue):
+            workload.memory = None
+        replaced = self._replaced(workload, queue)
+        assigner = Assigner(
+            snapshot=self.snapshot,
+            policy=self.policy,
+            workload=workload,
+            queue=queue,
+            simulate=self._simulation(workload, queue),
+            cycle=self.cycle,
+            replaced=replaced,
+            pinned=pinned,
+        )
+        assignment, targets = self._assign(assigner)
+        self._reserve_places(assigner, assignment, targets)
+        return assignment, targets
+
+    def _assign(self, assigner: Assigner) -> tuple[Assignment, list[Target]]:
+        """Whole if possible, then partly, else whole without victims."""
+        old = [Target(assigner.replaced, None)] if assigner.replaced is not None else []
+        full = assigner.assign()
+        if full.mode is Mode.FIT:
+            return full, old
+        victims = self._victims(assigner, full)
+        if victims:
+            return full, old + victims
+        if self.policy.partial_admission and any(p.can_shrink for p in assigner.workload.shape.pod_sets):
+            partial = self._assign_partly(assigner)
+            if partial is not None:
+                return partial[0], old + partial[1]
+        return full, []
+
+    def _assign_partly(self, assigner: Assigner) -> tuple[Assignment, list[Target]] | None:
+        """§4.10 The largest counts that fit or find victims, by bisection over how much is cut."""
+        pod_sets = assigner.workload.shape.pod_sets
+        cuts = [p.spec_count - (p.spec_count if p.min_count is None else p.min_count) for p in pod_sets]
+        deepest = sum(cuts)
+        if deepest <= 0:
+            return None
+        best: tuple[Assignment, list[Target]] | None = None
+        low, high = 0, deepest + 1
+        while low < high:
+            step = (low + high) // 2
+            counts = [p.spec_count - cut * step // deepest for p, cut in zip(pod_sets, cuts, strict=True)]
+            assignment = assigner.assign(counts)
+            victims = self._victims(assigner, assignment)
+            if assignment.mode is Mode.FIT or victims:
+                best, high = (assignment, victims), step
+            else:
+                low = step + 1
+        return best if low <= deepest else None
+
+    def _victims(self, assigner: Assigner, assignment: Assignment) -> list[Target]:
+        if assignment.mode is not Mode.PREEMPT:
+            return []
+        placements = assigner.placement_requests(assignment) if self.policy.topology else ()
+        return preemption.find(
+            Search(
+                snapshot=self.snapshot,
+                policy=self.policy,
+                now=self.now,
+                workload=assigner.workload,
+                queue=assigner.queue,
+                contested=assignment.contested,
+                requests=requested(assigner.workload, assignment, with_pods=self.policy.departures),
+                placements=placements,
+            )
+        )
+
+    def _simulation(self, workload: Workload, queue: Queue) -> Callable[[int, int], tuple[Kind, int]]:
+        """[FL15] What preemption could do for one flavor-resource alone, without topology."""
+
+        def simulate(number: int, amount: int) -> tuple[Kind, int]:
+            targets = preemption.find(
+                Search(
+                    snapshot=self.snapshot,
+                    policy=self.policy,
+                    now=self.now,
+                    workload=workload,
+                    queue=queue,
+                    contested=frozenset((number,)),
+                    requests={number: amount},
+                )
+            )
+            if not targets:
+                return Kind.NO_CANDIDATES, quota.level(queue.node, number, amount)[0]
+            mark = self.snapshot.mark()
+            for target in targets:
+                self.snapshot.remove(target.reservation)
+            level, _ = quota.level(queue.node, number, amount)
+            self.snapshot.undo(mark)
+            is_own = any(target.reservation.cluster_queue == queue.name for target in targets)
+            return (Kind.PREEMPT if is_own else Kind.RECLAIM), level
+
+        return simulate
+
+    def _is_outdated(self, memory: ScanMemory, workload: Workload, queue: Queue) -> bool:
+        """[FL23]"""
+        if self.policy.preserve_scan_progress:
+            if memory.shape is not None and memory.shape is not workload.shape:
+                return True
+            if self.cycle - memory.cycle <= 1:
+                return False
+        return queue.generation > memory.queue_generation
+
+    def _replaced(self, workload: Workload, queue: Queue) -> Reservation | None:
+        """[FL28] The elastic slice that the Workload takes over from, if it still holds quota in the same queue."""
+        key = workload.details.replaces
+        if not self.policy.elastic_slices or not key or key in self.snapshot.gone:
+            return None
+        old = queue.reservations.get(key)
+        return old if old is not None and old.namespace == workload.namespace else None
+
+    def _reserve_places(self, assigner: Assigner, assignment: Assignment, targets: Sequence[Target]) -> None:
+        """§5.3(5) Where it would go once its victims are gone, or in an emptied cluster, so that nobody of lower rank
+        takes that room in the meantime."""
+        workload, queue = assigner.workload, assigner.queue
+        if not self.policy.topology or assignment.mode is not Mode.PREEMPT:
+            return
+        if not (workload.shape.wants_topology or queue.spec.is_topology_only) or has_lost_node(workload):
+            return
+        requests = assigner.placement_requests(assignment)
+        if not requests:
+            return
+        if targets:
+            mark = self.snapshot.mark()
+            for target in targets:
+                self.snapshot.remove(target.reservation)
+            outcome = topology.place(self.snapshot.fleet, requests)
+            self.snapshot.undo(mark)
+        else:
+            outcome = topology.place(self.snapshot.fleet, requests, emptied=True)
+        take_places(assignment, outcome)
+
+
+def requested(workload: Workload, assignment: Assignment, *, with_pods: bool) -> dict[int, int]:
+    """What victims have to make room for: the Workload's own totals at the counts assigned, and its pods where the
+    queue counts pods (W1). Of an elastic slice only what it has more than the one it replaces."""
+    total: dict[int, int] = {}
+    for choice in assignment.pod_sets:
+        assigned = assigned_of(workload, choice.pod_set)
+        requests, count = (
+            (assigned.requests, assigned.count)
+            if assigned is not None
+            else (choice.pod_set.requests, choice.pod_set.count)
+        )
+        wanted = choice.count
+        if assignment.replaced is not None:
+            old = next((a for a in assignment.replaced.pod_sets if a.name == choice.name), None)
+            wanted = count - (old.count if old is not None else 0)
+        if assigned is None or assigned.placement is None:
+            requests, _ = scaled(requests, count, wanted)
+        if with_pods and assigned is None and amounts.PODS in choice.flavors:
+            requests = (*requests, (amounts.PODS, wanted))
+        for resource, amount in requests:
+            chosen = choice.flavors.get(resource)
+            if amount != 0 and chosen is not None:
+                total[chosen.number] = amounts.add(total.get(chosen.number, 0), amount)
+    return total
+
+
+def has_lost_node(workload: Workload) -> bool:
+    """Whether an admitted Workload has pods placed on a node that is unhealthy."""
+    reservation = workload.reservation
+    if reservation is None or not reservation.admitted or not workload.details.unhealthy_nodes:
+        return False
+    lost = set(workload.details.unhealthy_nodes)
+    return any(
+        domain.values[-1] in lost
+        for assigned in reservation.pod_sets
+        if assigned.placement is not None
+        for domain in assigned.placement.domains
+    )

@@ -1,0 +1,41 @@
+"""Variants of one Workload that are tried on different flavors at once (gate ConcurrentAdmission)."""
+
+from __future__ import annotations
+
+from pykueue.core.snapshot import Queue
+from pykueue.core.workload import Reservation, Workload
+
+
+def better_sibling(workload: Workload, queue: Queue) -> Reservation | None:
+    """An admitted variant of the same parent on a flavor that the queue lists before this one's."""
+    return next((sibling for place, sibling in _siblings(workload, queue) if place < _place(workload, queue)), None)
+
+
+def worse_sibling(workload: Workload, queue: Queue) -> Reservation | None:
+    """An admitted variant of the same parent on a flavor that the queue lists behind this one's."""
+    return next((sibling for place, sibling in _siblings(workload, queue) if place > _place(workload, queue)), None)
+
+
+def may_migrate(workload: Workload, queue: Queue) -> bool:
+    """Whether its flavor is not behind the last one that is worth moving to."""
+    last = queue.spec.last_acceptable_flavor
+    return last is None or _place(workload, queue) <= queue.spec.groups[0].flavors.index(last)
+
+
+def _place(workload: Workload, queue: Queue) -> int:
+    return queue.spec.groups[0].flavors.index(workload.details.variant_flavor)
+
+
+def _siblings(workload: Workload, queue: Queue) -> list[tuple[int, Reservation]]:
+    details = workload.details
+    flavors = queue.spec.groups[0].flavors if queue.spec.groups else ()
+    if not details.parent_uid or details.variant_flavor not in flavors:
+        return []
+    return [
+        (flavors.index(other.variant_flavor), other)
+        for other in sorted(queue.reservations.values(), key=lambda reservation: reservation.key)
+        if other.uid != workload.uid
+        and other.parent_uid == details.parent_uid
+        and other.admitted
+        and other.variant_flavor in flavors
+    ]
