@@ -1,0 +1,137 @@
+"""The certificate of webhooks: made once, shared, renewed before it ends, and seen by the next connection."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from pathlib import Path
+
+import pytest
+
+from pykueue import certificates, serving
+from pykueue.certificates import Authority
+from pykueue.errors import UsageError
+from pykueue.kube.client import Client
+from pykueue.webhooks import certificate
+from pykueue.webhooks.certificate import InFolder, InMemory, InSecret, Kept, renewed
+
+NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
+HOSTS = ("webhooks.example.svc", "127.0.0.1")
+
+
+def later(days: float) -> datetime.datetime:
+    return NOW + datetime.timedelta(days=days)
+
+
+def authorities(kept: Kept) -> int:
+    return kept.ca.count(b"BEGIN CERTIFICATE")
+
+
+def test_what_is_good_is_kept() -> None:
+    made = renewed(Kept(), HOSTS, NOW)
+    assert renewed(made, HOSTS, later(300)) is made
+
+
+def test_a_certificate_is_renewed_a_month_before_its_end_by_the_same_authority() -> None:
+    made = renewed(Kept(), HOSTS, NOW)
+    new = renewed(made, HOSTS, later(certificates.CERTIFICATE_DAYS - 29))
+    assert new.certificate != made.certificate
+    assert (new.ca, new.ca_key) == (made.ca, made.ca_key)
+
+
+def test_a_certificate_for_other_hosts_is_made_anew() -> None:
+    made = renewed(Kept(), HOSTS, NOW)
+    assert renewed(made, ("other.example.svc",), NOW).certificate != made.certificate
+
+
+def test_a_certificate_that_another_authority_signed_is_made_anew() -> None:
+    made, other = renewed(Kept(), HOSTS, NOW), renewed(Kept(), HOSTS, NOW)
+    mixed = Kept(made.ca, made.ca_key, other.certificate, other.key)
+    assert renewed(mixed, HOSTS, NOW).certificate != other.certificate
+
+
+def test_an_authority_near_its_end_is_followed_by_another_and_believed_until_it_ends() -> None:
+    """A replica that has not seen the new certificate yet still serves the old one."""
+    made = renewed(Kept(), HOSTS, NOW)
+    soon = later(certificates.AUTHORITY_DAYS - certificates.CERTIFICATE_DAYS)
+    second = renewed(made, HOSTS, soon)
+    assert second.ca_key != made.ca_key
+    assert made.ca in second.ca
+    assert authorities(second) == 2
+    third = renewed(second, HOSTS, later(certificates.AUTHORITY_DAYS + 1))
+    assert authorities(third) == 1
+
+
+@pytest.mark.parametrize("kept", [Kept(b"?", b"?", b"?", b"?"), Kept(ca=b"-----END CERTIFICATE-----\n")])
+def test_what_cannot_be_read_is_made_anew(kept: Kept) -> None:
+    made = renewed(kept, HOSTS, NOW)
+    assert renewed(made, HOSTS, NOW) is made
+
+
+def test_an_authority_is_loaded_only_with_its_own_key() -> None:
+    one, two = Authority.make("one", NOW).identity, Authority.make("two", NOW).identity
+    assert Authority.load(one.certificate, one.key) is not None
+    assert Authority.load(one.certificate, two.key) is None
+
+
+# --- Where it is kept -------------------------------------------------------------------------------------------------
+
+
+async def test_replicas_share_the_certificate_in_the_secret(client: Client) -> None:
+    """Whoever comes first makes it; the Secret may be there already, empty, as it is installed."""
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cert", "namespace": "default"}}
+    await client.create(certificate.SECRET, secret)
+    replicas = [InSecret(client, "default", "cert") for _ in range(5)]
+    found = await asyncio.gather(*(replica.current(HOSTS, NOW) for replica in replicas))
+    assert len(set(found)) == 1
+    stored = await client.get(certificate.SECRET, "cert", "default")
+    assert set(stored["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+
+
+async def test_a_secret_that_is_not_there_is_created(client: Client) -> None:
+    made = await InSecret(client, "default", "cert").current(HOSTS, NOW)
+    assert await InSecret(client, "default", "cert").current(HOSTS, NOW) == made
+
+
+def test_a_folder_is_read_and_never_written(tmp_path: Path) -> None:
+    folder = InFolder(tmp_path)
+    with pytest.raises(UsageError, match=r"webhook\.certDir: .*tls\.crt"):
+        asyncio.run(folder.current(HOSTS, NOW))
+    made = renewed(Kept(), HOSTS, NOW)
+    (tmp_path / "tls.crt").write_bytes(made.certificate)
+    (tmp_path / "tls.key").write_bytes(made.key)
+    assert asyncio.run(folder.current(HOSTS, NOW)).identity == made.identity
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tls.crt", "tls.key"]
+
+
+# --- Served -----------------------------------------------------------------------------------------------------------
+
+
+async def shown(port: int) -> bytes:
+    """The certificate that a new connection is shown."""
+    blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=blind)
+    found: ssl.SSLObject = writer.get_extra_info("ssl_object")
+    der = found.getpeercert(binary_form=True)
+    writer.close()
+    assert der is not None
+    return ssl.DER_cert_to_PEM_cert(der).encode()
+
+
+async def test_a_renewed_certificate_is_shown_to_the_next_connection() -> None:
+    async def answer(request: serving.Request) -> serving.Response:
+        return serving.Response()
+
+    keeper, context = InMemory(), certificate.context()
+    first = await keeper.current(HOSTS, NOW)
+    certificates.load_into(context, first.identity)
+    http = await serving.serve(answer, "127.0.0.1", 0, tls=context)
+    try:
+        assert await shown(http.port) == first.certificate
+        second = await keeper.current(HOSTS, later(350))
+        certificates.load_into(context, second.identity)
+        assert await shown(http.port) == second.certificate != first.certificate
+    finally:
+        await http.close()

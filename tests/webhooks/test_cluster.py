@@ -1,0 +1,114 @@
+"""Against a real kube-apiserver: install, serve beside it, be asked, convert, install again, uninstall."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cluster import assets, real
+from pykueue.clock import SystemClock
+from pykueue.installing import applying, documents
+from pykueue.kube import access
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.webhooks import facts, running
+from webhooks.conftest import choices, cluster_queue, job, kind
+
+pytestmark = pytest.mark.cluster
+
+Tree = dict[str, Any]
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+OLD_ROW = kind("ClusterQueue")
+OLD = replace(OLD_ROW, versions=tuple(replace(one, storage=one.name == "v1beta1") for one in OLD_ROW.versions))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[access.Target]:
+    try:
+        assets.ensure()
+    except assets.AssetsError as wrong:
+        pytest.fail(str(wrong))
+    with real.started() as server:
+        user = {"token": server.token}
+        yield access.Target(server.url, "default", {"insecure-skip-tls-verify": True}, user, assets.folder())
+
+
+@contextlib.asynccontextmanager
+async def connected(target: access.Target) -> AsyncIterator[Client]:
+    client = Client(access.connect(target, SystemClock()), random.Random(1))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def installed(client: Client) -> list[str]:
+    told: list[str] = []
+    await applying.install(client, documents.everything(documents.Plan()), told.append)
+    return told
+
+
+async def until_asked(client: Client) -> None:
+    """An API server learns of webhooks a moment after they are written."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(ApiError):
+                await client.create(kind("ClusterQueue"), cluster_queue("probe"), dry_run=True)
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_from_install_to_uninstall(cluster: access.Target) -> None:
+    async with connected(cluster) as client:
+        told = await installed(client)
+        assert "deployment.apps/kueue-controller-manager created" in told
+        with pytest.raises(ApiError, match="failed calling webhook"):
+            # Nobody answers yet, and nothing gets past that.
+            await client.create(kind("ClusterQueue"), cluster_queue())
+
+        async with running.webhooks(
+            client, choices(), facts.InformedSources(client, ()), running.beside(), SystemClock(), "kueue-system"
+        ) as served:
+            await served.register()
+            await until_asked(client)
+
+            made = await client.create(kind("ClusterQueue"), cluster_queue(quota="5000m", cohortName="team"))
+            assert made["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+            older = await client.get(OLD, "cq")
+            assert older["spec"]["cohort"] == "team"
+
+            with pytest.raises(ApiError) as caught:
+                await client.create(kind("ClusterQueue"), cluster_queue("bad", quota="-1"))
+            assert (caught.value.code, caught.value.reason) == (403, "Forbidden")
+            assert caught.value.causes[0].startswith("spec.resourceGroups[0].flavors[0].resources[0].nominalQuota")
+            with pytest.raises(ApiError) as caught:
+                await client.create(kind("ClusterQueue"), cluster_queue("bad", quota="ten"))
+            assert caught.value.code == 400
+
+            held = await client.create(kind("Job"), job(**{QUEUE: "lq"}))
+            assert held["spec"]["suspend"] is True
+            free = await client.create(kind("Job"), job("free"))
+            assert free["spec"]["suspend"] is False
+
+            await installed(client)
+            await until_asked(client)  # conversion and webhooks still lead to us
+            assert (await client.get(OLD, "cq"))["spec"]["cohort"] == "team"
+            again = await installed(client)
+            assert sum("left to the manager" in line for line in again) == 2
+            assert sum("unchanged" in line for line in again) == len(again) - 3
+
+        gone: list[str] = []
+        objects = documents.everything(documents.Plan())
+        await applying.uninstall(client, objects, gone.append, kinds_too=False)
+        assert await client.find(kind("ClusterQueue"), "cq") is not None
+        await applying.uninstall(client, objects, gone.append, kinds_too=True)
+        async with asyncio.timeout(30):
+            while await client.find(kind("ClusterQueue"), "cq") is not None:
+                await asyncio.sleep(0.1)

@@ -1,0 +1,141 @@
+"""Reviews as an API server posts them, and the answers it gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykueue import serving
+from pykueue.api.kinds import Kind
+from pykueue.webhooks import service
+from webhooks.conftest import (
+    DEFAULT_NAMESPACE,
+    GROUP,
+    Shelf,
+    admission_review,
+    choices,
+    cluster_queue,
+    job,
+    patched,
+    post,
+)
+
+Tree = dict[str, Any]
+
+MUTATE = "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue"
+VALIDATE = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue"
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def handler(*objects: Tree) -> serving.Handler:
+    return service.handler(choices(), Shelf(DEFAULT_NAMESPACE, *objects))
+
+
+async def test_a_change_travels_as_a_json_patch() -> None:
+    tree = cluster_queue(quota="5000m")
+    code, answer = await post(handler(), MUTATE, admission_review(tree))
+    assert (code, answer["apiVersion"], answer["kind"]) == (200, "admission.k8s.io/v1", "AdmissionReview")
+    response = answer["response"]
+    assert (response["uid"], response["allowed"]) == ("0b4a", True)
+    made = patched(tree, response)
+    assert made["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+    assert made["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == "5"
+
+
+async def test_nothing_to_change_is_no_patch() -> None:
+    finished = cluster_queue()
+    finished["metadata"]["finalizers"] = ["kueue.x-k8s.io/resource-in-use"]
+    _, answer = await post(handler(), MUTATE, admission_review(finished))
+    assert answer["response"] == {"uid": "0b4a", "allowed": True}
+
+
+async def test_a_refusal_carries_code_reason_and_causes() -> None:
+    _, answer = await post(handler(), VALIDATE, admission_review(cluster_queue(quota="-1")))
+    response = answer["response"]
+    assert response["allowed"] is False
+    assert (response["status"]["code"], response["status"]["reason"]) == (403, "Forbidden")
+    place = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"
+    assert [cause["field"] for cause in response["status"]["details"]["causes"]] == [place]
+    assert place in response["status"]["message"]
+
+
+async def test_a_job_is_decided_about_with_what_else_there_is() -> None:
+    """The namespace and its default LocalQueue are read before the decision."""
+    local_queue = {
+        "apiVersion": GROUP,
+        "kind": "LocalQueue",
+        "metadata": {"name": "default", "namespace": "default"},
+        "spec": {"clusterQueue": "cq"},
+    }
+    tree = job()
+    _, answer = await post(handler(local_queue), "/mutate-batch-v1-job", admission_review(tree))
+    made = patched(tree, answer["response"])
+    assert made["metadata"]["labels"][QUEUE] == "default"
+    assert made["spec"]["suspend"] is True
+    local_queue["spec"]["stopPolicy"] = "Hold"  # type: ignore[index]
+    _, answer = await post(handler(local_queue), "/mutate-batch-v1-job", admission_review(tree))
+    assert patched(tree, answer["response"]) == tree
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/mutate-nothing", {}, 404),
+        (MUTATE, b"{", 400),
+        (MUTATE, {}, 400),
+        (MUTATE, [], 400),
+        (MUTATE, {"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "a"}}, 400),
+        (MUTATE, b" " * (service.BODY_BYTES_MAX + 1), 413),
+        (MUTATE, b"[" * 100_000, 400),
+        ("/convert", {"request": {"uid": "a", "objects": "?"}}, 400),
+    ],
+)
+async def test_what_is_no_review_is_answered_with_one_sentence(path: str, body: object, code: int) -> None:
+    answered, text = await post(handler(), path, body)
+    assert answered == code
+    assert len(text.splitlines()) == 1
+
+
+async def test_reviews_are_posted() -> None:
+    answer = await handler()(serving.Request("GET", MUTATE))
+    assert answer.status == 405
+
+
+async def test_a_decision_that_breaks_refuses_one_write_and_stops_nobody_else() -> None:
+    class Broken(Shelf):
+        async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+            raise ConnectionError("no answer")
+
+    serve = service.handler(choices(), Broken())
+    _, answer = await post(serve, "/mutate-batch-v1-job", admission_review(job()))
+    assert (answer["response"]["allowed"], answer["response"]["status"]["code"]) == (False, 500)
+    assert "Job default/train" in answer["response"]["status"]["message"]
+    _, answer = await post(serve, MUTATE, admission_review(cluster_queue()))
+    assert answer["response"]["allowed"] is True
+
+
+# --- Conversion -------------------------------------------------------------------------------------------------------
+
+
+def conversion_review(wanted: str, *objects: Tree) -> Tree:
+    request = {"uid": "77", "desiredAPIVersion": wanted, "objects": list(objects)}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
+
+
+async def test_objects_are_converted_in_the_order_they_came() -> None:
+    objects = [cluster_queue(name, cohortName=f"team-{name}") for name in ("a", "b")]
+    _, answer = await post(handler(), "/convert", conversion_review("kueue.x-k8s.io/v1beta1", *objects))
+    response = answer["response"]
+    assert (response["uid"], response["result"]) == ("77", {"status": "Success"})
+    assert [one["spec"]["cohort"] for one in response["convertedObjects"]] == ["team-a", "team-b"]
+    assert {one["apiVersion"] for one in response["convertedObjects"]} == {"kueue.x-k8s.io/v1beta1"}
+
+
+async def test_with_one_object_that_cannot_be_converted_none_is() -> None:
+    bad = {**cluster_queue(), "kind": "Widget"}
+    _, answer = await post(handler(), "/convert", conversion_review("kueue.x-k8s.io/v1beta1", cluster_queue(), bad))
+    response = answer["response"]
+    assert response["convertedObjects"] == []
+    assert response["result"]["status"] == "Failure"
+    assert "Widget" in response["result"]["message"]

@@ -1,0 +1,49 @@
+"""The table of webhooks against the public one: names, paths, operations."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from pykueue.webhooks.table import Endpoint, endpoints
+from webhooks.conftest import choices
+
+PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "reference" / "webhooks.tsv"
+
+
+def line(endpoint: Endpoint) -> str:
+    group_version = f"{endpoint.kind.group}/{endpoint.kind.storage.name}"
+    return f"{endpoint.name} {endpoint.path} {','.join(endpoint.operations)} {group_version}/{','.join(endpoint.resources)}"
+
+
+def test_these_are_looked_at() -> None:
+    assert sorted(map(line, endpoints(choices()))) == [
+        "mclusterqueue.kb.io /mutate-kueue-x-k8s-io-v1beta2-clusterqueue CREATE kueue.x-k8s.io/v1beta2/clusterqueues",
+        "mjob.kb.io /mutate-batch-v1-job CREATE batch/v1/jobs",
+        "mpod.kb.io /mutate--v1-pod CREATE /v1/pods",
+        "mresourceflavor.kb.io /mutate-kueue-x-k8s-io-v1beta2-resourceflavor CREATE kueue.x-k8s.io/v1beta2/resourceflavors",
+        "mworkload.kb.io /mutate-kueue-x-k8s-io-v1beta2-workload CREATE kueue.x-k8s.io/v1beta2/workloads",
+        "vclusterqueue.kb.io /validate-kueue-x-k8s-io-v1beta2-clusterqueue CREATE,UPDATE kueue.x-k8s.io/v1beta2/clusterqueues",
+        "vcohort.kb.io /validate-kueue-x-k8s-io-v1beta2-cohort CREATE,UPDATE kueue.x-k8s.io/v1beta2/cohorts",
+        "vjob.kb.io /validate-batch-v1-job CREATE,UPDATE batch/v1/jobs",
+        "vpod.kb.io /validate--v1-pod CREATE,UPDATE /v1/pods",
+        "vresourceflavor.kb.io /validate-kueue-x-k8s-io-v1beta2-resourceflavor CREATE,UPDATE kueue.x-k8s.io/v1beta2/resourceflavors",
+        "vworkload.kb.io /validate-kueue-x-k8s-io-v1beta2-workload CREATE,UPDATE kueue.x-k8s.io/v1beta2/workloads,workloads/status",
+    ]
+
+
+@pytest.mark.skipif(not PUBLIC.is_file(), reason="the public table is not here")
+def test_every_row_is_the_public_one() -> None:
+    with PUBLIC.open() as file:
+        public = {
+            f"{row['name']} {row['path']} {row['operations']} {row['resources']}"
+            for row in csv.DictReader(file, delimiter="\t")
+        }
+    assert {line(endpoint) for endpoint in endpoints(choices())} <= public
+
+
+def test_kinds_of_jobs_that_are_switched_off_have_no_row() -> None:
+    rows = endpoints(choices(integrations={"frameworks": ["batch/job"]}))
+    assert not [row for row in rows if row.kind.kind == "Pod"]
