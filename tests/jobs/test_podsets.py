@@ -1,0 +1,175 @@
+"""What admission says about pods, how it gets into a template, and how it gets out again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jobs.stage import OPTIONS, flavor
+from pykueue.api import codec, kueue, labels
+from pykueue.api.trees import Tree
+from pykueue.jobs import podsets
+from pykueue.jobs.contract import Template
+from pykueue.jobs.podsets import Conflict, Missing, Placement, PodSetInfo
+
+BLUE = flavor("blue", nodeLabels={"pool": "blue"}, tolerations=[{"key": "blue", "operator": "Exists"}])
+GREEN = flavor("green", nodeLabels={"arch": "arm"}, tolerations=[{"key": "green", "operator": "Exists"}])
+FLAVORS = {"blue": BLUE, "green": GREEN}
+
+
+def admitted(assignment: Tree, checks: tuple[Tree, ...] = (), cluster_queue: str = "cq", **pod_set: Any) -> Any:
+    """How the pods of a Workload with one pod set of five are started."""
+    entry = {"name": "main", "count": 5, "template": {"spec": {"containers": []}}, **pod_set}
+    tree = {
+        "metadata": {"name": "w", "namespace": "main"},
+        "spec": {"queueName": "lq", "podSets": [entry]},
+        "status": {
+            "admission": {"clusterQueue": cluster_queue, "podSetAssignments": [{"name": "main", **assignment}]},
+            "admissionChecks": [
+                {"name": f"c{i}", "state": "Ready", "lastTransitionTime": "", "message": "", "podSetUpdates": [update]}
+                for i, update in enumerate(checks)
+            ],
+        },
+    }
+    found = podsets.admitted(codec.from_tree(tree, kueue.Workload), Placement(FLAVORS))
+    return found[0] if isinstance(found, tuple) else found
+
+
+# --- From an admission ------------------------------------------------------------------------------------------------
+
+
+def test_labels_and_tolerations_of_all_flavors_come_together_each_flavor_once() -> None:
+    info = admitted({"flavors": {"cpu": "blue", "memory": "blue", "gpu": "green"}})
+    assert info.node_selector == {"pool": "blue", "arch": "arm"}
+    assert [toleration["key"] for toleration in info.tolerations] == ["blue", "green"]
+
+
+def test_the_count_is_what_was_granted() -> None:
+    assert admitted({"flavors": {"cpu": "blue"}, "count": 3}).count == 3
+    assert admitted({"flavors": {"cpu": "blue"}}).count == 5
+
+
+def test_a_queue_whose_name_is_no_label_is_left_out() -> None:
+    """Edge case 32"""
+    marks = admitted({"flavors": {"cpu": "blue"}}, cluster_queue="team.a").labels
+    assert marks == {labels.PODSET: "main", labels.LOCAL_QUEUE_NAME: "lq"}
+
+
+def test_an_assigned_place_holds_pods_until_they_are_sent_there() -> None:
+    place = {"levels": ["kubernetes.io/hostname"], "slices": []}
+    info = admitted({"flavors": {"cpu": "blue"}, "topologyAssignment": place})
+    assert info.scheduling_gates == ({"name": labels.TOPOLOGY_GATE},)
+    assert info.annotations[labels.PODSET_UNCONSTRAINED_TOPOLOGY] == "true"
+    asked = admitted(
+        {"flavors": {"cpu": "blue"}, "topologyAssignment": place},
+        topologyRequest={"required": "kubernetes.io/hostname"},
+    )
+    assert labels.PODSET_UNCONSTRAINED_TOPOLOGY not in asked.annotations
+
+
+def test_a_flavor_that_is_not_there_may_still_come() -> None:
+    assert isinstance(admitted({"flavors": {"cpu": "red"}}), Missing)
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations", "nodeSelector"])
+def test_checks_may_agree_but_not_contradict_each_other(field: str) -> None:
+    """Edge case 31"""
+    one, same = {"name": "main", field: {"k": "1"}}, {"name": "main", field: {"k": "1"}}
+    other = {"name": "main", field: {"k": "2"}}
+    assert isinstance(admitted({"flavors": {"cpu": "blue"}}, (one, same)), PodSetInfo)
+    found = admitted({"flavors": {"cpu": "blue"}}, (one, other))
+    assert isinstance(found, Conflict)
+    assert "c1" in found.message
+
+
+# --- Into a template --------------------------------------------------------------------------------------------------
+
+TEMPLATE: Tree = {
+    "metadata": {"labels": {"app": "x"}},
+    "spec": {"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "t"}], "containers": []},
+}
+
+
+def test_what_admission_says_is_added_to_what_the_user_said() -> None:
+    info = PodSetInfo("main", 1, node_selector={"pool": "blue"}, tolerations=({"key": "t"}, {"key": "u"}))
+    found = podsets.injected(TEMPLATE, info)
+    assert not isinstance(found, Conflict)
+    assert found["spec"]["nodeSelector"] == {"zone": "a", "pool": "blue"}
+    assert found["spec"]["tolerations"] == [{"key": "t"}, {"key": "u"}]
+    assert TEMPLATE["spec"]["nodeSelector"] == {"zone": "a"}
+
+
+def test_a_value_of_the_user_is_never_overwritten() -> None:
+    found = podsets.injected(TEMPLATE, PodSetInfo("main", 1, node_selector={"zone": "b"}))
+    assert isinstance(found, Conflict)
+    assert "'a'" in found.message
+    assert "'b'" in found.message
+
+
+def test_the_mark_of_an_earlier_slice_gives_way() -> None:
+    marked = podsets.injected(
+        TEMPLATE, PodSetInfo("main", 1, annotations={labels.WORKLOAD_SLICE_NAME: "s", labels.WORKLOAD: "w1"})
+    )
+    assert not isinstance(marked, Conflict)
+    again = podsets.injected(
+        marked, PodSetInfo("main", 1, annotations={labels.WORKLOAD_SLICE_NAME: "s", labels.WORKLOAD: "w2"})
+    )
+    assert not isinstance(again, Conflict)
+    assert again["metadata"]["annotations"][labels.WORKLOAD] == "w2"
+
+
+def test_restoring_replaces_and_keeps_the_labels_it_is_told_to() -> None:
+    running = {
+        "metadata": {"labels": {"app": "x", "mine": "1", labels.PODSET: "main"}, "annotations": {"a": "b"}},
+        "spec": {"nodeSelector": {"pool": "blue"}, "schedulingGates": [{"name": "g"}], "containers": []},
+    }
+    back = podsets.restored(running, PodSetInfo("main", 1, labels={"app": "x"}), ("mine",))
+    assert back == {"metadata": {"labels": {"app": "x", "mine": "1"}}, "spec": {"containers": []}}
+
+
+# --- Wishes for a place -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("annotations", "request_"),
+    [
+        ({}, {}),
+        ({labels.PODSET_REQUIRED_TOPOLOGY: "rack"}, {"required": "rack"}),
+        ({labels.PODSET_PREFERRED_TOPOLOGY: "rack"}, {"preferred": "rack"}),
+        ({labels.PODSET_UNCONSTRAINED_TOPOLOGY: "true"}, {"unconstrained": True}),
+        (
+            {labels.PODSET_SLICE_REQUIRED_TOPOLOGY: "rack", labels.PODSET_SLICE_SIZE: "4"},
+            {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 4},
+        ),
+        (
+            {labels.PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS: '[{"topology": "rack", "size": 4}]'},
+            {"podsetSliceRequiredTopologyConstraints": [{"topology": "rack", "size": 4}]},
+        ),
+    ],
+)
+def test_annotations_become_a_topology_request(annotations: Tree, request_: Tree) -> None:
+    metadata = {"annotations": annotations}
+    assert podsets.topology_request(metadata, Template("main", (), 8)) == request_
+
+
+def test_without_the_gate_nobody_asks_for_a_place() -> None:
+    template = Template("main", ("spec", "template"), 1, pod_index_label="index")
+    job = {"spec": {"template": TEMPLATE}}
+    assert podsets.build(job, template, OPTIONS)["topologyRequest"] == {"podIndexLabel": "index"}
+    assert "topologyRequest" not in podsets.build(job, template, replace(OPTIONS, topology=False))
+
+
+# --- Places in trees --------------------------------------------------------------------------------------------------
+
+
+def test_a_spot_may_lead_through_lists() -> None:
+    tree = {"spec": {"steps": [{"template": {"spec": 1}}, {"template": {"spec": 2}}]}}
+    spot = ("spec", "steps", 1, "template")
+    assert podsets.at(tree, spot) == {"spec": 2}
+    assert podsets.put_at(tree, spot, {"spec": 3})["spec"]["steps"] == [
+        {"template": {"spec": 1}},
+        {"template": {"spec": 3}},
+    ]
+    assert podsets.at(tree, ("spec", "steps", 7, "template")) == {}
