@@ -32,6 +32,7 @@ BATCH_MAX: Final = 512
 COMPACTION_STEP: Final = 500
 COMPACTION_SECONDS: Final = 30.0
 RECOVERY_SECONDS: Final = 1.0
+RECOVERY_SECONDS_MAX: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,12 +435,15 @@ class Objects:
 
     async def _recover(self) -> None:
         """Ask the disk, not the memory, what became of the failed batch; then go on."""
+        pause = RECOVERY_SECONDS
         while self._failure and not self._closed:
-            await asyncio.sleep(RECOVERY_SECONDS)
+            await asyncio.sleep(pause)
             try:
                 records = await self._call(self._journal.since, self.revision)
             except Exception as error:
                 self._failure = str(error) or type(error).__name__
+                # Looking means reading the whole file; a disk that is full now will be full in a moment, too.
+                pause = min(pause * 2, RECOVERY_SECONDS_MAX)
                 continue
             for record in records:
                 entry = Entry(record.key, record.uid, record.revision, record.created_revision, record.body)
