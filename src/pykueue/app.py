@@ -167,6 +167,11 @@ def manager_choices(settings: Settings) -> Choices:
         nodes=NodeChoices(
             on_pod_termination=on["TASReplaceNodeOnPodTermination"], on_taints=on["TASReplaceNodeOnNodeTaints"]
         ),
+        blocks_admission=bool(
+            settings.configuration.wait_for_pods_ready
+            and settings.configuration.wait_for_pods_ready.block_admission
+            and not on["DisableWaitForPodsReady"]
+        ),
     )
 
 

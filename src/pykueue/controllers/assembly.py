@@ -48,6 +48,7 @@ class Choices:
     kinds: JobKinds
     jobs: Options
     nodes: NodeChoices
+    blocks_admission: bool
 
     @property
     def life(self) -> LifeOptions:
@@ -74,7 +75,13 @@ class Manager:
         self.writer = Writer(client, self.views.workloads, reporter, may_write)
         self.world = World(choices.policy, accounting=choices.accounting, profile=choices.profile)
         self.scheduler = Scheduler(
-            self.world, self.views.workloads, self.writer, choices.life, clock, self.views.cluster_queue_facts
+            self.world,
+            self.views.workloads,
+            self.writer,
+            choices.life,
+            clock,
+            self.views.cluster_queue_facts,
+            blocks_admission=choices.blocks_admission,
         )
         for informer in self.views.shaping:
             informer.subscribe(self.scheduler.seen)

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from pykueue.api import conditions, kueue
-from pykueue.api.conditions import EvictedReason, FinishedReason, PreemptedReason, QuotaReservedReason
+from pykueue.api.conditions import (
+    EvictedReason,
+    FinishedReason,
+    PreemptedReason,
+    QuotaReservedReason,
+    WorkloadCondition,
+)
+from pykueue.api.meta import SECOND
 from pykueue.clock import Clock
 from pykueue.controllers.writing import NotLeading, Writer, revision
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Retry, Victim, Wait
@@ -31,10 +39,8 @@ from pykueue.state.world import World
 log = logging.getLogger(__name__)
 
 _WRITES_AT_ONCE: Final = 64
-# A second pass that failed is tried again after a second, then after twice as long, up to half a minute.
-_SECOND_PASS_SECONDS: Final = 1.0
-_SECOND_PASS_LONGEST_SECONDS: Final = 30.0
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
+_SHORTEST_PAUSE_SECONDS: Final = 0.01
 
 FactsOf = Callable[[str], ClusterQueueFacts | None]
 
@@ -50,6 +56,8 @@ class Scheduler:
         options: Options,
         clock: Clock,
         cluster_queue_facts: FactsOf,
+        *,
+        blocks_admission: bool = False,
     ) -> None:
         self.world = world
         # Told whenever a booking is settled, so that whoever left its Workload alone meanwhile looks again.
@@ -59,11 +67,11 @@ class Scheduler:
         self._options = options
         self._clock = clock
         self._cluster_queue_facts = cluster_queue_facts
+        self._blocks_admission = blocks_admission
         self._wake = asyncio.Event()
         self._writes = asyncio.Semaphore(_WRITES_AT_ONCE)
         self._under_way: set[asyncio.Task[None]] = set()
         self._evicting: set[str] = set()
-        self._second_passes: dict[str, float] = {}
         workloads.subscribe(self._workload_seen)
 
     # --- What is seen -------------------------------------------------------------------------------------------------
@@ -79,13 +87,10 @@ class Scheduler:
 
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
         """News about a Workload. The memory's ledger holds back what is older than a reservation on its way."""
-        key = str(change.key)
-        if change.new is None:
-            self._second_passes.pop(key, None)
-            if change.old is not None:
-                self.world.drop(change.old, self._clock.now())
-        else:
+        if change.new is not None:
             self._put(change.key, change.new)
+        elif change.old is not None:
+            self.world.drop(change.old, self._clock.now())
         self.wake()
 
     def _put(self, key: Key, thing: Any) -> None:
@@ -116,7 +121,7 @@ class Scheduler:
         """Decide until cancelled. Writes under way are cancelled with it: the next leader looks for itself."""
         try:
             while True:
-                await self._wake.wait()
+                await self._woken()
                 self._wake.clear()
                 await self._cycles()
         finally:
@@ -124,13 +129,24 @@ class Scheduler:
                 task.cancel()
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
+    async def _woken(self) -> None:
+        """Return when something has changed, or a pause that the memory keeps is over."""
+        at = self.world.next_wake()
+        pause = None if at is None else max(_SHORTEST_PAUSE_SECONDS, (at - self._clock.now()) / SECOND)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._wake.wait()
+
     async def _cycles(self) -> None:
         """Cycle after cycle until one of them would only say again what the last one said."""
         said: list[Decision] = []
         while True:
             decisions = self.world.decide(self._clock.now())
-            for decision in decisions:
-                self._carry_out(decision)
+            blocked = self._carry_out_all(decisions)
+            if blocked:
+                await self._until_pods_ready(blocked)
+                said = []
+                continue
             if not decisions or decisions == said:
                 return
             said = decisions
@@ -138,6 +154,46 @@ class Scheduler:
             await asyncio.sleep(0)
             async with self._writes:
                 pass
+
+    def _carry_out_all(self, decisions: list[Decision]) -> list[Admit]:
+        """What is left over: with waitForPodsReady.blockAdmission, nobody is let in before the pods of everybody who
+        was are ready."""
+        blocked: list[Admit] = []
+        fresh = {each.workload for each in decisions if isinstance(each, Admit) and not each.is_second_pass}
+        waits = self._blocks_admission and bool(fresh) and self._waits_for_pods(fresh)
+        for decision in decisions:
+            if waits and isinstance(decision, Admit) and decision.workload in fresh:
+                blocked.append(decision)
+                continue
+            self._carry_out(decision)
+            waits = waits or (self._blocks_admission and decision.workload in fresh)
+        return blocked
+
+    async def _until_pods_ready(self, blocked: list[Admit]) -> None:
+        """Those who were to be admitted go back to their queues. Nothing is decided before all pods are ready."""
+        self._start(self._tell_blocked(blocked[0]))
+        for decision in blocked:
+            self._free(_key(decision.workload))
+        while self._waits_for_pods():
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _waits_for_pods(self, besides: Container[str] = ()) -> bool:
+        for name in self.world.reservations:
+            workload = self._writer.current(_key(name)) if name not in besides else None
+            if workload is not None and not states.has(workload, WorkloadCondition.PODS_READY):
+                return True
+        return False
+
+    async def _tell_blocked(self, decision: Decision) -> None:
+        key = _key(decision.workload)
+        async with self._writer.turn(key):
+            workload, now = self._writer.current(key), self._clock.now()
+            if workload is not None and not states.is_reserved(workload):
+                reason, message = QuotaReservedReason.WAITING_FOR_PODS_READY, "Waits for the pods of others to be ready"
+                asked = workload.status.resource_requests
+                changes = waiting.wait(workload, reason, message, asked, self._options, now, tell=False)
+                await self._writer.workload(workload, changes, SCHEDULER, now)
 
     # --- Carrying out -------------------------------------------------------------------------------------------------
 
@@ -157,7 +213,7 @@ class Scheduler:
             case Retry():
                 for victim in decision.victims:
                     self._evict(victim, decision)
-                self._start(self._failed_second_pass(decision))
+                self._tell_failed_second_pass(decision)
             case Evict():
                 self._start(self._evict_for_nodes(decision.workload, explaining.sentence(decision)))
 
@@ -198,7 +254,6 @@ class Scheduler:
     def _given(self, decision: Admit, workload: kueue.Workload) -> Changes:
         given = admission.typed(decision.cluster_queue, decision.pod_sets)
         if decision.is_second_pass:
-            self._second_passes.pop(decision.workload, None)
             return reservation.repair(workload, given)
         facts = self._cluster_queue_facts(decision.cluster_queue)
         required = checks.required(facts, given) if facts is not None else ()
@@ -340,15 +395,11 @@ class Scheduler:
                 raise
         return True
 
-    async def _failed_second_pass(self, decision: Retry) -> None:
-        key = decision.workload
-        workload = self._writer.current(_key(key))
+    def _tell_failed_second_pass(self, decision: Retry) -> None:
+        workload = self._writer.current(_key(decision.workload))
         if workload is not None:
             news = Tell(EventType.WARNING, "SecondPassFailed", explaining.sentence(decision))
             self._writer.tell(workload, news, SCHEDULER)
-        pause = self._second_passes.get(key, _SECOND_PASS_SECONDS)
-        self._second_passes[key] = min(pause * 2, _SECOND_PASS_LONGEST_SECONDS)
-        asyncio.get_running_loop().call_later(pause, self.wake)
 
     # --- Waiting ------------------------------------------------------------------------------------------------------
 
