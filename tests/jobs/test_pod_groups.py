@@ -77,6 +77,22 @@ def test_pods_that_disagree_about_the_size_are_never_admitted() -> None:
     assert not Stage(pod("a", "g", 2), pod("b", "g", 3)).settle().workloads
 
 
+def test_pods_that_disagree_about_a_label_to_copy_are_never_admitted() -> None:
+    options = replace(OPTIONS, label_keys_to_copy=("team",))
+    red, blue = ({"labels": {"team": team}} for team in ("red", "blue"))
+    assert (
+        not Stage(pod("a", "g", 2, metadata=red), pod("b", "g", 2, metadata=blue), options=options).settle().workloads
+    )
+    stage = Stage(pod("a", "g", 2, metadata=red), pod("b", "g", 2), options=options).settle()
+    assert stage.workload.metadata.labels == {"team": "red"}
+
+
+@pytest.mark.parametrize(("index", "fits"), [("1", True), ("2", False), ("first", False)])
+def test_an_index_is_below_the_size_of_the_group(index: str, fits: bool) -> None:
+    indexed = pod("b", "g", 2, metadata={"labels": {labels.POD_GROUP_POD_INDEX: index}})
+    assert bool(Stage(pod("a", "g", 2), indexed).settle().workloads) is fits
+
+
 def test_too_many_roles_are_never_admitted() -> None:
     count = ROLES_MAX + 1
     members = [pod(f"p{i:02}", "g", count, spec={"priority": i}) for i in range(count)]

@@ -231,7 +231,7 @@ def _composed(group: PodGroup, options: Options) -> Matched | Actions:
         return Matched(None, group)
     if workloads.prebuilt_name(group, options):
         return ()  # somebody else makes it
-    problem = _problem(group, active)
+    problem = _problem(group, active, options)
     if problem:
         return (Tell(group.tree, "ErrWorkloadCompose", problem, warning=True),)
     surplus = _by_worth(active)[group.total :]
@@ -242,7 +242,7 @@ def _composed(group: PodGroup, options: Options) -> Matched | Actions:
     return Matched(None, group)
 
 
-def _problem(group: PodGroup, active: Sequence[Tree]) -> str:
+def _problem(group: PodGroup, active: Sequence[Tree], options: Options) -> str:
     """Why the group cannot be admitted yet. Another pod, or a change to one, may settle it."""
     if group.total is None:
         return f"The annotation {labels.POD_GROUP_TOTAL_COUNT} is not a number above 0"
@@ -256,6 +256,13 @@ def _problem(group: PodGroup, active: Sequence[Tree]) -> str:
             return f"The pods {group.name} and {name} name different queues"
         if pods.total_count(pod) != group.total:
             return f"The pods {group.name} and {name} say different sizes of their group"
+        index = trees.get(pod, "metadata", "labels", labels.POD_GROUP_POD_INDEX)
+        if index is not None and not (str(index).isdigit() and int(index) < group.total):
+            return f"The pod {name} has no index below {group.total}"
+    for key in options.label_keys_to_copy:
+        values = {trees.get(pod, "metadata", "labels", key) for pod in group.members} - {None}
+        if len(values) > 1:
+            return f"The pods of the group have different values of the label {key}"
     return ""
 
 

@@ -119,11 +119,14 @@ def is_managed_kind(reference: Tree, kinds: JobKinds, options: Options) -> bool:
 def ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: Options) -> Tree | None:
     """The topmost owner that is ours."""
     for owner in reversed(found.owners):
-        if not is_managed_kind(owner, kinds, options):
-            continue
-        row = kinds.of(owner)
-        if queue_name(owner) or (row is not None and is_managed(row, owner, namespace, options)):
-            return owner
-        if row is None and options.manage_without_queue:
+        if is_managed_kind(owner, kinds, options) and _is_ours(owner, namespace, kinds, options):
             return owner
     return None
+
+
+def _is_ours(owner: Tree, namespace: Labels, kinds: JobKinds, options: Options) -> bool:
+    """Whether an owner is ours. One that names a queue is, even where the gate keeps us from running it."""
+    row = kinds.of(owner)
+    if queue_name(owner) or row is None:
+        return bool(queue_name(owner)) or options.manage_without_queue
+    return is_managed(row, owner, namespace, options)
