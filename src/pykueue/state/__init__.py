@@ -1,5 +1,7 @@
 """The memory: what the API said, as the brain sees it. Deterministic, in memory, one owner, no I/O.
 
+From the door inwards:
+
     world       the only door: objects in, cycles and answers out
     reading     from API objects to the brain's values
     structure   queues, cohorts, flavors and the trees grown from them
