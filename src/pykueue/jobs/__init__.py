@@ -11,6 +11,7 @@
     admission   the one webhook: what a new job gets, and what is refused
     executor    one pass: gather, decide, carry out
     waking      which jobs to look at when something changes
+    ungating    pods of elastic jobs, released as far as their slice goes
 
 How it is wired. For every row of `kinds.enabled(options.frameworks)` there is an informer of the kind whose values are
 trees; that of pods is limited to the label `kueue.x-k8s.io/managed=true`. It is indexed by `waking.parent_words` and

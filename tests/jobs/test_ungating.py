@@ -1,0 +1,91 @@
+"""Pods of an elastic job are released as far as the admitted slice goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from jobs.test_slices import elastic, newest, resized
+from pykueue.api import codec, kueue, labels, patches
+from pykueue.api.trees import Tree
+from pykueue.jobs import ungating
+from pykueue.jobs.actions import Replace
+
+
+def member(name: str, slice_: str, *, gated: bool = True, **fields: Any) -> Tree:
+    """A pod that the Job controller made from the template of an elastic Job."""
+    gates = [{"name": labels.ELASTIC_JOB_GATE}] if gated else []
+    tree: Tree = {
+        "metadata": {
+            "name": name,
+            "namespace": "main",
+            "labels": {labels.PODSET: "main"},
+            "annotations": {labels.WORKLOAD_SLICE_NAME: slice_},
+        },
+        "spec": {"schedulingGates": gates},
+        "status": {"phase": "Pending" if gated else "Running"},
+    }
+    merged: Tree = patches.merge(tree, fields)
+    return merged
+
+
+def names(slices: list[kueue.Workload], *members: Tree) -> list[str]:
+    actions = ungating.released(slices, members)
+    assert all(isinstance(action, Replace) and not action.after["spec"].get("schedulingGates") for action in actions)
+    return [action.after["metadata"]["name"] for action in actions if isinstance(action, Replace)]
+
+
+def test_as_many_pods_are_released_as_were_granted_the_first_by_name() -> None:
+    first = elastic(2).workload
+    pods = [member(name, first.metadata.name) for name in ("c", "a", "b")]
+    assert names([first], *pods) == ["a", "b"]
+
+
+def test_pods_that_run_already_count() -> None:
+    first = elastic(2).workload
+    slice_ = first.metadata.name
+    assert names([first], member("z", slice_, gated=False), member("a", slice_), member("b", slice_)) == ["a"]
+
+
+def test_pods_that_are_over_leave_their_room_to_others() -> None:
+    first = elastic(1).workload
+    over = member("z", first.metadata.name, gated=False, status={"phase": "Succeeded"})
+    assert names([first], over, member("a", first.metadata.name)) == ["a"]
+
+
+def test_new_pods_wait_until_the_larger_slice_is_admitted() -> None:
+    stage = resized(elastic(1), 2)
+    first, second = stage.workloads.values()
+    slice_ = first.metadata.name
+    pods = (member("a", slice_, gated=False), member("b", slice_))
+    assert names([first, second], *pods) == []
+    status = structs.replace(
+        first.status,
+        admission=kueue.Admission(
+            cluster_queue="cq", pod_set_assignments=(kueue.PodSetAssignment(name="main", count=2),)
+        ),
+    )
+    metadata = structs.replace(second.metadata, creation_timestamp="2026-11-15T12:00:01Z")
+    assert names([first, structs.replace(second, status=status, metadata=metadata)], *pods) == ["b"]
+
+
+@pytest.mark.parametrize(("said", "released"), [("old", []), ("new", ["a"]), ("", ["a"])])
+def test_a_pod_made_under_an_earlier_answer_of_a_check_waits(said: str, released: list[str]) -> None:
+    first = elastic(1).workload
+    key = labels.CONSUME_PROVISIONING_REQUEST
+    check = {"name": "c", "state": "Ready", "lastTransitionTime": "", "message": ""}
+    check |= {"podSetUpdates": [{"name": "main", "annotations": {key: "new"}}]}
+    status = structs.replace(first.status, admission_checks=(codec.from_tree(check, kueue.AdmissionCheckState),))
+    pod = member("a", first.metadata.name, metadata={"annotations": {key: said}})
+    assert names([structs.replace(first, status=status)], pod) == released
+
+
+def test_slices_and_pods_meet_under_one_word() -> None:
+    stage = resized(elastic(1), 2)
+    first = next(iter(stage.workloads.values()))
+    words = {ungating.word_of_slice(each) for each in stage.workloads.values()}
+    assert words == {ungating.word_of(member("a", first.metadata.name))}
+    assert newest(stage) is not first
+    assert ungating.word_of({"metadata": {"name": "p"}}) == ()
