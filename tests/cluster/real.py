@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import ctypes
 import http.client
 import os
 import secrets
@@ -17,6 +18,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -32,6 +34,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cluster import assets
 
 _READY_SECONDS: Final = 90.0
+_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,12 @@ def _wait_until_ready(client: Client, server: subprocess.Popen[bytes], log: Path
 def _process(log: Path, binary: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [binary, *arguments], stdout=output, stderr=output, cwd=log.parent, env=_environment()
+            [binary, *arguments],
+            stdout=output,
+            stderr=output,
+            cwd=log.parent,
+            env=_environment(),
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         try:
             yield process
@@ -221,6 +229,11 @@ def _process(log: Path, binary: Path, *arguments: str) -> Iterator[subprocess.Po
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel to end this process when a test run is killed and cannot do so itself."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _environment() -> dict[str, str]:
