@@ -233,7 +233,7 @@ def _process(log: Path, binary: Path, *arguments: str) -> Iterator[subprocess.Po
 
 def _end_with_parent() -> None:
     """Ask the kernel to end this process when a test run is killed and cannot do so itself."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _environment() -> dict[str, str]:
