@@ -17,7 +17,7 @@ import random
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -99,6 +99,30 @@ class Size:
     admitted: int = 0  # in all, on top
     fair: bool = False
     cpu: str = "20"
+    nodes: int = 0  # with these, pods are placed: blocks of 8 racks of 8 hosts
+
+
+def nodes_of(count: int) -> Iterator[kube.Node]:
+    for number in range(count):
+        labels = {
+            "example.com/block": f"b{number // 64}",
+            "example.com/rack": f"r{number // 8}",
+            "kubernetes.io/hostname": f"n{number:05}",
+        }
+        yield kube.Node(
+            metadata=meta.ObjectMeta(name=f"n{number:05}", labels=labels),
+            status=kube.NodeStatus(
+                allocatable={"cpu": "96", "pods": "110"},
+                conditions=(kube.NodeCondition(type="Ready", status="True"),),
+            ),
+        )
+
+
+def in_racks(one: kueue.Workload) -> kueue.Workload:
+    """The same as ten pods that would like to be in one rack."""
+    wish = kueue.PodSetTopologyRequest(preferred="example.com/rack")
+    pod_set = msgspec.structs.replace(one.spec.pod_sets[0], count=10, topology_request=wish)
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, pod_sets=(pod_set,)))
 
 
 def build(size: Size) -> tuple[World, Callable[[str], kueue.Workload]]:
@@ -106,7 +130,13 @@ def build(size: Size) -> tuple[World, Callable[[str], kueue.Workload]]:
     policy = Policy(fair_sharing=tuple(Strategy)) if size.fair else Policy()
     world = World(policy)
     world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)), NOW)
-    world.put(kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="default")), NOW)
+    levels = ("example.com/block", "example.com/rack", "kubernetes.io/hostname")
+    topology = kueue.TopologySpec(levels=tuple(kueue.TopologyLevel(node_label=level) for level in levels))
+    world.put(kueue.Topology(metadata=meta.ObjectMeta(name="racks"), spec=topology), NOW)
+    flavor = kueue.ResourceFlavorSpec(topology_name="racks" if size.nodes else "")
+    world.put(kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="default"), spec=flavor), NOW)
+    for node in nodes_of(size.nodes):
+        world.put(node, NOW)
     chance = random.Random(1)
     pool = [row[1:] for row in CLASSES for _ in range(row[0])]
     number = 0
@@ -114,7 +144,8 @@ def build(size: Size) -> tuple[World, Callable[[str], kueue.Workload]]:
     def another(queue: str) -> kueue.Workload:
         nonlocal number
         number += 1
-        return workload(number, queue, *chance.choice(pool))
+        made = workload(number, queue, *chance.choice(pool))
+        return in_racks(made) if size.nodes else made
 
     names = [f"c{c}-q{q}" for c in range(size.cohorts) for q in range(size.queues)]
     for name in names:
@@ -203,6 +234,7 @@ WORLDS = {
     "1 cohort x 100 queues x 50": Size(1, 100, 50),
     "10 cohorts x 100 queues x 50": Size(10, 100, 50),
     "1 queue, 100000 pending": Size(1, 1, 100_000),
+    "5 x 6 queues, 640 nodes in racks": Size(5, 6, 100, cpu="2000", nodes=640),
     "5 x 6 queues, 50000 admitted": Size(5, 6, 100, admitted=50_000, cpu="2000"),
 }
 
