@@ -13,6 +13,7 @@ import pytest
 
 from cluster import assets, real
 from pykueue.clock import SystemClock
+from pykueue.errors import UsageError
 from pykueue.installing import applying, documents
 from pykueue.kube import access
 from pykueue.kube.client import Client
@@ -63,6 +64,18 @@ async def until_asked(client: Client) -> None:
                 await client.create(kind("ClusterQueue"), cluster_queue("probe"), dry_run=True)
                 return
             await asyncio.sleep(0.05)
+
+
+async def test_an_installation_of_somebody_else_is_not_overwritten(cluster: access.Target) -> None:
+    """A public Kueue has the same names; ours is known by a label."""
+    async with connected(cluster) as client:
+        deployment = next(one for one in documents.everything(documents.Plan()) if one["kind"] == "Deployment")
+        metadata = {"name": deployment["metadata"]["name"], "namespace": "default"}
+        await client.create(applying.kind_of(deployment), {**deployment, "metadata": metadata})
+        told: list[str] = []
+        with pytest.raises(UsageError, match="was not installed by pykueue"):
+            await applying.install(client, documents.everything(documents.Plan(namespace="default")), told.append)
+        assert told == []
 
 
 async def test_from_install_to_uninstall(cluster: access.Target) -> None:

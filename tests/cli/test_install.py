@@ -1,0 +1,254 @@
+"""`pykueue install` and `uninstall`: what is rendered, and what is applied to a server and taken away again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from pykueue import app
+from pykueue.api import registry
+from pykueue.apiserver import access
+from pykueue.cli import install
+from pykueue.installing import applying, documents, layout, rbac
+from pykueue.installing.documents import Plan
+from pykueue.jobs.kinds import BUILT_IN, JobKinds
+from pykueue.kube.client import Client
+from pykueue.kube.transport import LocalTransport
+
+Tree = dict[str, Any]
+
+
+def rendered(*arguments: str) -> list[Tree]:
+    result = CliRunner().invoke(install.command, ["--dry-run", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.output))
+
+
+def named(objects: Sequence[Tree], kind: str, name: str) -> Tree:
+    return next(one for one in objects if (one["kind"], one["metadata"]["name"]) == (kind, name))
+
+
+# --- Rendered ---------------------------------------------------------------------------------------------------------
+
+
+def test_others_are_there_before_who_refers_to_them_and_webhooks_come_last() -> None:
+    """Webhooks stop writes while nobody answers, so that everything else has to be there before."""
+    kinds = [one["kind"] for one in rendered()]
+    assert kinds[0] == "Namespace"
+    assert kinds[-2:] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+    assert kinds.index("ServiceAccount") < kinds.index("ClusterRoleBinding") < kinds.index("Deployment")
+    assert kinds.count("CustomResourceDefinition") == len(registry.KUEUE)
+
+
+def test_everything_in_a_namespace_follows_the_namespace() -> None:
+    objects = rendered("--namespace", "batch-system")
+    named(objects, "Namespace", "batch-system")
+    assert "kueue-system" not in yaml.safe_dump_all(objects)
+
+
+def test_the_manager_runs_as_nobody_and_can_write_nowhere() -> None:
+    spec = named(rendered(), "Deployment", "kueue-controller-manager")["spec"]["template"]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    ports = {port["name"] for port in container["ports"]}
+    assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} <= ports
+
+
+def test_the_configuration_goes_along_as_it_was_written_and_decides_about_webhooks(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    written = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "integrations": {"frameworks": ["pod"]},
+        "webhook": {"port": 10443},
+    }
+    file.write_text(yaml.safe_dump(written))
+    objects = rendered("--config", str(file))
+    stored = named(objects, "ConfigMap", "kueue-manager-config")["data"]["controller_manager_config.yaml"]
+    assert yaml.safe_load(stored) == written
+    webhooks = named(objects, "MutatingWebhookConfiguration", "kueue-mutating-webhook-configuration")["webhooks"]
+    assert "mpod.kb.io" in [one["name"] for one in webhooks]
+    assert "mjob.kb.io" not in [one["name"] for one in webhooks]
+    (container,) = named(objects, "Deployment", "kueue-controller-manager")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "webhook-server", "containerPort": 10443, "protocol": "TCP"} in container["ports"]
+
+
+def test_files_for_kustomize_hold_the_very_same_objects(tmp_path: Path) -> None:
+    result = CliRunner().invoke(install.command, ["--dry-run", "--to", str(tmp_path)], catch_exceptions=False)
+    assert result.exit_code == 0
+    listed = yaml.safe_load((tmp_path / "kustomization.yaml").read_text())["resources"]
+    found = [one for name in listed for one in yaml.safe_load_all((tmp_path / name).read_text())]
+
+    def key(one: Tree) -> tuple[str, str]:
+        return one["kind"], one["metadata"]["name"]
+
+    assert sorted(found, key=key) == sorted(rendered(), key=key)
+
+
+def test_a_framework_that_nobody_implements_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [ray.io/rayjob]}\n"
+    )
+    result = CliRunner().invoke(install.command, ["--dry-run", "--config", str(file)])
+    assert "ray.io/rayjob" in str(result.exception)
+
+
+# --- Who may do what --------------------------------------------------------------------------------------------------
+
+KINDS = JobKinds(BUILT_IN)
+
+
+def allowed(group: str, resource: str) -> set[str]:
+    return {
+        verb
+        for rule in rbac.manager_rules(KINDS)
+        if group in rule["apiGroups"] and resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "verbs"),
+    [
+        ("kueue.x-k8s.io", "workloads", "create delete get list patch update watch"),
+        ("kueue.x-k8s.io", "workloads/status", "get patch update"),
+        ("kueue.x-k8s.io", "clusterqueues", "get list update watch"),
+        ("kueue.x-k8s.io", "cohorts", "get list watch"),
+        ("batch", "jobs", "delete get list patch update watch"),
+        ("batch", "jobs/status", "get patch update"),
+        ("", "pods", "delete get list patch update watch"),
+        ("", "nodes", "get list watch"),
+        ("", "secrets", ""),
+        ("", "configmaps", ""),
+        ("ray.io", "rayjobs", ""),
+        ("rbac.authorization.k8s.io", "clusterroles", ""),
+    ],
+)
+def test_the_manager_may_do_what_it_needs_and_no_more(group: str, resource: str, verbs: str) -> None:
+    assert allowed(group, resource) == set(verbs.split())
+
+
+def test_nothing_is_allowed_with_a_star() -> None:
+    for one in rbac.documents("kueue-system", "cert", KINDS):
+        for rule in one.get("rules", ()):
+            assert "*" not in [*rule["verbs"], *rule.get("resources", ()), *rule.get("apiGroups", ())]
+
+
+def test_only_our_own_secret_and_our_own_webhook_configurations_can_be_touched() -> None:
+    (secret,) = rbac.secret_rules("cert")
+    assert (secret["resourceNames"], secret["verbs"]) == (["cert"], ["get", "update"])
+    for rule in rbac.manager_rules(KINDS):
+        if rule["apiGroups"][0] in ("admissionregistration.k8s.io", "apiextensions.k8s.io"):
+            assert rule["resourceNames"]
+
+
+def test_people_who_batch_get_their_roles_by_label() -> None:
+    """As published: who takes in the role to edit queues, and who the one to look at them."""
+    roles = {one["metadata"]["name"]: one["metadata"]["labels"] for one in rbac.people(KINDS)}
+
+    def takers(name: str) -> set[str]:
+        return {key.rpartition("/")[2] for key, value in roles[name].items() if value == "true"}
+
+    everybody = {"aggregate-to-view", "aggregate-to-edit", "aggregate-to-admin"}
+    assert takers("kueue-clusterqueue-editor-role") == {"batch-admin"}
+    assert takers("kueue-clusterqueue-viewer-role") == {"batch-admin", "aggregate-to-admin"}
+    assert takers("kueue-localqueue-viewer-role") == {"batch-admin", "batch-user", *everybody}
+    assert takers("kueue-job-editor-role") == {"batch-admin", "batch-user"}
+
+
+# --- Applied ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    """A server that does not know our kinds yet."""
+    place = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
+    async with app.api_server(place, app.bare_parts(), chance=random.Random(1)) as server:
+        yield Client(LocalTransport(partial(server.embedded.server.handle_as, access.ADMIN)), random.Random(1))
+
+
+def applicable(plan: Plan) -> list[Tree]:
+    """What the embedded server knows to keep: it has no Deployments to run and no roles to enforce."""
+    kept = {"Namespace", "CustomResourceDefinition", "ConfigMap", "Secret"}
+    return [one for one in documents.everything(plan) if one["kind"] in kept]
+
+
+async def test_installing_twice_changes_nothing_the_second_time(client: Client) -> None:
+    first: list[str] = []
+    await applying.install(client, applicable(Plan()), first.append)
+    assert first[0] == "namespace/kueue-system created"
+    assert first[-1] == "the kinds of kueue.x-k8s.io are served"
+    second: list[str] = []
+    await applying.install(client, applicable(Plan()), second.append)
+    assert [line for line in second[:-1] if not line.endswith(" unchanged")] == []
+
+
+async def test_another_configuration_is_brought_up_to_date(client: Client) -> None:
+    await applying.install(client, applicable(Plan()), lambda line: None)
+    other = Plan({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "webhook": {"port": 1}})
+    told: list[str] = []
+    await applying.install(client, applicable(other), told.append)
+    assert [line for line in told[:-1] if not line.endswith(" unchanged")] == [
+        "configmap/kueue-manager-config configured"
+    ]
+
+
+async def test_where_conversion_leads_is_left_as_the_manager_wrote_it(client: Client) -> None:
+    objects = applicable(Plan())
+    await applying.install(client, objects, lambda line: None)
+    kind = applying.kind_of(next(one for one in objects if one["kind"] == "CustomResourceDefinition"))
+    name = "workloads.kueue.x-k8s.io"
+    stored = await client.get(kind, name)
+    stored["spec"]["conversion"]["webhook"]["clientConfig"] = {"url": "https://127.0.0.1:1/convert"}
+    await client.replace(kind, stored)
+    await applying.install(client, objects, lambda line: None)
+    found = (await client.get(kind, name))["spec"]["conversion"]["webhook"]["clientConfig"]
+    assert found == {"url": "https://127.0.0.1:1/convert"}
+
+
+async def test_uninstalling_leaves_what_people_made(client: Client) -> None:
+    objects = applicable(Plan())
+    await applying.install(client, objects, lambda line: None)
+    flavor = registry.KUEUE.named("ResourceFlavor")
+    assert flavor is not None
+    metadata = {"name": "plain", "finalizers": ["kueue.x-k8s.io/resource-in-use", "example.com/mine"]}
+    await client.create(flavor, {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": metadata})
+    told: list[str] = []
+    await applying.uninstall(client, objects, told.append, kinds_too=False)
+    assert "configmap/kueue-manager-config deleted" in told
+    assert await client.find(flavor, "plain") is not None
+    again: list[str] = []
+    await applying.uninstall(client, objects, again.append, kinds_too=False)
+    assert "configmap/kueue-manager-config was not there" in again
+
+
+async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(client: Client) -> None:
+    """With the manager gone nobody else would, and the objects could never go."""
+    objects = applicable(Plan())
+    await applying.install(client, objects, lambda line: None)
+    flavor = registry.KUEUE.named("ResourceFlavor")
+    assert flavor is not None
+    metadata = {"name": "plain", "finalizers": ["kueue.x-k8s.io/resource-in-use", "example.com/mine"]}
+    await client.create(flavor, {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": metadata})
+    await applying.uninstall(client, objects, lambda line: None, kinds_too=True)
+    left = await client.find(flavor, "plain")
+    assert left is None or left["metadata"]["finalizers"] == ["example.com/mine"]
+
+
+def test_the_folder_deploy_holds_what_is_installed() -> None:
+    root = Path(__file__).resolve().parents[2] / "deploy"
+    for name, text in layout.files(Plan(kinds=KINDS)):
+        assert (root / name).read_text() == text, f"deploy/{name} is stale; run python -m pykueue.reference"
