@@ -18,6 +18,7 @@ from pykueue.api import codec, kueue, meta, patches, registry
 from pykueue.api.kinds import Kind
 from pykueue.clock import Clock
 from pykueue.controllers.scheduler import Scheduler
+from pykueue.controllers.usage import UsageSampler
 from pykueue.controllers.views import Views, queue_of
 from pykueue.core import amounts, fairness
 from pykueue.core.cohort import Node
@@ -56,6 +57,7 @@ class QueuesController:
         self._scheduler = scheduler
         self._world = scheduler.world
         self._clock = clock
+        self._usage = UsageSampler(self._world, views, clock)
         self.loop: Controller[Which] = Controller("queues", self._reconcile, chance, workers=4)
         views.workloads.subscribe(self._workload_seen)
         views.cluster_queues.subscribe(self._cluster_queue_seen)
@@ -131,7 +133,7 @@ class QueuesController:
             case LOCAL_QUEUE.kind:
                 local_queue = self._views.local_queues.get(which.key.name, which.key.namespace)
                 if local_queue is not None:
-                    await self._local_queue(local_queue)
+                    return await self._local_queue(local_queue)
             case COHORT.kind:
                 cohort = self._views.cohorts.get(which.key.name)
                 if cohort is not None:
@@ -139,11 +141,14 @@ class QueuesController:
                     await self._write(COHORT, cohort, queues.cohort_status(share))
         return None
 
-    async def _local_queue(self, local_queue: kueue.LocalQueue) -> None:
+    async def _local_queue(self, local_queue: kueue.LocalQueue) -> float | None:
         cluster_queue = self._views.cluster_queues.get(local_queue.spec.cluster_queue or "")
         counted = self._counted_through(local_queue)
-        status = queues.local_queue_status(local_queue, cluster_queue, counted, self._clock.now())
+        consumed, again = self._usage.sample(local_queue)
+        now = self._clock.now()
+        status = queues.local_queue_status(local_queue, cluster_queue, counted, now, consumed=consumed)
         await self._write(LOCAL_QUEUE, local_queue, status)
+        return again
 
     async def _write(self, kind: Kind, thing: Queue, status: msgspec.Struct) -> None:
         if status == thing.status:

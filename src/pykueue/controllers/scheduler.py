@@ -315,7 +315,8 @@ class Scheduler:
 
     def _free(self, key: Key) -> None:
         """What was decided did not happen: the memory goes back to what the object says."""
-        self.world.ledger.end(str(key))
+        if str(key) in self.world.ledger:
+            self.world.refuse(str(key))
         self._put_current(key)
         self.wake()
         self._settled(key)
