@@ -98,11 +98,11 @@ def _histogram(
     return Metric(f"kueue_{name}", Type.HISTOGRAM, (*labels, ROLE), help, buckets, when)
 
 
-def _twice(metric: Metric, *, buckets: tuple[float, ...] = (), name: str = "") -> tuple[Metric, Metric]:
-    """A metric of a ClusterQueue, and the same for each LocalQueue."""
+def _twice(metric: Metric, *, buckets: tuple[float, ...] = (), names_both: bool = False) -> tuple[Metric, Metric]:
+    """A metric of a ClusterQueue, and the same for each LocalQueue, which may name the ClusterQueue, too."""
     tenant = metric._replace(
-        name=f"kueue_local_queue_{name or metric.name.removeprefix('kueue_')}",
-        labels=(*_TENANT, *metric.labels[1:]),
+        name=f"kueue_local_queue_{metric.name.removeprefix('kueue_')}",
+        labels=(*_TENANT, *metric.labels[0 if names_both else 1 :]),
         help=f"{metric.help} By LocalQueue.",
         buckets=buckets or metric.buckets,
         when=When.LOCAL_QUEUES,
@@ -179,7 +179,8 @@ METRICS: Final[tuple[Metric, ...]] = (
             "unadmitted_workloads",
             (*_QUEUE, "reason", "underlying_cause"),
             "Workloads that may not run, by why they are not admitted and why they have no quota.",
-        )
+        ),
+        names_both=True,
     ),
     _gauge("cluster_queue_status", (*_QUEUE, "status"), "1 for the state it is in: pending, active or terminating."),
     _gauge("local_queue_status", (*_TENANT, "active"), "1 for whether it is active.", When.LOCAL_QUEUES),

@@ -1,0 +1,310 @@
+"""What is counted when it is told, and what is read when somebody asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykueue import settings
+from pykueue.api import kueue, meta
+from pykueue.api.conditions import EvictedReason, FinishedReason, Status, UnderlyingCause, WorkloadCondition
+from pykueue.api.meta import SECOND
+from pykueue.core.decision import Admit, Preempt, PreemptionReason, Reason, Requeue, Victim, Wait
+from pykueue.lifecycle.change import Admitted, Evicted, Finished, Released, Reserved, SetCondition
+from pykueue.observe.gauges import Gauges, Sources
+from pykueue.observe.metrics import BY_NAME, METRICS, Choices, Metrics, Role, Type, When
+from scenarios import story
+
+PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "reference" / "features.md"
+
+EVERYTHING = Choices(on=frozenset(When))
+
+
+def series(metrics: Metrics) -> dict[str, float]:
+    """Every series of an exposition with its value, by the text before it."""
+    lines = metrics.exposition().decode().splitlines()
+    return {
+        text: float(value) for text, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    }
+
+
+def workload(queue: str = "lq", priority_class: str = "high", **status: Any) -> kueue.Workload:
+    return kueue.Workload(
+        metadata=meta.ObjectMeta(name="w", namespace="team", creation_timestamp="2026-01-01T00:00:00Z"),
+        spec=kueue.WorkloadSpec(
+            queue_name=queue, priority_class_ref=kueue.PriorityClassRef(name=priority_class) if priority_class else None
+        ),
+        status=kueue.WorkloadStatus(**status),
+    )
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+
+def public_rows() -> dict[str, tuple[str, tuple[str, ...], str]]:
+    """name -> (type, labels, buckets) of the published inventory."""
+    rows = re.findall(
+        r"^\| `([a-z_]+)` \| (Counter|Gauge|Histogram) \| ([^|]*) \| [^|]* \| ([^|]*) \|", PUBLIC.read_text(), re.M
+    )
+    return {
+        name: (type_.lower(), tuple(label.strip() for label in labels.split(",")), buckets.strip())
+        for name, type_, labels, buckets in rows
+    }
+
+
+@pytest.mark.skipif(not PUBLIC.is_file(), reason="the published inventory is not here")
+def test_every_metric_has_the_published_name_type_labels_and_buckets() -> None:
+    sizes = {"E14": 14, "E16": 16, "F11": 11, "Def": len(BY_NAME["kueue_pod_scheduling_gate_removal_seconds"].buckets)}
+    public = public_rows()
+    for metric in METRICS:
+        type_, labels, buckets = public[metric.name]
+        assert (metric.type, sorted(metric.labels)) == (type_, sorted(labels)), metric.name
+        if metric.type is Type.HISTOGRAM:
+            assert len(metric.buckets) == sizes[buckets], metric.name
+
+
+@pytest.mark.skipif(not PUBLIC.is_file(), reason="the published inventory is not here")
+def test_only_these_published_metrics_are_missing() -> None:
+    assert sorted(public_rows().keys() - BY_NAME.keys()) == [
+        "kueue_admission_cycle_preemption_skips",
+        "kueue_preemption_target_recomputations_total",
+        "multikueue_workloads_admitted_total",
+        "multikueue_workloads_dispatched_total",
+    ]
+
+
+def test_buckets_double() -> None:
+    assert BY_NAME["kueue_quota_reserved_wait_time_seconds"].buckets[:4] == (1.0, 2.5, 5.0, 10.0)
+    assert BY_NAME["kueue_admission_wait_time_seconds"].buckets[-1] == 2.5 * 2**14
+
+
+def test_every_metric_has_a_help_of_its_own() -> None:
+    helps = [metric.help for metric in METRICS]
+    assert len(set(helps)) == len(helps)
+
+
+# --- What happened ----------------------------------------------------------------------------------------------------
+
+
+def test_an_admission_is_counted_for_both_queues_and_every_cohort_above() -> None:
+    metrics = Metrics(EVERYTHING, role=Role.LEADER, ancestors=lambda name: ("inner", "outer"))
+    metrics.changes(workload(), (Reserved("cq", 3 * SECOND), Admitted("cq", 4 * SECOND, SECOND, had_checks=True)))
+    found = series(metrics)
+    of_queue = 'cluster_queue="cq",priority_class="high",replica_role="leader"'
+    of_tenant = 'name="lq",namespace="team",priority_class="high",replica_role="leader"'
+    assert found[f"kueue_quota_reserved_workloads_total{{{of_queue}}}"] == 1
+    assert found[f"kueue_admitted_workloads_total{{{of_queue}}}"] == 1
+    assert found[f"kueue_local_queue_admitted_workloads_total{{{of_tenant}}}"] == 1
+    assert found[f"kueue_admission_wait_time_seconds_sum{{{of_queue}}}"] == 4
+    assert found[f"kueue_admission_checks_wait_time_seconds_sum{{{of_queue}}}"] == 1
+    for cohort in ("inner", "outer"):
+        of_cohort = f'cohort="{cohort}",priority_class="high",replica_role="leader"'
+        assert found[f"kueue_cohort_subtree_admitted_workloads_total{{{of_cohort}}}"] == 1
+
+
+def test_without_checks_nobody_waited_for_them() -> None:
+    metrics = Metrics(EVERYTHING)
+    metrics.changes(workload(), (Admitted("cq", SECOND, 0, had_checks=False),))
+    assert not [name for name in series(metrics) if name.startswith("kueue_admission_checks_wait_time_seconds_sum")]
+
+
+def test_an_eviction_is_counted_always_and_once() -> None:
+    metrics = Metrics(EVERYTHING)
+    for is_first in (True, False):
+        metrics.changes(
+            workload(), (Evicted("cq", EvictedReason.PREEMPTED, UnderlyingCause.NONE, is_first, ready_for=SECOND),)
+        )
+    metrics.changes(workload(), (Released("cq", "Preempted", -5),))
+    found = series(metrics)
+    why = 'cluster_queue="cq",priority_class="high",reason="Preempted",replica_role="standalone",underlying_cause=""'
+    assert found[f"kueue_evicted_workloads_total{{{why}}}"] == 2
+    assert found[f"kueue_evicted_workloads_once_total{{{why}}}"] == 1
+    assert (
+        'kueue_pods_ready_to_evicted_time_seconds_count{cluster_queue="cq",reason="Preempted",replica_role="standalone",underlying_cause=""}'
+        in found
+    )
+    # Clocks of two machines: a negative time is none.
+    released = 'cluster_queue="cq",reason="Preempted",replica_role="standalone"'
+    assert found[f"kueue_workload_eviction_latency_seconds_sum{{{released}}}"] == 0
+
+
+def test_an_end_is_counted_and_its_time_only_where_it_ran() -> None:
+    metrics = Metrics(EVERYTHING)
+    metrics.changes(workload(), (Finished("cq", FinishedReason.SUCCEEDED, 60 * SECOND),))
+    metrics.changes(workload(), (Finished("cq", FinishedReason.FAILED, None),))
+    found = series(metrics)
+    labels = 'cluster_queue="cq",priority_class="high",replica_role="standalone"'
+    assert found[f"kueue_finished_workloads_total{{{labels}}}"] == 2
+    assert found[f"kueue_execution_time_seconds_count{{{labels}}}"] == 1
+
+
+def test_ready_pods_are_timed_from_queueing_and_from_admission() -> None:
+    def condition(type_: str, at: str) -> meta.Condition:
+        return meta.Condition(type=type_, status="True", reason="Started", message="", last_transition_time=at)
+
+    ready = workload(
+        conditions=(condition("Admitted", "2026-01-01T00:00:10Z"), condition("PodsReady", "2026-01-01T00:00:40Z")),
+        admission=kueue.Admission(cluster_queue="cq"),
+    )
+    metrics = Metrics(EVERYTHING)
+    metrics.changes(ready, (SetCondition(WorkloadCondition.PODS_READY, Status.TRUE, "Started", ""),))
+    found = series(metrics)
+    labels = 'cluster_queue="cq",priority_class="high",replica_role="standalone"'
+    assert found[f"kueue_ready_wait_time_seconds_sum{{{labels}}}"] == 40
+    assert found[f"kueue_admitted_until_ready_wait_time_seconds_sum{{{labels}}}"] == 30
+
+
+def test_a_cycle_is_a_success_when_somebody_got_in() -> None:
+    metrics = Metrics(EVERYTHING)
+    waits = Wait(workload="a", cluster_queue="cq", reason=Reason.WAITING_FOR_QUOTA, requeue=Requeue.NO_FIT)
+    admits = Admit(workload="b", cluster_queue="cq", pod_sets=(), is_admitted=True)
+    metrics.cycle([waits], 0.001)
+    metrics.cycle([waits, admits], 0.001)
+    metrics.cycle([], 0.001)
+    found = series(metrics)
+    assert found['kueue_admission_attempts_total{replica_role="standalone",result="inadmissible"}'] == 1
+    assert found['kueue_admission_attempts_total{replica_role="standalone",result="success"}'] == 1
+
+
+def test_a_victim_is_counted_for_who_preempts_and_only_when_it_is_told_to_go() -> None:
+    victims = (
+        Victim("x", "lender", PreemptionReason.IN_COHORT_RECLAMATION),
+        Victim("y", "lender", PreemptionReason.IN_COHORT_RECLAMATION, already_evicted=True),
+    )
+    metrics = Metrics(EVERYTHING)
+    metrics.cycle([Preempt(workload="a", cluster_queue="owner", reason=Reason.WAITING_FOR_QUOTA, victims=victims)], 0.0)
+    labels = 'preempting_cluster_queue="owner",reason="InCohortReclamation",replica_role="standalone"'
+    assert series(metrics)[f"kueue_preempted_workloads_total{{{labels}}}"] == 1
+
+
+def test_a_queue_that_is_gone_takes_its_series_along() -> None:
+    metrics = Metrics(EVERYTHING)
+    metrics.changes(workload(), (Reserved("cq", 0),))
+    metrics.changes(workload("other"), (Reserved("kept", 0),))
+    metrics.forget_cluster_queue("cq")
+    metrics.forget_local_queue("team", "lq")
+    left = [name for name in series(metrics) if "_workloads_total" in name]
+    assert left == [
+        'kueue_quota_reserved_workloads_total{cluster_queue="kept",priority_class="high",replica_role="standalone"}',
+        'kueue_local_queue_quota_reserved_workloads_total{name="other",namespace="team",priority_class="high",replica_role="standalone"}',
+    ]
+    metrics.changes(workload(), (Reserved("cq", 0),))  # and may come back
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_local_queues_have_series_where_the_operator_wants_them(on: bool) -> None:
+    configuration = settings.load(
+        {
+            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+            "kind": "Configuration",
+            "metrics": {"localQueueMetrics": {"enable": on}},
+        }
+    )
+    metrics = Metrics(Choices.of(configuration.configuration, configuration.gates))
+    metrics.changes(workload(), (Reserved("cq", 0),))
+    assert any("local_queue" in name for name in series(metrics)) is on
+
+
+def test_a_local_queue_that_is_not_selected_has_none() -> None:
+    metrics = Metrics(EVERYTHING, counts_tenant=lambda namespace, name: name != "lq")
+    metrics.changes(workload(), (Reserved("cq", 0),))
+    assert not [name for name in series(metrics) if "local_queue" in name]
+
+
+# --- What is ----------------------------------------------------------------------------------------------------------
+
+
+def told(*commands: str) -> tuple[Metrics, Gauges]:
+    """The metrics of a small world; LocalQueues are called like their ClusterQueue and live in `ns`."""
+    teller = story.Teller()
+    for command in commands:
+        teller.run(command)
+    world = teller.world
+    names = sorted(world.structure.cluster_queues)
+
+    def local_queues() -> Iterable[kueue.LocalQueue]:
+        return [
+            kueue.LocalQueue(
+                metadata=meta.ObjectMeta(name=name, namespace=story.NAMESPACE),
+                spec=kueue.LocalQueueSpec(cluster_queue=name),
+            )
+            for name in names
+        ]
+
+    metrics = Metrics(EVERYTHING)
+    sources = Sources(world, lambda: world.structure.cluster_queues.values(), local_queues)
+    return metrics, Gauges(metrics, sources)
+
+
+WORLD = (
+    "cluster-queue a  cohort=eng cpu=10+5",
+    "cluster-queue b  cohort=eng cpu=10-4",
+    "holds         b1 queue=b cpu=8",
+    "submit        a1 queue=a cpu=14",
+    "submit        a2 queue=a cpu=500m",
+    "cycle",
+)
+
+
+def test_queues_are_read_as_they_are() -> None:
+    metrics, _ = told(*WORLD)
+    found = series(metrics)
+    assert found['kueue_reserving_active_workloads{cluster_queue="b",replica_role="standalone"}'] == 1
+    assert found['kueue_local_queue_reserving_active_workloads{name="b",namespace="ns",replica_role="standalone"}'] == 1
+    pending = [
+        found[f'kueue_pending_workloads{{cluster_queue="a",replica_role="standalone",status="{status}"}}']
+        for status in ("active", "inadmissible")
+    ]
+    assert sum(pending) == 2
+
+
+def test_quota_is_read_in_units_and_no_limit_is_infinite() -> None:
+    found = series(told(*WORLD)[0])
+
+    def of(metric: str, queue: str) -> float:
+        labels = f'cluster_queue="{queue}",cohort="eng",flavor="default",replica_role="standalone",resource="cpu"'
+        return found[f"kueue_cluster_queue_{metric}{{{labels}}}"]
+
+    assert (of("nominal_quota", "a"), of("borrowing_limit", "a"), of("lending_limit", "a")) == (10, 5, float("inf"))
+    assert (of("borrowing_limit", "b"), of("lending_limit", "b")) == (float("inf"), 4)
+    assert (of("resource_reservation", "b"), of("resource_reservation", "a")) == (8, 0)
+    asked = 'cluster_queue="a",replica_role="standalone",resource="cpu"'
+    assert found[f"kueue_cluster_queue_resource_pending{{{asked}}}"] == 14.5
+
+
+def test_the_tree_is_told_by_its_links() -> None:
+    found = series(told(*WORLD)[0])
+    link = 'cluster_queue="a",parent_cohort="eng",replica_role="standalone",root_cohort="eng"'
+    assert found[f"kueue_cluster_queue_info{{{link}}}"] == 1
+    assert found['kueue_cohort_info{cohort="eng",parent_cohort="",replica_role="standalone",root_cohort="eng"}'] == 1
+
+
+def test_ended_and_waiting_workloads_are_counted_as_they_come_and_go() -> None:
+    metrics, gauges = told("cluster-queue a cpu=10")
+
+    def said(**status: str) -> kueue.Workload:
+        found = [meta.Condition(type=type_, status=value, reason="Why") for type_, value in status.items()]
+        return kueue.Workload(
+            metadata=meta.ObjectMeta(name="w", namespace=story.NAMESPACE),
+            spec=kueue.WorkloadSpec(queue_name="a"),
+            status=kueue.WorkloadStatus(conditions=tuple(found), admission=kueue.Admission(cluster_queue="a")),
+        )
+
+    waiting = 'kueue_unadmitted_workloads{cluster_queue="a",reason="",replica_role="standalone",underlying_cause="Why"}'
+    ended = 'kueue_finished_workloads{cluster_queue="a",replica_role="standalone"}'
+    fresh, over = said(QuotaReserved="False"), said(Finished="True")
+    gauges.workload_seen(None, fresh)
+    assert (series(metrics)[waiting], series(metrics)[ended]) == (1, 0)
+    gauges.workload_seen(fresh, over)
+    assert (series(metrics).get(waiting), series(metrics)[ended]) == (None, 1)
+    gauges.workload_seen(over, None)
+    assert series(metrics)[ended] == 0
+
+
+def test_an_exposition_can_be_asked_for_again_and_again() -> None:
+    metrics, _ = told(*WORLD)
+    assert metrics.exposition() == metrics.exposition()
