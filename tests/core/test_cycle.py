@@ -10,13 +10,13 @@ from pykueue.api.kube import NodeSelector, NodeSelectorRequirement, NodeSelector
 from pykueue.core import cohort, cycle
 from pykueue.core.cohort import Tree
 from pykueue.core.cycle import Cycle, Head
-from pykueue.core.decision import Admit, Decision, Kind, Wait
+from pykueue.core.decision import Admit, Decision, Evict, Kind, Wait
 from pykueue.core.flavors import Grade, in_visiting_order, is_preferred, scaled
 from pykueue.core.policy import GATES, Policy
 from pykueue.core.queue import FlavorResource, FlavorSpec, Preference, QueueSpec, Quota, ResourceGroup
 from pykueue.core.snapshot import Queue, Snapshot
-from pykueue.core.topology import Fleet, NodeTerms
-from pykueue.core.workload import AssignedPodSet, PodSet, Reservation, ScanMemory, Shape, Workload
+from pykueue.core.topology import Domain, Flavor, Fleet, NodeTerms, Placement, Wish
+from pykueue.core.workload import AssignedPodSet, Details, PodSet, Reservation, ScanMemory, Shape, Workload
 
 NO_TERMS = NodeTerms()
 
@@ -175,6 +175,29 @@ def test_w16_a_claim_beyond_the_borrowing_limit_never_lowers_usage() -> None:
         workload = Workload("ns/w", "u", Shape((pod_set("main", cpu=1),)), cluster_queue="q")
         running.run([Head(workload)])
         assert [dict(usage) for _, usage, _ in running.claims] == [{0: claimed}]
+
+
+@pytest.mark.parametrize(("is_owned_by_pod", "outcome"), [(True, Admit), (False, Evict)])
+def test_a_lone_pod_keeps_its_placement_when_its_node_is_lost(is_owned_by_pod: bool, outcome: type[Decision]) -> None:
+    """[TS24] The pass merely clears the list of unhealthy nodes; anybody else without a replacement is evicted."""
+    snapshot = snapshot_of(queue_spec("q", f={"cpu": 4}), flavors={"f": FlavorSpec("f", topology="t")})
+    snapshot.fleet.put_flavor(Flavor("f", "t", ("kubernetes.io/hostname",)))
+    placement = Placement(("kubernetes.io/hostname",), (Domain(("n1",), 1),))
+    held = Reservation(
+        "ns/w", "u", "q", "lq", (AssignedPodSet("main", 1, {"cpu": "f"}, (("cpu", 1),), placement),), admitted=True
+    )
+    workload = Workload(
+        "ns/w",
+        "u",
+        Shape((PodSet("main", 1, 1, (("cpu", 1),), pod=(("cpu", 1),), wish=Wish()),)),
+        cluster_queue="q",
+        details=Details(unhealthy_nodes=("n1",), is_owned_by_pod=is_owned_by_pod),
+        reservation=held,
+    )
+    [decision] = cycle.run(snapshot, [Head(workload)], Policy(), 0)
+    assert isinstance(decision, outcome)
+    if isinstance(decision, Admit):
+        assert decision.pod_sets[0].placement == placement
 
 
 def test_every_gate_of_the_policy_is_a_field_of_it() -> None:

@@ -220,12 +220,16 @@ class Assigner:
             if choice.error or choice.count == 0:
                 continue
             lost = self._lost_node(choice)
-            if choice.placement is not None and lost is None:
+            if choice.placement is not None and (lost is None or self._cannot_move()):
                 continue
             request = self._placement_request(assignment, choice, lost)
             if request is not None:
                 requests.append(request)
         return requests
+
+    def _cannot_move(self) -> bool:
+        """[TS24] A lone pod stays on its node for life, and its Workload does not outlive it: nothing to repair."""
+        return self.policy.keep_pod_owned_placements and self.workload.details.is_owned_by_pod
 
     def _lost_node(self, choice: PodSetChoice) -> str | None:
         """The first unhealthy node that the pod set has pods on."""
