@@ -120,11 +120,15 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
     if only_declared:  # KEP-7513: then the exclusion lists do not count
         excluded, extra = [], {**extra, "ClusterQueueExcludeResourcePrefixes": False}
     transformations = loaded.configuration.resources.transformations if loaded.configuration.resources else ()
+    accounting = requests.accounting(excluded, transformations)
+    if loaded.policy.ignore_undeclared:
+        # Kept as a queue's own list, because a world that looks at declared resources only drops the global one.
+        accounting = requests.accounting((), transformations).for_queue(excluded)
     return Configured(
         policy=replace(
             loaded.policy.with_gates(extra), ignore_undeclared=loaded.policy.ignore_undeclared or only_declared
         ),
-        accounting=requests.accounting(excluded, transformations),
+        accounting=accounting,
         profile=Profile(
             mixed=on["TASProfileMixed"],
             balanced=on["TASBalancedPlacement"],
