@@ -4,6 +4,7 @@
 #   make run           the API server on this machine (ARGS="..." is handed to `pykueue up`)
 #   make test          the tests, without a cluster (ARGS="tests/api -k quantity" for some of them)
 #   make test-cluster  the tests against a real kube-apiserver and etcd, built once from Go modules
+#   make soak          the simulation over many seeds (ARGS="--seeds 0-9999")
 #   make check         format, lint, types, arrows, generated files
 #   make bench         the measurements (ARGS="decode" for one)
 #   make docs          the generated reference pages and manifests, then the site
@@ -16,7 +17,7 @@ SHELL  := /bin/sh
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-cluster check bench docs format
+.PHONY: help install run test test-cluster soak check bench docs format
 
 help:
 	@sed -n 's/^#   /  /p' Makefile
@@ -52,8 +53,11 @@ test: $(STAMP)
 	@$(BIN)/python -m pytest -n 2 -m "not cluster" $(ARGS)
 
 test-cluster: $(STAMP)
-	@assets=$$($(BIN)/python -m tests.cluster.assets) || exit $$?; \
+	@assets=$$(cd tests && ../$(BIN)/python -m cluster.assets) || exit $$?; \
 	KUBEBUILDER_ASSETS="$$assets" $(BIN)/python -m pytest -m cluster $(ARGS)
+
+soak: $(STAMP)
+	@$(BIN)/python -m pykueue.simulate $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check --quiet src tests bench || { echo "make: the formatter would change these files; run make format" >&2; $(BIN)/ruff format --check src tests bench; exit 1; }
