@@ -62,12 +62,35 @@ class TestOneFile:
     def test_a_batch_is_kept_whole_or_not_at_all(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path)
         journal.commit([record(1001, name="a")])
-        with pytest.raises(StoreError, match="not at revision 999"):
+        with pytest.raises(StoreError, match="0 of 1 objects"):
             journal.commit([record(1002, name="b"), record(1003, Op.MODIFIED, "a", 999)])
         journal.close()
         loaded = SqliteJournal(tmp_path).load()
         assert [row.key.name for row in loaded.rows] == ["a"]
         assert loaded.revision == 1001
+
+    def test_what_happens_to_one_key_in_one_batch_comes_to_its_end(self, tmp_path: Path) -> None:
+        journal = SqliteJournal(tmp_path)
+        journal.commit([record(1001, name="changed"), record(1002, name="replaced"), record(1003, name="gone")])
+        journal.commit(
+            [
+                record(1004, Op.MODIFIED, "changed", 1001),
+                record(1005, Op.MODIFIED, "changed", 1004),
+                record(1006, Op.DELETED, "replaced", 1002),
+                record(1007, Op.ADDED, "replaced"),
+                record(1008, Op.MODIFIED, "gone", 1003),
+                record(1009, Op.DELETED, "gone", 1008),
+                record(1010, Op.ADDED, "flash"),
+                record(1011, Op.DELETED, "flash", 1010),
+                record(1012, Op.ADDED, "new"),
+                record(1013, Op.MODIFIED, "new", 1012),
+            ]
+        )
+        journal.close()
+        loaded = SqliteJournal(tmp_path).load()
+        assert {row.key.name: row.revision for row in loaded.rows} == {"changed": 1005, "replaced": 1007, "new": 1013}
+        assert {row.key.name: row.created_revision for row in loaded.rows}["replaced"] == 1007
+        assert [r.revision for r in loaded.records] == list(range(1001, 1014))
 
     def test_the_counter_does_not_follow_the_rows_down(self, tmp_path: Path) -> None:
         """After a compaction and a restart the greatest row may be old; the revisions handed out are not."""

@@ -75,11 +75,15 @@ def _resource_discovery(resource: Resource) -> Tree:
         found["shortNames"] = list(resource.short_names)
     if resource.categories:
         found["categories"] = list(resource.categories)
-    if resource.subresources:
-        found["subresources"] = [
-            {"subresource": name, "responseKind": kind, "verbs": list(_SUBRESOURCE_VERBS.get(name, ("get",)))}
-            for name in sorted(resource.subresources)
-        ]
+    subresources = [
+        {"subresource": name, "responseKind": kind, "verbs": list(_SUBRESOURCE_VERBS.get(name, ("get",)))}
+        for name in sorted(resource.subresources)
+    ] + [
+        {"subresource": name, "responseKind": {**kind, "kind": view.kind}, "verbs": ["get"]}
+        for name, view in sorted(resource.views.items())
+    ]
+    if subresources:
+        found["subresources"] = subresources
     return found
 
 
@@ -125,6 +129,9 @@ def resource_list(registry: Registry, group: str, version: str) -> Tree | None:
     for resource in resources:
         rows.append(_row(resource))
         rows += [_subresource_row(resource, name) for name in sorted(resource.subresources)]
+        rows += [
+            {**_subresource_row(resource, name), "kind": view.kind} for name, view in sorted(resource.views.items())
+        ]
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from pykueue.apiserver import bodies
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.rest import patch_types
-from pykueue.apiserver.strategy import Resource, Tree
+from pykueue.apiserver.strategy import Resource, Tree, View
 
 _METADATA: Final = {
     "description": "What every object carries: its name and place, its labels and annotations, its owners.",
@@ -138,6 +139,9 @@ def document(resources: list[Resource], group: str, version: str) -> Tree:
         schemas[component(resource)] = _schema(resource)
         if not resource.virtual:
             schemas[component(resource, of_list=True)] = _list_schema(resource)
+        for view in resource.views.values():
+            seen = _seen_through(view, resource)
+            schemas[component(seen)] = _schema(seen)
         paths.update(_paths(resource))
     return {
         "openapi": "3.0.0",
@@ -153,6 +157,11 @@ def component(resource: Resource, *, of_list: bool = False) -> str:
     if not resource.group:
         return f"io.k8s.api.core.{resource.version}.{kind}"
     return f"{'.'.join(reversed(resource.group.split('.')))}.{resource.version}.{kind}"
+
+
+def _seen_through(view: View, resource: Resource) -> Resource:
+    """What a view shows, as if it were a resource of its own."""
+    return replace(resource, kind=view.kind, schema=view.schema)
 
 
 def _reference(name: str, description: str = "") -> Tree:
@@ -250,10 +259,15 @@ def _paths(resource: Resource) -> Iterator[tuple[str, Tree]]:
     place = [_in_path("namespace")] if resource.namespaced else []
     if resource.namespaced and "list" in resource.verbs:
         yield f"{root}/{resource.plural}", {"get": _operation(resource, "list", "listForAll", _LIST_QUERY)}
-    yield collection, _item(resource, _ON_COLLECTION, place)
+    if resource.verbs:
+        yield collection, _item(resource, _ON_COLLECTION, place)
+    named = [*place, _in_path("name")]
+    for name, view in sorted(resource.views.items()):
+        query = [_query(key, "integer", one.meaning) for key, one in view.parameters.items()]
+        shown = _operation(_seen_through(view, resource), "get", f"get{resource.kind}", query)
+        yield f"{collection}/{{name}}/{name}", {"get": shown, "parameters": named}
     if resource.virtual:
         return
-    named = [*place, _in_path("name")]
     yield f"{collection}/{{name}}", _item(resource, _ON_OBJECT, named)
     for name in sorted(resource.subresources):
         verbs = {verb: row for verb, row in _ON_OBJECT.items() if verb in ("get", "update", "patch")}

@@ -1,10 +1,11 @@
-"""Which resources are served at this moment: the built-in ones, and those that CRDs brought."""
+"""Which resources are served at this moment: the built-in ones, those that CRDs brought, and extensions."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 from pykueue.apiserver import apply
@@ -42,6 +43,7 @@ class Registry:
     def __init__(self, builtin: Iterable[Resource] = ()) -> None:
         self._builtin = tuple(builtin)
         self._custom: dict[str, tuple[Resource, ...]] = {}
+        self._extensions: list[Resource] = []
         self._conversions: dict[str, Convert] = {}
         self._by_address: dict[tuple[str, str, str], Resource] = {}
         self._stored: dict[str, Resource] = {}
@@ -57,7 +59,7 @@ class Registry:
         self._targets.clear()
         described = repr(
             [
-                (r.group, r.version, r.plural, r.kind, sorted(r.subresources), r.verbs, r.schema_revision)
+                (r.group, r.version, r.plural, r.kind, sorted((*r.subresources, *r.views)), r.verbs, r.schema_revision)
                 for r in self.all()
             ]
         )
@@ -72,7 +74,7 @@ class Registry:
 
     def all(self) -> list[Resource]:
         custom = (resource for name in sorted(self._custom) for resource in self._custom[name])
-        return [*self._builtin, *custom]
+        return [*self._builtin, *custom, *self._extensions]
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._by_address.get((group, version, plural))
@@ -133,6 +135,22 @@ class Registry:
         for resource in self._custom.pop(crd, ()):
             self._conversions.pop(resource.group_resource, None)
         self._rebuild()
+
+    # --- Extensions ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def extended(self, resources: Sequence[Resource]) -> Iterator[None]:
+        """Serve resources that are not stored while inside: whoever can answer for them comes and goes."""
+        for resource in resources:
+            if not resource.virtual:
+                raise ValueError(f"{resource.group_resource} is stored, so it is no extension")
+        self._extensions += resources
+        self._rebuild()
+        try:
+            yield
+        finally:
+            self._extensions = [one for one in self._extensions if one not in resources]
+            self._rebuild()
 
     # --- Watches in progress ------------------------------------------------------------------------------------------
 

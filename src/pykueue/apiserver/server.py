@@ -22,7 +22,7 @@ import msgspec
 
 from pykueue.api import meta
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import access, bodies, discovery, forms, limits, listing, paths, protobuf, status
+from pykueue.apiserver import access, bodies, discovery, extensions, forms, limits, listing, paths, protobuf, status
 from pykueue.apiserver.access import Access, User
 from pykueue.apiserver.forms import Form, Presenter
 from pykueue.apiserver.objects import Objects
@@ -273,6 +273,9 @@ class ApiServer:
             warnings.append(resource.deprecated)
         if address.namespace and not resource.namespaced:
             raise status.no_such_path(request.path[:200])
+        if view := resource.views.get(address.subresource):
+            access.check(user, "get", resource.group, resource.plural, address.name)
+            return extensions.answer(request, address, resource, view)
         if address.subresource and address.subresource not in resource.subresources:
             why = limits.of_subresource(resource.plural, address.subresource)
             raise status.no_such_path(request.path[:200], why)

@@ -80,6 +80,29 @@ class Column:
     priority: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A whole number in the query of a view. What is below `minimum` or above `maximum` is taken for these."""
+
+    meaning: str
+    default: int
+    minimum: int = 0
+    maximum: int = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A document about one object, made when somebody asks and never stored; `extensions` serves it.
+
+    `read(namespace, name, parameters)` gives its content, or raises `status.StatusError`.
+    """
+
+    kind: str
+    read: Callable[[str, str, Mapping[str, int]], Tree]
+    schema: Callable[[], Mapping[str, Any]] = dict
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
     """One kind in one served version.
@@ -125,8 +148,10 @@ class Resource:
     generation: bool = True
     # Objects of this kind go to the file of short-lived things: kept for an hour, never many.
     ephemeral: bool = False
-    # Answered with the object that was sent, and never stored (reviews).
+    # Answered with the object that was sent, and never stored (reviews); or only there to be looked at through views.
     virtual: bool = False
+    # By the last part of their path.
+    views: Mapping[str, View] = field(default_factory=dict)
     deprecated: str = ""
     # Objects written before this revision are defaulted again when they are read: the schema has changed since.
     schema_revision: int = 0
