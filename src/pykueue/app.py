@@ -220,13 +220,13 @@ async def embedded_manager(
     client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), chance or random.Random())
     manager = Manager(client, manager_choices(settings), clock or SystemClock(), chance or random.Random())
     async with manager.reading():
-        leading = asyncio.create_task(manager.lead())
-        try:
-            yield manager
-        finally:
-            leading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await leading
+        # What ends the manager ends everything: a server that takes work which nobody looks at would be worse.
+        async with asyncio.TaskGroup() as group:
+            leading = group.create_task(manager.lead())
+            try:
+                yield manager
+            finally:
+                leading.cancel()
 
 
 def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl.SSLContext:

@@ -79,6 +79,14 @@ class Story:
             "Job", name, {"template": template(cpu)}, labels={"kueue.x-k8s.io/queue-name": "lq", **labels}
         )
 
+    async def create_class(self, name: str, value: int) -> None:
+        row = registry.ALL.named("WorkloadPriorityClass")
+        assert row is not None
+        metadata = {"name": name}
+        await self.client.create(
+            row, {"apiVersion": row.api_version, "kind": row.kind, "metadata": metadata, "value": value}
+        )
+
     async def finish(self, name: str) -> None:
         """Play the controller of whoever owns the Workload: its work is done."""
         await self.say("Workload", name, "Finished", "True", "Succeeded")

@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 _WRITES_AT_ONCE: Final = 64
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
+_BROKEN_PAUSE_SECONDS: Final = 1.0
 
 FactsOf = Callable[[str], ClusterQueueFacts | None]
 
@@ -60,7 +61,8 @@ class Scheduler:
         blocks_admission: bool = False,
     ) -> None:
         self.world = world
-        # Told whenever a booking is settled, so that whoever left its Workload alone meanwhile looks again.
+        # Told whenever a booking is settled or what it waits for has gone, so that whoever left its Workload alone
+        # meanwhile looks again.
         self.on_settled: list[Callable[[Key], None]] = []
         self._workloads = workloads
         self._writer = writer
@@ -91,6 +93,9 @@ class Scheduler:
             self._put(change.key, change.new)
         elif change.old is not None:
             self.world.drop(change.old, self._clock.now())
+        unblocked, self.world.unblocked = self.world.unblocked, set()
+        for key in sorted(unblocked):
+            self._settled(key_of(key))
         self.wake()
 
     def _put(self, key: Key, thing: Any) -> None:
@@ -104,7 +109,7 @@ class Scheduler:
         """Workloads whose requests read differently now, because a LimitRange or the like has changed."""
         for key in sorted(self.world.outdated):
             if key not in self.world.ledger:
-                self._put_current(_key(key))
+                self._put_current(key_of(key))
         self.world.outdated.clear()
 
     def wake(self) -> None:
@@ -123,11 +128,24 @@ class Scheduler:
             while True:
                 await self._woken()
                 self._wake.clear()
-                await self._cycles()
+                try:
+                    await self._cycles()
+                except Exception:
+                    # A promise was broken. Those who were being decided go back to their queues, and life goes on.
+                    log.exception("a cycle failed")
+                    self._put_back()
+                    await asyncio.sleep(_BROKEN_PAUSE_SECONDS)
+                    self.wake()
         finally:
             for task in self._under_way:
                 task.cancel()
             await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def _put_back(self) -> None:
+        for queue in self.world.queues.values():
+            for name in sorted(queue.in_flight):
+                queue.drop(name)
+                self._put_current(key_of(name))
 
     async def _woken(self) -> None:
         """Return when something has changed, or a pause that the memory keeps is over."""
@@ -173,20 +191,20 @@ class Scheduler:
         """Those who were to be admitted go back to their queues. Nothing is decided before all pods are ready."""
         self._start(self._tell_blocked(blocked[0]))
         for decision in blocked:
-            self._free(_key(decision.workload))
+            self._free(key_of(decision.workload))
         while self._waits_for_pods():
             self._wake.clear()
             await self._wake.wait()
 
     def _waits_for_pods(self, besides: Container[str] = ()) -> bool:
         for name in self.world.reservations:
-            workload = self._writer.current(_key(name)) if name not in besides else None
+            workload = self._writer.current(key_of(name)) if name not in besides else None
             if workload is not None and not states.has(workload, WorkloadCondition.PODS_READY):
                 return True
         return False
 
     async def _tell_blocked(self, decision: Decision) -> None:
-        key = _key(decision.workload)
+        key = key_of(decision.workload)
         async with self._writer.turn(key):
             workload, now = self._writer.current(key), self._clock.now()
             if workload is not None and not states.is_reserved(workload):
@@ -200,7 +218,7 @@ class Scheduler:
     def _carry_out(self, decision: Decision) -> None:
         match decision:
             case Admit():
-                decided_on = self._writer.current(_key(decision.workload))
+                decided_on = self._writer.current(key_of(decision.workload))
                 if decided_on is not None:
                     self._start(self._admit(decision, decided_on))
             case Preempt():
@@ -241,7 +259,7 @@ class Scheduler:
     # --- Reservations -------------------------------------------------------------------------------------------------
 
     async def _admit(self, decision: Admit, decided_on: kueue.Workload) -> None:
-        key = _key(decision.workload)
+        key = key_of(decision.workload)
         async with self._writer.turn(key):
             workload = self._writer.current(key)
             if workload is None or decision.workload not in self.world.ledger or not _is_same(workload, decided_on):
@@ -249,7 +267,7 @@ class Scheduler:
                 return
             await self._book(key, workload, self._given(decision, workload))
         if decision.replaces:
-            await self._finish_replaced(_key(decision.replaces), decision.workload)
+            await self._finish_replaced(key_of(decision.replaces), decision.workload)
 
     def _given(self, decision: Admit, workload: kueue.Workload) -> Changes:
         given = admission.typed(decision.cluster_queue, decision.pod_sets)
@@ -257,7 +275,12 @@ class Scheduler:
             return reservation.repair(workload, given)
         facts = self._cluster_queue_facts(decision.cluster_queue)
         required = checks.required(facts, given) if facts is not None else ()
-        return reservation.reserve(workload, given, required, self._options, self._clock.now())
+        note = explaining.left_out(
+            self.world.exclusions(workload), self.world.skipped(workload, decision.cluster_queue)
+        )
+        if note:
+            log.info("%s: %s", decision.workload, note)
+        return reservation.reserve(workload, given, required, self._options, self._clock.now(), note=note)
 
     async def _book(self, key: Key, workload: kueue.Workload, changes: Changes) -> None:
         """Write a reservation. A lost answer is settled by sending the same conditional write until it is answered."""
@@ -364,12 +387,12 @@ class Scheduler:
 
     async def _preempt(self, victim: Victim, decision: Decision) -> None:
         try:
-            preemptor = self._writer.current(_key(decision.workload))
+            preemptor = self._writer.current(key_of(decision.workload))
             uid = preemptor.metadata.uid if preemptor is not None else ""
             message = f"Preempted to make room for {decision.workload} (UID: {uid}) in {decision.cluster_queue}"
             reason = PreemptedReason(victim.reason.value)
             if await self._take_away(
-                _key(victim.key), lambda workload, now: eviction.preempt(workload, reason, message, now)
+                key_of(victim.key), lambda workload, now: eviction.preempt(workload, reason, message, now)
             ):
                 note = f"Preempted {victim.key} in {victim.cluster_queue}"
                 if preemptor is not None:
@@ -379,7 +402,7 @@ class Scheduler:
 
     async def _evict_for_nodes(self, name: str, message: str) -> None:
         await self._take_away(
-            _key(name), lambda workload, now: eviction.evict(workload, EvictedReason.NODE_FAILURES, message, now)
+            key_of(name), lambda workload, now: eviction.evict(workload, EvictedReason.NODE_FAILURES, message, now)
         )
 
     async def _take_away(self, key: Key, changes: Callable[[kueue.Workload, int], Changes]) -> bool:
@@ -397,7 +420,7 @@ class Scheduler:
         return True
 
     def _tell_failed_second_pass(self, decision: Retry) -> None:
-        workload = self._writer.current(_key(decision.workload))
+        workload = self._writer.current(key_of(decision.workload))
         if workload is not None:
             news = Tell(EventType.WARNING, "SecondPassFailed", explaining.sentence(decision))
             self._writer.tell(workload, news, SCHEDULER)
@@ -405,7 +428,7 @@ class Scheduler:
     # --- Waiting ------------------------------------------------------------------------------------------------------
 
     async def _wait(self, decision: Decision, reason: str, message: str, *, gated: bool = False) -> None:
-        key = _key(decision.workload)
+        key = key_of(decision.workload)
         async with self._writer.turn(key):
             workload, now = self._writer.current(key), self._clock.now()
             pending = self.world.pending(decision.workload)
@@ -424,7 +447,8 @@ class Scheduler:
             await self._writer.workload(workload, changes, SCHEDULER, now)
 
 
-def _key(name: str) -> Key:
+def key_of(name: str) -> Key:
+    """The key of a Workload that the memory knows as `namespace/name`."""
     namespace, _, name = name.rpartition("/")
     return Key(namespace, name)
 

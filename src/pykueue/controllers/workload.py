@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from pykueue.api import kueue
@@ -18,12 +19,13 @@ from pykueue.controllers.views import Views
 from pykueue.controllers.writing import Writer
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Change, Key
-from pykueue.lifecycle import states
+from pykueue.lifecycle import checks, states
 from pykueue.lifecycle.facts import Facts, KnownFailure, Options
 from pykueue.lifecycle.step import Step, step
 from pykueue.observe.reporting import WORKLOADS
 
 _WORKERS: Final = 8
+_VICTIMS_PAUSE: Final = 5 * SECOND
 
 
 class WorkloadController:
@@ -111,12 +113,14 @@ class WorkloadController:
         facts = self._facts(key, workload)
         now, jitter = self._clock.now(), self._chance.random()
         due = step(workload, facts, self._options, now, jitter=jitter)
-        if not due.recheck:
+        if not due.recheck and (due.changes or not _preemptions_are_due(workload, facts)):
             return due
         holds = self._scheduler.holds(str(key))
         if holds is None:
-            return due
-        return step(workload, _with_verdict(facts, holds), self._options, now, jitter=jitter)
+            # Its victims' end wakes it. One who could not be told to go is told again after a while.
+            again = now + _VICTIMS_PAUSE
+            return replace(due, wake_at=again if due.wake_at is None else min(due.wake_at, again))
+        return step(workload, _with_verdict(facts, holds), self._options, now, jitter=jitter) if due.recheck else due
 
     def _facts(self, key: Key, workload: kueue.Workload) -> Facts:
         world = self._scheduler.world
@@ -127,6 +131,13 @@ class WorkloadController:
             problem=world.problem(str(key)),
             known_failure=None if known is None else KnownFailure(QuotaReservedReason(known.value), known.value),
         )
+
+
+def _preemptions_are_due(workload: kueue.Workload, facts: Facts) -> bool:
+    """Whether a Workload that has quota and waits for checks may have its victims told to go (KEP-993)."""
+    queue = facts.cluster_queue
+    waits = states.is_reserved(workload) and not states.is_admitted(workload) and not states.is_evicted(workload)
+    return waits and queue is not None and checks.defers(workload, queue) and checks.may_preempt(workload, queue)
 
 
 def _with_verdict(facts: Facts, holds: bool) -> Facts:

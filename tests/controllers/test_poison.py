@@ -1,0 +1,66 @@
+"""One object that makes no sense stops nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.controllers.conftest import Story
+
+from pykueue import app, settings
+from pykueue.clock import SystemClock
+from pykueue.controllers.assembly import Manager
+from pykueue.kube.client import Client
+from pykueue.kube.transport import Answer, Call, Lines, Transport
+
+
+class Garbling:
+    """Tells everything as it is, except that objects called `bad` have something in them that nobody understands."""
+
+    def __init__(self, inner: Transport, sense: bytes, nonsense: bytes) -> None:
+        self._inner = inner
+        self._sense, self._nonsense = sense, nonsense
+
+    async def send(self, call: Call) -> Answer:
+        return await self._inner.send(call)
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+        async with self._inner.stream(call) as lines:
+            yield self._garbled(lines)
+
+    async def _garbled(self, lines: Lines) -> AsyncIterator[bytes]:
+        async for line in lines:
+            yield line.replace(self._sense, self._nonsense) if b'"name":"bad"' in line else line
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@pytest.mark.parametrize(
+    ("sense", "nonsense"),
+    [
+        pytest.param(b'"cpu":"1"', b'"cpu":"a lot"', id="a-quantity-that-is-none"),
+        pytest.param(b'"count":1', b'"count":"one"', id="a-number-that-is-none"),
+        pytest.param(b'"count":1', b'"count":-1', id="fewer-than-no-pods"),
+        pytest.param(b'"priority":5', b'"priority":1e99', id="a-number-that-is-too-large"),
+    ],
+)
+async def test_a_workload_that_nobody_understands_stops_nobody(story: Story, sense: bytes, nonsense: bytes) -> None:
+    await story.queues(cpu="1")
+    await story.workload("bad", priority=5)
+    client = Client(Garbling(story.transport(), sense, nonsense), random.Random(3))
+    manager = Manager(client, app.manager_choices(settings.defaults()), SystemClock(), random.Random(3))
+    async with manager.reading():
+        leading = asyncio.create_task(manager.lead())
+        await story.workload("good")
+        await story.until_said("good", "Admitted", "True/Admitted")
+        await story.finish("good")
+        await story.workload("better")
+        await story.until_said("better", "Admitted", "True/Admitted")
+        assert not leading.done()
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
