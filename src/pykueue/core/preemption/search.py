@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pykueue.api.meta import Nanoseconds
-from pykueue.core import amounts, quota, topology
+from pykueue.core import quota, topology
 from pykueue.core.decision import PreemptionReason
 from pykueue.core.policy import Policy
 from pykueue.core.queue import PreemptionPolicy
@@ -125,10 +125,3 @@ def may_take(policy: PreemptionPolicy, workload: Workload, candidate: Reservatio
         and candidate.priority == workload.priority
         and workload.queue_time < candidate.queue_time
     )
-
-
-def saturating_sum(requests: Iterable[tuple[int, int]]) -> dict[int, int]:
-    total: dict[int, int] = {}
-    for number, amount in requests:
-        total[number] = amounts.add(total.get(number, 0), amount)
-    return total
