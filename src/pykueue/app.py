@@ -172,6 +172,7 @@ def manager_choices(settings: Settings) -> Choices:
             and settings.configuration.wait_for_pods_ready.block_admission
             and not on["DisableWaitForPodsReady"]
         ),
+        default_local_queues=on["DefaultLocalQueue"],
     )
 
 
@@ -219,14 +220,13 @@ async def embedded_manager(
     """A manager in the process of its server, without sockets between them and without rivals."""
     client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), chance or random.Random())
     manager = Manager(client, manager_choices(settings), clock or SystemClock(), chance or random.Random())
-    async with manager.reading():
-        # What ends the manager ends everything: a server that takes work which nobody looks at would be worse.
-        async with asyncio.TaskGroup() as group:
-            leading = group.create_task(manager.lead())
-            try:
-                yield manager
-            finally:
-                leading.cancel()
+    # What ends the manager ends everything: a server that takes work which nobody looks at would be worse.
+    async with manager.reading(), asyncio.TaskGroup() as group:
+        leading = group.create_task(manager.lead())
+        try:
+            yield manager
+        finally:
+            leading.cancel()
 
 
 def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl.SSLContext:
