@@ -58,9 +58,9 @@ _REPLACE = "TASFailedNodeReplacement"
 
 _ROWS: Final[tuple[Gate, ...]] = (
     # ----- proposals of this project
-    Gate("DefaultLocalQueue", _OFF, _A, "0.1", _NOT_YET, "A ClusterQueue makes a LocalQueue in every namespace that it selects.", proposal="KEP-7610"),
-    Gate("ClusterQueueExcludeResourcePrefixes", _OFF, _A, "0.1", _NOT_YET, "A ClusterQueue leaves resources out of its quota by prefix, on top of the global list.", proposal="KEP-5800"),
-    Gate("QuotaCheck", _OFF, _A, "0.1", _NOT_YET, "`resources.quotaCheck` decides whether quota counts every requested resource or only the declared ones.", proposal="KEP-7513"),
+    Gate("DefaultLocalQueue", _OFF, _A, "0.1", _HERE, "A ClusterQueue makes a LocalQueue in every namespace that it selects.", proposal="KEP-7610"),
+    Gate("ClusterQueueExcludeResourcePrefixes", _OFF, _A, "0.1", _HERE, "A ClusterQueue leaves resources out of its quota by prefix, on top of the global list.", proposal="KEP-5800"),
+    Gate("QuotaCheck", _OFF, _A, "0.1", _HERE, "`resources.quotaCheck` decides whether quota counts every requested resource or only the declared ones.", proposal="KEP-7513"),
     # ----- queues, quota and order
     Gate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues that used less of a ClusterQueue lately are admitted first, where the ClusterQueue asks for it."),
     Gate("AdmissionGatedBy", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "A Workload waits until every gate named in its `admission-gated-by` annotation is removed."),

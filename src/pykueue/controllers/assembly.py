@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykueue.clock import Clock
+from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.in_use import InUseController
 from pykueue.controllers.jobs import JobsController
 from pykueue.controllers.priority_class import PriorityClassController
@@ -49,6 +50,7 @@ class Choices:
     jobs: Options
     nodes: NodeChoices
     blocks_admission: bool
+    default_local_queues: bool = False
 
     @property
     def life(self) -> LifeOptions:
@@ -83,6 +85,7 @@ class Manager:
             self.views.cluster_queue_facts,
             blocks_admission=choices.blocks_admission,
         )
+        self.views.in_circle = lambda: self.world.in_circle(clock.now())
         for informer in self.views.shaping:
             informer.subscribe(self.scheduler.seen)
         workload = WorkloadController(self.views, self.scheduler, self.writer, choices.life, clock, chance)
@@ -100,6 +103,17 @@ class Manager:
             priority_class.loop,
             jobs.loop,
         )
+        if choices.default_local_queues:
+            default_local_queues = DefaultLocalQueues(
+                client,
+                self.views.cluster_queues,
+                self.views.namespaces,
+                self.views.local_queues,
+                reporter,
+                BY_SPEC,
+                chance,
+            )
+            self.loops += (default_local_queues.loop,)
         if choices.policy.topology:
             gate = UngatingController(client, self.views, self.writer, chance)
             self.loops += (gate.loop,)

@@ -83,9 +83,18 @@ def may_preempt(workload: Workload, cluster_queue: ClusterQueueFacts, admission:
     said = {check.name: answer(check) for check in workload.status.admission_checks}
     if CheckState.PREEMPTION_REQUIRED in said.values():
         return True
-    names = required(cluster_queue, admission or workload.status.admission)
-    holding = [check.name for check in cluster_queue.checks if check.defers_preemption and check.name in names]
+    holding = _holding(cluster_queue, admission or workload.status.admission)
     return all(said.get(name) is CheckState.READY for name in holding)
+
+
+def defers(workload: Workload, cluster_queue: ClusterQueueFacts) -> bool:
+    """Whether some check that the Workload has to pass asks for preemptions to wait."""
+    return bool(_holding(cluster_queue, workload.status.admission))
+
+
+def _holding(cluster_queue: ClusterQueueFacts, admission: Admission | None) -> list[str]:
+    names = required(cluster_queue, admission)
+    return [check.name for check in cluster_queue.checks if check.defers_preemption and check.name in names]
 
 
 def reset(checks: tuple[AdmissionCheckState, ...], now: Nanoseconds) -> tuple[AdmissionCheckState, ...]:

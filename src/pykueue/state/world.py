@@ -7,7 +7,7 @@ heads go back to their queues, reservations are assumed. What shapes trees is on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pykueue.api import kube, kueue
@@ -29,6 +29,7 @@ from pykueue.core.decision import (
 )
 from pykueue.core.policy import Policy
 from pykueue.core.recheck import Holds, HoldsAfter, Lost, recheck
+from pykueue.core.requests import Exclusion
 from pykueue.core.snapshot import Snapshot
 from pykueue.core.topology import Fleet, Profile
 from pykueue.core.workload import Reservation, Workload
@@ -67,7 +68,9 @@ class World:
         self.usage_history = UsageLedger(policy.usage_history) if policy.usage_history is not None else None
         self.ledger = Ledger()  # reservations whose writing is under way; the writer tells it what came of it
         self.cycles = 0
-        self._accounting = accounting
+        # OnlyDeclared looks at no list of exclusions, neither the global one nor a queue's own (KEP-7513).
+        self._accounting = replace(accounting, prefixes=()) if policy.ignore_undeclared else accounting
+        self._queue_exclusions = policy.queue_exclusions and not policy.ignore_undeclared
         self._local_queues: dict[str, _LocalQueue] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._limit_ranges: dict[str, dict[str, kube.LimitRange]] = {}
@@ -79,6 +82,8 @@ class World:
         self._outside: dict[str, dict[str, Mapping[str, int]]] = {}  # node -> pod -> what it uses
         self._node_of_pod: dict[str, str] = {}
         self._to_release: set[str] = set()
+        # Reservations one of whose assumed victims has gone; whoever waited with them looks again.
+        self.unblocked: set[str] = set()
         # Pending Workloads whose requests may read differently now; whoever has the objects puts them again.
         self.outdated: set[str] = set()
         self._revisions: dict[str, str] = {}
@@ -104,7 +109,7 @@ class World:
         if not self.structure.put_cluster_queue(cluster_queue):
             return
         excludes = before.spec.exclude_resource_prefixes if before is not None else ()
-        if self.policy.queue_exclusions and cluster_queue.spec.exclude_resource_prefixes != excludes:
+        if self._queue_exclusions and cluster_queue.spec.exclude_resource_prefixes != excludes:
             for local_queue, facts in self._local_queues.items():
                 if facts.cluster_queue == name:
                     self.outdated.update(self._waiting.get(local_queue, {}))
@@ -320,6 +325,7 @@ class World:
         """A reservation is over: whoever waits in its tree may fit now."""
         reservation = self.reservations.pop(key)
         self.second_pass.pop(key, None)
+        self.unblocked.update(reservation.hidden)
         self._show_victims(reservation)
         self.structure.release(reservation)
         self._to_release.add(reservation.cluster_queue)
@@ -347,7 +353,7 @@ class World:
 
     def recheck(self, key: str, now: Nanoseconds) -> Holds | HoldsAfter | Lost:
         """Whether a reservation still holds, and whom it needs gone; asked when preemptions that were put off are due,
-        and when the last check has passed."""
+        and when the last check has passed. Victims that are found only now count as assumed from here on."""
         self.settle(now)
         held = self.reservations[key]
         victims = tuple(
@@ -360,7 +366,14 @@ class World:
             for victim in self.waits_for(key)
         )
         verdict = recheck(self.snapshot, held, self.policy, now)
-        return HoldsAfter(victims) if victims and isinstance(verdict, Holds) else verdict
+        if isinstance(verdict, Lost):
+            return verdict
+        if isinstance(verdict, HoldsAfter):
+            self._show_victims(held)
+            held.assumed_victims = {**held.assumed_victims, **{each.key: each.reason.value for each in verdict.victims}}
+            self._hide_victims(held)
+            victims = tuple({each.key: each for each in (*victims, *verdict.victims)}.values())
+        return HoldsAfter(victims) if victims else Holds()
 
     def _put_pending(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         key = reading.key_of(workload)
@@ -395,7 +408,7 @@ class World:
     def _rules_of(self, workload: kueue.Workload) -> Rules:
         namespace = workload.metadata.namespace
         own: tuple[str, ...] = ()
-        if self.policy.queue_exclusions:
+        if self._queue_exclusions:
             name = self._cluster_queue_of(f"{namespace}/{workload.spec.queue_name or ''}")
             cluster_queue = self.structure.cluster_queues.get(name)
             own = cluster_queue.spec.exclude_resource_prefixes if cluster_queue is not None else ()
@@ -407,6 +420,27 @@ class World:
                 runtime_classes=self._runtime_classes,
             )
         return rules
+
+    def exclusions(self, workload: kueue.Workload) -> tuple[Exclusion, ...]:
+        """What a Workload asks for and is not charged, and which list leaves it out (KEP-5800)."""
+        rules = self._rules_of(workload)
+        if not (rules.accounting.prefixes or rules.accounting.queue_prefixes):
+            return ()
+        pods = (
+            requests.read(pod_set.template.spec, runtime_classes=rules.runtime_classes, limits=rules.limits)
+            for pod_set in workload.spec.pod_sets
+        )
+        return rules.accounting.exclusions({resource for pod in pods for resource in pod.figure})
+
+    def skipped(self, workload: kueue.Workload, cluster_queue: str) -> tuple[str, ...]:
+        """What a Workload asks for and nobody looks at, because the ClusterQueue does not declare it (KEP-7513)."""
+        read = self.structure.read.get(cluster_queue)
+        if not self.policy.ignore_undeclared or read is None:
+            return ()
+        covered = {resource for group in read.spec.groups for resource in group.resources}
+        shape = self._shapes.read(workload, self._rules_of(workload), self.policy)
+        asked = (requests.undeclared(pod_set.requests, covered) for pod_set in shape.pod_sets)
+        return tuple(sorted({resource for of_one in asked for resource, _ in of_one}))
 
     def _cluster_queue_of(self, local_queue: str) -> str:
         facts = self._local_queues.get(local_queue)
@@ -456,6 +490,11 @@ class World:
         labels = self._namespaces.get(workload.namespace)
         selector = self.structure.selectors.get(workload.cluster_queue)
         return workload.may_compete(now) and labels is not None and selector is not None and selector.matches(labels)
+
+    def in_circle(self, now: Nanoseconds) -> frozenset[str]:
+        """The ClusterQueues whose cohorts are their own ancestors."""
+        self.settle(now)
+        return self.structure.in_circle
 
     def pending(self, key: str) -> Workload | None:
         """A Workload that waits, in a queue or for one."""

@@ -1,0 +1,214 @@
+"""A LocalQueue in every namespace that a ClusterQueue selects (KEP-7610).
+
+A ClusterQueue that comes or changes concerns the namespaces that it selects; a namespace that comes, or whose labels
+change, concerns the ClusterQueues that make LocalQueues. Each pair of the two is looked at alone, so that one namespace
+in which nothing can be made holds up no other.
+
+Nothing is ever changed or deleted, not even when the namespace is selected no more or the ClusterQueue goes. A
+LocalQueue that somebody deletes comes back when its namespace or its ClusterQueue changes, and not before: whoever
+cleans up by hand is not to race with us.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykueue.api import codec, kube, kueue, labels, registry, selectors
+from pykueue.api.selectors import Selector
+from pykueue.kube.client import Client
+from pykueue.kube.controller import Controller
+from pykueue.kube.errors import AlreadyExists, ApiError, Busy, NotFound
+from pykueue.kube.informer import Change, Informer
+from pykueue.lifecycle.change import EventType
+from pykueue.observe.reporting import Reporter
+
+log = logging.getLogger(__name__)
+
+CLUSTER_QUEUES: Final = "kueue-clusterqueue-controller"  # the name under which it reports
+
+_LOCAL_QUEUE: Final = registry.KUEUE.of(kueue.LocalQueue)
+_MAKERS: Final = "makesLocalQueues"
+_ALL: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which LocalQueue a ClusterQueue wants made, where, and how one sees later who made it."""
+
+    # Empty: this ClusterQueue makes none.
+    name: Callable[[kueue.ClusterQueue], str]
+    # What the LocalQueue is given beside its label.
+    annotations: Callable[[kueue.ClusterQueue], dict[str, str]]
+    is_ours: Callable[[kueue.LocalQueue, kueue.ClusterQueue], bool]
+    # The namespaces that come into question at all, beside what each ClusterQueue selects.
+    namespaces: Selector = selectors.EVERYTHING
+
+
+def _named_in_spec(cluster_queue: kueue.ClusterQueue) -> str:
+    wanted = cluster_queue.spec.default_local_queue
+    return wanted.name if wanted is not None else ""
+
+
+def _signature(cluster_queue: kueue.ClusterQueue) -> dict[str, str]:
+    return {labels.CREATED_BY_CLUSTER_QUEUE: cluster_queue.metadata.name}
+
+
+def _is_signed(local_queue: kueue.LocalQueue, cluster_queue: kueue.ClusterQueue) -> bool:
+    return local_queue.metadata.annotations.items() >= _signature(cluster_queue).items()
+
+
+BY_SPEC: Final = Wish(_named_in_spec, _signature, _is_signed)
+"""As `spec.defaultLocalQueue` says, signed with the ClusterQueue's name."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """One ClusterQueue in one namespace."""
+
+    cluster_queue: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"{self.cluster_queue} in {self.namespace}"
+
+
+class DefaultLocalQueues:
+    def __init__(
+        self,
+        client: Client,
+        cluster_queues: Informer[kueue.ClusterQueue],
+        namespaces: Informer[kube.Namespace],
+        local_queues: Informer[kueue.LocalQueue],
+        reporter: Reporter,
+        wish: Wish,
+        chance: random.Random,
+        *,
+        reports_as: str = CLUSTER_QUEUES,
+    ) -> None:
+        self._client = client
+        self._cluster_queues = cluster_queues
+        self._namespaces = namespaces
+        self._local_queues = local_queues
+        self._reporter = reporter
+        self._wish = wish
+        self._reports_as = reports_as
+        self._warned: dict[Place, tuple[str, str, str]] = {}  # of which LocalQueue, for which UIDs
+        self.loop: Controller[Place] = Controller("default-local-queues", self._reconcile, chance, workers=4)
+        cluster_queues.index(_MAKERS, lambda queue: (_ALL,) if wish.name(queue) else ())
+        cluster_queues.subscribe(self._cluster_queue_seen)
+        namespaces.subscribe(self._namespace_seen)
+
+    # --- What wakes it ------------------------------------------------------------------------------------------------
+
+    def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
+        old, new = change.old, change.new
+        if new is None:
+            self._forget(lambda place: place.cluster_queue == change.key.name)
+            return
+        if not self._wish.name(new) or (old is not None and self._asks_alike(old, new)):
+            return
+        selector = selectors.compile(new.spec.namespace_selector)
+        for namespace in self._namespaces.values():
+            if selector.matches(namespace.metadata.labels):
+                self.loop.add(Place(change.key.name, namespace.metadata.name), patient=change.initial)
+
+    def _asks_alike(self, old: kueue.ClusterQueue, new: kueue.ClusterQueue) -> bool:
+        return (
+            old.metadata.uid == new.metadata.uid
+            and self._wish.name(old) == self._wish.name(new)
+            and old.spec.namespace_selector == new.spec.namespace_selector
+        )
+
+    def _namespace_seen(self, change: Change[kube.Namespace]) -> None:
+        old, new = change.old, change.new
+        if new is None:
+            self._forget(lambda place: place.namespace == change.key.name)
+            return
+        if old is not None and old.metadata.uid == new.metadata.uid and old.metadata.labels == new.metadata.labels:
+            return
+        for key, cluster_queue in self._cluster_queues.under(_MAKERS, _ALL):
+            if selectors.compile(cluster_queue.spec.namespace_selector).matches(new.metadata.labels):
+                self.loop.add(Place(key.name, change.key.name), patient=change.initial)
+
+    def _forget(self, is_gone: Callable[[Place], bool]) -> None:
+        for place in [place for place in self._warned if is_gone(place)]:
+            del self._warned[place]
+
+    # --- What it does -------------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, place: Place) -> None:
+        cluster_queue = self._cluster_queues.get(place.cluster_queue)
+        namespace = self._namespaces.get(place.namespace)
+        if cluster_queue is None or namespace is None or not self._is_served(cluster_queue, namespace):
+            return
+        name = self._wish.name(cluster_queue)
+        found = self._local_queues.get(name, place.namespace)
+        if found is None and not await self._make(name, place, cluster_queue):
+            # The copy was behind: it is there, and may be anybody's.
+            tree = await self._client.find(_LOCAL_QUEUE, name, place.namespace)
+            found = codec.from_tree(tree, kueue.LocalQueue) if tree is not None else None
+        if found is not None and not self._wish.is_ours(found, cluster_queue):
+            self._warn(name, place, cluster_queue, namespace)
+
+    def _is_served(self, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace) -> bool:
+        """Nothing is made for what is going, and nothing in what is going."""
+        found = namespace.metadata.labels
+        return (
+            bool(self._wish.name(cluster_queue))
+            and cluster_queue.metadata.deletion_timestamp is None
+            and namespace.metadata.deletion_timestamp is None
+            and namespace.status.phase != "Terminating"
+            and self._wish.namespaces.matches(found)
+            and selectors.compile(cluster_queue.spec.namespace_selector).matches(found)
+        )
+
+    async def _make(self, name: str, place: Place, cluster_queue: kueue.ClusterQueue) -> bool:
+        """Whether it was made; not so where it is there already."""
+        metadata: dict[str, Any] = {
+            "name": name,
+            "namespace": place.namespace,
+            "labels": {labels.AUTO_GENERATED: "true"},
+        }
+        if annotations := self._wish.annotations(cluster_queue):
+            metadata["annotations"] = annotations
+        tree = {
+            "apiVersion": _LOCAL_QUEUE.api_version,
+            "kind": _LOCAL_QUEUE.kind,
+            "metadata": metadata,
+            "spec": {"clusterQueue": place.cluster_queue},
+        }
+        try:
+            await self._client.create(_LOCAL_QUEUE, tree)
+        except AlreadyExists:
+            return False
+        except (Busy, NotFound):
+            raise  # a moment's trouble, or the namespace has just gone
+        except ApiError as error:
+            if not _is_terminating(error):
+                note = f"LocalQueue {name} could not be made in namespace {place.namespace}: {error}"
+                self._tell(cluster_queue, EventType.WARNING, "LocalQueueCreationFailed", note)
+            raise
+        note = f"Made LocalQueue {name} in namespace {place.namespace}"
+        log.info("ClusterQueue %s: %s", place.cluster_queue, note)
+        self._tell(cluster_queue, EventType.NORMAL, "LocalQueueCreated", note)
+        return True
+
+    def _warn(self, name: str, place: Place, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace) -> None:
+        """Say that somebody else's LocalQueue has the name: once, however often it is met."""
+        about = (name, cluster_queue.metadata.uid, namespace.metadata.uid)
+        if self._warned.get(place) != about:
+            self._warned[place] = about
+            note = f"No LocalQueue was made in namespace {place.namespace}: one named {name} is there already"
+            self._tell(cluster_queue, EventType.WARNING, "LocalQueueExists", note)
+
+    def _tell(self, cluster_queue: kueue.ClusterQueue, type_: EventType, reason: str, note: str) -> None:
+        self._reporter.event(cluster_queue, type_, reason, note, self._reports_as)
+
+
+def _is_terminating(error: ApiError) -> bool:
+    """Whether the server refused because the namespace is going; the watch will say so in a moment."""
+    return error.code == 403 and "terminat" in str(error)
