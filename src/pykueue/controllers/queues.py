@@ -96,6 +96,7 @@ class QueuesController:
         self.loop.add(Which(COHORT.kind, change.key))
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             self._shares()
+            self._reference_seen(change)
 
     def _reference_seen(self, change: Change[Any]) -> None:
         for key, _ in self._views.cluster_queues.items():

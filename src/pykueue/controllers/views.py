@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -48,7 +48,9 @@ class Views:
 
         self._is_active: dict[str, bool] = {}
         self._references: queues.References | None = None
-        for informer in (self.cluster_queues, self.flavors, self.checks, self.topologies):
+        # Which ClusterQueues have cohorts that run in a circle; only the memory sees whole trees.
+        self.in_circle: Callable[[], frozenset[str]] = frozenset
+        for informer in (self.cluster_queues, self.cohorts, self.flavors, self.checks, self.topologies):
             informer.subscribe(self._forget)
 
     @property
@@ -78,6 +80,7 @@ class Views:
                 flavors={flavor.metadata.name: flavor.spec.topology_name or "" for flavor in self.flavors.values()},
                 topologies=frozenset(topology.metadata.name for topology in self.topologies.values()),
                 checks={check.metadata.name: _known(check) for check in self.checks.values()},
+                in_circle=self.in_circle(),
             )
         return self._references
 

@@ -75,6 +75,8 @@ class References:
     flavors: Mapping[str, str] = field(default_factory=dict)
     topologies: frozenset[str] = frozenset()
     checks: Mapping[str, KnownCheck] = field(default_factory=dict)
+    # ClusterQueues whose cohorts are their own ancestors.
+    in_circle: frozenset[str] = frozenset()
 
 
 class Blocker(NamedTuple):
@@ -91,7 +93,11 @@ def blockers(cluster_queue: ClusterQueue, references: References) -> tuple[Block
     """Why the queue cannot admit, the first reason first; empty when it can."""
     if cluster_queue.metadata.deletion_timestamp is not None:
         return (Blocker(Reason.TERMINATING, "it is being deleted"),)
-    return tuple(_blockers(cluster_queue.spec, references))
+    found = tuple(_blockers(cluster_queue.spec, references))
+    if not found and cluster_queue.metadata.name in references.in_circle:
+        # The public API has no reason for it: the condition says False, and the message why.
+        return (Blocker(Reason.READY, "the cohorts above it run in a circle"),)
+    return found
 
 
 def _blockers(spec: ClusterQueueSpec, references: References) -> Iterator[Blocker]:

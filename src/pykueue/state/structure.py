@@ -208,10 +208,11 @@ class Structure:
                 yield from grown.tree.queues
 
     def is_open(self, name: str) -> bool:
-        """Whether heads are taken from the queue. One whose cohorts run in a circle, or that leaves the placement to
-        another cluster without its topology being known here, has its head taken and refused."""
+        """Whether heads are taken from the queue. One that leaves the placement to another cluster without its topology
+        being known here has its head taken and refused; so, in a plan, has one whose cohorts run in a circle. A manager
+        calls that queue inactive."""
         read = self.read.get(name)
-        return read is not None and not read.obstacles
+        return read is not None and not read.obstacles and not (self.policy.departures and name in self.in_circle)
 
     # Questions.
 
