@@ -179,6 +179,12 @@ class TestOldVersion:
         assert load("v1beta1").notices[0].startswith("apiVersion: config.kueue.x-k8s.io/v1beta1 is deprecated")
 
 
+def test_a_list_where_a_name_belongs_is_refused_in_words() -> None:
+    assert findings(integrations={"frameworks": [["pod"]]})[0].startswith("integrations.frameworks[0]")
+    mappings = [{"name": ["x"], "deviceClassNames": [{}, []]}]
+    assert findings(resources={"deviceClassMappings": mappings})
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),

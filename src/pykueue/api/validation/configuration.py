@@ -86,11 +86,11 @@ def _leader_election(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErr
 
 def _frameworks(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     kinds: dict[str, str] = {}
-    for index, name in enumerate(trees.sequence(trees.get(tree, "integrations", "frameworks"))):
-        path = f"integrations.frameworks[{index}]"
+    for index, written in enumerate(trees.sequence(trees.get(tree, "integrations", "frameworks"))):
+        path, name = f"integrations.frameworks[{index}]", trees.text(written)
         if name not in FRAMEWORKS:
-            message = "is not a framework that this program knows" + did_you_mean(str(name), FRAMEWORKS)
-            yield FieldError(path, ErrorSort.NOT_SUPPORTED, message, name)
+            message = "is not a framework that this program knows" + did_you_mean(name, FRAMEWORKS)
+            yield FieldError(path, ErrorSort.NOT_SUPPORTED, message, written)
         elif name in kinds.values():
             yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", name)
         else:
@@ -192,13 +192,13 @@ def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErro
             yield FieldError(f"{path}.name", ErrorSort.DUPLICATE, "is mapped already", name)
         names.add(name)
         own: set[str] = set()
-        for position, device_class in enumerate(trees.sequence(mapping.get("deviceClassNames"))):
-            place = f"{path}.deviceClassNames[{position}]"
-            for complaint in meta.check_subdomain_name(trees.text(device_class)):
+        for position, written in enumerate(trees.sequence(mapping.get("deviceClassNames"))):
+            place, device_class = f"{path}.deviceClassNames[{position}]", trees.text(written)
+            for complaint in meta.check_subdomain_name(device_class):
                 yield FieldError(place, ErrorSort.INVALID, complaint, device_class)
             if device_class in own or (device_class in classes and not mapping.get("sources")):
                 yield FieldError(place, ErrorSort.DUPLICATE, "counts as a resource already", device_class)
-            own.add(trees.text(device_class))
+            own.add(device_class)
         classes |= own
         yield from _device_sources(mapping, path)
 
