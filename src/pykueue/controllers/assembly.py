@@ -16,6 +16,7 @@ from typing import Any
 
 from pykueue.clock import Clock
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
+from pykueue.controllers.elastic import ElasticController
 from pykueue.controllers.in_use import InUseController
 from pykueue.controllers.jobs import JobsController
 from pykueue.controllers.priority_class import PriorityClassController
@@ -95,7 +96,7 @@ class Manager:
         jobs = JobsController(
             client, self.views, self.writer, self.recorder, choices.kinds, choices.jobs, clock, chance
         )
-        self._jobs = jobs.informers
+        self._jobs: tuple[Informer[Any], ...] = jobs.informers
         self.loops: tuple[Controller[Any], ...] = (
             workload.loop,
             queues.loop,
@@ -114,6 +115,11 @@ class Manager:
                 chance,
             )
             self.loops += (default_local_queues.loop,)
+        pods = choices.kinds.framework("pod")
+        if choices.jobs.elastic and pods is not None:
+            elastic = ElasticController(client, self.views, self.writer, jobs.executor, pods, chance)
+            self._jobs += (elastic.informer,)
+            self.loops += (elastic.loop,)
         if choices.policy.topology:
             gate = UngatingController(client, self.views, self.writer, chance)
             self.loops += (gate.loop,)
@@ -124,7 +130,7 @@ class Manager:
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
         """Everything has been read, and is kept up to date while inside."""
-        async with _kept_up(self.views.shaping), _kept_up((self.views.workloads,)), _kept_up(self._jobs):
+        async with kept_up(self.views.shaping), kept_up((self.views.workloads,)), kept_up(self._jobs):
             yield
 
     async def lead(self) -> None:
@@ -142,7 +148,7 @@ class Manager:
 
 
 @asynccontextmanager
-async def _kept_up(informers: Sequence[Informer[Any]]) -> AsyncIterator[None]:
+async def kept_up(informers: Sequence[Informer[Any]]) -> AsyncIterator[None]:
     """The copies are complete, and kept up to date while inside. What ends before its time ends everything."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(informer.run(), name=informer.kind.name) for informer in informers]

@@ -51,8 +51,8 @@ class JobsController:
         self._options = options
         self._copies: dict[str, Informer[Tree]] = {}
         sources = _Sources(client, views, writer, self._copies)
-        executor = Executor(client, _Turns(writer), recorder, sources, kinds, options, clock)
-        self.loop: Controller[JobKey] = Controller("jobs", executor.reconcile, chance, workers=_WORKERS)
+        self.executor = Executor(client, _Turns(writer), recorder, sources, kinds, options, clock)
+        self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, chance, workers=_WORKERS)
         for row in kinds.enabled(options.frameworks):
             self._copies[row.kind.name] = self._copy(client, row, chance)
         views.workloads.index(_OWNER, waking.owner_words)

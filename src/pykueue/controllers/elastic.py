@@ -1,0 +1,52 @@
+"""Pods of elastic jobs: released from their gate as far as the admitted slice of their Workload goes."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from pykueue.api import codec, kueue, labels
+from pykueue.api.trees import Tree
+from pykueue.controllers.views import Views
+from pykueue.controllers.writing import Writer
+from pykueue.jobs import ungating
+from pykueue.jobs.executor import Executor
+from pykueue.jobs.kinds import Row
+from pykueue.kube.client import Client
+from pykueue.kube.controller import Controller
+from pykueue.kube.informer import Change, Informer
+
+_SLICES: Final = "slices"
+
+
+class ElasticController:
+    """A key is the name of a line of slices, under which both their Workloads and their pods stand."""
+
+    def __init__(
+        self, client: Client, views: Views, writer: Writer, executor: Executor, row: Row, chance: random.Random
+    ) -> None:
+        self._views = views
+        self._writer = writer
+        self._executor = executor
+        self._row = row
+        self.informer: Informer[Tree] = Informer(client, ungating.POD, codec.tree, chance, labels=labels.PODSET)
+        self.informer.index(_SLICES, ungating.word_of)
+        self.informer.subscribe(self._pod_seen)
+        views.workloads.index(_SLICES, ungating.word_of_slice)
+        views.workloads.subscribe(self._workload_seen)
+        self.loop: Controller[str] = Controller("elastic-gate", self._reconcile, chance)
+
+    def _pod_seen(self, change: Change[Tree]) -> None:
+        for pod in (change.old, change.new):
+            for word in ungating.word_of(pod) if pod is not None else ():
+                self.loop.add(word)
+
+    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+        for word in ungating.word_of_slice(change.new) if change.new is not None else ():
+            self.loop.add(word)
+
+    async def _reconcile(self, word: str) -> float | None:
+        slices = [self._writer.current(key) for key, _ in self._views.workloads.under(_SLICES, word)]
+        pods = [pod for _, pod in self.informer.under(_SLICES, word)]
+        actions = ungating.released((each for each in slices if each is not None), pods)
+        return await self._executor.carry_out(self._row, actions)
