@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,27 @@ async def test_what_cannot_be_done_yet_is_an_error_that_the_loop_retries(world: 
     with pytest.raises(NotYet, match="no class"):
         await world.executor.carry_out(JOB, (Retry("no class"),))
     assert await world.executor.carry_out(JOB, (Again(1_500_000_000),)) == 1.5
+
+
+async def test_a_manager_that_does_not_lead_writes_nothing(world: World) -> None:
+    stored = await world.client.create(JOB.kind, fresh(batch_job()))
+    follower = replace(world.executor, may_write=lambda: False)
+    with pytest.raises(NotYet, match="does not lead"):
+        await follower.carry_out(JOB, (Replace(JOB.kind, stored, trees.put(stored, ("spec", "suspend"), False)),))
+    assert (await world.client.get(JOB.kind, "alpha", NAMESPACE))["spec"]["suspend"] is True
+
+
+async def test_a_slice_is_resized_without_touching_its_templates(world: World) -> None:
+    key = JobKey("batch/job", NAMESPACE, "alpha")
+    metadata = {"annotations": {labels.ELASTIC_JOB: "true"}}
+    await world.client.create(JOB.kind, fresh(batch_job(metadata=metadata, spec={"completions": None})))
+    await world.settle(key)
+    before = await world.client.get(WORKLOAD, (await world.workload()).metadata.name, NAMESPACE)
+    await world.client.patch(JOB.kind, "alpha", {"spec": {"parallelism": 4}}, NAMESPACE)
+    await world.settle(key)
+    after = await world.client.get(WORKLOAD, before["metadata"]["name"], NAMESPACE)
+    assert after["spec"]["podSets"][0]["count"] == 4
+    assert after["spec"]["podSets"][0]["template"] == before["spec"]["podSets"][0]["template"]
 
 
 async def test_events_are_told_on_the_job_in_the_name_of_its_framework(world: World) -> None:

@@ -6,7 +6,7 @@ choice (`Sources`), and so is how a Workload is written (`WorkloadWriter`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -93,6 +93,8 @@ class Executor:
     kinds: JobKinds
     options: Options
     clock: Clock
+    # A manager that has lost its lease decides nothing any more.
+    may_write: Callable[[], bool] = lambda: True
 
     async def reconcile(self, key: JobKey) -> float | None:
         """One pass; the answer is after how many seconds to look again, if at all."""
@@ -152,6 +154,8 @@ class Executor:
 
     async def carry_out(self, row: Row, actions: Actions) -> float | None:
         """Do what was decided, in order. What fails ends the pass, and whoever calls tries again."""
+        if actions and not self.may_write():
+            raise NotYet("this manager does not lead any more")
         written = _Written()
         again: float | None = None
         for action in actions:

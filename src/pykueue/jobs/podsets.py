@@ -156,12 +156,12 @@ def admitted(workload: kueue.Workload, placement: Placement) -> tuple[PodSetInfo
     admission = workload.status.admission
     if admission is None:
         return Conflict("nothing is assigned")
-    requests = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
+    assigned = {assignment.name: assignment for assignment in admission.pod_set_assignments}
+    if assigned.keys() != {pod_set.name for pod_set in workload.spec.pod_sets}:
+        return Conflict(f"there are assignments for {', '.join(sorted(assigned))}, which are not the pod sets")
     infos: list[PodSetInfo] = []
-    for assignment in admission.pod_set_assignments:
-        pod_set = requests.get(assignment.name)
-        if pod_set is None:
-            return Conflict(f"there is an assignment for {assignment.name}, which is not a pod set")
+    for pod_set in workload.spec.pod_sets:
+        assignment = assigned[pod_set.name]
         info = _assigned(workload, pod_set, assignment, placement)
         if isinstance(info, Missing):
             return info

@@ -1,0 +1,68 @@
+"""What holds of any Job, whatever its author wrote and wherever it is admitted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.stage import Stage, batch_job, flavor
+from pykueue.api.trees import Tree
+
+WORDS = st.sampled_from(["a", "b", "c"])
+LABELS = st.dictionaries(WORDS, WORDS, max_size=2)
+TOLERATIONS = st.lists(st.builds(lambda key: {"key": key, "operator": "Exists"}, WORDS), max_size=2, unique_by=str)
+
+
+@st.composite
+def templates(draw: st.DrawFn) -> Tree:
+    metadata = {key: value for key in ("labels", "annotations") if (value := draw(LABELS))}
+    spec = {key: value for key, value in (("nodeSelector", draw(LABELS)), ("tolerations", draw(TOLERATIONS))) if value}
+    return ({"metadata": metadata} if metadata else {}) | {"spec": spec}
+
+
+@settings(max_examples=60, deadline=None)
+@given(templates(), LABELS, TOLERATIONS, st.integers(1, 4))
+def test_a_job_that_ran_and_was_stopped_is_the_job_it_was(
+    template: Tree, node_labels: Tree, tolerations: list[Tree], pods: int
+) -> None:
+    """Unless it contradicts its flavor, in which case it never ran."""
+    stage = Stage(batch_job(spec={"parallelism": pods, "completions": pods, "template": template}))
+    if not stage.job["spec"]["template"]["metadata"]:
+        del stage.job["spec"]["template"]["metadata"]
+    before = stage.job
+    stage.facts = replace(stage.facts, flavors={"default": flavor(nodeLabels=node_labels, tolerations=tolerations)})
+    stage.settle().admit().settle()
+    if stage.condition("Finished"):
+        assert stage.job == before
+        return
+    assert stage.job["spec"]["suspend"] is False
+    stage.evict().settle()
+    assert stage.job == before
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(["admit", "evict", "suspend", "resume", "grow", "ready", "delete workload"]), max_size=7)
+)
+def test_every_story_comes_to_rest_and_no_job_runs_without_an_admission(story: list[str]) -> None:
+    stage = Stage(batch_job(spec={"completions": None})).settle()
+    for event in story:
+        match event:
+            case "admit" if not stage.condition("QuotaReserved").startswith("True"):
+                stage.admit()
+            case "evict" if stage.condition("Admitted").startswith("True"):
+                stage.evict()
+            case "suspend" | "resume":
+                stage.edit({"spec": {"suspend": event == "suspend"}})
+            case "grow":
+                stage.edit({"spec": {"parallelism": stage.job["spec"]["parallelism"] + 1}})
+            case "ready":
+                stage.status(ready=9)
+            case "delete workload":
+                stage.delete_workload()
+        stage.settle()
+        assert len(stage.workloads) == 1
+        runs = stage.job["spec"]["suspend"] is False
+        assert runs == stage.condition("Admitted").startswith("True")
