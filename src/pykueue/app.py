@@ -30,7 +30,10 @@ from pykueue.apiserver.server import About
 from pykueue.apiserver.store import Durability as Durability
 from pykueue.apiserver.store import Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
 from pykueue.clock import Clock, SystemClock
+from pykueue.controllers import visibility
 from pykueue.controllers.assembly import Choices, Manager
+from pykueue.controllers.populator import Configuration as PopulatorConfiguration
+from pykueue.controllers.populator import Populator
 from pykueue.controllers.topology import NodeChoices
 from pykueue.core import requests
 from pykueue.core.topology import Profile
@@ -198,6 +201,21 @@ async def manage(
     raise AnswerIsNo("the lease was lost: another manager may lead now")
 
 
+async def populate(
+    target: servers.Target,
+    configuration: PopulatorConfiguration,
+    clock: Clock | None = None,
+    chance: random.Random | None = None,
+) -> None:
+    """Make default LocalQueues in a cluster until cancelled."""
+    clock, chance = clock or SystemClock(), chance or random.Random()
+    transport = servers.connect(target, clock, user_agent=f"pykueue-populator/{__version__}")
+    try:
+        await Populator(Client(transport, chance), configuration, clock, chance, instance=socket.gethostname()).run()
+    finally:
+        await transport.close()
+
+
 def _terms(settings: Settings) -> Terms:
     chosen = settings.configuration.leader_election or config.LeaderElection()
 
@@ -220,11 +238,13 @@ async def embedded_manager(
     """A manager in the process of its server, without sockets between them and without rivals."""
     client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), chance or random.Random())
     manager = Manager(client, manager_choices(settings), clock or SystemClock(), chance or random.Random())
+    seen = visibility.rows(manager.world, manager.views) if settings.gates["VisibilityOnDemand"] else ()
     # What ends the manager ends everything: a server that takes work which nobody looks at would be worse.
     async with manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())
         try:
-            yield manager
+            with serving.embedded.registry.extended(seen):
+                yield manager
         finally:
             leading.cancel()
 

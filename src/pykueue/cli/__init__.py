@@ -30,6 +30,7 @@ VERBS: Final[dict[str, Verb]] = {
     "plan": Verb("plan", "Decide offline: the objects given, the scheduling decisions out."),
     "config": Verb("config", "Check a Configuration file."),
     "install": Verb("install", "Render what a cluster needs."),
+    "populator": Verb("populator", "Make a LocalQueue in every namespace that a ClusterQueue selects."),
     "testenv": Verb("testenv", "Stand in for kube-apiserver and etcd in envtest suites."),
     "completion": Verb("completion", "Print shell completion for bash, zsh or fish."),
     "version": Verb("version", "Print the version."),

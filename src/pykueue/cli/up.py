@@ -151,4 +151,7 @@ def configured(path: Path | None) -> Settings:
     found = list(documents.read(path))
     if len(found) != 1:
         raise UsageError(f"{path}: holds {len(found)} documents; a Configuration is one")
-    return settings.load(found[0].tree, str(path))
+    chosen = settings.load(found[0].tree, str(path))
+    for notice in chosen.notices:
+        click.echo(f"{path}: {notice}", err=True)
+    return chosen

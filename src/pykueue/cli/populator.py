@@ -1,0 +1,67 @@
+"""`pykueue populator`: a LocalQueue in every namespace that a ClusterQueue selects, beside any manager."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pykueue.cli.up import event_loop
+from pykueue.errors import UsageError
+
+if TYPE_CHECKING:
+    from pykueue.controllers.populator import Configuration
+    from pykueue.kube.access import Target
+
+
+@click.command(name="populator")
+@click.option("--kubeconfig", default="", help="The cluster; found as kubectl finds it by default.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="A file with localQueueName, localQueueNameMode (Static or AsClusterQueue), managedJobsNamespaceSelector.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log what happens.")
+def command(kubeconfig: str, config: Path | None, verbose: bool) -> None:
+    """Make a LocalQueue in every namespace that a ClusterQueue selects.
+
+    It works beside any manager and needs no gate. By default the LocalQueues are called "default", and kube-system is
+    left out. Nothing is ever changed or deleted. Ctrl-C or SIGTERM ends it.
+    """
+    from pykueue.kube import access
+
+    chosen = _configured(config)
+    target = access.find(os.environ, kubeconfig, fallback=Path("~/.pykueue/kubeconfig").expanduser())
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
+    event_loop().run(_populate(target, chosen))
+
+
+def _configured(path: Path | None) -> Configuration:
+    from pykueue import documents
+    from pykueue.controllers import populator
+
+    if path is None:
+        return populator.Configuration()
+    found = list(documents.read(path))
+    if len(found) > 1:
+        raise UsageError(f"{path}: holds {len(found)} documents; a configuration is one")
+    return populator.load(found[0].tree, str(path)) if found else populator.Configuration()
+
+
+async def _populate(target: Target, configuration: Configuration) -> None:
+    from pykueue import app
+
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await app.populate(target, configuration)

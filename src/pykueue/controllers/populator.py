@@ -1,0 +1,113 @@
+"""The populator: default LocalQueues beside any manager, also one that has no gate for them.
+
+Every ClusterQueue makes a LocalQueue in every namespace that it selects: of one name, or of its own. It is the same
+controller as for `spec.defaultLocalQueue`, under another wish; only the ClusterQueue that a LocalQueue leads to says
+who made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from pykueue.api import codec, kube, kueue, meta, registry, selectors
+from pykueue.api.meta import LabelSelector, LabelSelectorRequirement
+from pykueue.api.validation.nearest import did_you_mean
+from pykueue.clock import Clock
+from pykueue.controllers.assembly import kept_up
+from pykueue.controllers.default_local_queues import DefaultLocalQueues, Wish
+from pykueue.errors import ConfigurationError
+from pykueue.kube.client import Client
+from pykueue.kube.informer import Informer
+from pykueue.kube.recorder import Recorder
+from pykueue.observe.reporting import Reporter
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+REPORTS_AS: Final = "kueue-populator"
+_OTHERWISE: Final = "default"
+_NAME_LENGTH: Final = 63
+_NOT_THE_SYSTEM: Final = LabelSelector(
+    match_expressions=(
+        LabelSelectorRequirement(key="kubernetes.io/metadata.name", operator="NotIn", values=("kube-system",)),
+    )
+)
+
+
+class Configuration(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What the file says; every field may be left out."""
+
+    local_queue_name: str | None = None
+    local_queue_name_mode: Literal["Static", "AsClusterQueue"] = "Static"
+    managed_jobs_namespace_selector: LabelSelector = _NOT_THE_SYSTEM
+
+
+def load(tree: object, source: str) -> Configuration:
+    """The configuration in `tree`, or every mistake in it."""
+    if not isinstance(tree, dict):
+        raise ConfigurationError(source, ["must be an object"])
+    known = [field.encode_name for field in msgspec.structs.fields(Configuration)]
+    findings = [f"{name}: is not a field{did_you_mean(name, known)}" for name in tree if name not in known]
+    path = "managedJobsNamespaceSelector"
+    if tree.get(path) is not None:
+        findings += [str(error) for error in selectors.check(tree[path], path)]
+    try:
+        found = msgspec.convert(
+            codec.without_nulls({name: tree[name] for name in known if name in tree}), Configuration
+        )
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(source, [*findings, str(error)]) from None
+    if found.local_queue_name is not None:
+        if found.local_queue_name_mode != "Static":
+            findings.append("localQueueName: cannot be set while localQueueNameMode is AsClusterQueue")
+        findings += [f"localQueueName: {why}" for why in meta.check_subdomain_name(found.local_queue_name)]
+        if len(found.local_queue_name) > _NAME_LENGTH:
+            findings.append(f"localQueueName: must not be longer than {_NAME_LENGTH} characters")
+    if findings:
+        raise ConfigurationError(source, findings)
+    return found
+
+
+def wish(configuration: Configuration) -> Wish:
+    static = configuration.local_queue_name or _OTHERWISE
+    of_its_own = configuration.local_queue_name_mode == "AsClusterQueue"
+    return Wish(
+        name=lambda cluster_queue: cluster_queue.metadata.name if of_its_own else static,
+        annotations=lambda _: {},
+        is_ours=lambda local_queue, cluster_queue: local_queue.spec.cluster_queue == cluster_queue.metadata.name,
+        namespaces=selectors.compile(configuration.managed_jobs_namespace_selector),
+    )
+
+
+class Populator:
+    """The one controller with copies of its own."""
+
+    def __init__(
+        self, client: Client, configuration: Configuration, clock: Clock, chance: random.Random, *, instance: str
+    ) -> None:
+        def copy(type_: type[T]) -> Informer[T]:
+            return Informer(client, registry.ALL.of(type_), lambda data: codec.decode(data, type_), chance)
+
+        cluster_queues, namespaces = copy(kueue.ClusterQueue), copy(kube.Namespace)
+        local_queues = copy(kueue.LocalQueue)
+        self._informers: tuple[Informer[Any], ...] = (namespaces, local_queues, cluster_queues)
+        self._recorder = Recorder(client, clock, instance)
+        self._loop = DefaultLocalQueues(
+            client,
+            cluster_queues,
+            namespaces,
+            local_queues,
+            Reporter(self._recorder),
+            wish(configuration),
+            chance,
+            reports_as=REPORTS_AS,
+        ).loop
+
+    async def run(self) -> None:
+        """Make LocalQueues until cancelled."""
+        async with kept_up(self._informers), asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run(), name="recorder")
+            group.create_task(self._loop.run(), name=self._loop.name)
