@@ -148,7 +148,7 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("MetricForWorkloadCreationLatency", _ON, _B, "0.18 Beta", _NOT_YET, "A metric of the time from a job to its Workload."),
     Gate("MetricsForCohorts", _ON, _B, "0.18 Beta", _NOT_YET, "Metrics that link queues and cohorts to their parents."),
     Gate("TLSOptions", _ON, _GA, "0.16 Beta, 0.20 GA", _NOT_YET, "The TLS version, ciphers and curves of the servers can be chosen.", locked=True),
-    Gate("VisibilityOnDemand", _ON, _B, "0.6 Alpha, 0.9 Beta", _NOT_YET, "Pending Workloads and their positions are served as an API."),
+    Gate("VisibilityOnDemand", _ON, _B, "0.6 Alpha, 0.9 Beta", _HERE, "Pending Workloads and their positions are served as an API."),
 )  # fmt: skip
 
 GATES: Final[Mapping[str, Gate]] = MappingProxyType({gate.name: gate for gate in _ROWS})

@@ -1,0 +1,76 @@
+"""The visibility API: who waits where, answered from the memory of this very process and never stored.
+
+rows(world, views)                         what a server of this process is extended with
+extensions.handler(rows(...), admit)       the same behind the API server of a cluster
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pykueue.api import kueue
+from pykueue.api.trees import Tree
+from pykueue.apiserver import extensions, status
+from pykueue.apiserver.strategy import Parameter, Resource, View
+from pykueue.controllers.views import Views
+from pykueue.lifecycle.facts import LocalQueueFacts
+from pykueue.observe import visibility
+from pykueue.observe.visibility import GROUP, KIND, LIMIT, LIMIT_MAX, VERSIONS, Place
+from pykueue.state.world import World
+
+# (namespace, name, parameters) -> the document
+Read: TypeAlias = Callable[[str, str, Mapping[str, int]], Tree]
+
+_PARAMETERS: Final = {
+    "offset": Parameter("How many to leave out before the first one.", default=0),
+    "limit": Parameter("How many to show at most.", default=LIMIT, maximum=LIMIT_MAX),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    world: World
+    views: Views
+
+    def of_cluster_queue(self, _: str, name: str, page: Mapping[str, int]) -> Tree:
+        queue = self.world.queues.get(name)
+        if queue is None:
+            raise status.not_found(GROUP, "clusterqueues", name)
+        return self._page(visibility.in_cluster_queue(queue), page)
+
+    def of_local_queue(self, namespace: str, name: str, page: Mapping[str, int]) -> Tree:
+        """A LocalQueue that is held counts as absent; one that leads nowhere has nobody."""
+        local_queue = self.views.local_queues.get(name, namespace)
+        if local_queue is None or LocalQueueFacts.of(local_queue).is_stopped:
+            raise status.not_found(GROUP, "localqueues", name)
+        queue = self.world.queues.get(local_queue.spec.cluster_queue or "")
+        return self._page(visibility.in_local_queue(queue, namespace, name) if queue is not None else [], page)
+
+    def _page(self, places: Sequence[Place], page: Mapping[str, int]) -> Tree:
+        offset, limit = page["offset"], page["limit"]
+        return visibility.summary(places[offset : offset + limit], self._find)
+
+    def _find(self, key: str) -> kueue.Workload | None:
+        namespace, _, name = key.partition("/")
+        return self.views.workloads.get(name, namespace)
+
+
+def rows(world: World, views: Views) -> tuple[Resource, ...]:
+    """Both lists in both versions."""
+    lists = _Lists(world, views)
+
+    def shown(read: Read) -> Mapping[str, View]:
+        view = View(kind=KIND, read=read, schema=visibility.summary_schema, parameters=_PARAMETERS)
+        return {"pendingworkloads": view}
+
+    of_cluster_queue, of_local_queue = shown(lists.of_cluster_queue), shown(lists.of_local_queue)
+    return tuple(
+        row
+        for version in VERSIONS
+        for row in (
+            extensions.resource(GROUP, version, "ClusterQueue", "clusterqueues", of_cluster_queue, namespaced=False),
+            extensions.resource(GROUP, version, "LocalQueue", "localqueues", of_local_queue),
+        )
+    )

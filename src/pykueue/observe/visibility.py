@@ -1,0 +1,148 @@
+"""Who waits, in which order: the lists that `visibility.kueue.x-k8s.io` shows.
+
+    in_cluster_queue(queue)        everybody who waits in a ClusterQueue, in the order of its queue
+    in_local_queue(queue, ...)     those of one LocalQueue, with the places that they have in that order
+    summary(places, find)          a page of it as the API shows it
+
+A list shows those in line, those who are parked and those who are being decided, by the order in which they would be
+tried: a parked Workload has a place too. Who is held back from queueing at all is in no queue, so in no list.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Annotated, Any, Final, NamedTuple
+
+from pykueue.api import codec, kueue, schema
+from pykueue.api.fields import Field, Int32, Time
+from pykueue.api.meta import ApiStruct, OwnerReference
+from pykueue.api.trees import Tree
+from pykueue.core import order
+from pykueue.core.workload import Workload
+from pykueue.state.queues import PendingQueue
+
+GROUP: Final = "visibility.kueue.x-k8s.io"
+VERSIONS: Final = ("v1beta2", "v1beta1")  # the preferred one first; they differ in nothing but their name
+KIND: Final = "PendingWorkloadsSummary"
+LIMIT: Final = 1000
+LIMIT_MAX: Final = 100_000
+
+# The object of a Workload, by `namespace/name`.
+Find = Callable[[str], kueue.Workload | None]
+
+
+class Place(NamedTuple):
+    """Where a Workload stands; both places count from 0."""
+
+    key: str
+    local_queue: str  # namespace/name
+    in_cluster_queue: int
+    in_local_queue: int
+
+
+def in_cluster_queue(queue: PendingQueue) -> list[Place]:
+    """Everybody who waits in a ClusterQueue, first come first."""
+    seen: Counter[str] = Counter()
+    places: list[Place] = []
+    for position, workload in enumerate(_in_order(queue)):
+        local_queue = _local_queue(workload)
+        places.append(Place(workload.key, local_queue, position, seen[local_queue]))
+        seen[local_queue] += 1
+    return places
+
+
+def in_local_queue(queue: PendingQueue, namespace: str, name: str) -> list[Place]:
+    """Those of one LocalQueue."""
+    return [place for place in in_cluster_queue(queue) if place.local_queue == f"{namespace}/{name}"]
+
+
+def _in_order(queue: PendingQueue) -> list[Workload]:
+    """By what its LocalQueue has used, where that counts; then the one for whom others were evicted; then as always."""
+    usage = queue.local_usage or (lambda local_queue: 0.0)
+
+    def rank(workload: Workload) -> tuple[Any, ...]:
+        return usage(_local_queue(workload)), workload.key != queue.sticky, order.in_queue(workload)
+
+    return sorted(chain(queue.active(), queue.parked(), queue.in_flight.values()), key=rank)
+
+
+def _local_queue(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.local_queue}"
+
+
+# --- As the API shows it ----------------------------------------------------------------------------------------------
+
+
+class Identity(ApiStruct, frozen=True):
+    """What is told of a Workload's metadata."""
+
+    name: Annotated[str, Field("Its name.")]
+    namespace: Annotated[str, Field("Its namespace.")]
+    creation_timestamp: Annotated[Time | None, Field("When it was created.")] = None
+    owner_references: Annotated[tuple[OwnerReference, ...], Field("The job that it stands for.")] = ()
+
+
+class PendingWorkload(ApiStruct, frozen=True):
+    """A Workload that waits, and its place."""
+
+    metadata: Annotated[Identity, Field("Which Workload it is.")]
+    priority: Annotated[Int32, Field("The priority that the Workload asks for.")]
+    local_queue_name: Annotated[str, Field("The LocalQueue through which it waits.")]
+    position_in_cluster_queue: Annotated[Int32, Field("Its place in the ClusterQueue; the first one is 0.")]
+    position_in_local_queue: Annotated[Int32, Field("Its place among those of its LocalQueue; the first one is 0.")]
+
+
+class PendingWorkloadsSummary(ApiStruct, frozen=True):
+    """The Workloads that wait in a queue, in order."""
+
+    items: Annotated[tuple[PendingWorkload, ...], Field("A page of the list.")]
+
+
+def summary(places: Iterable[Place], find: Find) -> Tree:
+    """A page of a list. Whoever is gone meanwhile is left out, and the others keep their places."""
+    items = tuple(_item(place, found) for place in places if (found := find(place.key)) is not None)
+    return {"metadata": {}, **codec.to_tree(PendingWorkloadsSummary(items))}
+
+
+def _item(place: Place, workload: kueue.Workload) -> PendingWorkload:
+    metadata = workload.metadata
+    owners = (OwnerReference(one.api_version, one.kind, one.name, one.uid) for one in metadata.owner_references)
+    return PendingWorkload(
+        Identity(metadata.name, metadata.namespace, metadata.creation_timestamp, tuple(owners)),
+        workload.spec.priority or 0,
+        workload.spec.queue_name or "",
+        place.in_cluster_queue,
+        place.in_local_queue,
+    )
+
+
+def summary_schema() -> Tree:
+    """What the document looks like, for OpenAPI."""
+    return schema.of_type(PendingWorkloadsSummary)
+
+
+# --- In front of a cluster --------------------------------------------------------------------------------------------
+
+
+def api_services(namespace: str, service: str = "kueue-visibility-server", ca_bundle: str = "") -> list[Tree]:
+    """What tells an API server to pass the group on to a Service; without `ca_bundle` (base64), it trusts blindly."""
+    trust: Tree = {"caBundle": ca_bundle} if ca_bundle else {"insecureSkipTLSVerify": True}
+    return [
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": f"{version}.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "version": version,
+                # Low, so that `clusterqueues` without a group goes on meaning the objects.
+                "groupPriorityMinimum": 100,
+                "versionPriority": 100,
+                "service": {"name": service, "namespace": namespace, "port": 443},
+                **trust,
+            },
+        }
+        for version in VERSIONS
+    ]
