@@ -78,7 +78,7 @@ class QueuesController:
                 self._ancestors(cluster_queue)
 
     def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
-        self.loop.add(Which(CLUSTER_QUEUE.kind, change.key))
+        self._itself(Which(CLUSTER_QUEUE.kind, change.key), change)
         old, new = change.old, change.new
         if old is None or new is None or old.status.conditions != new.status.conditions:
             for key, _ in self._views.local_queues.under("clusterQueue", change.key.name):
@@ -87,13 +87,13 @@ class QueuesController:
             self._shares()
 
     def _local_queue_seen(self, change: Change[kueue.LocalQueue]) -> None:
-        self.loop.add(Which(LOCAL_QUEUE.kind, change.key))
+        self._itself(Which(LOCAL_QUEUE.kind, change.key), change)
         for queue in (change.old, change.new):
             if queue is not None:
                 self._soon(Which(CLUSTER_QUEUE.kind, Key("", queue.spec.cluster_queue or "")))
 
     def _cohort_seen(self, change: Change[kueue.Cohort]) -> None:
-        self.loop.add(Which(COHORT.kind, change.key))
+        self._itself(Which(COHORT.kind, change.key), change)
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             self._shares()
             self._reference_seen(change)
@@ -115,6 +115,14 @@ class QueuesController:
             node = self._world.structure.node(cluster_queue)
             for cohort in node.ancestors if node is not None else ():
                 self._soon(Which(COHORT.kind, Key("", cohort.name)))
+
+    def _itself(self, which: Which, change: Change[Any]) -> None:
+        """A queue that changed is looked at once; one that has but a new status, most likely our own, with the rest."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and _said_by_people(old) == _said_by_people(new):
+            self._soon(which)
+        else:
+            self.loop.add(which)
 
     def _soon(self, which: Which) -> None:
         self.loop.queue.add_after(which, _BATCH_SECONDS)
@@ -189,6 +197,10 @@ class QueuesController:
             return None
         share = fairness.share(node) if node is not None else fairness.NOTHING
         return math.inf if share.is_boundless else share.rank[1]
+
+
+def _said_by_people(queue: Queue) -> tuple[object, ...]:
+    return queue.spec, queue.metadata.deletion_timestamp, queue.metadata.finalizers
 
 
 def _taken(held: Iterable[Reservation], node: Node | None) -> Counted:
