@@ -17,7 +17,14 @@ from pykueue.jobs import selection
 from pykueue.jobs.admission import AdmissionFacts
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Informer
-from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Choices, Facts, job_kind
+from pykueue.webhooks.review import (
+    NO_FACTS,
+    AdmissionRequest,
+    Choices,
+    Facts,
+    asks_for_local_queues,
+    job_kind,
+)
 
 NAMESPACE: Final = registry.KUBERNETES.of(kube.Namespace)
 CLUSTER_QUEUE: Final = registry.KUEUE.of(kueue.ClusterQueue)
@@ -44,7 +51,7 @@ async def gather(request: AdmissionRequest, sources: Sources, choices: Choices) 
     """The facts that a request needs; most need none."""
     if job_kind(request.object, choices) is not None:
         return Facts(job=await _about_job(request, sources, choices))
-    if choices.default_local_queue and trees.get(request.object, "spec", "defaultLocalQueue", "name"):
+    if asks_for_local_queues(request, choices):
         return Facts(
             cluster_queues=tuple(await sources.objects(CLUSTER_QUEUE)),
             namespaces=tuple(await sources.objects(NAMESPACE)),

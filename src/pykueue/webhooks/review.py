@@ -155,11 +155,20 @@ def _validate(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admi
         errors = validation.validate_create(tree, gates)
     else:
         errors = validation.validate_update(tree, request.old, gates)
-    if choices.default_local_queue and tree.get("kind") == "ClusterQueue":
+    if asks_for_local_queues(request, choices):
         errors += validation.default_local_queue_conflicts(
             tree, facts.cluster_queues, facts.namespaces, facts.local_queues
         )
     return refused(errors, validation.warnings(tree, gates, only_declared=choices.only_declared))
+
+
+def asks_for_local_queues(request: AdmissionRequest, choices: Choices) -> bool:
+    """Whether a ClusterQueue asks for default LocalQueues that could be in somebody's way (KEP-7610)."""
+    return (
+        choices.default_local_queue
+        and request.object.get("kind") == "ClusterQueue"
+        and validation.asks_for_local_queues(request.object, request.old)
+    )
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------

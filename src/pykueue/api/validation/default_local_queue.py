@@ -19,6 +19,20 @@ PATH: Final = "spec.defaultLocalQueue.name"
 NAMESPACES_NAMED_MAX: Final = 5
 
 
+def asks_for_local_queues(cluster_queue: Tree, old: Tree | None = None) -> bool:
+    """Whether a write asks for default LocalQueues that it did not ask for before: another name, or other namespaces.
+
+    A conflict that came up later is told by an Event; it does not keep people from changing anything else.
+    """
+    if not _default_name(cluster_queue) or _is_going(cluster_queue):
+        return False
+    return (
+        old is None
+        or _default_name(old) != _default_name(cluster_queue)
+        or trees.get(old, "spec", "namespaceSelector") != trees.get(cluster_queue, "spec", "namespaceSelector")
+    )
+
+
 def default_local_queue_conflicts(
     cluster_queue: Tree, others: Iterable[Tree], namespaces: Iterable[Tree], local_queues: Iterable[Tree]
 ) -> list[FieldError]:
@@ -27,9 +41,9 @@ def default_local_queue_conflicts(
     Two ClusterQueues collide when some set of labels would satisfy both selectors, whether or not a namespace has it
     today. A LocalQueue that this ClusterQueue made itself is in nobody's way. One that is being deleted makes nothing.
     """
-    name = _default_name(cluster_queue)
-    if not name or _is_going(cluster_queue):
+    if not asks_for_local_queues(cluster_queue):
         return []
+    name = _default_name(cluster_queue)
     return [
         *_other_cluster_queues(cluster_queue, name, others),
         *_taken_names(cluster_queue, name, namespaces, local_queues),
