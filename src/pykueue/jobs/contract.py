@@ -14,32 +14,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from pykueue.api import kueue, labels, meta, trees
 from pykueue.api.errors import FieldError
+from pykueue.api.kinds import Kind
 from pykueue.api.trees import Tree
+from pykueue.errors import PykueueError
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, Delete, Replace, Tell
-from pykueue.jobs.podsets import Conflict, PodSetInfo, Spot
+from pykueue.jobs.options import Options
+from pykueue.jobs.podsets import Conflict, PodSetInfo, Template
 from pykueue.lifecycle.change import Changes
 
-if TYPE_CHECKING:
-    from pykueue.jobs.kinds import Row
-    from pykueue.jobs.options import Options
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """A pod template of a job, and how many pods are made of it."""
-
-    name: str
-    spot: Spot
-    count: int
-    min_count: int | None = None
-    pod_index_label: str = ""
-    sub_group_index_label: str = ""
-    sub_group_count: int | None = None
+__all__ = ["Job", "Outcome", "Row", "Stop", "StopReason", "Template", "UnknownFramework"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,3 +245,35 @@ class Job(ABC):
 
     def with_tree(self, tree: Tree) -> Job:
         return type(self)(self.row, tree)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of job."""
+
+    framework: str  # as `integrations.frameworks` names it
+    kind: Kind
+    # None: the kind is known as an owner of others, and nothing of this program runs it.
+    implementation: type[Job] | None = None
+    takes_prebuilt: bool = False
+    takes_elastic: bool = False
+    # Whether the rules that all new jobs obey are asked again when one of this kind is changed.
+    repeats_rules: bool = True
+    # Objects of the kind are never looked at as somebody's child when they are reconciled.
+    top_level: bool = False
+    # Made of pods: `integrations.podOptions` of configuration v1beta1 concerns it.
+    of_pods: bool = False
+
+    @property
+    def controller(self) -> str:
+        """Who reports Events: `batch/job-kueue-controller`."""
+        return f"{self.framework}-kueue-controller"
+
+    def job(self, tree: Tree) -> Job:
+        if self.implementation is None:
+            raise UnknownFramework(f"the framework {self.framework} is not implemented")
+        return self.implementation(self, tree)
+
+
+class UnknownFramework(PykueueError):
+    """A framework that this program cannot run."""

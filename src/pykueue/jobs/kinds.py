@@ -6,51 +6,18 @@ Kinds of other packages come in through the entry point group `pykueue.job_kinds
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Final
 
 from pykueue.api import kube, registry, trees
 from pykueue.api.kinds import Kind, Version
-from pykueue.api.trees import Tree
-from pykueue.errors import PykueueError
 from pykueue.jobs.batch_job import BatchJob
-from pykueue.jobs.contract import Job
+from pykueue.jobs.contract import Row, UnknownFramework
 from pykueue.jobs.pod import Pod
 
+__all__ = ["BUILT_IN", "ENTRY_POINTS", "REPLICA_SET", "JobKinds", "Row", "UnknownFramework", "load"]
+
 ENTRY_POINTS: Final = "pykueue.job_kinds"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One kind of job."""
-
-    framework: str  # as `integrations.frameworks` names it
-    kind: Kind
-    # None: the kind is known as an owner of others, and nothing of this program runs it.
-    implementation: type[Job] | None = None
-    takes_prebuilt: bool = False
-    takes_elastic: bool = False
-    # Whether the rules that all new jobs obey are asked again when one of this kind is changed.
-    repeats_rules: bool = True
-    # Objects of the kind are never looked at as somebody's child when they are reconciled.
-    top_level: bool = False
-    # Made of pods: `integrations.podOptions` of configuration v1beta1 concerns it.
-    of_pods: bool = False
-
-    @property
-    def controller(self) -> str:
-        """Who reports Events: `batch/job-kueue-controller`."""
-        return f"{self.framework}-kueue-controller"
-
-    def job(self, tree: Tree) -> Job:
-        if self.implementation is None:
-            raise UnknownFramework(f"the framework {self.framework} is not implemented")
-        return self.implementation(self, tree)
-
-
-class UnknownFramework(PykueueError):
-    """A framework that this program cannot run."""
 
 
 class JobKinds:

@@ -8,20 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import structs
 
 from pykueue.api import codec, kube, kueue, labels, meta, quantity, trees
 from pykueue.api.trees import Tree
 from pykueue.api.validation import topology_annotations
-
-if TYPE_CHECKING:
-    from pykueue.jobs.contract import Template
-    from pykueue.jobs.options import Options
+from pykueue.jobs.options import Options
 
 # Where something stands in a tree, lists included: ("spec", "replicatedJobs", 0, "template").
 Spot: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A pod template of a job, and how many pods are made of it."""
+
+    name: str
+    spot: Spot
+    count: int
+    min_count: int | None = None
+    pod_index_label: str = ""
+    sub_group_index_label: str = ""
+    sub_group_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
