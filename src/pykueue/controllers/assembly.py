@@ -12,9 +12,11 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pykueue.clock import Clock
+from pykueue.controllers.auditing import Auditor
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.elastic import ElasticController
 from pykueue.controllers.in_use import InUseController
@@ -76,7 +78,9 @@ class Manager:
         self.recorder = Recorder(client, clock, instance)
         reporter = Reporter(self.recorder)
         self.writer = Writer(client, self.views.workloads, reporter, may_write)
-        self.world = World(choices.policy, accounting=choices.accounting, profile=choices.profile)
+        empty = partial(World, choices.policy, accounting=choices.accounting, profile=choices.profile)
+        self.world = empty()
+        self.auditor = Auditor(self.views, self.world, empty, clock)
         self.scheduler = Scheduler(
             self.world,
             self.views.workloads,
@@ -140,6 +144,7 @@ class Manager:
             for loop in self.loops:
                 group.create_task(loop.run(), name=loop.name)
             group.create_task(self.scheduler.run(), name="scheduler")
+            group.create_task(self.auditor.run(), name="auditor")
 
     @property
     def idle(self) -> bool:
