@@ -1,0 +1,286 @@
+"""Who waits where, as `visibility.kueue.x-k8s.io` tells it: first over a queue alone, then through a whole system."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controllers.conftest import Story, told
+from pykueue.api import kueue, meta
+from pykueue.apiserver import access
+from pykueue.core.decision import Reason, Requeue
+from pykueue.core.workload import PodSet, Shape, Workload
+from pykueue.observe import visibility
+from pykueue.serving import Request
+from pykueue.state.queues import PendingQueue
+
+Tree = dict[str, Any]
+
+SHAPE = Shape((PodSet("main", 1, 1, (("cpu", 1000),)),))
+VERSIONS = pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+
+
+def waiting(key: str, *, priority: int = 0, since: int = 0, queue: str = "lq", until: int | None = None) -> Workload:
+    return Workload(
+        key=key,
+        uid=key,
+        shape=SHAPE,
+        local_queue=queue,
+        cluster_queue="cq",
+        priority=priority,
+        created=since,
+        queue_time=since,
+        generation=1,
+        back_off_until=until,
+    )
+
+
+def queue_of(*workloads: Workload) -> PendingQueue:
+    queue = PendingQueue("cq")
+    for workload in workloads:
+        queue.put(workload, 0)
+    return queue
+
+
+def names(places: list[visibility.Place]) -> list[str]:
+    return [place.key.partition("/")[2] for place in places]
+
+
+class TestOrder:
+    def test_priority_then_age_then_uid(self) -> None:
+        queue = queue_of(
+            waiting("n/d", since=2),
+            waiting("n/c", since=1),
+            waiting("n/b", since=1),
+            waiting("n/a", priority=1, since=9),
+        )
+        assert names(visibility.in_cluster_queue(queue)) == ["a", "b", "c", "d"]
+
+    def test_those_who_are_parked_in_back_off_or_being_decided_keep_their_place(self) -> None:
+        queue = queue_of(*(waiting(f"n/{name}", priority=-since) for since, name in enumerate("abcd")))
+        queue.put(waiting("n/e", priority=-9, until=1000), 0)
+        first = queue.pop()
+        assert first is not None
+        queue.requeue(first, Requeue.NO_FIT, Reason.WAITING_FOR_QUOTA, 0, condemns=False)
+        queue.pop()
+        assert (len(list(queue.parked())), len(queue.in_flight)) == (2, 1)
+        assert names(visibility.in_cluster_queue(queue)) == ["a", "b", "c", "d", "e"]
+
+    def test_one_for_whom_others_were_evicted_comes_first(self) -> None:
+        queue = queue_of(waiting("n/a", priority=1), waiting("n/b"))
+        evictor = queue.pop()
+        assert evictor is not None
+        queue.requeue(evictor, Requeue.PENDING_PREEMPTION, Reason.WAITING_FOR_PREEMPTED_WORKLOADS, 0)
+        queue.put(waiting("n/z", priority=7), 0)
+        assert names(visibility.in_cluster_queue(queue)) == ["a", "z", "b"]
+
+    def test_where_usage_counts_it_counts_first(self) -> None:
+        queue = queue_of(waiting("n/a", priority=9, queue="greedy"), waiting("n/b", queue="modest"))
+        queue.local_usage = {"n/greedy": 5.0, "n/modest": 0.5}.__getitem__
+        assert names(visibility.in_cluster_queue(queue)) == ["b", "a"]
+
+    def test_places_count_over_the_whole_queue_and_over_each_local_queue(self) -> None:
+        """LocalQueues of one name in two namespaces are two."""
+        keys = ["one/a", "two/b", "one/c", "one/d", "two/e"]
+        queue = queue_of(*(waiting(key, since=age) for age, key in enumerate(keys)))
+        queue.put(waiting("one/x", since=2, queue="other"), 0)
+        places = visibility.in_cluster_queue(queue)
+        assert [(place.key, place.in_cluster_queue, place.in_local_queue) for place in places] == [
+            ("one/a", 0, 0),
+            ("two/b", 1, 0),
+            ("one/c", 2, 1),
+            ("one/x", 3, 0),
+            ("one/d", 4, 2),
+            ("two/e", 5, 1),
+        ]
+        assert visibility.in_local_queue(queue, "two", "lq") == [places[1], places[5]]
+        assert visibility.in_local_queue(queue, "two", "other") == []
+
+
+class TestSummary:
+    def test_it_tells_who_and_whose_and_nothing_else(self) -> None:
+        owner = meta.OwnerReference("batch/v1", "Job", "j", "u-1", controller=True, block_owner_deletion=True)
+        workload = kueue.Workload(
+            metadata=meta.ObjectMeta(
+                name="w",
+                namespace="n",
+                uid="u",
+                labels={"secret": "x"},
+                creation_timestamp="2026-01-01T00:00:00Z",
+                owner_references=(owner,),
+            ),
+            spec=kueue.WorkloadSpec(queue_name="lq", priority=None),
+        )
+        assert visibility.summary([visibility.Place("n/w", "n/lq", 4, 0)], lambda key: workload) == {
+            "metadata": {},
+            "items": [
+                {
+                    "metadata": {
+                        "name": "w",
+                        "namespace": "n",
+                        "creationTimestamp": "2026-01-01T00:00:00Z",
+                        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u-1"}],
+                    },
+                    "priority": 0,
+                    "localQueueName": "lq",
+                    "positionInClusterQueue": 4,
+                    "positionInLocalQueue": 0,
+                }
+            ],
+        }
+
+    def test_whoever_is_gone_leaves_a_gap(self) -> None:
+        there = kueue.Workload(metadata=meta.ObjectMeta(name="b", namespace="n"))
+        places = visibility.in_cluster_queue(queue_of(waiting("n/a"), waiting("n/b", since=1)))
+        (item,) = visibility.summary(places, {"n/b": there}.get)["items"]
+        assert item["positionInClusterQueue"] == 1
+
+    def test_an_empty_list_is_there(self) -> None:
+        assert visibility.summary([], lambda key: None) == {"metadata": {}, "items": []}
+
+
+class TestApiServices:
+    def test_each_version_is_passed_on_and_ranks_below_the_objects(self) -> None:
+        services = visibility.api_services("kueue-system")
+        assert [one["metadata"]["name"] for one in services] == [
+            "v1beta2.visibility.kueue.x-k8s.io",
+            "v1beta1.visibility.kueue.x-k8s.io",
+        ]
+        assert all(one["spec"]["groupPriorityMinimum"] < 1000 for one in services), "1000 is what CRDs have"
+        assert all(one["spec"]["insecureSkipTLSVerify"] for one in services)
+
+    def test_with_an_authority_nothing_is_trusted_blindly(self) -> None:
+        for one in visibility.api_services("kueue-system", ca_bundle="Q0E="):
+            assert one["spec"]["caBundle"] == "Q0E="
+            assert "insecureSkipTLSVerify" not in one["spec"]
+
+
+# --- Through a whole system -------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def crowded(data_dir: Path, **configuration: Any) -> AsyncIterator[Story]:
+    """One core, which `busy` has; then five Workloads, each less important than the one before."""
+    async with told(data_dir, **configuration) as story, story.manager(**configuration) as manager:
+        await story.queues("1")
+        await story.workload("busy", priority=100)
+        await story.until_said("busy", "Admitted", "True/Admitted")
+        for number in range(5):
+            await story.workload(f"w{number}", priority=10 - number)
+        for number in range(5):
+            await story.until_said(f"w{number}", "QuotaReserved", "False/WaitingForQuota")
+        await story.until_quiet(manager)
+        yield story
+
+
+@pytest.fixture
+async def story(tmp_path: Path) -> AsyncIterator[Story]:
+    async with crowded(tmp_path) as story:
+        yield story
+
+
+async def ask(story: Story, queue: str, version: str = "v1beta2", **query: int | str) -> tuple[int, Tree]:
+    path = f"/apis/{visibility.GROUP}/{version}/{queue}/pendingworkloads"
+    request = Request("GET", path, [(name, str(value)) for name, value in query.items()])
+    answer = await story.serving.embedded.server.handle_as(access.ADMIN, request)
+    return answer.status, json.loads(answer.body)
+
+
+async def shown(story: Story, queue: str = "clusterqueues/cq", **query: int | str) -> list[str]:
+    code, found = await ask(story, queue, **query)
+    assert code == 200, found
+    return [item["metadata"]["name"] for item in found["items"]]
+
+
+LOCAL = "namespaces/default/localqueues/lq"
+
+
+@VERSIONS
+@pytest.mark.parametrize("queue", ["clusterqueues/cq", LOCAL])
+async def test_both_lists_are_served_in_both_versions(story: Story, queue: str, version: str) -> None:
+    code, found = await ask(story, queue, version)
+    assert (code, found["kind"], found["apiVersion"]) == (200, visibility.KIND, f"{visibility.GROUP}/{version}")
+    assert [item["positionInClusterQueue"] for item in found["items"]] == [0, 1, 2, 3, 4]
+    assert [item["priority"] for item in found["items"]] == [10, 9, 8, 7, 6]
+
+
+@pytest.mark.parametrize("queue", ["clusterqueues/cq", LOCAL])
+async def test_offset_and_limit_cut_a_page(story: Story, queue: str) -> None:
+    assert await shown(story, queue, limit=2) == ["w0", "w1"]
+    assert await shown(story, queue, offset=3) == ["w3", "w4"]
+    assert await shown(story, queue, offset=1, limit=2) == ["w1", "w2"]
+    assert await shown(story, queue, offset=9) == []
+    assert await shown(story, queue, limit=0) == []
+    assert await shown(story, queue, limit=-1) == []
+    assert await shown(story, queue, offset=-5, limit=1) == ["w0"]
+    code, refused = await ask(story, queue, limit="all")
+    assert (code, refused["kind"], refused["reason"]) == (400, "Status", "BadRequest")
+
+
+@pytest.mark.parametrize(
+    "queue", ["clusterqueues/nope", "namespaces/default/localqueues/nope", "namespaces/nope/localqueues/lq"]
+)
+async def test_a_queue_that_does_not_exist_is_not_found(story: Story, queue: str) -> None:
+    code, refused = await ask(story, queue)
+    assert (code, refused["kind"], refused["reason"]) == (404, "Status", "NotFound")
+
+
+async def test_a_local_queue_on_hold_is_not_found_and_its_workloads_leave_the_line(story: Story) -> None:
+    await story.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "Hold"}})
+
+    async def is_empty() -> bool:
+        return await shown(story) == []
+
+    await story.until(is_empty)
+    assert (await ask(story, LOCAL))[0] == 404
+
+
+async def test_a_local_queue_that_leads_nowhere_has_nobody(story: Story) -> None:
+    await story.create("LocalQueue", "lost", {"clusterQueue": "nope"})
+
+    async def is_known() -> bool:
+        return (await ask(story, "namespaces/default/localqueues/lost"))[0] == 200
+
+    await story.until(is_known)
+    assert await shown(story, "namespaces/default/localqueues/lost") == []
+
+
+async def test_who_is_deactivated_or_admitted_leaves_the_list(story: Story) -> None:
+    await story.patch("Workload", "w0", {"spec": {"active": False}})
+    await story.finish("busy")
+    await story.until_said("w1", "Admitted", "True/Admitted")
+    assert await shown(story) == ["w2", "w3", "w4"]
+
+
+async def test_without_the_gate_there_is_no_such_group(tmp_path: Path) -> None:
+    gates = {"VisibilityOnDemand": False}
+    async with told(tmp_path, featureGates=gates) as story, story.manager(featureGates=gates):
+        await story.queues("1")
+        assert (await ask(story, "clusterqueues/cq"))[0] == 404
+        answer = await story.serving.embedded.server.handle_as(access.ADMIN, Request("GET", "/apis"))
+        assert visibility.GROUP not in answer.body.decode()
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
+async def test_kubectl_reads_it_and_still_finds_the_objects(story: Story, tmp_path: Path) -> None:
+    """The group has `clusterqueues` too: without a group, they mean the objects all the same."""
+
+    async def kubectl(*arguments: str) -> str:
+        where = ("--kubeconfig", str(story.serving.kubeconfig), "--cache-dir", str(tmp_path / "cache"))
+        process = await asyncio.create_subprocess_exec("kubectl", *where, *arguments, stdout=subprocess.PIPE)
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        return out.decode()
+
+    path = f"/apis/{visibility.GROUP}/v1beta2/clusterqueues/cq/pendingworkloads?limit=1"
+    assert json.loads(await kubectl("get", "--raw", path))["items"][0]["metadata"]["name"] == "w0"
+    assert "clusterqueue.kueue.x-k8s.io/cq" in await kubectl("get", "clusterqueues", "-o", "name")
+    assert "localqueue.kueue.x-k8s.io/lq" in await kubectl("get", "localqueue", "-o", "name")
