@@ -50,7 +50,7 @@ class WorkloadController:
         views.cluster_queues.subscribe(self._cluster_queue_seen)
         views.checks.subscribe(self._check_seen)
         views.flavors.subscribe(self._flavor_seen)
-        scheduler.on_settled.append(self.loop.add)
+        scheduler.carrier.on_settled.append(self.loop.add)
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 

@@ -79,6 +79,10 @@ class Writer:
             if not turn.takers:
                 del self._turns[key]
 
+    def learn(self, found: kueue.Workload) -> None:
+        """A version that was read past the copies: nobody is to decide on an older one."""
+        self._remember(found, revision(found))
+
     async def read(self, key: Key) -> kueue.Workload | None:
         """The object as the server has it now, past every copy."""
         found = await self._client.find(WORKLOAD, key.name, key.namespace)

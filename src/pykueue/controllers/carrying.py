@@ -1,0 +1,343 @@
+"""Decisions carried out: quota written down, victims evicted, and those who wait told why.
+
+A decision is in the memory before it is written, so the next cycle counts with it; the memory's ledger keeps it there
+until the server has answered and the watch has caught up. Writes go out side by side, up to a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from pykueue.api import conditions, kueue
+from pykueue.api.conditions import EvictedReason, FinishedReason, PreemptedReason, QuotaReservedReason
+from pykueue.clock import Clock
+from pykueue.controllers.writing import NotLeading, Writer, revision
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Retry, Victim, Wait
+from pykueue.kube.errors import ApiError, Conflict, KubeError, NotFound, Unanswered
+from pykueue.kube.informer import Informer, Key
+from pykueue.lifecycle import checks, ending, eviction, reservation, states, waiting
+from pykueue.lifecycle.change import Changes, EventType, Tell
+from pykueue.lifecycle.facts import ClusterQueueFacts, Options
+from pykueue.observe import explaining
+from pykueue.observe.reporting import SCHEDULER
+from pykueue.state import admission
+from pykueue.state.world import World
+
+log = logging.getLogger(__name__)
+
+_WRITES_AT_ONCE: Final = 64
+_LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
+
+FactsOf = Callable[[str], ClusterQueueFacts | None]
+
+
+class Carrier:
+    """Every decision goes out through here. `wake` has the scheduler look again."""
+
+    def __init__(
+        self,
+        world: World,
+        workloads: Informer[kueue.Workload],
+        writer: Writer,
+        options: Options,
+        clock: Clock,
+        cluster_queue_facts: FactsOf,
+        wake: Callable[[], None],
+    ) -> None:
+        # Told whenever a reservation on its way is settled or what it waits for has gone, so that whoever left its
+        # Workload alone meanwhile looks again.
+        self.on_settled: list[Callable[[Key], None]] = []
+        self._world = world
+        self._workloads = workloads
+        self._writer = writer
+        self._options = options
+        self._clock = clock
+        self._cluster_queue_facts = cluster_queue_facts
+        self._wake = wake
+        self._writes = asyncio.Semaphore(_WRITES_AT_ONCE)
+        self._under_way: dict[asyncio.Task[None], None] = {}
+        self._evicting: set[str] = set()
+
+    @property
+    def idle(self) -> bool:
+        return not self._under_way
+
+    async def room(self) -> None:
+        """Return when there is room for one more write."""
+        async with self._writes:
+            pass
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        tasks = tuple(self._under_way)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def carry_out(self, decision: Decision) -> None:
+        match decision:
+            case Admit():
+                decided_on = self._writer.current(key_of(decision.workload))
+                if decided_on is not None:
+                    self._start(self._admit(decision, decided_on))
+            case Preempt():
+                for victim in decision.victims:
+                    self.evict(victim, decision)
+                self._start(self._wait(decision, decision.reason, explaining.sentence(decision)))
+            case Wait():
+                gated = decision.requeue is Requeue.PREEMPTION_GATED
+                self._start(self._wait(decision, decision.reason, explaining.sentence(decision), gated=gated))
+            case Retry():
+                for victim in decision.victims:
+                    self.evict(victim, decision)
+                self._tell_failed_second_pass(decision)
+            case Evict():
+                self._start(self._evict_for_nodes(decision.workload, explaining.sentence(decision)))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._bounded(work))
+        self._under_way[task] = None
+        task.add_done_callback(self._under_way.pop)
+
+    async def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with self._writes:
+                await work
+        except (Conflict, NotFound) as error:
+            log.debug("a decision came too late: %s", error)
+        except NotLeading as error:
+            log.warning("%s", error)
+        except KubeError as error:
+            log.warning("a decision could not be written: %s", error)
+        except Exception:
+            # A promise was broken. The story goes to the log, and the other Workloads go on.
+            log.exception("carrying out a decision failed")
+        finally:
+            work.close()
+
+    # --- Reservations -------------------------------------------------------------------------------------------------
+
+    async def _admit(self, decision: Admit, decided_on: kueue.Workload) -> None:
+        key = key_of(decision.workload)
+        async with self._writer.turn(key):
+            workload = self._writer.current(key)
+            if workload is None or decision.workload not in self._world.ledger or not _is_same(workload, decided_on):
+                self.free(key)
+                return
+            await self._book(key, workload, self._given(decision, workload))
+        if decision.replaces:
+            await self._finish_replaced(key_of(decision.replaces), decision.workload)
+
+    def _given(self, decision: Admit, workload: kueue.Workload) -> Changes:
+        given = admission.typed(decision.cluster_queue, decision.pod_sets)
+        if decision.is_second_pass:
+            return reservation.repair(workload, given)
+        facts = self._cluster_queue_facts(decision.cluster_queue)
+        required = checks.required(facts, given) if facts is not None else ()
+        note = explaining.left_out(
+            self._world.exclusions(workload), self._world.skipped(workload, decision.cluster_queue)
+        )
+        if note:
+            log.info("%s: %s", decision.workload, note)
+        return reservation.reserve(workload, given, required, self._options, self._clock.now(), note=note)
+
+    async def _book(self, key: Key, workload: kueue.Workload, changes: Changes) -> None:
+        """Write a reservation. A lost answer is settled by sending the same conditional write until it is answered."""
+        name = str(key)
+        # The memory may have decided on an older revision than the one that this write is for.
+        self._world.ledger.assume(name, workload.metadata.resource_version)
+        while True:
+            try:
+                made = await self._writer.workload(workload, changes, SCHEDULER, self._clock.now())
+            except Conflict:
+                if await self._was_carried_out(key, workload):
+                    return
+                self.free(key)
+                raise
+            except (Exception, asyncio.CancelledError) as error:
+                if not _may_have_been_carried_out(error):
+                    self.free(key)
+                    raise
+                if name not in self._world.ledger:
+                    return  # settled by a read, or deleted meanwhile
+                self._world.ledger.lost(name)
+                log.info("%s: no answer to its reservation; asking again", name)
+                await asyncio.sleep(_LOST_ANSWER_PAUSE_SECONDS)
+            else:
+                self._booked(key, made)
+                return
+
+    async def _was_carried_out(self, key: Key, decided_on: kueue.Workload) -> bool:
+        """After a conflict: is the revision that beat us our own earlier attempt, whose answer was lost?
+
+        Nothing is freed before that is known, however long it takes.
+        """
+        while True:
+            try:
+                found = await self._writer.read(key)
+                break
+            except KubeError as error:
+                log.info("%s: cannot be read: %s", key, error)
+                await asyncio.sleep(_LOST_ANSWER_PAUSE_SECONDS)
+        if found is not None:
+            self._writer.learn(found)
+        if found is None or found.metadata.uid != decided_on.metadata.uid or found.status.admission is None:
+            return False
+        self._booked(key, revision(found))
+        return True
+
+    def _booked(self, key: Key, made: int) -> None:
+        """It stands. The watch may have been faster than the answer: news that was held back passes now."""
+        name = str(key)
+        if name in self._world.ledger:
+            self._world.ledger.written(name, str(made))
+            shown = self._workloads.get(key.name, key.namespace)
+            if shown is not None and revision(shown) >= made:
+                self.put(key, shown)
+                self._wake()
+        self.settled(key)
+
+    def free(self, key: Key) -> None:
+        """What was decided did not happen: the memory goes back to what the object says."""
+        if str(key) in self._world.ledger:
+            self._world.refuse(str(key))
+        self.put_current(key)
+        self._wake()
+        self.settled(key)
+
+    def settled(self, key: Key) -> None:
+        for told in self.on_settled:
+            told(key)
+
+    def put(self, key: Key, thing: Any) -> None:
+        """One object that the memory cannot make sense of stops nobody else."""
+        try:
+            self._world.put(thing, self._clock.now())
+        except Exception:
+            log.exception("%s %s: left out", type(thing).__name__, key)
+
+    def put_current(self, key: Key) -> None:
+        current = self._writer.current(key)
+        if current is not None:
+            self.put(key, current)
+
+    async def _finish_replaced(self, key: Key, by: str) -> None:
+        async with self._writer.turn(key):
+            replaced = self._writer.current(key)
+            if replaced is not None:
+                message = f"Replaced by {by}"
+                changes = ending.finish(replaced, FinishedReason.WORKLOAD_SLICE_REPLACED, message, self._clock.now())
+                told = Tell(EventType.NORMAL, "WorkloadSliceReplaced", message)
+                await self._writer.workload(replaced, (*changes, told), SCHEDULER, self._clock.now())
+
+    # --- Evictions ----------------------------------------------------------------------------------------------------
+
+    def evict(self, victim: Victim, decision: Decision) -> None:
+        """Have a victim evicted for somebody else's sake, once."""
+        if victim.already_evicted or victim.key in self._evicting:
+            return
+        self._evicting.add(victim.key)
+        self._start(self._preempt(victim, decision))
+
+    async def _preempt(self, victim: Victim, decision: Decision) -> None:
+        try:
+            preemptor = self._writer.current(key_of(decision.workload))
+            uid = preemptor.metadata.uid if preemptor is not None else ""
+            message = f"Preempted to make room for {decision.workload} (UID: {uid}) in {decision.cluster_queue}"
+            reason = PreemptedReason(victim.reason.value)
+            if await self._take_away(
+                key_of(victim.key), lambda workload, now: eviction.preempt(workload, reason, message, now)
+            ):
+                note = f"Preempted {victim.key} in {victim.cluster_queue}"
+                if preemptor is not None:
+                    self._writer.tell(preemptor, Tell(EventType.NORMAL, "PreemptedWorkload", note), SCHEDULER)
+        finally:
+            self._evicting.discard(victim.key)
+
+    async def _evict_for_nodes(self, name: str, message: str) -> None:
+        await self._take_away(
+            key_of(name), lambda workload, now: eviction.evict(workload, EvictedReason.NODE_FAILURES, message, now)
+        )
+
+    async def _take_away(self, key: Key, changes: Callable[[kueue.Workload, int], Changes]) -> bool:
+        """Write an eviction; whether there was anything to evict."""
+        async with self._writer.turn(key):
+            workload, now = self._writer.current(key), self._clock.now()
+            if workload is None or not (made := changes(workload, now)):
+                return False
+            try:
+                await self._writer.workload(workload, made, SCHEDULER, now)
+            except KubeError:
+                self.put_current(key)
+                self._wake()
+                raise
+        return True
+
+    def _tell_failed_second_pass(self, decision: Retry) -> None:
+        workload = self._writer.current(key_of(decision.workload))
+        if workload is not None:
+            news = Tell(EventType.WARNING, "SecondPassFailed", explaining.sentence(decision))
+            self._writer.tell(workload, news, SCHEDULER)
+
+    # --- Waiting ------------------------------------------------------------------------------------------------------
+
+    async def _wait(self, decision: Decision, reason: str, message: str, *, gated: bool = False) -> None:
+        key = key_of(decision.workload)
+        async with self._writer.turn(key):
+            workload, now = self._writer.current(key), self._clock.now()
+            pending = self._world.pending(decision.workload)
+            if (
+                workload is None
+                or pending is None
+                or states.is_reserved(workload)
+                or decision.workload in self._world.ledger
+            ):
+                return
+            asked = admission.requests(pending.shape)
+            said = QuotaReservedReason(reason)
+            changes = waiting.wait(
+                workload, said, conditions.truncated(message), asked, self._options, now, gated=gated
+            )
+            await self._writer.workload(workload, changes, SCHEDULER, now)
+
+    def block(self, decision: Decision) -> None:
+        """Tell somebody that it waits for the pods of others."""
+        self._start(self._tell_blocked(decision))
+
+    async def _tell_blocked(self, decision: Decision) -> None:
+        key = key_of(decision.workload)
+        async with self._writer.turn(key):
+            workload, now = self._writer.current(key), self._clock.now()
+            if workload is not None and not states.is_reserved(workload):
+                reason, message = QuotaReservedReason.WAITING_FOR_PODS_READY, "Waits for the pods of others to be ready"
+                asked = workload.status.resource_requests
+                changes = waiting.wait(workload, reason, message, asked, self._options, now, tell=False)
+                await self._writer.workload(workload, changes, SCHEDULER, now)
+
+
+def key_of(name: str) -> Key:
+    """The key of a Workload that the memory knows as `namespace/name`."""
+    namespace, _, name = name.rpartition("/")
+    return Key(namespace, name)
+
+
+def _may_have_been_carried_out(error: BaseException) -> bool:
+    """Whether nobody knows: no answer came, or one from a server that gave up waiting for itself (504 and friends)."""
+    if isinstance(error, Unanswered):
+        return error.applied is not False
+    return isinstance(error, ApiError) and error.code >= 500
+
+
+def _is_same(workload: kueue.Workload, decided_on: kueue.Workload) -> bool:
+    """Whether what was decided still is about this object: nobody has changed what it asks for, or ended it."""
+    return (
+        workload.metadata.uid == decided_on.metadata.uid
+        and workload.metadata.generation == decided_on.metadata.generation
+        and states.is_reserved(workload) == states.is_reserved(decided_on)
+        and states.is_evicted(workload) == states.is_evicted(decided_on)
+        and not states.is_finished(workload)
+        and states.is_active(workload)
+    )
