@@ -1,0 +1,149 @@
+"""A whole system in one process, and the words in which the proposals tell their stories."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.controllers.conftest import Story, told
+
+from pykueue import app
+from pykueue.api import registry
+from pykueue.api.trees import get
+from pykueue.controllers.assembly import Manager
+from pykueue.kube.recorder import EVENTS
+
+Tree = dict[str, Any]
+
+
+class System(Story):
+    """A server, a manager on it, and whoever else has a part in the story."""
+
+    def __init__(self, serving: app.Serving) -> None:
+        super().__init__(serving)
+        self.running: Manager | None = None
+
+    @property
+    def manager_now(self) -> Manager:
+        assert self.running is not None
+        return self.running
+
+    # --- Administrators -----------------------------------------------------------------------------------------------
+
+    async def cluster_queue(self, name: str = "cq", quota: Mapping[str, str] | None = None, **spec: Any) -> Tree:
+        """One flavor `plain` with this quota for each resource; five cores unless said."""
+        amounts = quota or {"cpu": "5"}
+        if await self.find("ResourceFlavor", "plain") is None:
+            await self.create("ResourceFlavor", "plain", {})
+        flavor = {"name": "plain", "resources": [{"name": r, "nominalQuota": q} for r, q in amounts.items()]}
+        group = {"coveredResources": list(amounts), "flavors": [flavor]}
+        return await self.create("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": [group], **spec})
+
+    async def queue(self, quota: Mapping[str, str] | None = None, **spec: Any) -> None:
+        """A ClusterQueue `cq`, and a LocalQueue `lq` that leads to it."""
+        await self.cluster_queue("cq", quota, **spec)
+        await self.create("LocalQueue", "lq", {"clusterQueue": "cq"})
+
+    async def namespace(self, name: str, **labels: str) -> None:
+        await self.create("Namespace", name, {}, labels=labels)
+
+    async def relabel(self, namespace: str, **labels: str | None) -> None:
+        await self.patch("Namespace", namespace, {"metadata": {"labels": labels}})
+
+    # --- Whoever asks for quota ---------------------------------------------------------------------------------------
+
+    async def asks(self, name: str, requests: Mapping[str, str] | None = None, queue: str = "lq", **spec: Any) -> Tree:
+        """A Workload of one pod that requests this; four cores unless said."""
+        resources = {"requests": dict(requests or {"cpu": "4"})}
+        container = {"name": "c", "image": "registry.example/app:1", "resources": resources}
+        template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+        pod_sets = [{"name": "main", "count": 1, "template": template}]
+        return await self.create("Workload", name, {"queueName": queue, "podSets": pod_sets, **spec})
+
+    async def release(self, name: str) -> None:
+        """Play the job controller of an evicted Workload: its pods are gone, the quota goes back."""
+        found = await self.read("Workload", name)
+        said = [each for each in found["status"]["conditions"] if each["type"] not in ("QuotaReserved", "Admitted")]
+        for type_ in ("QuotaReserved", "Admitted"):
+            said.append(
+                {"type": type_, "status": "False", "reason": "Pending", "message": "", "lastTransitionTime": now()}
+            )
+        await self.patch("Workload", name, {"status": {"conditions": said, "admission": None}}, "status")
+
+    # --- Admission checks ---------------------------------------------------------------------------------------------
+
+    async def check(self, name: str, **spec: Any) -> None:
+        """An AdmissionCheck whose controller is there."""
+        await self.create("AdmissionCheck", name, {"controllerName": f"checks.example/{name}", **spec})
+        await self.say("AdmissionCheck", name, "Active", "True", "Active")
+
+    async def answers(self, workload: str, check: str, state: str, **more: Any) -> None:
+        """The check's controller says what it found."""
+        await self.until_asked(workload, check)
+        found = await self.read("Workload", workload)
+        said = [each for each in found["status"]["admissionChecks"] if each["name"] != check]
+        said.append({"name": check, "state": state, "message": "", "lastTransitionTime": now(), **more})
+        await self.patch("Workload", workload, {"status": {"admissionChecks": said}}, "status")
+
+    async def states(self, workload: str) -> dict[str, str]:
+        """What each check says, by its name."""
+        found = await self.read("Workload", workload)
+        return {each["name"]: each["state"] for each in get(found, "status", "admissionChecks") or []}
+
+    async def until_asked(self, workload: str, *checks: str) -> None:
+        async def asked() -> bool:
+            return set(checks) <= (await self.states(workload)).keys()
+
+        await self.until(asked)
+
+    async def until_states(self, workload: str, **states: str) -> None:
+        async def said() -> bool:
+            return await self.states(workload) == states
+
+        await self.until(said)
+
+    # --- Looking ------------------------------------------------------------------------------------------------------
+
+    async def find_in(self, namespace: str, kind: str, name: str) -> Tree | None:
+        row = registry.ALL.named(kind)
+        assert row is not None
+        return await self.client.find(row, name, namespace)
+
+    async def until_there(self, namespace: str, kind: str, name: str) -> Tree:
+        async def there() -> bool:
+            return await self.find_in(namespace, kind, name) is not None
+
+        await self.until(there)
+        found = await self.find_in(namespace, kind, name)
+        assert found is not None
+        return found
+
+    async def events(self, name: str, reason: str) -> list[Tree]:
+        """The Events about an object that give this reason."""
+        found = [msgspec.json.decode(item) for item in (await self.client.list(EVENTS)).items]
+        return [each for each in found if each["regarding"]["name"] == name and each["reason"] == reason]
+
+    async def quiet(self) -> None:
+        await self.until_quiet(self.manager_now, seconds=0.2)
+
+
+@asynccontextmanager
+async def system(data_dir: Path, **configuration: Any) -> AsyncIterator[System]:
+    """A system with this Configuration, running."""
+    async with told(data_dir, **configuration) as story:
+        made = System(story.serving)
+        async with made.manager(**configuration) as manager:
+            made.running = manager
+            yield made
+
+
+def gates(*names: str) -> Tree:
+    return {"featureGates": dict.fromkeys(names, True)}
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,308 @@
+"""KEP-993: quota first, then whatever else has to agree.
+
+Sections are those of the proposal; its states Unknown, True, False+Retry and False+Reject are `Pending`, `Ready`,
+`Retry` and `Rejected` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.controllers.conftest import told
+from tests.keps.system import System, system
+
+from pykueue.api.trees import get
+from pykueue.kube.errors import Invalid
+
+ONE_AND_TWO = pytest.mark.parametrize("names", [("c1",), ("c1", "c2")], ids=["one check", "two checks"])
+LATER = {"preemptionPolicy": "AfterCheckPassedOrOnDemand"}
+LOWER = {"withinClusterQueue": "LowerPriority"}
+
+
+def strategy(names: Sequence[str]) -> dict[str, Any]:
+    return {"admissionChecksStrategy": {"admissionChecks": [{"name": name} for name in names]}} if names else {}
+
+
+async def checked(story: System, names: Sequence[str], policy: dict[str, Any] | None = None, **spec: Any) -> None:
+    """A queue of five cores behind these checks."""
+    for name in names:
+        await story.check(name, **(policy or {}))
+    await story.queue(**strategy(names), **spec)
+
+
+# --- Test Plan, Integration tests -------------------------------------------------------------------------------------
+
+
+@ONE_AND_TWO
+async def test_from_suspended_to_prechecked_with_the_checks_added(tmp_path: Path, names: tuple[str, ...]) -> None:
+    async with system(tmp_path) as story:
+        await checked(story, names)
+        await story.asks("w")
+        await story.until_said("w", "QuotaReserved", "True/QuotaReserved")
+        assert await story.states("w") == dict.fromkeys(names, "Pending")
+        assert (await story.condition("w", "Admitted")).startswith("False/")
+        assert get(await story.read("Workload", "w"), "status", "admission", "clusterQueue") == "cq"
+
+
+@ONE_AND_TWO
+async def test_from_prechecked_to_admitted_when_every_check_has_passed(tmp_path: Path, names: tuple[str, ...]) -> None:
+    async with system(tmp_path) as story:
+        await checked(story, names)
+        await story.asks("w")
+        for name in names:
+            assert not (await story.condition("w", "Admitted")).startswith("True")
+            await story.answers("w", name, "Ready")
+        await story.until_said("w", "Admitted", "True/Admitted")
+
+
+@ONE_AND_TWO
+async def test_from_prechecked_back_to_suspended_because_of_quota(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Design Details: once all checks are satisfied, Kueue rechecks that Admission settings are still valid."""
+    async with system(tmp_path) as story:
+        await checked(story, names)
+        await story.asks("w")
+        await story.until_asked("w", *names)
+        less = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+        groups = [{"coveredResources": ["cpu"], "flavors": [less]}]
+        await story.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
+        for name in names:
+            await story.answers("w", name, "Ready")
+        await story.until_said("w", "QuotaReserved", "False/ExceedsMaxQuota")
+        assert await story.states("w") == dict.fromkeys(names, "Pending")
+        assert get(await story.read("Workload", "w"), "spec", "active") is not False
+
+
+@ONE_AND_TWO
+async def test_from_prechecked_back_to_suspended_because_of_other_flavors(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    async with system(tmp_path) as story:
+        await checked(story, names)
+        await story.asks("w")
+        await story.until_asked("w", *names)
+        await story.create("ResourceFlavor", "new", {})
+        other = {"name": "new", "resources": [{"name": "cpu", "nominalQuota": "5"}]}
+        groups = [{"coveredResources": ["cpu"], "flavors": [other]}]
+        await story.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
+        for name in names:
+            await story.answers("w", name, "Ready")
+
+        async def is_on_the_new_flavor() -> bool:
+            assigned = get(await story.read("Workload", "w"), "status", "admission", "podSetAssignments") or []
+            return [each["flavors"] for each in assigned] == [{"cpu": "new"}]
+
+        await story.until(is_on_the_new_flavor)
+        assert not (await story.condition("w", "Admitted")).startswith("True")
+        assert await story.states("w") == dict.fromkeys(names, "Pending")  # they answered for another flavor
+
+
+@ONE_AND_TWO
+async def test_from_prechecked_to_suspended_because_of_a_retry(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """One No is enough, and every check is asked anew. With `retryDelayMinutes: 0` that is at once."""
+    async with system(tmp_path) as story:
+        await checked(story, names, {"retryDelayMinutes": 0})
+        await story.asks("w")
+        for name in names[1:]:
+            await story.answers("w", name, "Ready")
+        await story.answers("w", "c1", "Retry")
+        await story.until_said("w", "Evicted", "True/AdmissionCheck")
+        await story.release("w")
+        await story.until_said("w", "QuotaReserved", "True/QuotaReserved")
+        assert await story.states("w") == dict.fromkeys(names, "Pending")
+
+
+@ONE_AND_TWO
+async def test_from_prechecked_to_rejected(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Only one is required to reject a workload."""
+    async with system(tmp_path) as story:
+        await checked(story, names)
+        await story.asks("w")
+        for name in names[1:]:
+            await story.answers("w", name, "Ready")
+        await story.answers("w", "c1", "Rejected")
+
+        async def is_over() -> bool:
+            return get(await story.read("Workload", "w"), "spec", "active") is False
+
+        await story.until(is_over)
+        await story.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
+
+
+async def test_from_prechecked_to_admitted_without_checks(tmp_path: Path) -> None:
+    async with system(tmp_path) as story:
+        await checked(story, ())
+        await story.asks("w")
+        await story.until_said("w", "Admitted", "True/Admitted")
+
+
+# --- Goals, Proposal --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"), [("Retry", "AdmissionCheck"), ("Rejected", "DeactivatedDueToAdmissionCheck")]
+)
+async def test_a_check_that_changes_its_mind_stops_a_running_workload(tmp_path: Path, state: str, reason: str) -> None:
+    async with system(tmp_path) as story:
+        await checked(story, ("c1",))
+        await story.asks("w")
+        await story.answers("w", "c1", "Ready")
+        await story.until_said("w", "Admitted", "True/Admitted")
+        await story.answers("w", "c1", state)
+        await story.until_said("w", "Evicted", f"True/{reason}")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "state"),
+    [("True", "Ready", "Ready"), ("False", "Retry", "Retry"), ("False", "Reject", "Rejected")],
+)
+async def test_an_answer_may_be_a_condition(tmp_path: Path, status: str, reason: str, state: str) -> None:
+    """Design Details, `admissionChecksConditions`: a condition of the check's name says the same."""
+    async with system(tmp_path) as story:
+        await checked(story, ("c1",), {"retryDelayMinutes": 15})
+        await story.asks("w")
+        await story.until_asked("w", "c1")
+        said = {"type": "c1", "status": status, "reason": reason, "message": "", "lastTransitionTime": _tomorrow()}
+        await story.patch("Workload", "w", {"status": {"admissionChecksConditions": [said]}}, "status")
+        expected = {"Ready": ("Admitted", "True/Admitted"), "Retry": ("Evicted", "True/AdmissionCheck")}
+        await story.until_said("w", *expected.get(state, ("Evicted", "True/DeactivatedDueToAdmissionCheck")))
+
+
+async def test_both_forms_of_an_answer_are_kept_alike(tmp_path: Path) -> None:
+    async with system(tmp_path) as story:
+        await checked(story, ("c1",))
+        await story.asks("w")
+        await story.answers("w", "c1", "Ready")
+        await story.until_said("w", "Admitted", "True/Admitted")
+        (mirror,) = (await story.read("Workload", "w"))["status"]["admissionChecksConditions"]
+        assert (mirror["type"], mirror["status"], mirror["reason"]) == ("c1", "True", "Ready")
+
+
+async def test_after_a_retry_it_stays_out_for_a_quarter_of_an_hour(tmp_path: Path) -> None:
+    """Design Details, `retryDelayMinutes`: the default is 15 min."""
+    async with system(tmp_path) as story:
+        await checked(story, ("c1",))
+        await story.asks("w")
+        await story.answers("w", "c1", "Retry")
+        await story.until_said("w", "Evicted", "True/AdmissionCheck")
+        found = await story.read("Workload", "w")
+        evicted = next(each for each in found["status"]["conditions"] if each["type"] == "Evicted")
+        at, since = get(found, "status", "requeueState", "requeueAt"), evicted["lastTransitionTime"]
+        assert 895 <= (datetime.fromisoformat(at) - datetime.fromisoformat(since)).total_seconds() <= 905
+
+
+async def test_an_unknown_preemption_policy_is_refused(tmp_path: Path) -> None:
+    async with system(tmp_path) as story:
+        with pytest.raises(Invalid, match="preemptionPolicy"):
+            await story.check("c1", preemptionPolicy="Whenever")
+
+
+# --- Design Details: when preemptions are issued ----------------------------------------------------------------------
+
+
+async def _meek_runs(story: System, names: Sequence[str] = ("c1",)) -> None:
+    await story.asks("meek", priority=1)
+    for name in names:
+        await story.answers("meek", name, "Ready")
+    await story.until_said("meek", "Admitted", "True/Admitted")
+
+
+async def test_anytime_preempts_at_reservation_time(tmp_path: Path) -> None:
+    async with system(tmp_path) as story:
+        await checked(story, ("c1",), preemption=LOWER)
+        await _meek_runs(story)
+        await story.asks("bold", priority=9)
+        await story.until_said("meek", "Evicted", "True/Preempted")
+        assert (await story.condition("bold", "QuotaReserved")).startswith("False")
+
+
+@ONE_AND_TWO
+async def test_preemptions_wait_until_every_such_check_has_passed(tmp_path: Path, names: tuple[str, ...]) -> None:
+    async with system(tmp_path) as story:
+        await checked(story, names, LATER, preemption=LOWER)
+        await _meek_runs(story, names)
+        await story.asks("bold", priority=9)
+        await story.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        for name in names[:-1]:
+            await story.answers("bold", name, "Ready")
+        await story.quiet()
+        assert await story.condition("meek", "Evicted") == ""
+        await story.answers("bold", names[-1], "Ready")
+        await story.until_said("meek", "Evicted", "True/Preempted")
+        await story.quiet()
+        assert not (await story.condition("bold", "Admitted")).startswith("True")  # not before it is gone
+        await story.release("meek")
+        await story.until_said("bold", "Admitted", "True/Admitted")
+        assert set((await story.states("meek")).values()) == {"Pending"}
+
+
+@pytest.mark.parametrize("names", [("c1",), ("other", "c1")], ids=["the check itself", "another check"])
+async def test_a_check_may_ask_for_preemptions_on_demand(tmp_path: Path, names: tuple[str, ...]) -> None:
+    async with system(tmp_path) as story:
+        await checked(story, names, LATER, preemption=LOWER)
+        await _meek_runs(story, names)
+        await story.asks("bold", priority=9)
+        await story.answers("bold", names[0], "PreemptionRequired")
+        await story.until_said("meek", "Evicted", "True/Preempted")
+        await story.release("meek")
+        await story.quiet()
+        assert (await story.condition("bold", "QuotaReserved")) == "True/QuotaReserved"
+        assert not (await story.condition("bold", "Admitted")).startswith("True")
+        for name in names:
+            await story.answers("bold", name, "Ready")
+        await story.until_said("bold", "Admitted", "True/Admitted")
+
+
+async def test_what_a_victim_holds_is_promised_to_one_workload_only(tmp_path: Path) -> None:
+    """Only as many Workloads reserve as fit together, assuming that necessary preemptions will happen."""
+    async with system(tmp_path) as story:
+        await checked(story, ("c1",), LATER, preemption=LOWER)
+        await _meek_runs(story)
+        await story.asks("bold", priority=9)
+        await story.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await story.asks("third", priority=8)
+        await story.until_said("third", "QuotaReserved", "False/WaitingForQuota")
+        await story.asks("small", {"cpu": "1"})  # what both leave free
+        await story.until_said("small", "QuotaReserved", "True/QuotaReserved")
+        await story.finish("meek")
+        await story.quiet()
+        assert (await story.condition("third", "QuotaReserved")).startswith("False")
+
+
+async def test_a_manager_that_comes_back_finishes_what_was_put_off(tmp_path: Path) -> None:
+    """Who was to go is in nobody's memory any more: it is found again, and no quota is given twice."""
+    async with told(tmp_path) as first:
+        story = System(first.serving)
+        async with story.manager() as story.running:
+            await checked(story, ("c1",), LATER, preemption=LOWER)
+            await _meek_runs(story)
+            await story.asks("bold", priority=9)
+            await story.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+            await story.quiet()
+        async with story.manager() as story.running:
+            await story.quiet()
+            assert await story.condition("meek", "Evicted") == ""
+            await story.answers("bold", "c1", "Ready")
+            await story.until_said("meek", "Evicted", "True/Preempted")
+            await story.release("meek")
+            await story.until_said("bold", "Admitted", "True/Admitted")
+
+
+async def test_whoever_only_has_quota_can_be_preempted_and_its_answers_are_cleared(tmp_path: Path) -> None:
+    """All Workloads with QuotaReserved are candidates for preemption."""
+    async with system(tmp_path) as story:
+        await checked(story, ("c1", "c2"), preemption=LOWER)
+        await story.asks("meek", priority=1)
+        await story.answers("meek", "c1", "Ready")
+        await story.until_asked("meek", "c2")
+        await story.asks("bold", priority=9)
+        await story.until_said("meek", "Evicted", "True/Preempted")
+        await story.until_states("meek", c1="Pending", c2="Pending")
+
+
+def _tomorrow() -> str:
+    """Newer than anything that the manager writes now."""
+    return "2100-01-01T00:00:00Z"
