@@ -30,6 +30,7 @@ from pykueue.clock import SystemClock
 from pykueue.kube.client import Client
 from pykueue.kube.transport import LocalTransport
 from pykueue.webhooks import running
+from pykueue.webhooks.certificate import InMemory
 
 _ALONE: Final = 1000
 _TOGETHER: Final = 4000
@@ -95,7 +96,9 @@ async def serve() -> None:
         raise AssertionError("the bench asks no API server")
 
     client = Client(LocalTransport(nobody), random.Random(1))
-    async with running.webhooks(client, choices, Copies(), running.beside(), SystemClock(), "kueue-system") as served:
+    async with running.webhooks(
+        client, choices, Copies(), running.on_loopback(InMemory()), SystemClock(), "kueue-system"
+    ) as served:
         app.calm_collector()
         print(served.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cluster import assets, real
+from pykueue import settings
 from pykueue.clock import SystemClock
 from pykueue.errors import UsageError
 from pykueue.installing import applying, documents
@@ -86,8 +87,9 @@ async def test_from_install_to_uninstall(cluster: access.Target) -> None:
             # Nobody answers yet, and nothing gets past that.
             await client.create(kind("ClusterQueue"), cluster_queue())
 
+        sources, configuration = facts.InformedSources(client, ()), settings.defaults().configuration
         async with running.webhooks(
-            client, choices(), facts.InformedSources(client, ()), running.beside(), SystemClock(), "kueue-system"
+            client, choices(), sources, await running.beside(client, configuration), SystemClock(), "kueue-system"
         ) as served:
             await served.register()
             await until_asked(client)

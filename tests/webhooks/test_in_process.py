@@ -18,6 +18,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import LocalTransport
 from pykueue.webhooks import facts, in_process, running
+from pykueue.webhooks.certificate import InMemory
 from webhooks.conftest import GROUP, choices, cluster_queue, job, kind
 
 Tree = dict[str, Any]
@@ -41,7 +42,7 @@ async def behind_webhooks(request: pytest.FixtureRequest, tmp_path: Path) -> Asy
             return
         sources = facts.InformedSources(client, ())
         async with running.webhooks(
-            client, choices(), sources, running.beside(), SystemClock(), "kueue-system"
+            client, choices(), sources, running.on_loopback(InMemory()), SystemClock(), "kueue-system"
         ) as served:
             await served.register()
             yield client

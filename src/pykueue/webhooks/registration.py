@@ -7,10 +7,12 @@ lets us look.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from pykueue.api import labels, registry, selectors, trees
 from pykueue.api.kinds import Kind, Scope, Version
@@ -27,6 +29,8 @@ NAMES: Final = {
     Phase.VALIDATE: "kueue-validating-webhook-configuration",
 }
 TIMEOUT_SECONDS: Final = 10
+# An API server notices that a kind has changed a moment after it has stored the change.
+_NOTICED_SECONDS: Final = 0.5
 SERVICE_PORT: Final = 443
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -160,16 +164,37 @@ def _selector(requirements: Iterable[Requirement]) -> Tree:
 
 
 async def register(client: Client, choices: Choices, reach: Reach, own_namespace: str) -> list[str]:
-    """Lead the API server to us; names what had to be changed for that. Does nothing where all is as it should be."""
-    changed = []
-    for wanted in configurations(choices, reach, own_namespace):
-        phase = next(phase for phase in Phase if NAMES[phase] == wanted["metadata"]["name"])
+    """Lead the API server to us; names what had to be changed for that. Does nothing where all is as it should be.
+
+    Webhooks come last: until they answer, nobody can write our kinds, and so nobody meets a storage that is being set
+    up anew because the kind has changed.
+    """
+    rows = [row for row in registry.KUEUE if row.converts and await _convert_here(client, row, reach)]
+    await _wait_for_storage(client, rows)
+    changed = [f"{CRD.kind} {row.name}" for row in rows]
+    for phase, wanted in zip(Phase, configurations(choices, reach, own_namespace), strict=True):
         if await _put(client, KINDS[phase], wanted):
             changed.append(f"{KINDS[phase].kind} {NAMES[phase]}")
-    for row in registry.KUEUE:
-        if row.converts and await _convert_here(client, row, reach):
-            changed.append(f"{CRD.kind} {row.name}")
     return changed
+
+
+async def registered_port(client: Client, host: str) -> int:
+    """The port at which webhooks were served on this host the last time; 0 where they were not."""
+    found = await client.find(KINDS[Phase.VALIDATE], NAMES[Phase.VALIDATE])
+    for _, webhook in trees.entries(found, "webhooks"):
+        address = urlsplit(trees.text(trees.get(webhook, "clientConfig", "url")))
+        if address.hostname == host and address.port is not None:
+            return address.port
+    return 0
+
+
+async def _wait_for_storage(client: Client, rows: Iterable[Kind]) -> None:
+    """Until the kinds that changed can be read again; the client asks again while it is told to come back."""
+    rows = list(rows)
+    if rows:
+        await asyncio.sleep(_NOTICED_SECONDS)
+    for row in rows:
+        await client.list(row)
 
 
 async def _put(client: Client, kind: Kind, wanted: Tree) -> bool:

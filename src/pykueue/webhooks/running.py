@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import datetime
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from pykueue.clock import Clock
 from pykueue.errors import PykueueError, UsageError
 from pykueue.kube.client import Client
 from pykueue.webhooks import certificate, registration, service
-from pykueue.webhooks.certificate import InFolder, InMemory, InSecret, Keeper
+from pykueue.webhooks.certificate import InFolder, InSecret, Keeper
 from pykueue.webhooks.facts import Sources
 from pykueue.webhooks.registration import Reach
 from pykueue.webhooks.review import Choices
@@ -48,6 +49,8 @@ class Place:
     keeper: Keeper
     # False where somebody else makes the certificate known, as cert-manager does.
     registers: bool = True
+    # Whether another port will do where this one is taken.
+    any_port: bool = False
 
     def reach_at(self, port: int, ca: bytes) -> Reach:
         """How the API server is to reach us, now that the port and the authority are known."""
@@ -73,9 +76,20 @@ def in_cluster(client: Client, configuration: config.Configuration) -> Place:
     )
 
 
-def beside(port: int = 0) -> Place:
-    """A place on the machine of the API server, outside of any cluster."""
-    return Place(LOOPBACK, port, (LOOPBACK, "localhost"), Reach(), InMemory())
+async def beside(client: Client, configuration: config.Configuration) -> Place:
+    """A place on the machine of the API server, outside of its cluster.
+
+    Certificate and port are those of last time, where they can be had: each change of how conversion is reached makes
+    an API server set up the storage of the kind anew, and turn clients away meanwhile.
+    """
+    own = configuration.internal_cert_management or config.InternalCertManagement()
+    namespace = configuration.namespace or config.DEFAULT_NAMESPACE
+    keeper = InSecret(client, namespace, own.webhook_secret_name)
+    return on_loopback(keeper, await registration.registered_port(client, LOOPBACK))
+
+
+def on_loopback(keeper: Keeper, port: int = 0) -> Place:
+    return Place(LOOPBACK, port, (LOOPBACK, "localhost"), Reach(), keeper, any_port=True)
 
 
 class Served:
@@ -127,10 +141,7 @@ async def webhooks(
     """Serve until the end of the block. Inside of it, connections are taken; `register` makes the API server come."""
     served = Served(client, choices, place, clock, own_namespace)
     await served.renew()
-    try:
-        http = await serving.serve(service.handler(choices, sources), place.host, place.port, tls=served.tls)
-    except OSError as error:
-        raise UsageError(f"webhooks: cannot listen on {place.host}:{place.port}: {error.strerror or error}") from None
+    http = await _listening(service.handler(choices, sources), place, served.tls)
     served.port = http.port
     upkeep = asyncio.create_task(served.keep_up())
     try:
@@ -140,3 +151,12 @@ async def webhooks(
         with contextlib.suppress(asyncio.CancelledError):
             await upkeep
         await http.close()
+
+
+async def _listening(handler: serving.Handler, place: Place, tls: ssl.SSLContext) -> serving.HttpServer:
+    try:
+        return await serving.serve(handler, place.host, place.port, tls=tls)
+    except OSError as error:
+        if place.any_port and place.port:
+            return await _listening(handler, replace(place, port=0), tls)
+        raise UsageError(f"webhooks: cannot listen on {place.host}:{place.port}: {error.strerror or error}") from None

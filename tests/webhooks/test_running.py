@@ -1,0 +1,93 @@
+"""Webhooks beside an API server, from one start to the next."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pykueue import settings
+from pykueue.clock import SystemClock
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.webhooks import facts, registration, running
+from pykueue.webhooks.certificate import Kept, renewed
+from pykueue.webhooks.running import Place, Served
+from webhooks.conftest import choices, cluster_queue, kind
+
+CONFIGURATION = settings.defaults().configuration
+NAMESPACE = "kueue-system"
+
+
+@pytest.fixture
+async def installed(client: Client) -> Client:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await client.create(kind("Namespace"), namespace)
+    return client
+
+
+@asynccontextmanager
+async def served(client: Client, place: Place) -> AsyncIterator[Served]:
+    sources = facts.InformedSources(client, ())
+    async with running.webhooks(client, choices(), sources, place, SystemClock(), NAMESPACE) as made:
+        yield made
+
+
+async def revision(client: Client) -> str:
+    found = await client.get(registration.CRD, kind("Workload").name)
+    text: str = found["metadata"]["resourceVersion"]
+    return text
+
+
+async def test_nobody_gets_past_us_while_we_are_down(installed: Client) -> None:
+    async with served(installed, await running.beside(installed, CONFIGURATION)) as first:
+        await first.register()
+        await installed.create(kind("ClusterQueue"), cluster_queue("a"))
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await installed.create(kind("ClusterQueue"), cluster_queue("b"))
+
+
+async def test_the_next_start_takes_the_same_port_and_authority_so_that_kinds_need_no_change(installed: Client) -> None:
+    async with served(installed, await running.beside(installed, CONFIGURATION)) as first:
+        await first.register()
+        port, before = first.port, await revision(installed)
+    async with served(installed, await running.beside(installed, CONFIGURATION)) as second:
+        await second.register()
+        assert second.port == port
+        assert await revision(installed) == before
+        await installed.create(kind("ClusterQueue"), cluster_queue("b"))
+
+
+async def test_where_the_port_is_taken_another_will_do(installed: Client) -> None:
+    async with served(installed, await running.beside(installed, CONFIGURATION)) as first:
+        await first.register()
+        async with served(installed, await running.beside(installed, CONFIGURATION)) as second:
+            assert second.port != first.port
+            await second.register()
+        # Whoever leads registers again, and is asked from then on.
+        await first.register()
+        await installed.create(kind("ClusterQueue"), cluster_queue("c"))
+
+
+async def test_in_a_cluster_the_service_is_named_and_the_secret_shared(installed: Client) -> None:
+    place = running.in_cluster(installed, CONFIGURATION)
+    assert (place.host, place.port) == ("0.0.0.0", 9443)
+    assert place.reach_at(9443, b"ca").client_config("/convert")["service"] == {
+        "namespace": NAMESPACE,
+        "name": "kueue-webhook-service",
+        "path": "/convert",
+        "port": 443,
+    }
+    now = datetime.datetime.now(datetime.UTC)
+    kept = await place.keeper.current(place.hosts, now)
+    assert (
+        renewed(
+            kept,
+            ("kueue-webhook-service.kueue-system.svc", "kueue-webhook-service.kueue-system.svc.cluster.local"),
+            now,
+        )
+        is kept
+    )
+    assert kept != Kept()
