@@ -51,6 +51,7 @@ from pykueue.webhooks.review import Choices as WebhookChoices
 
 log = logging.getLogger(__name__)
 
+ORPHAN_SECONDS: Final = 6.0
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 # Names under which clients inside of a cluster know their server, and which test suites expect in its certificate.
 _USUAL_NAMES: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -102,7 +103,12 @@ def kueue_parts() -> Parts:
 def managed_parts(settings: Settings) -> Parts:
     """The same with our webhooks inside, there before anybody is served."""
     parts, choices = kueue_parts(), webhook_choices(settings)
-    return replace(parts, plugins=lambda find: (*parts.plugins(find), *in_process.hooks(choices, find)))
+    return replace(
+        parts,
+        plugins=lambda find: (*parts.plugins(find), *in_process.hooks(choices, find)),
+        # The controllers write how the Workload of a deleted job ended; that is worth a look before it goes.
+        orphan_seconds=ORPHAN_SECONDS,
+    )
 
 
 @asynccontextmanager

@@ -117,7 +117,7 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("LWSImmutableGroupSize", _ON, _B, "0.20 Beta", _NOT_YET, "The group size of a LeaderWorkerSet cannot be changed."),
     Gate("ManagedJobsNamespaceSelectorAlwaysRespected", _OFF, _GA, "0.13 Alpha, 0.15 Beta, 0.19 GA", _HERE, "The namespace selector also overrules a job that names its queue. On and locked in the public system; off here.", proposal="KEP-3589"),
     Gate("PodIntegrationValidateGroupOwner", _ON, _B, "0.18 Beta", _HERE, "A pod group does not adopt a Workload that belongs to somebody else."),
-    Gate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _NOT_YET, "Finalizers of pods are removed under a resourceVersion."),
+    Gate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _HERE, "Finalizers of pods are removed under a resourceVersion."),
     Gate("ShortWorkloadNames", _OFF, _A, "0.17 Alpha", _HERE, "Derived Workload names stay within 63 characters."),
     Gate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.20 Beta", _HERE, "The ancestors of a job are not asked when its Workload is going away."),
     Gate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _NOT_YET, "SparkApplications are queued."),

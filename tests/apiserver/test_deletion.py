@@ -257,3 +257,14 @@ def test_a_stored_crd_that_makes_no_sense_does_not_keep_the_server_from_starting
     with Running(app.ServerSettings(data_dir=tmp_path), parts()) as server:
         server.client().get(WIDGETS).ok()
         server.client().get(f"{CRDS}/x.y.z").ok()
+
+
+def test_what_lost_its_owner_may_be_given_a_little_time(tmp_path: Path) -> None:
+    """Whoever watches both sees the owner go first, and can say how the dependent ended."""
+    with Running(app.ServerSettings(data_dir=tmp_path), parts(orphan_seconds=1.0)) as server:
+        client = server.client()
+        owner = client.post(WIDGETS, widget("owner")).ok()
+        client.post(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner))).ok()
+        client.delete(f"{WIDGETS}/owner", {"propagationPolicy": "Background"}).ok()
+        client.get(f"{CONFIG_MAPS}/child").ok()
+        soon(lambda: client.get(f"{CONFIG_MAPS}/child").code == 404)

@@ -77,11 +77,15 @@ def _node(entry: Entry) -> _Node:
 class Collector:
     """Follows every change, and takes away what has lost its ground."""
 
-    def __init__(self, objects: Objects, registry: Registry, rest: Rest, clock: Clock) -> None:
+    def __init__(
+        self, objects: Objects, registry: Registry, rest: Rest, clock: Clock, orphan_seconds: float = 0.0
+    ) -> None:
         self._objects = objects
         self._registry = registry
         self._rest = rest
         self._clock = clock
+        self._orphan_seconds = orphan_seconds
+        self._alone_since: dict[str, float] = {}
         self._nodes: dict[Key, _Node] = {}
         self._by_uid: dict[str, Key] = {}
         self._dependents: dict[str, dict[Key, None]] = {}
@@ -125,6 +129,7 @@ class Collector:
             if node is None:
                 return
             self._by_uid.pop(node.uid, None)
+            self._alone_since.pop(node.uid, None)
             self._forget_owners(key, node)
             for dependent in self._dependents.get(node.uid, ()):
                 self._look_at(dependent)
@@ -248,12 +253,23 @@ class Collector:
             # Those that are gone, and those that wait for this object although it has others to stay for.
             await self._drop_owners(key, gone)
             return
-        if node.leaving:
+        if node.leaving or (not waiting and self._may_stay(key, node)):
             return
         policy = "Foreground" if waiting and self._dependents.get(node.uid) else "Background"
         if node.orphan:
             policy = "Orphan"
         await self._delete(key, {"propagationPolicy": policy, "preconditions": {"uid": node.uid}})
+
+    def _may_stay(self, key: Key, node: _Node) -> bool:
+        """Whether an object that has lost its last owner is left alone a little longer. It is looked at again then."""
+        if not self._orphan_seconds:
+            return False
+        loop = asyncio.get_running_loop()
+        since = self._alone_since.setdefault(node.uid, loop.time())
+        left = since + self._orphan_seconds - loop.time()
+        if left > 0:
+            loop.call_later(left, self._look_at, key)
+        return left > 0
 
     async def _tell_of_stranger(self, key: Key, node: _Node, owner: meta.OwnerReference, where: str) -> None:
         """An Event beside the object that names an owner in another namespace; one for each, whatever happens."""

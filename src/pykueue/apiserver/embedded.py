@@ -54,6 +54,8 @@ class Parts:
     caps: Caps = field(default_factory=Caps)
     bounds: HistoryBounds = field(default_factory=HistoryBounds)
     webhooks: Policy = field(default_factory=Policy)
+    # How long what has lost its last owner stays, so that whoever watches both sees the owner go first.
+    orphan_seconds: float = 0.0
 
 
 class Embedded:
@@ -80,7 +82,7 @@ class Embedded:
         self._webhooks = Caller(self.objects, self.registry, parts.webhooks)
         hooks = Admission((*parts.plugins(self._find), *parts.hooks), self._in_version, self._webhooks)
         self.rest = Rest(self.objects, self.registry, hooks, clock, chance)
-        self.collector = Collector(self.objects, self.registry, self.rest, clock)
+        self.collector = Collector(self.objects, self.registry, self.rest, clock, parts.orphan_seconds)
         self.server = ApiServer(
             objects=self.objects,
             registry=self.registry,
