@@ -42,7 +42,7 @@ from pykueue.api.kinds import Kind
 from pykueue.clock import SystemClock
 from pykueue.kube import access
 from pykueue.kube.client import METADATA, Client
-from pykueue.kube.errors import Conflict, KubeError
+from pykueue.kube.errors import Conflict, KubeError, Unanswered
 
 ROOT = Path(__file__).resolve().parents[1]
 COHORTS, QUEUES = 5, 6  # ClusterQueues of each cohort
@@ -241,7 +241,7 @@ class Player:
             try:
                 await self.client.patch(WORKLOAD, name, patch, NAMESPACE, subresource="status", answer=METADATA)
                 return
-            except Conflict:
+            except (Conflict, Unanswered):
                 await asyncio.sleep(0.02)  # the watch brings what was written meanwhile
 
     def mean_seconds_to_admission(self) -> dict[str, float]:
