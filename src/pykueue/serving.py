@@ -227,6 +227,12 @@ async def _read(incoming: web.BaseRequest, limit: int) -> bytes:
         return b""
     if (incoming.content_length or 0) > limit:
         raise BodyTooLarge
+    if incoming.content.is_eof():
+        # It came with its headers, as most do: nothing to wait for.
+        whole = incoming.content.read_nowait()
+        if len(whole) > limit:
+            raise BodyTooLarge
+        return whole
     chunks: list[bytes] = []
     size = 0
     try:
