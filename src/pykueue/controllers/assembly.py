@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.elastic import ElasticController
 from pykueue.controllers.in_use import InUseController
 from pykueue.controllers.jobs import JobsController
+from pykueue.controllers.measuring import Measures
 from pykueue.controllers.priority_class import PriorityClassController
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.scheduler import Scheduler
@@ -38,6 +39,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Informer
 from pykueue.kube.recorder import Recorder
 from pykueue.lifecycle.facts import Options as LifeOptions
+from pykueue.observe.metrics import Choices as MetricChoices
 from pykueue.observe.reporting import Reporter
 from pykueue.state.world import World
 
@@ -54,6 +56,7 @@ class Choices:
     nodes: NodeChoices
     blocks_admission: bool
     default_local_queues: bool = False
+    metrics: MetricChoices = field(default_factory=MetricChoices)
 
     @property
     def life(self) -> LifeOptions:
@@ -76,10 +79,12 @@ class Manager:
         self.client = client
         self.views = Views(client, chance, topology=choices.policy.topology)
         self.recorder = Recorder(client, clock, instance)
-        reporter = Reporter(self.recorder)
-        self.writer = Writer(client, self.views.workloads, reporter, may_write)
         empty = partial(World, choices.policy, accounting=choices.accounting, profile=choices.profile)
         self.world = empty()
+        measures = Measures(choices.metrics, self.world, self.views)
+        self.metrics = measures.metrics
+        reporter = Reporter(self.recorder, measures.written)
+        self.writer = Writer(client, self.views.workloads, reporter, may_write)
         self.auditor = Auditor(self.views, self.world, empty, clock)
         self.scheduler = Scheduler(
             self.world,
@@ -90,6 +95,7 @@ class Manager:
             self.views.cluster_queue_facts,
             blocks_admission=choices.blocks_admission,
         )
+        self.scheduler.on_cycle.append(self.metrics.cycle)
         self.views.in_circle = lambda: self.world.in_circle(clock.now())
         for informer in self.views.shaping:
             informer.subscribe(self.scheduler.seen)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container
+from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import Any, Final
 
@@ -49,6 +49,8 @@ class Scheduler:
         self._writer = writer
         self._clock = clock
         self._blocks_admission = blocks_admission
+        # Told what every cycle decided, and how many seconds it took.
+        self.on_cycle: list[Callable[[list[Decision], float], None]] = []
         self._wake = asyncio.Event()
         workloads.subscribe(self._workload_seen)
 
@@ -126,7 +128,7 @@ class Scheduler:
         """Cycle after cycle until one of them would only say again what the last one said."""
         said: list[Decision] = []
         while True:
-            decisions = self.world.decide(self._clock.now())
+            decisions = self._decide()
             blocked = self._carry_out_all(decisions)
             if blocked:
                 await self._until_pods_ready(blocked)
@@ -138,6 +140,14 @@ class Scheduler:
             # Let watches and answers in between two cycles; and never run ahead of the writes by more than their bound.
             await asyncio.sleep(0)
             await self.carrier.room()
+
+    def _decide(self) -> list[Decision]:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        decisions = self.world.decide(self._clock.now())
+        for told in self.on_cycle:
+            told(decisions, loop.time() - started)
+        return decisions
 
     def _carry_out_all(self, decisions: list[Decision]) -> list[Admit]:
         """What is left over: with waitForPodsReady.blockAdmission, nobody is let in before the pods of everybody who

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from pykueue.api import kueue, meta
 from pykueue.kube.recorder import Note, Recorder, Reference
@@ -13,6 +13,10 @@ from pykueue.lifecycle.change import Change, EventType, Tell
 SCHEDULER: Final = "kueue-admission"
 WORKLOADS: Final = "kueue-workload-controller"
 POD_TERMINATION: Final = "kueue-pod-termination-controller"
+
+
+# Told of a Workload as it is after changes were written, and of the changes.
+Count: TypeAlias = Callable[[kueue.Workload, Sequence[Change]], None]
 
 
 class _Object(Protocol):
@@ -39,13 +43,15 @@ def reference(thing: _Object) -> Reference:
 
 
 class Reporter:
-    """The one door through which controllers report."""
+    """The one door through which controllers report. `count` hears of every change too, for the metrics."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, count: Count = lambda workload, changes: None) -> None:
         self._recorder = recorder
+        self._count = count
 
-    def changes(self, workload: kueue.Workload, changes: Iterable[Change], controller: str) -> None:
+    def changes(self, workload: kueue.Workload, changes: Sequence[Change], controller: str) -> None:
         """Tell what was written about a Workload."""
+        self._count(workload, changes)
         told = [change for change in changes if isinstance(change, Tell)]
         follows_admission = any(change.reason == "Admitted" for change in told)
         for change in told:

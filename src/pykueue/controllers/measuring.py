@@ -1,0 +1,53 @@
+"""The metrics of a manager: who tells them what happened, and where they read what is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pykueue.api import kueue
+from pykueue.api.conditions import FinishedReason
+from pykueue.controllers.views import Views
+from pykueue.kube.informer import Change as News
+from pykueue.lifecycle.change import Change, Finished
+from pykueue.observe.gauges import Gauges, Sources
+from pykueue.observe.metrics import Choices, Metrics
+from pykueue.state.world import World
+
+
+class Measures:
+    """Counts what the controllers write and decide; `metrics.exposition()` also reads the memory and the copies."""
+
+    def __init__(self, choices: Choices, world: World, views: Views) -> None:
+        self._world = world
+        self._views = views
+        self.metrics = Metrics(choices, counts_tenant=self._counts_tenant, ancestors=self._ancestors)
+        sources = Sources(world, views.cluster_queues.values, views.local_queues.values, views.cohorts.values)
+        gauges = Gauges(self.metrics, sources, self._counts_tenant)
+        views.workloads.subscribe(lambda news: gauges.workload_seen(news.old, news.new))
+        views.cluster_queues.subscribe(self._cluster_queue_seen)
+        views.local_queues.subscribe(self._local_queue_seen)
+
+    def written(self, workload: kueue.Workload, changes: Sequence[Change]) -> None:
+        """What was written about a Workload."""
+        self.metrics.changes(workload, changes)
+        for change in changes:
+            if isinstance(change, Finished) and change.reason is FinishedReason.WORKLOAD_SLICE_REPLACED:
+                self.metrics.slice_replaced(change.cluster_queue)
+
+    def _counts_tenant(self, namespace: str, name: str) -> bool:
+        """Whether a LocalQueue is there, and chosen by its labels to have series of its own."""
+        found = self._views.local_queues.get(name, namespace)
+        return found is not None and self.metrics.choices.tenants.matches(found.metadata.labels)
+
+    def _ancestors(self, cluster_queue: str) -> Iterable[str]:
+        node = self._world.structure.node(cluster_queue)
+        return [above.name for above in node.ancestors] if node is not None else []
+
+    def _cluster_queue_seen(self, news: News[Any]) -> None:
+        if news.new is None:
+            self.metrics.forget_cluster_queue(news.key.name)
+
+    def _local_queue_seen(self, news: News[Any]) -> None:
+        if news.new is None or not self._counts_tenant(news.key.namespace, news.key.name):
+            self.metrics.forget_local_queue(news.key.namespace, news.key.name)
