@@ -1,0 +1,172 @@
+"""KEP-5800: a ClusterQueue leaves resources out of its quota, on top of the global list."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.keps.system import System, gates, system
+from tests.webhooks.conftest import choices, cluster_queue
+
+from pykueue.api.trees import get
+from pykueue.kube.errors import Invalid
+from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
+
+ON = gates("ClusterQueueExcludeResourcePrefixes")
+GLOBAL = {"resources": {"excludeResourcePrefixes": ["example.com"]}}
+NET = {"cpu": "1", "vendor.example/net": "1"}
+
+
+async def charged(story: System, name: str) -> dict[str, str]:
+    found = await story.read("Workload", name)
+    (assignment,) = get(found, "status", "admission", "podSetAssignments") or [{}]
+    usage: dict[str, str] = assignment.get("resourceUsage", {})
+    return usage
+
+
+# --- Test Plan, Integration tests -------------------------------------------------------------------------------------
+
+
+async def test_only_what_is_not_excluded_is_checked_against_quota(tmp_path: Path) -> None:
+    """1. Basic functionality: admitted though it asks for more than there is."""
+    async with system(tmp_path, **ON) as story:
+        quota = {"cpu": "5", "memory": "8Gi", "ephemeral-storage": "1Gi"}
+        await story.queue(quota, excludeResourcePrefixes=["ephemeral-storage"])
+        await story.asks("w", {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "50Gi"})
+        await story.until_said("w", "Admitted", "True/Admitted")
+        assert (await charged(story, "w")).keys() == {"cpu", "memory"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "admitted"),
+    [
+        ("example.com/gpu", True),  # by the global list
+        ("hugepages-2Mi", True),  # by the queue's own
+        ("other.example/x", False),  # by neither
+    ],
+)
+async def test_the_effective_list_is_the_union(tmp_path: Path, resource: str, admitted: bool) -> None:
+    """2. Union behavior with global config."""
+    async with system(tmp_path, **ON, **GLOBAL) as story:
+        await story.queue(excludeResourcePrefixes=["hugepages-"])
+        await story.asks("w", {"cpu": "1", resource: "1"})
+        if admitted:
+            await story.until_said("w", "Admitted", "True/Admitted")
+            assert await charged(story, "w") == {"cpu": "1"}
+        else:
+            await story.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
+
+
+async def test_a_change_reaches_those_who_wait_at_once(tmp_path: Path) -> None:
+    """3. Dynamic updates, and Update behavior: immediately, without a restart."""
+    async with system(tmp_path, **ON) as story:
+        await story.queue()
+        await story.asks("w", NET)
+        await story.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
+        await story.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": ["vendor.example/"]}})
+        await story.until_said("w", "Admitted", "True/Admitted")
+
+
+async def test_whoever_is_admitted_keeps_what_it_was_charged(tmp_path: Path) -> None:
+    """Update behavior: existing admitted workloads are not affected."""
+    async with system(tmp_path, **ON) as story:
+        await story.queue({"cpu": "5", "vendor.example/net": "1"})
+        await story.asks("before", NET)
+        await story.until_said("before", "Admitted", "True/Admitted")
+        revision = (await story.read("Workload", "before"))["metadata"]["resourceVersion"]
+        await story.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": ["vendor.example/"]}})
+        await story.asks("after", NET)
+        await story.until_said("after", "Admitted", "True/Admitted")
+        await story.quiet()
+        assert await charged(story, "before") == NET
+        assert (await story.read("Workload", "before"))["metadata"]["resourceVersion"] == revision
+        # A list that is taken back: what was let in with it is charged nothing for it now either.
+        await story.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": None}})
+        await story.asks("last", NET)
+        await story.until_said("last", "QuotaReserved", "False/WaitingForQuota")
+        assert await charged(story, "after") == {"cpu": "1"}
+
+
+async def test_each_cluster_queue_has_its_own_list(tmp_path: Path) -> None:
+    """4. Multiple ClusterQueues with different exclusions."""
+    async with system(tmp_path, **ON) as story:
+        await story.queue(excludeResourcePrefixes=["vendor.example/"])
+        await story.cluster_queue("other")
+        await story.create("LocalQueue", "other", {"clusterQueue": "other"})
+        await story.asks("here", NET)
+        await story.asks("there", NET, queue="other")
+        await story.until_said("here", "Admitted", "True/Admitted")
+        await story.until_said("there", "QuotaReserved", "False/NoMatchingFlavor")
+
+
+async def test_a_list_matches_by_plain_prefix(tmp_path: Path) -> None:
+    """5. Prefix matching behavior."""
+    async with system(tmp_path, **ON) as story:
+        await story.queue({"cpu": "5", "other.com/resource": "5"}, excludeResourcePrefixes=["example.com"])
+        wanted = {"example.com/gpu": "2", "example.com/memory": "3", "other.com/resource": "4"}
+        await story.asks("w", {"cpu": "1", **wanted})
+        await story.until_said("w", "Admitted", "True/Admitted")
+        assert await charged(story, "w") == {"cpu": "1", "other.com/resource": "4"}
+
+
+async def test_with_the_gate_off_the_list_is_kept_and_does_nothing(tmp_path: Path) -> None:
+    async with system(tmp_path) as story:
+        await story.queue(excludeResourcePrefixes=["vendor.example/"])
+        await story.asks("w", NET)
+        await story.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
+        assert get(await story.read("ClusterQueue", "cq"), "spec", "excludeResourcePrefixes") == ["vendor.example/"]
+
+
+# --- Behavior: Validation ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "place"),
+    [
+        ([""], r"excludeResourcePrefixes\[0\]"),
+        (["a", "b", "a"], r"excludeResourcePrefixes\[2\]"),
+        ([f"p{number}" for number in range(65)], "excludeResourcePrefixes"),
+    ],
+    ids=["an empty one", "one twice", "more than 64"],
+)
+async def test_a_list_that_makes_no_sense_is_refused(tmp_path: Path, prefixes: list[str], place: str) -> None:
+    async with system(tmp_path, **ON) as story:
+        with pytest.raises(Invalid, match=place):
+            await story.queue(excludeResourcePrefixes=prefixes)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "warns"), [("cpu", "cpu"), ("mem", "memory"), ("nvidia.com", "nvidia.com/gpu"), ("hugepages-", "")]
+)
+def test_excluding_a_critical_resource_is_warned_of(prefix: str, warns: str) -> None:
+    tree = cluster_queue(excludeResourcePrefixes=[prefix])
+    request = AdmissionRequest(phase=Phase.VALIDATE, operation="CREATE", object=tree)
+    found: Any = review(request, NO_FACTS, choices(**ON))
+    assert found.refusal is None
+    assert [warns in each for each in found.warnings] == ([True] if warns else [])
+
+
+# --- Risks and Mitigations: which resources are excluded and why ------------------------------------------------------
+
+
+async def test_what_was_left_out_and_by_which_list_is_told_at_reservation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with system(tmp_path, **ON, **GLOBAL) as story:
+        await story.queue(excludeResourcePrefixes=["vendor.example/"])
+        with caplog.at_level(logging.INFO, "pykueue"):
+            await story.asks("w", {**NET, "example.com/gpu": "1"})
+            await story.until_said("w", "Admitted", "True/Admitted")
+            await story.quiet()
+        (event,) = await story.events("w", "QuotaReserved")
+        by_global = "example.com/gpu (prefix 'example.com' of the configuration)"
+        by_queue = "vendor.example/net (prefix 'vendor.example/' of the ClusterQueue)"
+        assert f"not counted: {by_global}, {by_queue}" in event["note"]
+        assert [each for each in caplog.messages if by_global in each and by_queue in each and "default/w" in each]
+        await story.asks("plain", {"cpu": "1"})
+        await story.until_said("plain", "Admitted", "True/Admitted")
+        await story.quiet()
+        (event,) = await story.events("plain", "QuotaReserved")
+        assert "not counted" not in event["note"]

@@ -1,0 +1,146 @@
+"""KEP-7513: quota counts everything that is requested, or only what a ClusterQueue declares."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.keps.system import gates, system
+from tests.webhooks.conftest import choices, cluster_queue
+
+from pykueue import settings
+from pykueue.api.trees import get
+from pykueue.errors import ConfigurationError
+from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
+
+BOTH = gates("QuotaCheck", "ClusterQueueExcludeResourcePrefixes")
+ONLY_DECLARED: dict[str, Any] = {**gates("QuotaCheck"), "resources": {"quotaCheck": "OnlyDeclared"}}
+FPGA = {"cpu": "1", "vendor.example/fpga": "1"}
+
+
+def load(**configuration: Any) -> settings.Settings:
+    return settings.load(
+        {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration}, "test"
+    )
+
+
+# --- Test Plan, Integration Tests -------------------------------------------------------------------------------------
+
+
+async def test_only_declared_admits_what_asks_for_undeclared_resources(tmp_path: Path) -> None:
+    async with system(tmp_path, **ONLY_DECLARED) as story:
+        await story.queue()
+        await story.asks("w", FPGA)
+        await story.until_said("w", "Admitted", "True/Admitted")
+        (assigned,) = get(await story.read("Workload", "w"), "status", "admission", "podSetAssignments")
+        assert assigned["flavors"] == {"cpu": "plain"}
+
+
+async def test_what_is_declared_is_checked_as_ever(tmp_path: Path) -> None:
+    async with system(tmp_path, **ONLY_DECLARED) as story:
+        await story.queue({"cpu": "5", "vendor.example/fpga": "1"})
+        await story.asks("fits", FPGA)
+        await story.asks("too-many", {"cpu": "1", "vendor.example/fpga": "2"})
+        await story.until_said("fits", "Admitted", "True/Admitted")
+        await story.until_said("too-many", "QuotaReserved", "False/ExceedsMaxQuota")
+
+
+async def test_what_is_declared_and_not_asked_for_is_skipped(tmp_path: Path) -> None:
+    async with system(tmp_path, **ONLY_DECLARED) as story:
+        await story.queue({"cpu": "5", "vendor.example/fpga": "1"})
+        await story.asks("w", {"cpu": "1"})
+        await story.until_said("w", "Admitted", "True/Admitted")
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [{**gates("QuotaCheck"), "resources": {"quotaCheck": "All"}}, {"resources": {"quotaCheck": "OnlyDeclared"}}, {}],
+    ids=["All", "the gate off", "nothing said"],
+)
+async def test_otherwise_undeclared_resources_block(tmp_path: Path, configuration: dict[str, Any]) -> None:
+    """All is the default; Feature Gate: while it is off the field is ignored."""
+    async with system(tmp_path, **configuration) as story:
+        await story.queue()
+        await story.asks("w", FPGA)
+        await story.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
+
+
+# --- Interaction with excludeResourcePrefixes -------------------------------------------------------------------------
+
+
+async def test_with_all_the_list_of_exclusions_counts(tmp_path: Path) -> None:
+    resources = {"quotaCheck": "All", "excludeResourcePrefixes": ["vendor.example/"]}
+    async with system(tmp_path, **gates("QuotaCheck"), resources=resources) as story:
+        await story.queue()
+        await story.asks("w", FPGA)
+        await story.until_said("w", "Admitted", "True/Admitted")
+
+
+async def test_with_only_declared_neither_list_of_exclusions_counts(tmp_path: Path) -> None:
+    """The field is ignored and has no effect; so is a ClusterQueue's own (KEP-5800)."""
+    resources = {"quotaCheck": "OnlyDeclared", "excludeResourcePrefixes": ["vendor.example/"]}
+    async with system(tmp_path, **BOTH, resources=resources) as story:
+        quota = {"cpu": "5", "vendor.example/fpga": "1", "example.com/gpu": "1"}
+        await story.queue(quota, excludeResourcePrefixes=["example.com"])
+        await story.asks("by-the-global-list", {"vendor.example/fpga": "2"})
+        await story.asks("by-the-queues-own", {"example.com/gpu": "2"})
+        await story.until_said("by-the-global-list", "QuotaReserved", "False/ExceedsMaxQuota")
+        await story.until_said("by-the-queues-own", "QuotaReserved", "False/ExceedsMaxQuota")
+
+
+def test_both_together_are_accepted_with_one_warning() -> None:
+    resources = {"quotaCheck": "OnlyDeclared", "excludeResourcePrefixes": ["vendor.example/"]}
+    (notice,) = load(**gates("QuotaCheck"), resources=resources).notices
+    assert notice.startswith("resources.excludeResourcePrefixes: has no effect")
+    assert load(**gates("QuotaCheck"), resources={**resources, "quotaCheck": "All"}).notices == ()
+
+
+def test_a_cluster_queue_with_a_list_of_its_own_is_warned_of() -> None:
+    tree = cluster_queue(excludeResourcePrefixes=["vendor.example/"])
+    request = AdmissionRequest(phase=Phase.VALIDATE, operation="CREATE", object=tree)
+    found = review(request, NO_FACTS, choices(**BOTH, resources={"quotaCheck": "OnlyDeclared"}))
+    assert found.refusal is None
+    (warning,) = found.warnings
+    assert "has no effect" in warning
+
+
+# --- The other spelling -----------------------------------------------------------------------------------------------
+
+
+async def test_ignore_undeclared_means_the_same(tmp_path: Path) -> None:
+    async with system(tmp_path, resources={"quotaCheckStrategy": "IgnoreUndeclared"}) as story:
+        await story.queue()
+        await story.asks("w", FPGA)
+        await story.until_said("w", "Admitted", "True/Admitted")
+
+
+def test_two_spellings_with_different_meanings_are_refused() -> None:
+    resources = {"quotaCheck": "OnlyDeclared", "quotaCheckStrategy": "BlockUndeclared"}
+    with pytest.raises(ConfigurationError, match="quotaCheck"):
+        load(**gates("QuotaCheck"), resources=resources)
+    agreeing = {"quotaCheck": "OnlyDeclared", "quotaCheckStrategy": "IgnoreUndeclared"}
+    assert load(**gates("QuotaCheck"), resources=agreeing).ignores_undeclared
+
+
+# --- Risks and Mitigations: logging with resources that are being skipped ---------------------------------------------
+
+
+async def test_what_was_skipped_is_told_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with system(tmp_path, **ONLY_DECLARED) as story:
+        await story.queue({"cpu": "1"})
+        with caplog.at_level(logging.INFO, "pykueue"):
+            await story.asks("first", FPGA)
+            await story.until_said("first", "Admitted", "True/Admitted")
+            await story.asks("second", FPGA)
+            await story.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+            await story.finish("first")
+            await story.until_said("second", "Admitted", "True/Admitted")
+            await story.quiet()
+        skipped = "not counted: vendor.example/fpga (not declared)"
+        assert [each for each in caplog.messages if skipped in each] == [
+            f"default/{name}: {skipped}" for name in ("first", "second")
+        ]
+        (event,) = await story.events("second", "QuotaReserved")
+        assert skipped in event["note"]

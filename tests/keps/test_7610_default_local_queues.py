@@ -1,0 +1,304 @@
+"""KEP-7610: a ClusterQueue makes a LocalQueue in every namespace that it selects."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.keps.system import System, gates, system
+
+from pykueue.api import registry
+from pykueue.api.trees import get
+from pykueue.clock import SystemClock
+from pykueue.controllers import populator
+from pykueue.errors import ConfigurationError
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+
+ON = gates("DefaultLocalQueue")
+RED = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
+MAKES = {"defaultLocalQueue": {"name": "team-queue"}}
+
+
+async def local_queues(story: System) -> list[str]:
+    return sorted(
+        f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in await story.all("LocalQueue")
+    )
+
+
+async def by_hand(story: System, namespace: str) -> None:
+    await story.create("LocalQueue", "team-queue", {"clusterQueue": "hand"}, namespace=namespace)
+
+
+# --- Goals: when one is made, and how it is known ---------------------------------------------------------------------
+
+
+async def test_a_new_cluster_queue_serves_the_namespaces_that_are_there(tmp_path: Path) -> None:
+    async with system(tmp_path, **ON) as story:
+        await story.namespace("one", team="red")
+        await story.namespace("two", team="red")
+        await story.namespace("other", team="blue")
+        await story.cluster_queue("cq", **RED, **MAKES)
+        made = await story.until_there("one", "LocalQueue", "team-queue")
+        await story.until_there("two", "LocalQueue", "team-queue")
+        await story.quiet()
+        assert await local_queues(story) == ["one/team-queue", "two/team-queue"]
+        assert made["spec"]["clusterQueue"] == "cq"
+        assert made["metadata"]["labels"] == {"kueue.x-k8s.io/auto-generated": "true"}
+        assert made["metadata"]["annotations"] == {"kueue.x-k8s.io/created-by-clusterqueue": "cq"}
+        assert len(await story.events("cq", "LocalQueueCreated")) == 2
+
+
+async def test_a_namespace_is_served_when_it_is_made(tmp_path: Path) -> None:
+    async with system(tmp_path, **ON) as story:
+        await story.cluster_queue("cq", **RED, **MAKES)
+        await story.namespace("late", team="red")
+        await story.until_there("late", "LocalQueue", "team-queue")
+
+
+async def test_a_namespace_is_served_when_it_is_labelled(tmp_path: Path) -> None:
+    async with system(tmp_path, **ON) as story:
+        await story.cluster_queue("cq", **RED, **MAKES)
+        await story.namespace("late", team="blue")
+        await story.quiet()
+        assert await local_queues(story) == []
+        await story.relabel("late", team="red")
+        await story.until_there("late", "LocalQueue", "team-queue")
+
+
+async def test_the_field_may_be_added_later(tmp_path: Path) -> None:
+    async with system(tmp_path, **ON) as story:
+        await story.namespace("one", team="red")
+        await story.cluster_queue("cq", **RED)
+        await story.quiet()
+        assert await local_queues(story) == []
+        await story.patch("ClusterQueue", "cq", {"spec": MAKES})
+        await story.until_there("one", "LocalQueue", "team-queue")
+
+
+async def test_what_came_while_nobody_looked_is_served_at_the_start(tmp_path: Path) -> None:
+    async with system(tmp_path, **ON) as story:
+        await story.namespace("one", team="red")
+        await story.cluster_queue("cq", **RED, **MAKES)
+        await story.until_there("one", "LocalQueue", "team-queue")
+        await story.client.delete(_row("LocalQueue"), "team-queue", "one")
+        async with story.manager(**ON):  # another one, as after a restart
+            await story.until_there("one", "LocalQueue", "team-queue")
+
+
+@pytest.mark.parametrize(("selector", "served"), [(None, []), ({}, ["default", "kube-system", "one"])])
+async def test_no_selector_selects_nothing_and_an_empty_one_everything(
+    tmp_path: Path, selector: Any, served: list[str]
+) -> None:
+    async with system(tmp_path, **ON) as story:
+        await story.namespace("one")
+        await story.cluster_queue("cq", namespaceSelector=selector, **MAKES)
+        await story.quiet()
+        found = {name.partition("/")[0] for name in await local_queues(story)}
+        assert found >= set(served)
+        assert bool(found) == bool(served)
+
+
+async def test_with_the_gate_off_the_field_is_kept_and_does_nothing(tmp_path: Path) -> None:
+    async with system(tmp_path) as story:
+        await story.namespace("one", team="red")
+        await story.cluster_queue("cq", **RED, **MAKES)
+        await story.quiet()
+        assert await local_queues(story) == []
+        assert get(await story.read("ClusterQueue", "cq"), "spec", "defaultLocalQueue") == {"name": "team-queue"}
+
+
+# --- Non-Goals: nothing is deleted ------------------------------------------------------------------------------------
+
+
+async def test_nothing_goes_with_the_label_the_field_or_the_cluster_queue(tmp_path: Path) -> None:
+    async with system(tmp_path, **ON) as story:
+        await story.namespace("one", team="red")
+        await story.cluster_queue("cq", **RED, **MAKES)
+        await story.until_there("one", "LocalQueue", "team-queue")
+        await story.relabel("one", team="blue")
+        await story.patch("ClusterQueue", "cq", {"spec": {"defaultLocalQueue": None}})
+        await story.quiet()
+        assert await local_queues(story) == ["one/team-queue"]
+        await story.delete("ClusterQueue", "cq")
+        await story.quiet()
+        assert await local_queues(story) == ["one/team-queue"]
+
+
+# --- Risks and Mitigations: a LocalQueue that is there already --------------------------------------------------------
+
+
+async def test_one_that_appears_first_is_left_alone_with_one_warning(tmp_path: Path) -> None:
+    """Mitigation 2: no-op on conflict, a Warning on the ClusterQueue, and other namespaces are served."""
+    async with system(tmp_path, **ON) as story:
+        await story.cluster_queue("hand")
+        await story.cluster_queue("cq", **RED, **MAKES)
+        await story.namespace("taken")
+        await by_hand(story, "taken")
+        await story.relabel("taken", team="red")
+        await story.namespace("free", team="red")
+        await story.until_there("free", "LocalQueue", "team-queue")
+
+        async def warned() -> bool:
+            return bool(await story.events("cq", "LocalQueueExists"))
+
+        await story.until(warned)
+        await story.relabel("taken", other="label")  # met again
+        await story.patch("ClusterQueue", "cq", {"spec": {"namespaceSelector": {"matchLabels": {"team": "red"}}}})
+        await story.quiet()
+        (event,) = await story.events("cq", "LocalQueueExists")
+        assert event["type"] == "Warning"
+        assert "taken" in event["note"]
+        assert "series" not in event
+        found = await story.find_in("taken", "LocalQueue", "team-queue")
+        assert get(found, "spec", "clusterQueue") == "hand"
+        assert get(found, "metadata", "labels") is None
+
+
+async def test_a_conflict_that_came_later_keeps_nobody_from_changing_the_cluster_queue(tmp_path: Path) -> None:
+    """Mitigation 2, step 4: the ClusterQueue itself remains fully operational."""
+    async with system(tmp_path, **ON) as story:
+        await story.cluster_queue("hand")
+        await story.cluster_queue("cq", **RED, **MAKES)
+        await story.namespace("taken")
+        await by_hand(story, "taken")
+        await story.relabel("taken", team="red")
+        await story.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
+        await story.delete("ClusterQueue", "cq")
+
+        async def gone() -> bool:
+            return await story.find("ClusterQueue", "cq") is None
+
+        await story.until(gone)
+
+
+async def test_a_terminating_namespace_is_skipped_quietly(tmp_path: Path) -> None:
+    async with system(tmp_path, **ON) as story:
+        await story.create("Namespace", "going", {}, labels={"team": "red"})
+        # Whatever keeps an object in it keeps the namespace terminating.
+        kept = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept", "namespace": "going"}}
+        kept["metadata"]["finalizers"] = ["example.com/keep"]  # type: ignore[index]
+        await story.client.create(_row("ConfigMap"), kept)
+        await story.delete("Namespace", "going")
+        going = await story.read("Namespace", "going")
+        assert going["status"]["phase"] == "Terminating"
+        await story.cluster_queue("cq", **RED, **MAKES)
+        await story.quiet()
+        assert _asked(story, "localqueues", "POST") == 0
+        assert await story.events("cq", "LocalQueueCreationFailed") == []
+
+
+async def test_the_status_of_a_cluster_queue_and_other_labels_ask_for_nothing(tmp_path: Path) -> None:
+    """Controller Logic: looks only at what an event concerns."""
+    async with system(tmp_path, **ON) as story:
+        await story.namespace("one", team="red")
+        await story.cluster_queue("cq", **RED, **MAKES)
+        await story.until_there("one", "LocalQueue", "team-queue")
+        await story.quiet()
+        before = _asked(story, "localqueues")
+        lists = _asked(story, "namespaces")
+        await story.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
+        await story.namespace("two", team="blue")
+        await story.quiet()
+        assert _asked(story, "localqueues", "POST", "GET") == before
+        assert _asked(story, "namespaces") == lists
+
+
+def _asked(story: System, plural: str, *verbs: str) -> int:
+    chosen = verbs or ("POST", "GET")
+    return sum(
+        count for (verb, kind), count in story.manager_now.client.sent.items() if kind == plural and verb in chosen
+    )
+
+
+# --- Risks and Mitigations: the webhook -------------------------------------------------------------------------------
+
+
+async def refused(story: System, name: str, **spec: Any) -> str:
+    with pytest.raises(ApiError) as error:
+        await story.cluster_queue(name, **spec)
+    assert error.value.code == 403
+    assert any(cause.startswith("spec.defaultLocalQueue.name") for cause in error.value.causes)
+    return str(error.value)
+
+
+async def test_a_name_that_is_taken_in_a_matched_namespace_is_refused(tmp_path: Path) -> None:
+    """Mitigation 1."""
+    async with system(tmp_path, **ON) as story:
+        await story.cluster_queue("hand")
+        for number in range(7):
+            await story.namespace(f"n{number}", team="red")
+            await by_hand(story, f"n{number}")
+        message = await refused(story, "cq", **RED, **MAKES)
+        assert "n0, n1, n2, n3, n4 and 2 more" in message
+        await story.cluster_queue("cq", **RED, defaultLocalQueue={"name": "free"})
+        with pytest.raises(ApiError, match="team-queue"):
+            await story.patch("ClusterQueue", "cq", {"spec": MAKES})
+
+
+async def test_two_that_could_meet_in_some_namespace_are_refused_though_none_matches_both(tmp_path: Path) -> None:
+    """Goals: no two ClusterQueues with this feature have overlapping selectors."""
+    async with system(tmp_path, **ON) as story:
+        await story.cluster_queue("first", **RED, **MAKES)
+        overlapping = {"matchExpressions": [{"key": "stage", "operator": "Exists"}]}
+        assert "ClusterQueue first" in await refused(story, "second", namespaceSelector=overlapping, **MAKES)
+        apart = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["red"]}]}
+        await story.cluster_queue("second", namespaceSelector=apart, **MAKES)
+        await story.cluster_queue("third", namespaceSelector=overlapping, defaultLocalQueue={"name": "another"})
+
+
+# --- Beside any manager: `pykueue populator` --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "made"),
+    [
+        ({}, ["blue/default", "red/default"]),
+        ({"localQueueName": "q"}, ["blue/q", "red/q"]),
+        ({"localQueueNameMode": "AsClusterQueue"}, ["blue/cq", "red/cq"]),
+        ({"managedJobsNamespaceSelector": {"matchLabels": {"team": "blue"}}}, ["blue/default"]),
+    ],
+)
+async def test_the_populator_needs_no_gate_and_no_field(tmp_path: Path, said: Any, made: list[str]) -> None:
+    async with system(tmp_path) as story:
+        await story.namespace("red", team="red")
+        await story.namespace("blue", team="blue")
+        await story.cluster_queue("cq", namespaceSelector={"matchExpressions": [{"key": "team", "operator": "Exists"}]})
+        client = Client(story.transport(), random.Random(3))
+        running = asyncio.create_task(
+            populator.Populator(
+                client, populator.load(said, "test"), SystemClock(), random.Random(3), instance="test"
+            ).run()
+        )
+        for name in made:
+            await story.until_there(*name.split("/")[:1], "LocalQueue", name.split("/")[1])
+        await story.quiet()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert await local_queues(story) == made
+
+
+@pytest.mark.parametrize(
+    ("said", "finding"),
+    [
+        ([], "must be an object"),
+        ({"localQueuName": "q"}, "localQueuName: is not a field; did you mean localQueueName?"),
+        ({"localQueueName": "Q"}, "localQueueName: "),
+        ({"localQueueName": "q", "localQueueNameMode": "AsClusterQueue"}, "cannot be set"),
+        ({"localQueueNameMode": "Dynamic"}, "localQueueNameMode"),
+        ({"managedJobsNamespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}, "operator"),
+    ],
+)
+def test_a_wrong_configuration_of_the_populator_is_refused_with_its_place(said: Any, finding: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        populator.load(said, "populator.yaml")
+    assert any(finding in each for each in error.value.findings), error.value.findings
+
+
+def _row(kind: str) -> Any:
+    row = registry.ALL.named(kind)
+    assert row is not None
+    return row
