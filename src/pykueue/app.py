@@ -44,6 +44,9 @@ from pykueue.kube import access as servers
 from pykueue.kube.client import Client, RateLimit
 from pykueue.kube.election import Election, Terms
 from pykueue.kube.transport import LocalTransport
+from pykueue.observe import health
+from pykueue.observe.metrics import Choices as MetricChoices
+from pykueue.observe.metrics import Role
 from pykueue.settings import Settings
 from pykueue.version import __version__
 from pykueue.webhooks import in_process
@@ -182,6 +185,7 @@ def manager_choices(settings: Settings) -> Choices:
             and not on["DisableWaitForPodsReady"]
         ),
         default_local_queues=on["DefaultLocalQueue"],
+        metrics=MetricChoices.of(settings.configuration, settings.gates),
     )
 
 
@@ -199,9 +203,15 @@ async def manage(
     leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
     may_write = (lambda: True) if leads_alone else election.may_write
     manager = Manager(client, manager_choices(settings), clock, chance, instance=identity, may_write=may_write)
+    manager.metrics.role = Role.STANDALONE if leads_alone else Role.FOLLOWER
+
+    async def lead() -> None:
+        manager.metrics.role = Role.LEADER
+        await manager.lead()
+
     try:
-        async with manager.reading():
-            await (manager.lead() if leads_alone else election.run(manager.lead))
+        async with _metrics_served(manager, settings), manager.reading():
+            await (manager.lead() if leads_alone else election.run(lead))
     finally:
         await transport.close()
     raise AnswerIsNo("the lease was lost: another manager may lead now")
@@ -220,6 +230,38 @@ async def populate(
         await Populator(Client(transport, chance), configuration, clock, chance, instance=socket.gethostname()).run()
     finally:
         await transport.close()
+
+
+@asynccontextmanager
+async def _metrics_served(manager: Manager, settings: Settings) -> AsyncIterator[None]:
+    """Metrics on a port of their own while inside. They are open to whoever can reach the port.
+
+    So an address without a host means this machine only; another one has to be named, such as `0.0.0.0:8443`. A port
+    that is taken costs the metrics, and not the manager: work that nobody admits is worse than figures nobody sees.
+    """
+    address = metrics_address(settings)
+    http = None
+    if address is not None:
+        try:
+            http = await serving.serve(health.exposition(manager.metrics.exposition), *address)
+        except OSError as error:
+            log.error("no metrics: cannot listen on %s:%s: %s", *address, error.strerror or error)
+    try:
+        yield
+    finally:
+        if http is not None:
+            await http.close()
+
+
+def metrics_address(settings: Settings) -> tuple[str, int] | None:
+    """Where `metrics.bindAddress` says that metrics are served; None where they are turned off."""
+    text = (settings.configuration.metrics or config.ControllerMetrics()).bind_address
+    if text in ("", "0"):
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"metrics.bindAddress {text}: must be HOST:PORT, :PORT or 0")
+    return host.removeprefix("[").removesuffix("]") or LOOPBACK[0], int(port)
 
 
 def _terms(settings: Settings) -> Terms:
@@ -244,12 +286,13 @@ async def embedded_manager(
     """A manager in the process of its server, without sockets between them and without rivals."""
     client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), chance or random.Random())
     manager = Manager(client, manager_choices(settings), clock or SystemClock(), chance or random.Random())
+    pages = {"/metrics": health.exposition(manager.metrics.exposition)} if metrics_address(settings) else {}
     seen = visibility.rows(manager.world, manager.views) if settings.gates["VisibilityOnDemand"] else ()
     # What ends the manager ends everything: a server that takes work which nobody looks at would be worse.
     async with manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())
         try:
-            with serving.embedded.registry.extended(seen):
+            with serving.embedded.registry.extended(seen), serving.embedded.server.showing(pages):
                 yield manager
         finally:
             leading.cancel()

@@ -13,7 +13,8 @@ import platform
 import random
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +35,7 @@ from pykueue.apiserver.shedding import Shedder
 from pykueue.apiserver.strategy import Resource, Tree
 from pykueue.apiserver.watch import WatchStream
 from pykueue.clock import Clock
-from pykueue.serving import BodyTooLarge, BodyTooSlow, Request, Response, Write
+from pykueue.serving import BodyTooLarge, BodyTooSlow, Handler, Request, Response, Write
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,16 @@ class ApiServer:
         # An id for each answer: unique over restarts by its first part, over requests by its last.
         self._audit_prefix = str(uuid.UUID(int=chance.getrandbits(128), version=4))[:24]
         self._answers = 0
+        self._pages: Mapping[str, Handler] = {}
+
+    @contextmanager
+    def showing(self, pages: Mapping[str, Handler]) -> Iterator[None]:
+        """Answer more paths while inside: what is no resource, for whoever is let in."""
+        before, self._pages = self._pages, {**self._pages, **pages}
+        try:
+            yield
+        finally:
+            self._pages = before
 
     # --- The door -----------------------------------------------------------------------------------------------------
 
@@ -187,6 +198,10 @@ class ApiServer:
                 return await self._backup(user, request)
             case [""]:
                 return _only_get(request, lambda: _json({"paths": self._listed_paths()}))
+        if page := self._pages.get(request.path):
+            if request.method not in ("GET", "HEAD"):
+                raise status.method_not_allowed(request.method, request.path)
+            return await page(request)
         address = paths.parse(parts)
         if address is None:
             raise status.no_such_path(request.path[:200], limits.of_path(request.path.rstrip("/")))
@@ -200,7 +215,7 @@ class ApiServer:
         for group, versions in self._registry.groups().items():
             if group:
                 found += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
-        return sorted([*found, "/readyz", "/version"])
+        return sorted([*found, *self._pages, "/readyz", "/version"])
 
     def _discovery(self, request: Request, root: str) -> Response:
         def answer() -> Response:
