@@ -2,6 +2,9 @@
 
 A decision is in the memory before it is written, so the next cycle counts with it; the memory's ledger keeps it there
 until the server has answered and the watch has caught up. Writes go out side by side, up to a bound.
+
+Admissions come first. Why somebody waits is written while nobody is being admitted, or after a while: in a rush most of
+those reasons are outdated before anybody could read them, and only the last one about each Workload is kept.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from pykueue.api import conditions, kueue
@@ -29,6 +33,8 @@ from pykueue.state.world import World
 log = logging.getLogger(__name__)
 
 _WRITES_AT_ONCE: Final = 64
+_REASONS_AT_ONCE: Final = 16
+_REASON_PATIENCE_SECONDS: Final = 1.0
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
 
 FactsOf = Callable[[str], ClusterQueueFacts | None]
@@ -60,6 +66,11 @@ class Carrier:
         self._writes = asyncio.Semaphore(_WRITES_AT_ONCE)
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._evicting: set[str] = set()
+        self._admitting = 0
+        self._nobody_is_admitted = asyncio.Event()
+        self._nobody_is_admitted.set()
+        self._unsaid: dict[str, Preempt | Wait] = {}  # why they wait, by Workload, as decided last
+        self._speakers = 0
 
     @property
     def idle(self) -> bool:
@@ -82,14 +93,15 @@ class Carrier:
             case Admit():
                 decided_on = self._writer.current(key_of(decision.workload))
                 if decided_on is not None:
-                    self._start(self._admit(decision, decided_on))
+                    self._admitting += 1
+                    self._nobody_is_admitted.clear()
+                    self._start(self._admit(decision, decided_on)).add_done_callback(self._one_less)
             case Preempt():
                 for victim in decision.victims:
                     self.evict(victim, decision)
-                self._start(self._wait(decision, decision.reason, explaining.sentence(decision)))
+                self._say(decision)
             case Wait():
-                gated = decision.requeue is Requeue.PREEMPTION_GATED
-                self._start(self._wait(decision, decision.reason, explaining.sentence(decision), gated=gated))
+                self._say(decision)
             case Retry():
                 for victim in decision.victims:
                     self.evict(victim, decision)
@@ -97,15 +109,31 @@ class Carrier:
             case Evict():
                 self._start(self._evict_for_nodes(decision.workload, explaining.sentence(decision)))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._bounded(work))
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._keep(self._bounded(work))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         self._under_way[task] = None
         task.add_done_callback(self._under_way.pop)
+        return task
+
+    def _one_less(self, admitted: asyncio.Task[None]) -> None:
+        self._admitting -= 1
+        if not self._admitting:
+            self._nobody_is_admitted.set()
 
     async def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             async with self._writes:
-                await work
+                await self._outlived(work)
+        finally:
+            work.close()
+
+    async def _outlived(self, work: Coroutine[Any, Any, None]) -> None:
+        """Whatever goes wrong with one Workload stops nobody else."""
+        try:
+            await work
         except (Conflict, NotFound) as error:
             log.debug("a decision came too late: %s", error)
         except NotLeading as error:
@@ -115,8 +143,6 @@ class Carrier:
         except Exception:
             # A promise was broken. The story goes to the log, and the other Workloads go on.
             log.exception("carrying out a decision failed")
-        finally:
-            work.close()
 
     # --- Reservations -------------------------------------------------------------------------------------------------
 
@@ -284,7 +310,26 @@ class Carrier:
 
     # --- Waiting ------------------------------------------------------------------------------------------------------
 
-    async def _wait(self, decision: Decision, reason: str, message: str, *, gated: bool = False) -> None:
+    def _say(self, decision: Preempt | Wait) -> None:
+        """Have it written why this one waits, when there is time."""
+        self._unsaid[decision.workload] = decision
+        if self._speakers < min(_REASONS_AT_ONCE, len(self._unsaid)):
+            self._speakers += 1
+            self._keep(self._say_all())
+
+    async def _say_all(self) -> None:
+        try:
+            while self._unsaid:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_REASON_PATIENCE_SECONDS):
+                        await self._nobody_is_admitted.wait()
+                if self._unsaid:
+                    await self._outlived(self._wait(self._unsaid.pop(next(iter(self._unsaid)))))
+        finally:
+            self._speakers -= 1
+
+    async def _wait(self, decision: Preempt | Wait) -> None:
+        gated = isinstance(decision, Wait) and decision.requeue is Requeue.PREEMPTION_GATED
         key = key_of(decision.workload)
         async with self._writer.turn(key):
             workload, now = self._writer.current(key), self._clock.now()
@@ -297,7 +342,7 @@ class Carrier:
             ):
                 return
             asked = admission.requests(pending.shape)
-            said = QuotaReservedReason(reason)
+            said, message = QuotaReservedReason(decision.reason), explaining.sentence(decision)
             changes = waiting.wait(
                 workload, said, conditions.truncated(message), asked, self._options, now, gated=gated
             )
