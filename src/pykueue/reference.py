@@ -23,6 +23,7 @@ from pykueue.api.versions import Added, Gone, Limited, Needs, Renamed, Ruled
 from pykueue.installing import layout
 from pykueue.installing.documents import Plan
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
+from pykueue.observe import metrics
 
 _MADE: Final = "<!-- Made by `python -m pykueue.reference` from the program's own tables. Do not edit. -->"
 
@@ -200,11 +201,29 @@ def conditions_page() -> Iterator[str]:
             yield ", ".join(code(str(member)) for member in group) + "\n"
 
 
+def metrics_page() -> Iterator[str]:
+    """Metrics."""
+    yield "# Metrics\n"
+    yield (
+        "Served by the manager at `/metrics`. Names, labels and buckets are those of Kueue. Gauges are read when they are"
+        " asked for; counters and histograms count what this replica did. `replica_role` is leader, follower or"
+        " standalone.\n"
+    )
+    yield from table(
+        ["metric", "type", "labels", "fed", "meaning"],
+        (
+            [code(metric.name), metric.type, ", ".join(map(code, metric.labels)), metric.when, metric.help]
+            for metric in metrics.METRICS
+        ),
+    )
+
+
 PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "docs/reference/feature-gates.md": gates_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/configuration.md": configuration_page,
     "docs/reference/conditions.md": conditions_page,
+    "docs/reference/metrics.md": metrics_page,
     "docs/reference/api/index.md": api_index_page,
     **{f"docs/reference/api/{row.singular}.md": _kind_page(row) for row in registry.KUEUE},
 }
