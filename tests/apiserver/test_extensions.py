@@ -238,3 +238,18 @@ class TestBehindAnotherServer:
         assert (await self.ask(handler, "/api/v1/namespaces/north/pods"))[0] == 404
         assert (await self.ask(handler, GROUP, method="POST"))[0] == 405
         assert (await self.ask(handler, TIDES, method="DELETE"))[0] == 405
+
+
+async def test_a_page_that_is_no_resource_is_for_those_who_are_let_in(running: Running) -> None:
+    async def almanac(request: Request) -> Response:
+        return Response(body=b"full moon", content_type="text/plain")
+
+    client, stranger = running.client(), running.client(token="")
+    assert client.get("/almanac").code == 404
+    with running.serving.embedded.server.showing({"/almanac": almanac}):
+        answer = client.get("/almanac")
+        assert (answer.code, answer.body, answer.headers["content-type"]) == (200, b"full moon", "text/plain")
+        assert "/almanac" in client.get("/").ok()["paths"]
+        assert client.post("/almanac", {}).code == 405
+        assert stranger.get("/almanac").code == 401
+    assert client.get("/almanac").code == 404

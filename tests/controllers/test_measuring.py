@@ -1,0 +1,192 @@
+"""Metrics of a manager at work: counted as it writes, read off its memory when asked, served to whom they are for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controllers.conftest import Story
+from pykueue import app, settings
+from pykueue.apiserver import access
+from pykueue.errors import UsageError
+from pykueue.kube import access as servers
+from pykueue.serving import Request
+
+STANDALONE = 'replica_role="standalone"'
+
+
+def configured(**more: Any) -> settings.Settings:
+    return settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **more})
+
+
+def figures(text: str) -> dict[str, float]:
+    rows = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
+
+
+async def page(story: Story) -> dict[str, float]:
+    answer = await story.serving.embedded.server.handle_as(access.VIEWER, Request("GET", "/metrics"))
+    assert answer.status == 200
+    assert answer.content_type.startswith("text/plain")
+    return figures(answer.body.decode())
+
+
+async def test_a_life_is_counted_and_queues_are_read(story: Story) -> None:
+    admitted = f'kueue_admitted_workloads_total{{cluster_queue="cq",priority_class="",{STANDALONE}}}'
+    tenant = (
+        f'kueue_local_queue_admitted_workloads_total{{name="lq",namespace="default",priority_class="",{STANDALONE}}}'
+    )
+    finished = f'kueue_finished_workloads_total{{cluster_queue="cq",priority_class="",{STANDALONE}}}'
+    parked = f'kueue_pending_workloads{{cluster_queue="cq",{STANDALONE},status="inadmissible"}}'
+    async with story.manager() as manager:
+        await story.queues("1")
+        await story.workload("first")
+        await story.until_said("first", "Admitted", "True/Admitted")
+        await story.workload("second")
+        await story.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await story.until_quiet(manager)
+        found = await page(story)
+        assert (found[admitted], found[tenant], found[parked]) == (1, 1, 1)
+        assert found[f'kueue_admission_attempts_total{{{STANDALONE},result="success"}}'] == 1
+        assert found[f'kueue_admission_attempts_total{{{STANDALONE},result="inadmissible"}}'] == 1
+
+        await story.finish("first")
+        await story.until_said("second", "Admitted", "True/Admitted")
+        await story.until_quiet(manager)
+        found = await page(story)
+        assert (found[admitted], found[parked], found[finished]) == (2, 0, 1)
+
+
+async def test_series_go_with_their_queues(story: Story) -> None:
+    async with story.manager() as manager:
+        await story.queues("1")
+        await story.workload("first")
+        await story.until_said("first", "Admitted", "True/Admitted")
+        await story.finish("first")
+        await story.delete("LocalQueue", "lq")
+        await story.delete("ClusterQueue", "cq")
+
+        async def is_gone() -> bool:
+            return await story.find("ClusterQueue", "cq") is None
+
+        await story.until(is_gone)
+        await story.until_quiet(manager)
+        assert not [name for name in await page(story) if '"cq"' in name or '"lq"' in name]
+
+
+async def test_only_chosen_local_queues_have_series_of_their_own(story: Story) -> None:
+    chosen = {"localQueueMetrics": {"enable": True, "localQueueSelector": {"matchLabels": {"team": "a"}}}}
+    async with story.manager(metrics=chosen) as manager:
+        await story.queues("2")
+        await story.create("LocalQueue", "chosen", {"clusterQueue": "cq"}, labels={"team": "a"})
+        for name, queue in (("one", "lq"), ("two", "chosen")):
+            await story.workload(name, queueName=queue)
+            await story.until_said(name, "Admitted", "True/Admitted")
+        await story.until_quiet(manager)
+        names = [name for name in await page(story) if name.startswith("kueue_local_queue_admitted_workloads_total")]
+        assert len(names) == 1
+        assert 'name="chosen"' in names[0]
+
+
+async def test_the_page_goes_with_the_manager_and_0_turns_it_off(story: Story) -> None:
+    async def code() -> int:
+        return (await story.serving.embedded.server.handle_as(access.ADMIN, Request("GET", "/metrics"))).status
+
+    async with story.manager():
+        assert await code() == 200
+    assert await code() == 404
+    async with story.manager(metrics={"bindAddress": "0"}):
+        assert await code() == 404
+
+
+class TestAddress:
+    @pytest.mark.parametrize(
+        ("text", "address"),
+        [
+            ("0", None),
+            (":8443", ("127.0.0.1", 8443)),
+            ("0.0.0.0:9090", ("0.0.0.0", 9090)),
+            ("[::1]:80", ("::1", 80)),
+        ],
+    )
+    def test_without_a_host_it_is_this_machine_alone(self, text: str, address: tuple[str, int] | None) -> None:
+        assert app.metrics_address(configured(metrics={"bindAddress": text})) == address
+
+    @pytest.mark.parametrize("text", ["nowhere", ":http", "127.0.0.1:70000"])
+    def test_what_is_no_address_is_refused(self, text: str) -> None:
+        with pytest.raises(UsageError, match="bindAddress"):
+            app.metrics_address(configured(metrics={"bindAddress": text}))
+
+
+# --- A manager beside its server --------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def managed(story: Story, port: int, *, elects: bool) -> AsyncIterator[None]:
+    chosen = configured(
+        metrics={"bindAddress": f":{port}"}, leaderElection={"leaderElect": elects, "resourceNamespace": "default"}
+    )
+    target = servers.find({}, str(story.serving.kubeconfig), fallback=Path())
+    managing = asyncio.create_task(app.manage(target, chosen))
+    try:
+        yield
+        assert not managing.done()
+    finally:
+        managing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await managing
+
+
+async def fetched(port: int, path: str = "/metrics") -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer.decode()
+
+
+@pytest.mark.parametrize(("elects", "role"), [(True, "leader"), (False, "standalone")])
+async def test_a_manager_serves_them_on_a_port_of_this_machine(story: Story, elects: bool, role: str) -> None:
+    port = free_port()
+    async with managed(story, port, elects=elects):
+
+        async def serves() -> bool:
+            try:
+                return f'kueue_cluster_queue_info{{cluster_queue="cq",parent_cohort="",replica_role="{role}"' in (
+                    await fetched(port)
+                )
+            except OSError:
+                return False
+
+        await story.queues("1")
+        await story.until(serves)
+        assert (await fetched(port, "/")).startswith("HTTP/1.1 404")
+
+
+async def test_a_port_that_is_taken_costs_the_metrics_and_not_the_manager(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        async with managed(story, port, elects=False):
+            await story.queues("1")
+            await story.workload("first")
+            await story.until_said("first", "Admitted", "True/Admitted")
+    assert f"no metrics: cannot listen on 127.0.0.1:{port}" in caplog.text
