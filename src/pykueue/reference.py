@@ -205,8 +205,8 @@ def metrics_page() -> Iterator[str]:
     """Metrics."""
     yield "# Metrics\n"
     yield (
-        "Served by the manager at `/metrics`. Names, labels and buckets are those of Kueue. Gauges are read when they are"
-        " asked for; counters and histograms count what this replica did. `replica_role` is leader, follower or"
+        "What `/metrics` of a manager shows. Names, labels and buckets are those of Kueue. Gauges are read when they"
+        " are asked for; counters and histograms count what this replica did. `replica_role` is leader, follower or"
         " standalone.\n"
     )
     yield from table(
@@ -218,6 +218,11 @@ def metrics_page() -> Iterator[str]:
     )
 
 
+def limits_page() -> Iterator[str]:
+    """What the embedded server does not offer."""
+    yield limits.page()
+
+
 PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "docs/reference/feature-gates.md": gates_page,
     "docs/reference/commands.md": commands_page,
@@ -225,6 +230,7 @@ PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "docs/reference/conditions.md": conditions_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/api/index.md": api_index_page,
+    "docs/reference/embedded-limits.md": limits_page,
     **{f"docs/reference/api/{row.singular}.md": _kind_page(row) for row in registry.KUEUE},
 }
 
