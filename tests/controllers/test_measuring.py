@@ -64,6 +64,37 @@ async def test_a_life_is_counted_and_queues_are_read(story: Story) -> None:
         assert (found[admitted], found[parked], found[finished]) == (2, 0, 1)
 
 
+async def test_an_end_that_the_manager_writes_itself_is_counted_once(story: Story) -> None:
+    finished = f'kueue_finished_workloads_total{{cluster_queue="cq",priority_class="",{STANDALONE}}}'
+    executed = f'kueue_execution_time_seconds_count{{cluster_queue="cq",priority_class="",{STANDALONE}}}'
+    moment = "2026-01-01T00:00:00Z"
+    async with story.manager() as manager:
+        await story.queues("1")
+        await story.job("one")
+
+        async def runs() -> bool:
+            return (await story.read("Job", "one"))["spec"]["suspend"] is False
+
+        await story.until(runs)
+        done = {"type": "Complete", "status": "True", "reason": "", "message": ""}
+        over = {
+            "startTime": moment,
+            "completionTime": moment,
+            "succeeded": 1,
+            "uncountedTerminatedPods": {},
+            "conditions": [{**done, "type": "SuccessCriteriaMet"}, done],
+        }
+        await story.patch("Job", "one", {"status": over}, "status")
+
+        async def is_counted() -> bool:
+            return finished in await page(story)
+
+        await story.until(is_counted)
+        await story.until_quiet(manager)
+        found = await page(story)
+        assert (found[finished], found[executed]) == (1, 1)
+
+
 async def test_series_go_with_their_queues(story: Story) -> None:
     async with story.manager() as manager:
         await story.queues("1")
