@@ -56,7 +56,7 @@ def test_a_pod_set_is_one_pod_called_main() -> None:
     ("kind", "spec", "expected"),
     [
         ("LocalQueue", {"clusterQueue": "q"}, {"clusterQueue": "q", "stopPolicy": "None"}),
-        ("AdmissionCheck", {"controllerName": "c"}, {"retryDelayMinutes": 15, "preemptionPolicy": "Anytime"}),
+        ("AdmissionCheck", {"controllerName": "c"}, {"retryDelayMinutes": None, "preemptionPolicy": None}),
     ],
 )
 def test_defaults_of_the_schema(kind: str, spec: dict, expected: dict) -> None:

@@ -1560,20 +1560,20 @@ class AdmissionCheckSpec(ApiStruct, frozen=True):
     retry_delay_minutes: Annotated[
         Int64,
         Field(
-            "How long a Workload stays out of the queue after this check said `Retry`, in minutes. 0 means that it is"
-            " tried again at once. A check that gives `requeueAfterSeconds` with its answer decides for itself.",
-            default=15,
+            "How long a Workload stays out of the queue after this check said `Retry`, in minutes; 15 where it is"
+            " absent. 0 means that it is tried again at once. A check that gives `requeueAfterSeconds` with its answer"
+            " decides for itself.",
             minimum=0,
         ),
     ] = 15
     preemption_policy: Annotated[
         str,
         Field(
-            "When preemptions for a Workload with this check are issued. `Anytime`: as soon as it reserves quota."
+            "When preemptions for a Workload with this check are issued. `Anytime`, as also where it is absent: as"
+            " soon as it reserves quota."
             " `AfterCheckPassedOrOnDemand`: once the check is Ready, or when a check asks for them with"
             " `PreemptionRequired`.",
             enum=CheckPreemptionPolicy,
-            default="Anytime",
         ),
     ] = "Anytime"
 

@@ -278,14 +278,17 @@ CHANGES: Final[Mapping[str, tuple[Change, ...]]] = {
             ),
         ),
     ),
-    "AdmissionCheck": _looser(
-        {
-            "spec.controllerName": "min_length max_length",
-            "spec.parameters.apiGroup": "min_length",
-            "spec.parameters.kind": "min_length",
-            "spec.parameters.name": "min_length",
-            "status.conditions": "max_items",
-        }
+    "AdmissionCheck": (
+        *_looser(
+            {
+                "spec.controllerName": "min_length max_length",
+                "spec.parameters.apiGroup": "min_length",
+                "spec.parameters.kind": "min_length",
+                "spec.parameters.name": "min_length",
+                "status.conditions": "max_items",
+            }
+        ),
+        Limited("spec.retryDelayMinutes", field=Field(default=15)),
     ),
     "ProvisioningRequestConfig": _looser(
         {
