@@ -20,7 +20,7 @@ from pykueue.api.conditions import EvictedReason, FinishedReason, PreemptedReaso
 from pykueue.clock import Clock
 from pykueue.controllers.writing import NotLeading, Writer, revision
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Retry, Victim, Wait
-from pykueue.kube.errors import ApiError, Conflict, KubeError, NotFound, Unanswered
+from pykueue.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound, Unanswered
 from pykueue.kube.informer import Informer, Key
 from pykueue.lifecycle import checks, ending, eviction, reservation, states, waiting
 from pykueue.lifecycle.change import Changes, EventType, Tell
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 _WRITES_AT_ONCE: Final = 64
 _REASONS_AT_ONCE: Final = 16
 _REASON_PATIENCE_SECONDS: Final = 1.0
+_REASON_PAUSE_SECONDS: Final = 0.1
+_LONGEST_REASON_PAUSE_SECONDS: Final = 5.0
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
 
 FactsOf = Callable[[str], ClusterQueueFacts | None]
@@ -70,6 +72,7 @@ class Carrier:
         self._nobody_is_admitted = asyncio.Event()
         self._nobody_is_admitted.set()
         self._unsaid: dict[str, Preempt | Wait] = {}  # why they wait, by Workload, as decided last
+        self._saying: dict[str, Preempt | Wait] = {}  # what is being written about them
         self._speakers = 0
 
     @property
@@ -324,9 +327,28 @@ class Carrier:
                     async with asyncio.timeout(_REASON_PATIENCE_SECONDS):
                         await self._nobody_is_admitted.wait()
                 if self._unsaid:
-                    await self._outlived(self._wait(self._unsaid.pop(next(iter(self._unsaid)))))
+                    await self._outlived(self._until_said(self._unsaid.pop(next(iter(self._unsaid)))))
         finally:
             self._speakers -= 1
+
+    async def _until_said(self, decision: Preempt | Wait) -> None:
+        """Write why it waits. Nobody decides about it again before something changes, so a write that fails is made
+        again, unless there is something newer to say."""
+        self._saying[decision.workload] = decision
+        pause = _REASON_PAUSE_SECONDS
+        try:
+            while self._saying.get(decision.workload) is decision and decision.workload not in self._unsaid:
+                try:
+                    return await self._wait(decision)
+                except (NotLeading, NotFound, Invalid):
+                    raise
+                except KubeError as error:
+                    log.info("%s: why it waits is not written yet: %s", decision.workload, error)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_REASON_PAUSE_SECONDS)
+        finally:
+            if self._saying.get(decision.workload) is decision:
+                del self._saying[decision.workload]
 
     async def _wait(self, decision: Preempt | Wait) -> None:
         gated = isinstance(decision, Wait) and decision.requeue is Requeue.PREEMPTION_GATED

@@ -1,0 +1,53 @@
+"""Why somebody waits reaches the object, even where its writing is refused at first."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+from tests.controllers.conftest import Story
+
+from pykueue import app, settings
+from pykueue.clock import SystemClock
+from pykueue.controllers.assembly import Manager
+from pykueue.kube.client import Client
+from pykueue.kube.transport import Answer, Call, Lines, Transport
+
+
+class Refusing:
+    """Refuses the first few writes of a Workload's status with one code, and carries nothing of them out."""
+
+    def __init__(self, inner: Transport, code: int, reason: str, times: int) -> None:
+        self._inner = inner
+        self._refusal = Answer(code, f'{{"kind":"Status","code":{code},"reason":"{reason}"}}'.encode())
+        self.left = times
+
+    async def send(self, call: Call) -> Answer:
+        if self.left and call.method == "PATCH" and "/workloads/" in call.path and call.path.endswith("/status"):
+            self.left -= 1
+            return self._refusal
+        return await self._inner.send(call)
+
+    def stream(self, call: Call) -> AbstractAsyncContextManager[Lines]:
+        return self._inner.stream(call)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (500, "InternalError")])
+async def test_a_reason_whose_writing_is_refused_is_written_again(story: Story, code: int, reason: str) -> None:
+    """Nothing else would bring it up: a Workload that was decided about waits until something changes."""
+    await story.queues(cpu="1")
+    refusing = Refusing(story.transport(), code, reason, 3)
+    choices = app.manager_choices(settings.defaults())
+    manager = Manager(Client(refusing, random.Random(3)), choices, SystemClock(), random.Random(3))
+    async with manager.reading():
+        leading = asyncio.create_task(manager.lead())
+        await story.workload("big", cpu="5")
+        await story.until_said("big", "QuotaReserved", "False/ExceedsMaxQuota")
+        assert not refusing.left
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
