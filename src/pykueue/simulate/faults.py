@@ -1,0 +1,232 @@
+"""What can go wrong between a manager and its server, drawn from a seed.
+
+A fault is a row of `FAULTS` with its usual rate; a seed draws which of them happen in its story and how often. Each has
+a counter: a story in which a fault never fired has shown nothing about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from pykueue.kube import errors
+from pykueue.kube.errors import KubeError, Unanswered
+from pykueue.kube.transport import Answer, Call, Lines, Transport
+
+# name -> how likely it is, per request or per line of a watch, in a story that has it. Crashes and compactions are per
+# second.
+FAULTS: Final = {
+    "lost answer": 0.08,  # carried out, and the connection breaks
+    "gave up": 0.05,  # carried out, and answered 504
+    "never arrived": 0.05,  # the connection breaks before
+    "conflict": 0.10,  # 409, not carried out
+    "too many": 0.10,  # 429 with Retry-After, not carried out
+    "unavailable": 0.05,  # 503 with Retry-After, not carried out
+    "failed": 0.10,  # 500, not carried out
+    "slow": 0.30,  # up to two seconds before it arrives
+    "slow answer": 0.30,  # up to two seconds after it was carried out
+    "watch dropped": 0.02,
+    "watch late": 0.10,  # up to a second later, with everything after it
+    "watch repeated": 0.05,  # the same line twice
+    "watch coalesced": 0.10,  # only the last of several states of one object
+    "watch refused": 0.20,  # 500 instead of a stream
+    "history gone": 0.05,  # a compaction: watches that are behind are told 410
+    "crash": 0.04,  # the manager is gone, and comes back
+}
+_EVENTS: Final = "/apis/events.k8s.io/"
+_SLOW_SECONDS: Final = 2.0
+_LATE_SECONDS: Final = 1.0
+
+
+class Refused(Unanswered):
+    """The caller has crashed: nothing of it arrives any more."""
+
+
+@dataclass(slots=True)
+class Weather:
+    """Which faults happen in a story, how often, and how often they did."""
+
+    chance: random.Random
+    rates: dict[str, float] = field(default_factory=dict)
+    fired: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> Weather:
+        """A few faults in every story, rather than all in each: some hide others."""
+        names = chance.sample(list(FAULTS), chance.randint(0, 7))
+        return cls(chance, {name: FAULTS[name] * chance.choice((0.3, 1.0, 2.0)) for name in sorted(names)})
+
+    def strikes(self, name: str) -> bool:
+        rate = self.rates.get(name, 0.0)
+        if not rate or self.chance.random() >= rate:
+            return False
+        self.fired[name] += 1
+        return True
+
+    def heal(self) -> None:
+        self.rates = {}
+
+
+# Refusals before anything is carried out: fault -> answer.
+_REFUSALS: Final = (
+    ("conflict", 409, "Conflict", 0),
+    ("too many", 429, "TooManyRequests", 1),
+    ("unavailable", 503, "ServiceUnavailable", 1),
+    ("failed", 500, "InternalError", 0),
+)
+_WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
+
+
+class Stormy:
+    """A transport in bad weather. `crash` cuts it for good.
+
+    Events are a third of all writes and nothing depends on them: without `keeps_events` they are taken and forgotten,
+    and a minute holds that many more stories.
+    """
+
+    def __init__(self, inner: Transport, weather: Weather, *, keeps_events: bool = True) -> None:
+        self._keeps_events = keeps_events
+        self._inner = inner
+        self._weather = weather
+        self._is_cut = False
+        self._streams: dict[asyncio.Task[None], asyncio.Queue[bytes | None]] = {}
+
+    def crash(self) -> None:
+        self._is_cut = True
+
+    async def send(self, call: Call) -> Answer:
+        weather = self._weather
+        if not self._keeps_events and call.path.startswith(_EVENTS):
+            self._alive()
+            return Answer(201, b"{}")
+        if weather.strikes("slow"):
+            await asyncio.sleep(weather.chance.uniform(0.0, _SLOW_SECONDS))
+        else:
+            await asyncio.sleep(0.001)
+        self._alive()
+        for name, code, reason, seconds in _REFUSALS:
+            # A read cannot conflict, and a POST that conflicts says something else: that it is there already.
+            if (name != "conflict" or call.method in ("PUT", "PATCH")) and weather.strikes(name):
+                return _status(code, reason, seconds)
+        if weather.strikes("never arrived"):
+            raise Unanswered("the connection was refused", applied=False)
+        answer = await self._inner.send(call)
+        if weather.strikes("slow answer"):
+            await asyncio.sleep(weather.chance.uniform(0.0, _SLOW_SECONDS))
+        else:
+            await asyncio.sleep(0.001)
+        self._alive()
+        if call.method in _WRITES:
+            if weather.strikes("lost answer"):
+                raise Unanswered("the connection broke")
+            if weather.strikes("gave up"):
+                return _status(504, "Timeout", 0)
+        return answer
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+        self._alive()
+        if self._weather.strikes("watch refused"):
+            raise errors.from_answer(500, b"")
+        async with self._inner.stream(call) as lines:
+            arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+            pump = asyncio.get_running_loop().create_task(_pump(lines, arrived))
+            self._streams[pump] = arrived
+            try:
+                yield self._disturbed(arrived)
+            finally:
+                del self._streams[pump]
+                pump.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await pump
+
+    def drop_watches(self) -> None:
+        """End every stream at once."""
+        for arrived in self._streams.values():
+            arrived.put_nowait(None)
+
+    async def _disturbed(self, arrived: asyncio.Queue[bytes | None]) -> Lines:
+        weather = self._weather
+        while (line := await arrived.get()) is not None:
+            self._alive()
+            if weather.strikes("watch late"):
+                await asyncio.sleep(weather.chance.uniform(0.0, _LATE_SECONDS))
+            if weather.strikes("watch dropped"):
+                return
+            lines = [line]
+            if weather.strikes("watch coalesced"):
+                await asyncio.sleep(weather.chance.uniform(0.0, _LATE_SECONDS))
+                while not arrived.empty():
+                    more = arrived.get_nowait()
+                    if more is None:
+                        return  # what was held back is told by the next watch
+                    lines.append(more)
+            for each in _coalesced(lines):
+                self._alive()
+                yield each
+            if weather.strikes("watch repeated"):
+                yield lines[-1]
+
+    def _alive(self) -> None:
+        if self._is_cut:
+            raise Refused("the manager has crashed", applied=False)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+class _Line(msgspec.Struct, frozen=True):
+    type: str = ""
+    object: _Object = _Object()
+
+
+_read_line: Final = msgspec.json.Decoder(_Line).decode
+
+
+def _coalesced(lines: list[bytes]) -> list[bytes]:
+    """The lines without states of an object that a later state of it follows, as a busy server may tell them."""
+    kept: list[bytes] = []
+    later: set[tuple[str, str]] = set()
+    for line in reversed(lines):
+        metadata = _read_line(line).object.metadata
+        about = metadata.namespace, metadata.name
+        if not line.startswith(b'{"type":"MODIFIED"'):
+            later.discard(about)
+        elif about in later:
+            continue
+        else:
+            later.add(about)
+        kept.append(line)
+    return kept[::-1]
+
+
+async def _pump(lines: Lines, arrived: asyncio.Queue[bytes | None]) -> None:
+    try:
+        async for line in lines:
+            arrived.put_nowait(line)
+    except KubeError:
+        pass
+    finally:
+        arrived.put_nowait(None)
+
+
+def _status(code: int, reason: str, seconds: int) -> Answer:
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "sim"}
+    return Answer(code, msgspec.json.encode(body), {"Retry-After": str(seconds)} if seconds else {})

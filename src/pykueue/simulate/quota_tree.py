@@ -1,0 +1,132 @@
+"""The arithmetic of cohorts once more, from the public rules and not from the product: slow, small, on whole numbers.
+
+A node is a ClusterQueue or a Cohort. Of what a node has, its lending limit keeps the rest to itself:
+
+    quota(node)   its nominal quota, and what its children lend
+    kept(node)    the part of its quota that it does not lend
+    used(node)    a queue: its reservations; a cohort: what its children use beyond what they keep
+    limit(node)   at the root its quota; below it its quota and what it may borrow
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Tree = dict[str, Any]
+Usage = Mapping[tuple[str, str], int]  # (ClusterQueue, flavor) -> milli CPUs
+
+
+class Place(NamedTuple):
+    kind: str  # queue or cohort
+    name: str
+
+
+class Quota(NamedTuple):
+    nominal: int
+    borrowing: int | None
+    lending: int | None
+
+
+@dataclass(slots=True)
+class QuotaTree:
+    """All trees as they stood between two changes of them."""
+
+    parents: dict[Place, Place] = field(default_factory=dict)
+    quotas: dict[tuple[Place, str], Quota] = field(default_factory=dict)
+    flavors: dict[str, list[str]] = field(default_factory=dict)  # ClusterQueue -> its flavors, in order
+    specs: dict[str, Tree] = field(default_factory=dict)  # ClusterQueue -> spec
+    children: dict[Place, list[Place]] = field(default_factory=dict)
+    until: float = float("inf")  # when it was replaced
+
+    @classmethod
+    def read(cls, queues: Mapping[str, Tree], cohorts: Mapping[str, Tree]) -> QuotaTree:
+        tree = cls(specs=dict(queues))
+        for kind, specs, up in (("queue", queues, "cohortName"), ("cohort", cohorts, "parentName")):
+            for name, spec in sorted(specs.items()):
+                place = Place(kind, name)
+                if spec.get(up):
+                    tree.parents[place] = Place("cohort", spec[up])
+                for group in spec.get("resourceGroups", ()):
+                    for flavor in group["flavors"]:
+                        for resource in flavor["resources"]:
+                            tree.quotas[place, flavor["name"]] = _quota(resource)
+                        if kind == "queue":
+                            tree.flavors.setdefault(name, []).append(flavor["name"])
+        for child, parent in tree.parents.items():
+            tree.children.setdefault(parent, []).append(child)
+        return tree
+
+    def path(self, place: Place) -> Iterator[Place]:
+        """From a node to its root."""
+        while True:
+            yield place
+            if place not in self.parents:
+                return
+            place = self.parents[place]
+
+    def quota(self, place: Place, flavor: str) -> int:
+        own = self.quotas.get((place, flavor))
+        lent = sum(self.quota(child, flavor) - self.kept(child, flavor) for child in self.children.get(place, ()))
+        return (own.nominal if own else 0) + lent
+
+    def kept(self, place: Place, flavor: str) -> int:
+        own = self.quotas.get((place, flavor))
+        if own is None or own.lending is None:
+            return 0
+        return max(0, self.quota(place, flavor) - own.lending)
+
+    def used(self, place: Place, flavor: str, usage: Usage) -> int:
+        if place.kind == "queue":
+            return usage.get((place.name, flavor), 0)
+        return sum(
+            max(0, self.used(child, flavor, usage) - self.kept(child, flavor)) for child in self.children.get(place, ())
+        )
+
+    def limit(self, place: Place, flavor: str) -> int | None:
+        """The most that may be used at a node; None where only those above it set a limit."""
+        quota = self.quota(place, flavor)
+        if place not in self.parents:
+            return quota
+        own = self.quotas.get((place, flavor))
+        return None if own is None or own.borrowing is None else quota + own.borrowing
+
+    def overrun(self, queue: str, flavor: str, before: Usage, after: Usage) -> str:
+        """Where usage grew although it is above the limit then; empty when nowhere."""
+        for place in self.path(Place("queue", queue)):
+            limit, used = self.limit(place, flavor), self.used(place, flavor, after)
+            if limit is not None and used > limit and used > self.used(place, flavor, before):
+                return f"{place.kind} {place.name} uses {used}m of {limit}m {flavor}"
+        return ""
+
+    def available(self, queue: str, flavor: str, usage: Usage) -> int:
+        """How much more a queue could use now, without anybody giving way."""
+        room = 0
+        path = list(self.path(Place("queue", queue)))
+        for place in reversed(path):
+            quota, kept, used = self.quota(place, flavor), self.kept(place, flavor), self.used(place, flavor, usage)
+            if place not in self.parents:
+                room = quota - used
+                continue
+            own = self.quotas.get((place, flavor))
+            if own is not None and own.borrowing is not None:
+                room = min(room, quota - kept - max(0, used - kept) + own.borrowing)
+            room = max(0, kept - used) + room
+        return room
+
+    def root(self, queue: str) -> Place:
+        return list(self.path(Place("queue", queue)))[-1]
+
+
+def _quota(resource: Tree) -> Quota:
+    def read(name: str) -> int | None:
+        return milli(resource[name]) if name in resource else None
+
+    return Quota(milli(resource["nominalQuota"]), read("borrowingLimit"), read("lendingLimit"))
+
+
+def milli(text: str | int) -> int:
+    """Whole units and thousandths are all that these worlds use; anything else is an error of the world."""
+    text = str(text)
+    return int(text[:-1]) if text.endswith("m") else int(text) * 1000

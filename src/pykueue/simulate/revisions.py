@@ -1,0 +1,39 @@
+"""What a history is made of. No import here reaches the product, so that those who judge it can stay strangers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One revision that the server kept: who, when, and the bytes."""
+
+    seconds: float
+    revision: int
+    resource: str
+    namespace: str
+    name: str
+    op: str  # ADDED, MODIFIED or DELETED
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment of the story, as a place in its history."""
+
+    name: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that must never be, and was."""
+
+    law: str  # as in the table of `checkers`
+    revision: int
+    about: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.law} at revision {self.revision}: {self.about}{': ' if self.about else ''}{self.what}"
