@@ -47,6 +47,7 @@ class Views:
         self.workloads.index("clusterQueue", lambda workload: (states.cluster_queue(workload),))
 
         self._is_active: dict[str, bool] = {}
+        self._facts: dict[str, ClusterQueueFacts] = {}
         self._references: queues.References | None = None
         # Which ClusterQueues have cohorts that run in a circle; only the memory sees whole trees.
         self.in_circle: Callable[[], frozenset[str]] = frozenset
@@ -94,11 +95,12 @@ class Views:
         return found
 
     def cluster_queue_facts(self, name: str) -> ClusterQueueFacts | None:
+        found = self._facts.get(name)
         cluster_queue = self.cluster_queues.get(name)
-        if cluster_queue is None:
-            return None
-        checks = {check.metadata.name: check for check in self.checks.values()}
-        return ClusterQueueFacts.of(cluster_queue, self.is_active(name), checks)
+        if found is None and cluster_queue is not None:
+            checks = {check.metadata.name: check for check in self.checks.values()}
+            found = self._facts[name] = ClusterQueueFacts.of(cluster_queue, self.is_active(name), checks)
+        return found
 
     def local_queue_facts(self, workload: kueue.Workload) -> LocalQueueFacts | None:
         found = self.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
@@ -122,6 +124,7 @@ class Views:
     def _forget(self, change: Change[Any]) -> None:
         self._references = None
         self._is_active.clear()
+        self._facts.clear()
 
 
 def queue_of(workload: kueue.Workload) -> str:
