@@ -6,6 +6,7 @@ Sections are those of the proposal; its states Unknown, True, False+Retry and Fa
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -235,7 +236,8 @@ async def test_preemptions_wait_until_every_such_check_has_passed(tmp_path: Path
         await story.quiet()
         assert not (await story.condition("bold", "Admitted")).startswith("True")  # not before it is gone
         await story.release("meek")
-        await story.until_said("bold", "Admitted", "True/Admitted")
+        async with asyncio.timeout(3):  # its end wakes it; the clock would, but later
+            await story.until_said("bold", "Admitted", "True/Admitted")
         assert set((await story.states("meek")).values()) == {"Pending"}
 
 
@@ -288,7 +290,8 @@ async def test_a_manager_that_comes_back_finishes_what_was_put_off(tmp_path: Pat
             await story.answers("bold", "c1", "Ready")
             await story.until_said("meek", "Evicted", "True/Preempted")
             await story.release("meek")
-            await story.until_said("bold", "Admitted", "True/Admitted")
+            async with asyncio.timeout(3):
+                await story.until_said("bold", "Admitted", "True/Admitted")
 
 
 async def test_whoever_only_has_quota_can_be_preempted_and_its_answers_are_cleared(tmp_path: Path) -> None:
