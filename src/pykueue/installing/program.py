@@ -27,7 +27,7 @@ def documents(written: Tree, effective: config.Configuration, namespace: str, im
     ports = _ports(effective)
     yield _service(own.webhook_service_name, namespace, "https-webhook", SERVICE_PORT, "webhook-server")
     if "metrics" in ports:
-        yield _service(METRICS_SERVICE, namespace, "https", ports["metrics"], "metrics")
+        yield _service(METRICS_SERVICE, namespace, "metrics", ports["metrics"], "metrics")
     yield document("apps/v1", "Deployment", MANAGER, namespace, spec=_deployment(effective, image, ports))
 
 

@@ -59,8 +59,6 @@ def documents(namespace: str, secret: str, kinds: JobKinds) -> Iterator[Tree]:
     yield from _bound("ClusterRole", "manager-role", manager_rules(kinds), namespace)
     yield from _bound("Role", "leader-election-role", leader_rules(), namespace)
     yield from _bound("Role", "manager-secrets-role", secret_rules(secret), namespace)
-    yield from _bound("ClusterRole", "metrics-auth-role", _metrics_auth(), namespace)
-    yield _cluster_role("metrics-reader", [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
     yield from people(kinds)
 
 
@@ -125,14 +123,6 @@ def leader_rules() -> list[Tree]:
 def secret_rules(secret: str) -> list[Tree]:
     """The one Secret that keeps our certificate. It is installed empty, so that nobody has to create it."""
     return [_named(registry.KUBERNETES.of(kube.Secret), [secret], ("get", "update"))]
-
-
-def _metrics_auth() -> list[Tree]:
-    """Who asks for metrics has to be somebody, and allowed to."""
-    return [
-        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
-        {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
-    ]
 
 
 # --- People -----------------------------------------------------------------------------------------------------------
