@@ -1,0 +1,57 @@
+"""The example of each proposal, played on a system with its configuration, does what its first line says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.keps.system import System, Tree, system
+
+from pykueue.api import registry
+from pykueue.api.trees import get
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "keps"
+NUMBERS = sorted(path.stem for path in EXAMPLES.glob("*.yaml") if path.stem.isdecimal())
+
+# Which Jobs run in the end, and which are held.
+OUTCOMES = {
+    "3589": {"team/sneaky": "held", "platform/backup": "runs"},
+    "5800": {"default/left-out": "runs", "default/counted": "held"},
+    "7513": {"default/fits": "runs", "default/too-many-gpus": "held"},
+    "7610": {"physics/train": "runs"},
+    "993": {"default/train": "held"},
+}
+
+
+def documents(name: str) -> list[Tree]:
+    return [tree for tree in yaml.safe_load_all((EXAMPLES / name).read_text(encoding="utf-8")) if tree]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+async def test_an_example_does_what_it_says(tmp_path: Path, number: str) -> None:
+    (configuration,) = documents(f"{number}-configuration.yaml")
+    said = {name: value for name, value in configuration.items() if name not in ("apiVersion", "kind")}
+    async with system(tmp_path, **said) as story:
+        for tree in documents(f"{number}.yaml"):
+            row = registry.ALL.named(tree["kind"])
+            assert row is not None
+            await story.client.create(row, tree)
+            if tree["kind"] == "AdmissionCheck":
+                await story.say("AdmissionCheck", tree["metadata"]["name"], "Active", "True", "Active")
+        await story.until(lambda: _came_out(story, OUTCOMES[number]))
+        await story.quiet()
+        assert await _came_out(story, OUTCOMES[number])
+        if number == "993":
+            (workload,) = await story.all("Workload")
+            await story.answers(workload["metadata"]["name"], "budget", "Ready")
+            await story.until(lambda: _came_out(story, {"default/train": "runs"}))
+
+
+async def _came_out(story: System, outcomes: dict[str, str]) -> bool:
+    found = {}
+    for name in outcomes:
+        namespace, _, job = name.partition("/")
+        suspended = get(await story.find_in(namespace, "Job", job), "spec", "suspend")
+        found[name] = "held" if suspended else "runs"
+    return found == outcomes
