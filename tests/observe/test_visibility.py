@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def queue_of(*workloads: Workload) -> PendingQueue:
     return queue
 
 
-def names(places: list[visibility.Place]) -> list[str]:
+def names(places: Iterable[visibility.Place]) -> list[str]:
     return [place.key.partition("/")[2] for place in places]
 
 
@@ -92,7 +92,7 @@ class TestOrder:
         keys = ["one/a", "two/b", "one/c", "one/d", "two/e"]
         queue = queue_of(*(waiting(key, since=age) for age, key in enumerate(keys)))
         queue.put(waiting("one/x", since=2, queue="other"), 0)
-        places = visibility.in_cluster_queue(queue)
+        places = list(visibility.in_cluster_queue(queue))
         assert [(place.key, place.in_cluster_queue, place.in_local_queue) for place in places] == [
             ("one/a", 0, 0),
             ("two/b", 1, 0),
@@ -101,8 +101,8 @@ class TestOrder:
             ("one/d", 4, 2),
             ("two/e", 5, 1),
         ]
-        assert visibility.in_local_queue(queue, "two", "lq") == [places[1], places[5]]
-        assert visibility.in_local_queue(queue, "two", "other") == []
+        assert list(visibility.in_local_queue(queue, "two", "lq")) == [places[1], places[5]]
+        assert not list(visibility.in_local_queue(queue, "two", "other"))
 
 
 class TestSummary:
@@ -218,6 +218,7 @@ async def test_offset_and_limit_cut_a_page(story: Story, queue: str) -> None:
     assert await shown(story, queue, offset=3) == ["w3", "w4"]
     assert await shown(story, queue, offset=1, limit=2) == ["w1", "w2"]
     assert await shown(story, queue, offset=9) == []
+    assert await shown(story, queue, offset="9" * 19, limit="9" * 19) == []
     assert await shown(story, queue, limit=0) == []
     assert await shown(story, queue, limit=-1) == []
     assert await shown(story, queue, offset=-5, limit=1) == ["w0"]

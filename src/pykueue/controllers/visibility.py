@@ -6,8 +6,9 @@ extensions.handler(rows(...), admit)       the same behind the API server of a c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeAlias
 
 from pykueue.api import kueue
@@ -24,7 +25,7 @@ from pykueue.state.world import World
 Read: TypeAlias = Callable[[str, str, Mapping[str, int]], Tree]
 
 _PARAMETERS: Final = {
-    "offset": Parameter("How many to leave out before the first one.", default=0),
+    "offset": Parameter("How many to leave out before the first one.", default=0, maximum=2**31 - 1),
     "limit": Parameter("How many to show at most.", default=LIMIT, maximum=LIMIT_MAX),
 }
 
@@ -46,11 +47,11 @@ class _Lists:
         if local_queue is None or LocalQueueFacts.of(local_queue).is_stopped:
             raise status.not_found(GROUP, "localqueues", name)
         queue = self.world.queues.get(local_queue.spec.cluster_queue or "")
-        return self._page(visibility.in_local_queue(queue, namespace, name) if queue is not None else [], page)
+        return self._page(visibility.in_local_queue(queue, namespace, name) if queue is not None else (), page)
 
-    def _page(self, places: Sequence[Place], page: Mapping[str, int]) -> Tree:
+    def _page(self, places: Iterable[Place], page: Mapping[str, int]) -> Tree:
         offset, limit = page["offset"], page["limit"]
-        return visibility.summary(places[offset : offset + limit], self._find)
+        return visibility.summary(islice(places, offset, offset + limit), self._find)
 
     def _find(self, key: str) -> kueue.Workload | None:
         namespace, _, name = key.partition("/")

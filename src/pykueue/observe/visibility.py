@@ -11,9 +11,10 @@ tried: a parked Workload has a place too. Who is held back from queueing at all 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import chain
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from pykueue.api import codec, kueue, schema
 from pykueue.api.fields import Field, Int32, Time
@@ -42,30 +43,33 @@ class Place(NamedTuple):
     in_local_queue: int
 
 
-def in_cluster_queue(queue: PendingQueue) -> list[Place]:
+def in_cluster_queue(queue: PendingQueue) -> Iterator[Place]:
     """Everybody who waits in a ClusterQueue, first come first."""
     seen: Counter[str] = Counter()
-    places: list[Place] = []
     for position, workload in enumerate(_in_order(queue)):
         local_queue = _local_queue(workload)
-        places.append(Place(workload.key, local_queue, position, seen[local_queue]))
+        yield Place(workload.key, local_queue, position, seen[local_queue])
         seen[local_queue] += 1
-    return places
 
 
-def in_local_queue(queue: PendingQueue, namespace: str, name: str) -> list[Place]:
+def in_local_queue(queue: PendingQueue, namespace: str, name: str) -> Iterator[Place]:
     """Those of one LocalQueue."""
-    return [place for place in in_cluster_queue(queue) if place.local_queue == f"{namespace}/{name}"]
+    return (place for place in in_cluster_queue(queue) if place.local_queue == f"{namespace}/{name}")
 
 
 def _in_order(queue: PendingQueue) -> list[Workload]:
-    """By what its LocalQueue has used, where that counts; then the one for whom others were evicted; then as always."""
-    usage = queue.local_usage or (lambda local_queue: 0.0)
+    """By what its LocalQueue has used, where that counts; then the one for whom others were evicted; then as always.
 
-    def rank(workload: Workload) -> tuple[Any, ...]:
-        return usage(_local_queue(workload)), workload.key != queue.sticky, order.in_queue(workload)
-
-    return sorted(chain(queue.active(), queue.parked(), queue.in_flight.values()), key=rank)
+    Sorting keeps the order of equals, so the last key comes first here. One by one they are cheap, and there may be a
+    hundred thousand to sort while the scheduler waits.
+    """
+    waiting = sorted(chain(queue.active(), queue.parked(), queue.in_flight.values()), key=order.in_queue)
+    if queue.sticky is not None:
+        waiting.sort(key=lambda workload: workload.key != queue.sticky)
+    if queue.local_usage is not None:
+        usage = cache(queue.local_usage)
+        waiting.sort(key=lambda workload: usage(_local_queue(workload)))
+    return waiting
 
 
 def _local_queue(workload: Workload) -> str:
