@@ -482,7 +482,7 @@ def _named(key: tuple[str, str]) -> str:
 def _figures(
     player: Player, load: Load, engine: Engine, wall: float, cpu: float, memory: float, sent: Counter[str]
 ) -> dict[str, Any]:
-    counted = {name: times for name, times in sorted(sent.items()) if times > 0 and name.split()[1] in COUNTED}
+    counted = {name: times for name, times in sorted(sent.items()) if times > 0 and name.split()[-1] in COUNTED}
     written = sum(times for name, times in counted.items() if not name.upper().startswith("WATCH"))
     waits = player.mean_seconds_to_admission()
     return {
