@@ -265,6 +265,8 @@ async def test_what_a_victim_holds_is_promised_to_one_workload_only(tmp_path: Pa
         await _meek_runs(story)
         await story.asks("bold", priority=9)
         await story.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await story.quiet()
+        assert await story.manager_now.auditor.look() == []  # a memory built anew counts the same
         await story.asks("third", priority=8)
         await story.until_said("third", "QuotaReserved", "False/WaitingForQuota")
         await story.asks("small", {"cpu": "1"})  # what both leave free

@@ -28,10 +28,20 @@ def _reservations(kept: World, rebuilt: World) -> Iterator[str]:
 def _usage(kept: World, rebuilt: World) -> Iterator[str]:
     if len(kept.ledger):
         return  # the sums differ by what is being written
+    _tell_promises(kept, rebuilt)
     ours, theirs = _figures(kept), _figures(rebuilt)
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name, 0) != theirs.get(name, 0):
             yield f"{name}: uses {ours.get(name, 0)}, rebuilt {theirs.get(name, 0)}"
+
+
+def _tell_promises(kept: World, rebuilt: World) -> None:
+    """Who is to go later for whom stands in no object (KEP-993), so the rebuilt memory is told before sums compare."""
+    for key, held in kept.reservations.items():
+        theirs = rebuilt.reservations.get(key)
+        if held.hidden and theirs is not None:
+            theirs.hidden = dict(held.hidden)
+            rebuilt.structure.recount(theirs)
 
 
 def _pending(kept: World, rebuilt: World) -> Iterator[str]:
