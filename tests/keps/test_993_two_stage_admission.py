@@ -276,6 +276,23 @@ async def test_what_a_victim_holds_is_promised_to_one_workload_only(tmp_path: Pa
         assert (await story.condition("third", "QuotaReserved")).startswith("False")
 
 
+async def test_victims_and_their_successor_count_together_as_the_larger_of_the_two(tmp_path: Path) -> None:
+    async with system(tmp_path) as story:
+        await story.check("c1", **LATER)
+        await story.queue({"cpu": "8"}, **strategy(("c1",)), preemption=LOWER)
+        for name in ("meek", "mild"):
+            await story.asks(name, {"cpu": "4"}, priority=1)
+            await story.until_said(name, "QuotaReserved", "True/QuotaReserved")
+        await story.asks("bold", {"cpu": "6"}, priority=9)
+        await story.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await story.asks("small", {"cpu": "2"}, priority=1)
+        await story.until_said("small", "QuotaReserved", "False/WaitingForQuota")  # 8 of 8: the victims
+        await story.finish("meek")
+        await story.until_said("small", "QuotaReserved", "True/QuotaReserved")  # 6 of 8: their successor
+        await story.quiet()
+        assert await story.condition("mild", "Evicted") == ""
+
+
 async def test_a_manager_that_comes_back_finishes_what_was_put_off(tmp_path: Path) -> None:
     """Who was to go is in nobody's memory any more: it is found again, and no quota is given twice."""
     async with told(tmp_path) as first:

@@ -128,7 +128,7 @@ class World:
 
     def _put_cohort(self, cohort: kueue.Cohort, now: Nanoseconds) -> None:
         if self.structure.put_cohort(reading.cohort_spec(cohort)):
-            self.structure.settle()
+            self._regrow()
             self._to_release.update(self.structure.queues_under(cohort.metadata.name))
 
     def _drop_cohort(self, cohort: kueue.Cohort, now: Nanoseconds) -> None:
@@ -325,9 +325,14 @@ class World:
         """A reservation is over: whoever waits in its tree may fit now."""
         reservation = self.reservations.pop(key)
         self.second_pass.pop(key, None)
-        self.unblocked.update(reservation.hidden)
         self._show_victims(reservation)
         self.structure.release(reservation)
+        for successor in reservation.hidden:
+            self.unblocked.add(successor)
+            held = self.reservations.get(successor)
+            if held is not None:  # the victims that are left may hide more behind it now
+                self._show_victims(held)
+                self._hide_victims(held)
         self._to_release.add(reservation.cluster_queue)
 
     def _hide_victims(self, reservation: Reservation) -> None:
@@ -468,6 +473,17 @@ class World:
 
     def settle(self, now: Nanoseconds) -> None:
         """Bring trees and queues up to date with everything that was put and dropped."""
+        self._regrow()
+        for pending in self.queues.values():
+            pending.wake(now)
+        if self._to_release:
+            named, self._to_release = self._to_release, set()
+            for name in sorted({companion for one in named for companion in self.structure.companions(one)}):
+                if name in self.queues:
+                    self.queues[name].release(lambda workload: self._may_return(workload, now))
+
+    def _regrow(self) -> None:
+        """Build the trees that changed, and have their queues in the order that they ask for."""
         for name in self.structure.settle():
             queue, read = self.queues.get(name), self.structure.read.get(name)
             if queue is None or read is None:
@@ -478,13 +494,6 @@ class World:
             seat = self.snapshot.queues.get(name)
             if seat is not None:
                 seat.local_usage = usage
-        for pending in self.queues.values():
-            pending.wake(now)
-        if self._to_release:
-            named, self._to_release = self._to_release, set()
-            for name in sorted({companion for one in named for companion in self.structure.companions(one)}):
-                if name in self.queues:
-                    self.queues[name].release(lambda workload: self._may_return(workload, now))
 
     def _may_return(self, workload: Workload, now: Nanoseconds) -> bool:
         labels = self._namespaces.get(workload.namespace)
