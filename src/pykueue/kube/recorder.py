@@ -33,8 +33,9 @@ WARNING: Final = "Warning"
 LONGEST_NOTE: Final = 1024
 _CUT: Final = " ..."
 
-_LINE_MAX: Final = 10_000
-_LONG_LINE: Final = 200
+# What waits longer than a thousand others is old news, and would cost the server as much as the work that it tells of.
+_LINE_MAX: Final = 1_000
+_LONG_LINE: Final = 50
 # How long the same note counts as the same story, and how often its count is written.
 _SERIES_SECONDS: Final = 360.0
 _SERIES_WRITE_SECONDS: Final = 30.0
