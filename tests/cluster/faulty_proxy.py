@@ -4,11 +4,13 @@
         ...  # proxy.kubeconfig() leads through it
 
 A lost answer looks as it does in the wild: half of the time the connection breaks, half of the time somebody on the way
-gives up waiting and says 504. The write has happened either way. Watches pass line by line.
+gives up waiting and says 504. The write has happened either way. Watches run behind by a moment, as those of a busy
+server do: who takes a lost answer for a refusal has time to give away again what was given already.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import ssl
 from collections.abc import AsyncIterator
@@ -34,6 +36,7 @@ class FaultyProxy:
     server: real.Client
     share: float
     chance: random.Random
+    lag_seconds: float
     url: str = ""
     writes: int = 0
     lost: int = 0
@@ -51,11 +54,12 @@ class FaultyProxy:
         if request.method in _WRITES and found.status < 300:
             self.writes += 1
             if self.chance.random() < self.share:
-                return self._lose(request)
+                return await self._lose(request)
         return web.Response(status=found.status, body=answered, headers=_passed_on(found))
 
-    def _lose(self, request: web.Request) -> web.Response:
+    async def _lose(self, request: web.Request) -> web.Response:
         self.lost += 1
+        await asyncio.sleep(self.lag_seconds / 2)  # nobody gives up at once
         if self.chance.random() < 0.5:
             assert request.transport is not None
             request.transport.abort()
@@ -65,15 +69,18 @@ class FaultyProxy:
         passed = web.StreamResponse(status=found.status, headers=_passed_on(found))
         await passed.prepare(request)
         async for chunk in found.content.iter_any():
+            await asyncio.sleep(self.lag_seconds)  # what arrives meanwhile comes with the next chunk
             await passed.write(chunk)
         return passed
 
 
 @asynccontextmanager
-async def between(server: real.Client, share: float, chance: random.Random) -> AsyncIterator[FaultyProxy]:
+async def between(
+    server: real.Client, share: float, chance: random.Random, *, lag_seconds: float = 0.4
+) -> AsyncIterator[FaultyProxy]:
     """A proxy before `server` that loses this share of the answers to writes."""
     assert server.ca is not None
-    proxy = FaultyProxy(server, share, chance)
+    proxy = FaultyProxy(server, share, chance, lag_seconds)
     tls = ssl.create_default_context(cadata=server.ca.decode())
     connector = aiohttp.TCPConnector(ssl=tls, limit=0)
     timeout = aiohttp.ClientTimeout(total=None)

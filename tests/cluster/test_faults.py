@@ -97,18 +97,29 @@ class Story:
         _, listed = await self.send("GET", self._workloads)
         return str(listed["metadata"]["resourceVersion"])
 
-    async def submit(self, name: str, cpu: int, number: int, *, stays: bool = False) -> None:
+    async def submit(self, name: str, cpu: int, number: int, *, priority: int = 0, stays: bool = False) -> None:
         self.cpu[name] = cpu
         if stays:
             self.stays.add(name)
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(cpu)}}}
         pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
-        spec = {"queueName": f"{self.namespace}-{number % QUEUES}", "podSets": [pod_set]}
+        spec = {"queueName": f"{self.namespace}-{number % QUEUES}", "podSets": [pod_set], "priority": priority}
         await self.create(self._workloads, "Workload", name, spec)
 
     async def submit_many(self, chance: random.Random) -> None:
+        """Large and small, and the urgent among those who came before: whoever is put back may find others ahead."""
         for number in range(WORKLOADS):
-            await self.submit(f"w{number:03}", chance.choice((2, 5, 8, 11)), number)
+            cpu, priority = chance.choice((2, 3, 5, 11, 20)), chance.randrange(100)
+            await self.submit(f"w{number:03}", cpu, number, priority=priority)
+
+    async def forge_reservation(self, name: str, number: int) -> None:
+        """Write what only a manager may."""
+        assigned = {"name": "main", "count": 1, "flavors": {"cpu": self.namespace}}
+        assigned["resourceUsage"] = {"cpu": str(self.cpu[name])}
+        given = {"clusterQueue": f"{self.namespace}-{number % QUEUES}", "podSetAssignments": [assigned]}
+        path = f"{self._workloads}/{name}/status"
+        answer = await self.send("PATCH", path, {"status": {"admission": given}}, "application/merge-patch+json")
+        assert answer[0] == 200, answer
 
     @property
     def _workloads(self) -> str:
@@ -272,3 +283,14 @@ async def test_five_killed_managers_lose_nobody_and_give_nothing_twice(server: r
             await story.until(lambda: _told(story.seen.get("last", {})).get(waits) == "False")
         assert story.admitted() == before
         assert story.overruns == []
+
+
+async def test_whoever_watches_would_see_quota_given_twice(server: real.Client) -> None:
+    """The check itself, on reservations that somebody forged while no manager was there."""
+    async with told(server, "forged") as story:
+        for number in range(CPUS // 10 + 1):
+            name = f"forged-{number}"
+            await story.submit(name, 10, number, stays=True)
+            await story.forge_reservation(name, number)
+        await story.until(lambda: sum(story.reserved.values()) > CPUS)
+    assert [said.partition(": ")[2] for said in story.overruns] == [f"{CPUS + 10} of {CPUS} CPUs are given away"]
