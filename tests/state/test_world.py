@@ -200,3 +200,14 @@ def test_an_object_of_no_concern_is_ignored() -> None:
     world.put(kube.ConfigMap(metadata=meta.ObjectMeta(name="c")), NOW)
     world.drop(kube.ConfigMap(metadata=meta.ObjectMeta(name="c")), NOW)
     assert len(world.decide(NOW)) == 1
+
+
+def test_a_strict_queue_stays_strict_whichever_comes_first_it_or_its_cohort() -> None:
+    """A manager that starts reads them in any order; in a strict queue nobody passes the first in line."""
+    strict = QueueOf("q", "c", (QuotaOf(4, None, None),), "Never", "Never", strict=True)
+    told = WorldOf((), (strict,), (WorkloadOf(1, "q", 9, 0, 1), WorkloadOf(2, "q", 1, 0, 0)), fair=False)
+    world = World(told.policy)
+    for thing in (*told.things(), kueue.Cohort(metadata=meta.ObjectMeta(name="c"))):
+        world.put(thing, NOW)
+    for _ in range(3):
+        assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w1"]
