@@ -295,7 +295,10 @@ class Carrier:
         """Write an eviction; whether there was anything to evict."""
         async with self._writer.turn(key):
             workload, now = self._writer.current(key), self._clock.now()
-            if workload is None or not (made := changes(workload, now)):
+            # Its own reservation may have come to nothing, or it may have ended, while this waited for its turn.
+            if workload is None or not states.is_reserved(workload) or states.is_finished(workload):
+                return False
+            if not (made := changes(workload, now)):
                 return False
             try:
                 await self._writer.workload(workload, made, SCHEDULER, now)

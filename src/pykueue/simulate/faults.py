@@ -55,14 +55,17 @@ class Weather:
     """Which faults happen in a story, how often, and how often they did."""
 
     chance: random.Random
+    # How long a change takes to reach whoever watches, on a fine day.
+    lag_seconds: float = 0.0
     rates: dict[str, float] = field(default_factory=dict)
     fired: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Weather:
         """A few faults in every story, rather than all in each: some hide others."""
-        names = chance.sample(list(FAULTS), chance.randint(0, 7))
-        return cls(chance, {name: FAULTS[name] * chance.choice((0.3, 1.0, 2.0)) for name in sorted(names)})
+        names = chance.sample(list(FAULTS), chance.randint(0, 8))
+        rates = {name: FAULTS[name] * chance.choice((0.5, 1.0, 2.0)) for name in sorted(names)}
+        return cls(chance, chance.choice((0.0, 0.01, 0.2)), rates)
 
     def strikes(self, name: str) -> bool:
         rate = self.rates.get(name, 0.0)
@@ -157,6 +160,8 @@ class Stormy:
         weather = self._weather
         while (line := await arrived.get()) is not None:
             self._alive()
+            if weather.lag_seconds:
+                await asyncio.sleep(weather.chance.uniform(0.0, weather.lag_seconds))
             if weather.strikes("watch late"):
                 await asyncio.sleep(weather.chance.uniform(0.0, _LATE_SECONDS))
             if weather.strikes("watch dropped"):

@@ -14,7 +14,7 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,12 +50,8 @@ class Report:
         return f"python -m pykueue.simulate --replay {self.seed}"
 
 
-# Called after a world was built and before it is managed: where tests plant their bugs.
-Plant = Callable[[Manager], None]
-
-
-def run(seed: int, plant: Plant | None = None) -> Report:
-    """The story of a seed. The same seed tells the same story."""
+def run(seed: int, weather: Mapping[str, float] | None = None) -> Report:
+    """The story of a seed. The same seed tells the same story. `weather` is for faults of one's own choice."""
     report = Report(seed)
     handler = _Errors(report)
     root = logging.getLogger("pykueue")
@@ -66,11 +62,12 @@ def run(seed: int, plant: Plant | None = None) -> Report:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            story = Story(seed, report, VirtualClock(runner.get_loop()), plant)
+        with contextlib.suppress(Stuck), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            story = Story(seed, report, VirtualClock(runner.get_loop()), weather)
             try:
                 runner.run(story.tell())
             except Stuck as error:
+                runner.get_loop().set_exception_handler(lambda loop, context: None)
                 report.violations.append(Violation("L6", 0, "", f"time stands still: {error}"))
             story.judge()
     finally:
@@ -83,15 +80,16 @@ def run(seed: int, plant: Plant | None = None) -> Report:
 
 
 class Story:
-    def __init__(self, seed: int, report: Report, clock: Clock, plant: Plant | None) -> None:
+    def __init__(self, seed: int, report: Report, clock: Clock, rates: Mapping[str, float] | None) -> None:
         self._report = report
         self._clock = clock
-        self._plant = plant
         # One stream of chance for each part, so that a change in one does not shift the others.
         self._chances = {part: random.Random(f"{seed} {part}") for part in ("world", "weather", "server", "manager")}
         self._settings = settings.defaults()
         self.world = worlds.draw(self._chances["world"])
         self.weather = Weather.drawn(self._chances["weather"])
+        if rates is not None:
+            self.weather.rates = dict(rates)
         self.server = Server(clock, self._chances["server"])
         self.history = self.server.history
         self.history.listeners.append(self._stored)
@@ -157,8 +155,6 @@ class Story:
         )
         chance = self._chances["manager"]
         manager = Manager(Client(transport, chance), app.manager_choices(self._settings), self._clock, chance)
-        if self._plant is not None:
-            self._plant(manager)
         self._managing = asyncio.create_task(_manage(manager))
 
     async def _crash(self) -> None:
