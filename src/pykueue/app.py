@@ -49,7 +49,8 @@ from pykueue.observe.metrics import Choices as MetricChoices
 from pykueue.observe.metrics import Role
 from pykueue.settings import Settings
 from pykueue.version import __version__
-from pykueue.webhooks import in_process
+from pykueue.webhooks import in_process, running
+from pykueue.webhooks.facts import InformedSources
 from pykueue.webhooks.review import Choices as WebhookChoices
 
 log = logging.getLogger(__name__)
@@ -205,13 +206,28 @@ async def manage(
     manager = Manager(client, manager_choices(settings), clock, chance, instance=identity, may_write=may_write)
     manager.metrics.role = Role.STANDALONE if leads_alone else Role.FOLLOWER
 
+    conf = settings.configuration
+    in_pod = target.folder == servers.SERVICE_ACCOUNT
+    sources = InformedSources(client, manager.views.shaping)
+    answers: list[running.Served] = []
+
     async def lead() -> None:
-        manager.metrics.role = Role.LEADER
+        if not leads_alone:
+            manager.metrics.role = Role.LEADER
+        # The API server asks whoever leads; the others answer behind the same Service where there is one.
+        await answers[0].register()
         await manager.lead()
 
+    def missing() -> str:
+        return "" if answers else "webhooks are not served yet"
+
     try:
-        async with _metrics_served(manager, settings), manager.reading():
-            await (manager.lead() if leads_alone else election.run(lead))
+        async with _metrics_served(manager, settings), _probes_served(settings, missing, in_pod), manager.reading():
+            place = running.in_cluster(client, conf) if in_pod else await running.beside(client, conf)
+            choices = webhook_choices(settings)
+            async with running.webhooks(client, choices, sources, place, clock, conf.namespace) as served:
+                answers.append(served)
+                await (lead() if leads_alone else election.run(lead))
     finally:
         await transport.close()
     raise AnswerIsNo("the lease was lost: another manager may lead now")
@@ -240,12 +256,36 @@ async def _metrics_served(manager: Manager, settings: Settings) -> AsyncIterator
     that is taken costs the metrics, and not the manager: work that nobody admits is worse than figures nobody sees.
     """
     address = metrics_address(settings)
+    if address is None:
+        yield
+    else:
+        async with _served("metrics", health.exposition(manager.metrics.exposition), address):
+            yield
+
+
+@asynccontextmanager
+async def _probes_served(settings: Settings, missing: health.Question, in_pod: bool) -> AsyncIterator[None]:
+    """The answers to the probes of a kubelet, which asks the pod's own address; beside a cluster, this machine's."""
+    chosen = settings.configuration.health or config.ControllerHealth()
+    everywhere = "0.0.0.0" if in_pod else LOOPBACK[0]
+    address = _address("health.healthProbeBindAddress", chosen.health_probe_bind_address, everywhere)
+    if address is None:
+        yield
+        return
+    handler = health.probes(
+        {"webhooks": missing}, alive=chosen.liveness_endpoint_name, ready=chosen.readiness_endpoint_name
+    )
+    async with _served("health probes", handler, address):
+        yield
+
+
+@asynccontextmanager
+async def _served(what: str, handler: serving.Handler, address: tuple[str, int]) -> AsyncIterator[None]:
     http = None
-    if address is not None:
-        try:
-            http = await serving.serve(health.exposition(manager.metrics.exposition), *address)
-        except OSError as error:
-            log.error("no metrics: cannot listen on %s:%s: %s", *address, error.strerror or error)
+    try:
+        http = await serving.serve(handler, *address)
+    except OSError as error:
+        log.error("no %s: cannot listen on %s:%s: %s", what, *address, error.strerror or error)
     try:
         yield
     finally:
@@ -256,12 +296,17 @@ async def _metrics_served(manager: Manager, settings: Settings) -> AsyncIterator
 def metrics_address(settings: Settings) -> tuple[str, int] | None:
     """Where `metrics.bindAddress` says that metrics are served; None where they are turned off."""
     text = (settings.configuration.metrics or config.ControllerMetrics()).bind_address
+    return _address("metrics.bindAddress", text, LOOPBACK[0])
+
+
+def _address(field: str, text: str, anywhere: str) -> tuple[str, int] | None:
+    """HOST:PORT as the Configuration spells it. Without a host it is `anywhere`; `0` turns the server off."""
     if text in ("", "0"):
         return None
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"metrics.bindAddress {text}: must be HOST:PORT, :PORT or 0")
-    return host.removeprefix("[").removesuffix("]") or LOOPBACK[0], int(port)
+        raise UsageError(f"{field} {text}: must be HOST:PORT, :PORT or 0")
+    return host.removeprefix("[").removesuffix("]") or anywhere, int(port)
 
 
 def _terms(settings: Settings) -> Terms:
