@@ -21,7 +21,6 @@ from pykueue.api import conditions, registry, schema
 from pykueue.api.kinds import Kind, Version
 from pykueue.api.versions import Added, Gone, Limited, Needs, Renamed, Ruled
 from pykueue.apiserver import limits
-from pykueue.apiserver import limits
 from pykueue.installing import layout
 from pykueue.installing.documents import Plan
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
