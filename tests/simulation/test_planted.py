@@ -1,0 +1,20 @@
+"""The tester tested: bugs that are planted on purpose are found by the laws that should find them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykueue.simulate import story
+from simulation.planted import BUGS, Bug
+
+SEEDS_MAX = 12
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    for seed in range(bug.first_seed, bug.first_seed + SEEDS_MAX):
+        broken = {violation.law for violation in story.run(seed).violations}
+        if broken & set(bug.laws):
+            return
+    pytest.fail(f"{SEEDS_MAX} stories, and nobody noticed")
