@@ -360,6 +360,9 @@ def real(cap: int) -> Iterator[Engine]:
                     "kind": "Configuration",
                     "clientConnection": limit,
                     "leaderElection": {"leaderElect": False},
+                    "metrics": {"bindAddress": "0"},
+                    "health": {"healthProbeBindAddress": f"127.0.0.1:{cluster.free_port()}"},
+                    "webhook": {"port": cluster.free_port()},
                 }
             )
         )

@@ -41,6 +41,8 @@ def server() -> Iterator[real.Client]:
         for row in registry.KUEUE:
             crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
             assert started.request("POST", crds, schema.crd(row)).code == 201
+        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
+        assert started.request("POST", "/api/v1/namespaces", home).code == 201
         # A kind that was made a moment ago may not be served yet; the test's time limit bounds this.
         while any(started.request("GET", row.path()).code != 200 for row in registry.KUEUE):
             time.sleep(0.1)
@@ -226,8 +228,15 @@ async def told(server: real.Client, namespace: str) -> AsyncIterator[Story]:
 async def manager(kubeconfig: str, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """`pykueue manager` in a process of its own. It leads alone, so that one that was killed need not be waited for."""
     (folder / "kubeconfig").write_text(kubeconfig)
-    chosen = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
-    (folder / "config").write_text(json.dumps(chosen | {"leaderElection": {"leaderElect": False}}))
+    chosen = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{real.free_port()}"},
+        "webhook": {"port": real.free_port()},
+    }
+    (folder / "config").write_text(json.dumps(chosen))
     arguments = ("--kubeconfig", str(folder / "kubeconfig"), "--config", str(folder / "config"))
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     process = await asyncio.create_subprocess_exec(
