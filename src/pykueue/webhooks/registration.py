@@ -11,6 +11,7 @@ import asyncio
 import base64
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from pykueue.api.selectors import Operator, Requirement, Selector
 from pykueue.api.trees import Tree
 from pykueue.jobs.kinds import Row
 from pykueue.jobs.options import Options
+from pykueue.kube.again import until_done
 from pykueue.kube.client import Client
 from pykueue.webhooks.review import Choices, Phase
 from pykueue.webhooks.table import CONVERT, Endpoint, endpoints
@@ -169,11 +171,12 @@ async def register(client: Client, choices: Choices, reach: Reach, own_namespace
     Webhooks come last: until they answer, nobody can write our kinds, and so nobody meets a storage that is being set
     up anew because the kind has changed.
     """
-    rows = [row for row in registry.KUEUE if row.converts and await _convert_here(client, row, reach)]
+    converting = [row for row in registry.KUEUE if row.converts]
+    rows = [row for row in converting if await until_done(partial(_convert_here, client, row, reach))]
     await _wait_for_storage(client, rows)
     changed = [f"{CRD.kind} {row.name}" for row in rows]
     for phase, wanted in zip(Phase, configurations(choices, reach, own_namespace), strict=True):
-        if await _put(client, KINDS[phase], wanted):
+        if await until_done(partial(_put, client, KINDS[phase], wanted)):
             changed.append(f"{KINDS[phase].kind} {NAMES[phase]}")
     return changed
 
@@ -194,7 +197,7 @@ async def _wait_for_storage(client: Client, rows: Iterable[Kind]) -> None:
     if rows:
         await asyncio.sleep(_NOTICED_SECONDS)
     for row in rows:
-        await client.list(row)
+        await until_done(partial(client.list, row))
 
 
 async def _put(client: Client, kind: Kind, wanted: Tree) -> bool:

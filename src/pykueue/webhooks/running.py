@@ -24,6 +24,7 @@ from pykueue import certificates, serving
 from pykueue.api import config
 from pykueue.clock import Clock
 from pykueue.errors import PykueueError, UsageError
+from pykueue.kube.again import until_done
 from pykueue.kube.client import Client
 from pykueue.webhooks import certificate, registration, service
 from pykueue.webhooks.certificate import InFolder, InSecret, Keeper
@@ -140,7 +141,7 @@ async def webhooks(
 ) -> AsyncIterator[Served]:
     """Serve until the end of the block. Inside of it, connections are taken; `register` makes the API server come."""
     served = Served(client, choices, place, clock, own_namespace)
-    await served.renew()
+    await until_done(served.renew)
     http = await _listening(service.handler(choices, sources), place, served.tls)
     served.port = http.port
     upkeep = asyncio.create_task(served.keep_up())
