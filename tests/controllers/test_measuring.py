@@ -169,7 +169,10 @@ def free_port() -> int:
 @asynccontextmanager
 async def managed(story: Story, port: int, *, elects: bool) -> AsyncIterator[None]:
     chosen = configured(
-        metrics={"bindAddress": f":{port}"}, leaderElection={"leaderElect": elects, "resourceNamespace": "default"}
+        namespace="default",
+        metrics={"bindAddress": f":{port}"},
+        health={"healthProbeBindAddress": "0"},
+        leaderElection={"leaderElect": elects},
     )
     target = servers.find({}, str(story.serving.kubeconfig), fallback=Path())
     managing = asyncio.create_task(app.manage(target, chosen))
