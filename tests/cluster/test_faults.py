@@ -27,7 +27,7 @@ from cluster import faulty_proxy, real
 from pykueue.api import registry, schema
 
 # Not part of `make test-cluster` yet: how fast Workloads come decides whether they compete, so a story can prove nothing.
-pytestmark = [pytest.mark.cluster, pytest.mark.faults]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.timeout(150)]
 
 ROOT = Path(__file__).resolve().parents[2]
 QUEUES, CPUS_EACH = 3, 20
