@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, Final
 
 import msgspec
@@ -189,6 +190,7 @@ class Plan:
     """What came of the cycles: the decisions in order, and the world they left."""
 
     world: World
+    workloads: Mapping[str, kueue.Workload]  # as they were given
     cycles: list[list[Decision]] = field(default_factory=list)
     admissions: dict[str, dict[str, Any]] = field(default_factory=dict)  # every reservation held, as its status says it
 
@@ -207,6 +209,14 @@ def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World
     return world
 
 
+class Progress(Enum):
+    """What one more cycle came to."""
+
+    MOVED = "somebody was let in, had to go, or will be tried next"
+    STILL = "nothing changed, and nothing would in another cycle"
+    OVER = "nobody was left to decide about"
+
+
 def plan(
     case: Case, now: Nanoseconds, *, cycles: int = 1, until_stable: bool = False, departures: bool = False
 ) -> Plan:
@@ -214,24 +224,37 @@ def plan(
 
     Without `departures` the decisions are Kueue's to the letter; with them they are those of this program's manager.
     """
-    made = Plan(world_of(case, now, departures=departures))
+    made = begin(case, now, departures=departures)
+    for _ in range(cycles):
+        progress = advance(made, now)
+        if progress is Progress.OVER or (until_stable and progress is Progress.STILL):
+            break
+    return made
+
+
+def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> Plan:
+    """A plan before its first cycle."""
     workloads = {reading.key_of(thing): thing for thing in case.objects if isinstance(thing, kueue.Workload)}
+    made = Plan(world_of(case, now, departures=departures), workloads)
     for key, workload in workloads.items():
         if workload.status.admission is not None and reading.holds_quota(workload):
             made.admissions[key] = codec.to_tree(workload.status.admission)
-    for number in range(cycles):
-        if number:
-            _stop_evicted(made, workloads, now)
-        before = _by_queue(made.world, active=True)
-        decisions = made.world.decide(now)
-        if made.cycles and not decisions:
-            break
-        made.cycles.append(decisions)
-        _record(made, decisions)
-        is_still = before == _by_queue(made.world, active=True)  # nobody new would be tried in another cycle
-        if until_stable and is_still and not any(isinstance(d, (Admit, Preempt, Evict)) for d in decisions):
-            break
     return made
+
+
+def advance(made: Plan, now: Nanoseconds) -> Progress:
+    """One more cycle; those evicted in the one before have stopped by now."""
+    if made.cycles:
+        _stop_evicted(made, now)
+    before = _by_queue(made.world, active=True)
+    decisions = made.world.decide(now)
+    if made.cycles and not decisions:
+        return Progress.OVER
+    made.cycles.append(decisions)
+    _record(made, decisions)
+    is_still = before == _by_queue(made.world, active=True)  # nobody new would be tried in another cycle
+    acts = any(isinstance(decision, (Admit, Preempt, Evict)) for decision in decisions)
+    return Progress.STILL if is_still and not acts else Progress.MOVED
 
 
 def _record(made: Plan, decisions: Iterable[Decision]) -> None:
@@ -241,9 +264,9 @@ def _record(made: Plan, decisions: Iterable[Decision]) -> None:
             made.world.ledger.end(decision.workload)  # nothing is written, so there is no answer to wait for
 
 
-def _stop_evicted(made: Plan, workloads: Mapping[str, kueue.Workload], now: Nanoseconds) -> None:
+def _stop_evicted(made: Plan, now: Nanoseconds) -> None:
     for key in sorted(key for key, held in made.world.reservations.items() if held.evicted):
-        made.world.put(_stopped(workloads[key]), now)
+        made.world.put(_stopped(made.workloads[key]), now)
         made.admissions.pop(key, None)
 
 
