@@ -70,6 +70,13 @@ class TestCreate:
         assert made.tree["spec"]["color"] == "grey"
         client.get(f"{WIDGETS}/dry").refused(404)
 
+    def test_a_dry_change_shows_the_revision_that_stays(self, client: Client) -> None:
+        """kubectl diff would show every object without one as changed."""
+        made = client.post(WIDGETS, widget("stays")).ok()
+        shown = client.merge(f"{WIDGETS}/stays", {"spec": {"size": 9}}, dryRun="All").ok()
+        assert shown["spec"]["size"] == 9
+        assert shown["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
 
 class TestFields:
     def test_absent_fields_get_their_defaults(self, client: Client) -> None:

@@ -12,8 +12,9 @@ from pykueue.apiserver.store import Key
 from pykueue.apiserver.strategy import Tree
 
 RESOURCE: Final = "namespaces"
-# These three are always there, and nobody can delete them.
-INITIAL: Final = ("default", "kube-system", "kube-public")
+# Nobody can delete these.
+_PROTECTED: Final = ("default", "kube-system", "kube-public")
+INITIAL: Final = (*_PROTECTED, "kube-node-lease")
 
 
 def key(name: str) -> Key:
@@ -21,7 +22,7 @@ def key(name: str) -> Key:
 
 
 def refuse_protected(where: Key) -> None:
-    if where.resource == RESOURCE and where.name in INITIAL:
+    if where.resource == RESOURCE and where.name in _PROTECTED:
         raise status.forbidden("", RESOURCE, where.name, "this namespace may not be deleted")
 
 

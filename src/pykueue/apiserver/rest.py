@@ -557,7 +557,10 @@ class Rest:
         """Give the object its revision and have it kept."""
         resource = call.resource
         if call.dry_run:
+            # What is not stored has no revision; what would have been changed still has its own.
             tree["metadata"].pop("resourceVersion", None)
+            if (live := self._objects.latest(call.key)) is not None:
+                tree["metadata"]["resourceVersion"] = str(live.revision)
             return Outcome(code=code, tree=tree)
         uid = tree["metadata"]["uid"]
         stored = self._registry.stored_as(resource.group_resource) or resource

@@ -252,6 +252,7 @@ def _node(node: Tree, now: int) -> list[Any]:
     if labels.get("kubernetes.io/role"):
         roles.add(labels["kubernetes.io/role"])
     info = status.get("nodeInfo", {})
+    kernel, architecture = info.get("kernelVersion") or _UNKNOWN, info.get("architecture")
     addresses = {one.get("type"): one.get("address") for one in reversed(status.get("addresses", ()))}
     return [
         _name(node),
@@ -262,7 +263,7 @@ def _node(node: Tree, now: int) -> list[Any]:
         addresses.get("InternalIP") or _NONE,
         addresses.get("ExternalIP") or _NONE,
         info.get("osImage") or _UNKNOWN,
-        info.get("kernelVersion") or _UNKNOWN,
+        f"{kernel} ({architecture})" if architecture else kernel,
         info.get("containerRuntimeVersion") or _UNKNOWN,
     ]
 
