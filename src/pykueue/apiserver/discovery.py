@@ -82,6 +82,10 @@ def _resource_discovery(resource: Resource) -> Tree:
         {"subresource": name, "responseKind": {**kind, "kind": view.kind}, "verbs": ["get"]}
         for name, view in sorted(resource.views.items())
     ]
+    subresources += [
+        {"subresource": name, "responseKind": {**kind, "kind": action.kind}, "verbs": ["create"]}
+        for name, action in sorted(resource.actions.items())
+    ]
     if subresources:
         found["subresources"] = subresources
     return found
@@ -131,6 +135,10 @@ def resource_list(registry: Registry, group: str, version: str) -> Tree | None:
         rows += [_subresource_row(resource, name) for name in sorted(resource.subresources)]
         rows += [
             {**_subresource_row(resource, name), "kind": view.kind} for name, view in sorted(resource.views.items())
+        ]
+        rows += [
+            {**_subresource_row(resource, name), "kind": action.kind, "verbs": ["create"]}
+            for name, action in sorted(resource.actions.items())
         ]
     return {
         "kind": "APIResourceList",

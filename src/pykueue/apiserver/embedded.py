@@ -51,6 +51,8 @@ class Parts:
     crds: Sequence[Tree] = ()
     # Objects that are there from the beginning, such as the priority classes of the system.
     initial: Sequence[Tree] = ()
+    # Objects that a server begins with which has none yet; from then on they are whatever people make of them.
+    first: Sequence[Tree] = ()
     caps: Caps = field(default_factory=Caps)
     bounds: HistoryBounds = field(default_factory=HistoryBounds)
     webhooks: Policy = field(default_factory=Policy)
@@ -117,12 +119,13 @@ class Embedded:
 
     async def start(self) -> None:
         """Install what belongs to the server, then say that it is ready."""
+        is_new = self.objects.get(namespaces.key(namespaces.INITIAL[0])) is None
         for name in namespaces.INITIAL:
             await self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         with self.crds.trusting():
             for tree in self._parts.crds:
                 await self.install(tree)
-        for tree in self._parts.initial:
+        for tree in (*self._parts.initial, *(self._parts.first if is_new else ())):
             await self._ensure(tree)
         self._tasks = [
             asyncio.create_task(self.objects.keep_compacting()),

@@ -27,8 +27,8 @@ class Limit:
 LIMITS: Final = (
     Limit(
         "pod-logs",
-        "pods/log answers 404",
-        "this server keeps no logs: pods are run by nobody, or by a runner that keeps them itself",
+        "pods/log answers 404 unless a runner keeps logs",
+        "nobody keeps logs here: only the process runner does, and nobody runs pods or they are simulated",
         subresources=("pods/log",),
     ),
     Limit(
@@ -114,8 +114,8 @@ LIMITS: Final = (
     Limit("impersonation", "impersonation headers answer 403", "nobody can act as somebody else"),
     Limit(
         "controllers",
-        "Jobs and Nodes are only stored",
-        "no job controller, kubelet or kube-scheduler runs here; garbage collection and namespaces are taken care of",
+        "without a runner, Jobs and Nodes are only stored",
+        "a runner runs pods on this machine (or pretends to); without one nobody does, only garbage is collected",
     ),
     Limit(
         "one-process",

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -32,7 +32,7 @@ from pykueue.apiserver.paths import Address
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.rest import Call, Outcome, Rest
 from pykueue.apiserver.shedding import Shedder
-from pykueue.apiserver.strategy import Resource, Tree
+from pykueue.apiserver.strategy import Action, Resource, Tree
 from pykueue.apiserver.watch import WatchStream
 from pykueue.clock import Clock
 from pykueue.serving import BodyTooLarge, BodyTooSlow, Handler, Request, Response, Write
@@ -47,6 +47,10 @@ KUBERNETES_MINOR: Final = 36
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MANAGER_LENGTH: Final = 128
+
+
+# What answers for a part of an object that the server itself does not know: (object, request) -> answer.
+Door: TypeAlias = Callable[[Tree, Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class ApiServer:
         self._audit_prefix = str(uuid.UUID(int=chance.getrandbits(128), version=4))[:24]
         self._answers = 0
         self._pages: Mapping[str, Handler] = {}
+        self._doors: Mapping[str, Door] = {}
 
     @contextmanager
     def showing(self, pages: Mapping[str, Handler]) -> Iterator[None]:
@@ -97,6 +102,15 @@ class ApiServer:
             yield
         finally:
             self._pages = before
+
+    @contextmanager
+    def answering(self, doors: Mapping[str, Door]) -> Iterator[None]:
+        """Serve more parts of objects while inside, such as `pods/log`: whoever knows them comes and goes."""
+        before, self._doors = self._doors, {**self._doors, **doors}
+        try:
+            yield
+        finally:
+            self._doors = before
 
     # --- The door -----------------------------------------------------------------------------------------------------
 
@@ -291,6 +305,14 @@ class ApiServer:
         if view := resource.views.get(address.subresource):
             access.check(user, "get", resource.group, resource.plural, address.name)
             return extensions.answer(request, address, resource, view)
+        if door := self._doors.get(f"{resource.group_resource}/{address.subresource}"):
+            if request.method not in ("GET", "HEAD"):
+                raise status.method_not_allowed(request.method, f"{resource.group_resource}/{address.subresource}")
+            access.check(user, "get", resource.group, resource.plural, address.name)
+            entry = self._rest.get(resource, address.namespace, address.name)
+            return await door(self._rest.tree(resource, entry), request)
+        if action := resource.actions.get(address.subresource):
+            return await self._act(user, request, address, resource, action, warnings)
         if address.subresource and address.subresource not in resource.subresources:
             why = limits.of_subresource(resource.plural, address.subresource)
             raise status.no_such_path(request.path[:200], why)
@@ -378,6 +400,18 @@ class ApiServer:
             return _formed(bodies.encode(self._reviewed(call, tree)), form, 201)
         action = self._rest.create if verb == "create" else self._rest.update
         return self._shown(await action(call, tree), presenter, form)
+
+    async def _act(
+        self, user: User, request: Request, address: Address, resource: Resource, action: Action, warnings: list[str]
+    ) -> Response:
+        if request.method != "POST":
+            raise status.method_not_allowed(request.method, f"{resource.group_resource}/{address.subresource}")
+        access.check(user, "create", resource.group, resource.plural, address.name)
+        call = _call(user, request, address, resource, warnings)
+        kind = bodies.media_type(request.headers.get("content-type", ""))
+        body = self._decoded(resource, kind, await request.read(bodies.BODY_BYTES), call)
+        await self._rest.change(call, lambda tree: action.alter(tree, body))
+        return Response(status=201, body=bodies.encode(status.success()))
 
     async def _patch(self, call: Call, request: Request, kind: str, body: bytes) -> Outcome:
         if kind == bodies.APPLY_YAML:

@@ -103,6 +103,17 @@ class View:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """Something done to one object by a POST below it, such as binding a pod to a node.
+
+    `alter(object, body)` changes the object in place, or raises `status.StatusError`.
+    """
+
+    kind: str
+    alter: Callable[[Tree, Tree], None]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
     """One kind in one served version.
@@ -152,6 +163,7 @@ class Resource:
     virtual: bool = False
     # By the last part of their path.
     views: Mapping[str, View] = field(default_factory=dict)
+    actions: Mapping[str, Action] = field(default_factory=dict)
     deprecated: str = ""
     # Objects written before this revision are defaulted again when they are read: the schema has changed since.
     schema_revision: int = 0

@@ -17,11 +17,10 @@ from pykueue.api import codec, kube, kueue, meta, registry, selectors
 from pykueue.api.meta import LabelSelector, LabelSelectorRequirement
 from pykueue.api.validation.nearest import did_you_mean
 from pykueue.clock import Clock
-from pykueue.controllers.assembly import kept_up
 from pykueue.controllers.default_local_queues import DefaultLocalQueues, Wish
 from pykueue.errors import ConfigurationError
 from pykueue.kube.client import Client
-from pykueue.kube.informer import Informer
+from pykueue.kube.informer import Informer, kept_up
 from pykueue.kube.recorder import Recorder
 from pykueue.observe.reporting import Reporter
 

@@ -8,10 +8,13 @@ write whose answer was lost raises `Unanswered`, and the caller decides what it 
 from __future__ import annotations
 
 import asyncio
+import copy
+import math
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -19,7 +22,7 @@ import msgspec
 from pykueue.api.kinds import Kind
 from pykueue.kube import errors
 from pykueue.kube.errors import ApiError, Busy, Unanswered
-from pykueue.kube.transport import Answer, Call, Lines, Transport
+from pykueue.kube.transport import Answer, Call, Fence, Lines, Transport
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -33,24 +36,72 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 _ATTEMPTS: Final = 6
 _PAGE: Final = 500
+_PASSED_OVER_MAX: Final = 9
 
 
 class RateLimit:
-    """A bucket of tokens: `burst` at once, `qps` a second after that. A rate of zero or less is no limit."""
+    """A bucket of tokens: `burst` at once, `qps` a second after that. A rate of zero or less is no limit.
+
+    Who is patient comes after those who are not, but for one token in ten: courtesies must not hold work up, and a rush
+    of work must not silence them for good.
+    """
 
     def __init__(self, qps: float, burst: int) -> None:
         self._interval = 1 / qps if qps > 0 else 0.0
         self._allowance = self._interval * max(burst, 1)
-        self._next = 0.0  # when the bucket would be full again, less the allowance
+        self._spent = 0.0  # the moment up to which tokens are spent
+        self._urgent: deque[asyncio.Future[None]] = deque()
+        self._patient: deque[asyncio.Future[None]] = deque()
+        self._passed_over = 0
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def take(self) -> None:
+    @property
+    def left(self) -> float:
+        """How many tokens could be had at once."""
+        if not self._interval:
+            return math.inf
+        now = asyncio.get_running_loop().time()
+        return (now - max(self._spent, now - self._allowance)) / self._interval
+
+    async def take(self, *, patient: bool = False) -> None:
         if not self._interval:
             return
+        line = self._patient if patient else self._urgent
+        if not self._patient and not self._urgent and self._spend():
+            return
+        turn = asyncio.get_running_loop().create_future()
+        line.append(turn)
+        self._hand_out()
+        await turn
+
+    def _spend(self) -> bool:
         now = asyncio.get_running_loop().time()
-        start = max(self._next, now - self._allowance)
-        self._next = start + self._interval
-        if self._next > now:
-            await asyncio.sleep(self._next - now)
+        start = max(self._spent, now - self._allowance)
+        # What a timer rounds must not cost another round.
+        if start + self._interval > now + 1e-6:
+            return False
+        self._spent = start + self._interval
+        return True
+
+    def _hand_out(self) -> None:
+        """Give tokens to those in line as long as there are any, and come back when there is the next."""
+        while (line := self._next_line()) is not None and self._spend():
+            self._passed_over = self._passed_over + 1 if line is self._urgent and self._patient else 0
+            line.popleft().set_result(None)
+        if line is not None and (self._timer is None or self._timer.cancelled()):
+            self._timer = asyncio.get_running_loop().call_at(self._spent + self._interval, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._hand_out()
+
+    def _next_line(self) -> deque[asyncio.Future[None]] | None:
+        for line in (self._urgent, self._patient):
+            while line and line[0].done():
+                line.popleft()  # given up meanwhile
+        if self._patient and (not self._urgent or self._passed_over >= _PASSED_OVER_MAX):
+            return self._patient
+        return self._urgent or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +129,26 @@ _read_tree: Final = msgspec.json.Decoder(dict[str, Any]).decode
 class Client:
     """One server, as one user."""
 
-    def __init__(self, transport: Transport, chance: random.Random, limit: RateLimit | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        chance: random.Random,
+        limit: RateLimit | None = None,
+        fence: Fence | None = None,
+    ) -> None:
         self._transport = transport
         self._chance = chance
         self._limit = limit
+        self._fence = fence
+        self._is_patient = False
         # How often each verb was sent, for whoever counts requests per admission.
         self.sent: dict[tuple[str, str], int] = {}
+
+    def patiently(self) -> Client:
+        """The same client for what can wait: where requests are limited, others go first."""
+        client = copy.copy(self)
+        client._is_patient = True
+        return client
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -140,10 +205,15 @@ class Client:
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    async def create(self, kind: Kind, tree: Mapping[str, Any], *, dry_run: bool = False) -> Tree:
-        namespace = str(tree.get("metadata", {}).get("namespace", ""))
+    async def create(
+        self, kind: Kind, tree: Mapping[str, Any], *, dry_run: bool = False, subresource: str = ""
+    ) -> Tree:
+        """Make it; with a subresource, such as a pod's binding, below the object that the metadata names."""
+        metadata = tree.get("metadata", {})
+        below = str(metadata.get("name", "")) if subresource else ""
+        path = kind.path(str(metadata.get("namespace", "")), below, subresource)
         query = (("dryRun", "All"),) if dry_run else ()
-        return await self._write(kind, Call("POST", kind.path(namespace), query, _body(tree), JSON))
+        return await self._write(kind, Call("POST", path, query, _body(tree), JSON))
 
     async def replace(self, kind: Kind, tree: Mapping[str, Any], subresource: str = "") -> Tree:
         """Put the object back; its `resourceVersion` makes that conditional."""
@@ -178,10 +248,19 @@ class Client:
         return await self._write(kind, Call("PATCH", path, query, _body(tree), APPLY))
 
     async def delete(
-        self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", propagation: str = "Background"
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        propagation: str = "Background",
+        grace_seconds: int | None = None,
     ) -> None:
         """Delete it; one that is not there is deleted already. With `uid`, only the very object that was meant."""
         options: Tree = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
         if uid:
             options["preconditions"] = {"uid": uid}
         with suppress(errors.NotFound):
@@ -190,6 +269,12 @@ class Client:
     async def ask(self, call: Call) -> Answer:
         """A request that is about no kind, such as `/version`."""
         return await self._sent(call)
+
+    @asynccontextmanager
+    async def lines(self, call: Call) -> AsyncIterator[Lines]:
+        """The answer to a request that is about no kind, line by line as it comes; a log that is followed, say."""
+        async with self._transport.stream(call) as lines:
+            yield lines
 
     async def close(self) -> None:
         await self._transport.close()
@@ -201,13 +286,15 @@ class Client:
 
     async def _ask(self, kind: Kind, call: Call) -> Answer:
         self._count(call.method, kind)
+        if self._fence is not None and call.method != "GET":
+            call = replace(call, fence=self._fence)
         return await self._sent(call)
 
     async def _sent(self, call: Call) -> Answer:
         attempt = 0
         while True:
             if self._limit is not None:
-                await self._limit.take()
+                await self._limit.take(patient=self._is_patient)
             try:
                 answer = await self._transport.send(call)
                 if answer.status < 300:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -316,3 +316,16 @@ def typed(type_: type[Any]) -> Decode[Any]:
     """The decoder to a type of the API."""
     decode = msgspec.json.Decoder(type_).decode
     return lambda data: decode(data)
+
+
+@asynccontextmanager
+async def kept_up(informers: Sequence[Informer[Any]]) -> AsyncIterator[None]:
+    """The copies are complete, and kept up to date while inside. What ends before its time ends everything."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(informer.run(), name=informer.kind.name) for informer in informers]
+        try:
+            await asyncio.gather(*(informer.synced() for informer in informers))
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()

@@ -197,8 +197,6 @@ def _applied(
         fields = paths.difference(mine.fields, _NEVER_OWNED)
         if last is not None and fields == last.fields and mine.api_version == last.api_version:
             fields = last.fields
-        else:
-            fields = paths.sorted_tree(fields)
         owners[entry.identity] = replace(mine, fields=fields, time=now if changed else mine.time)
         if not fields:
             del owners[entry.identity]
@@ -328,7 +326,7 @@ def _updated(live: Tree, new: Tree, known: Managers, entry: Entry, target: Targe
         previous = owners.get(entry.identity)
         if previous is not None:
             taken = paths.union(taken, previous.fields)
-        owners[entry.identity] = replace(entry, fields=paths.sorted_tree(taken), time=now)
+        owners[entry.identity] = replace(entry, fields=taken, time=now)
     return owners
 
 

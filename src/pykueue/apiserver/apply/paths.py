@@ -6,13 +6,15 @@ A set is a tree of dicts whose keys are path elements: `f:NAME` a field, `k:{"na
     {"f:spec": {"f:replicas": {}, "f:template": {".": {}, "f:name": {}}}}
 
 holds `.spec.replicas`, `.spec.template` and `.spec.template.name`, but not `.spec`. So nothing is ever encoded or
-decoded, equality is `==`, and a set read from an object is ready for use. Sets are never changed once handed out.
+decoded, equality is `==`, and a set read from an object is ready for use. Sets are never changed once handed out, and
+what this room makes has its keys in order: what is stored does not depend on how it came about.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -48,7 +50,7 @@ def union(left: PathSet, right: PathSet) -> PathSet:
     for element, theirs in right.items():
         ours = left.get(element)
         out[element] = theirs if ours is None else _union_node(ours, theirs)
-    return out
+    return in_order(out) if len(out) > len(left) else out
 
 
 def _union_node(left: PathSet, right: PathSet) -> PathSet:
@@ -138,9 +140,9 @@ def from_fields(*paths: tuple[str, ...]) -> PathSet:
     return out
 
 
-def sorted_tree(paths: PathSet) -> PathSet:
-    """The same set with its keys in order, so that what is stored does not depend on how it came about."""
-    return {element: sorted_tree(paths[element]) if paths[element] else MEMBER for element in sorted(paths)}
+def in_order(paths: PathSet) -> PathSet:
+    """The same set with its first elements in order; those below are in order already."""
+    return {element: paths[element] for element in sorted(paths)} if len(paths) > 1 else paths
 
 
 # --- path elements ----------------------------------------------------------------------------------------------------
@@ -158,6 +160,12 @@ def _json(value: Any) -> str:
 def key_element(keys: Mapping[str, Any]) -> str:
     """The element of a list item that is told from its siblings by these keys."""
     return "k:" + _json(keys)
+
+
+@lru_cache(maxsize=4096)
+def name_element(key: str, name: str) -> str:
+    """The same for one key that is a text. Most lists are told apart by names, and most names come again."""
+    return key_element({key: name})
 
 
 def value_element(value: Any) -> str:

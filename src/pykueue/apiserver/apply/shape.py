@@ -126,6 +126,8 @@ class ListShape:
             return paths.value_element(item)
         if not isinstance(item, dict):
             raise Indistinct("an item of a list with keys must be an object")
+        if len(self.keys) == 1 and type(name := item.get(self.keys[0])) is str:
+            return paths.name_element(self.keys[0], name)
         keys = {}
         for name in self.keys:
             value = item.get(name, msgspec.UNSET)

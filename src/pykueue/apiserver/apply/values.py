@@ -135,8 +135,9 @@ def owned(value: Any, shape: Shape) -> PathSet:
     map_rules = _map_of(value, shape)
     if map_rules is not None:
         out: PathSet = {}
-        for field, child in (value or _NONE).items():
-            child_shape = map_rules.child(field)
+        fields: dict[str, Any] = value or _NONE
+        for field in sorted(fields):
+            child, child_shape = fields[field], map_rules.child(field)
             if child_shape is None:
                 continue
             if child.__class__ in _PLAIN:
@@ -151,12 +152,14 @@ def owned(value: Any, shape: Shape) -> PathSet:
     if list_rules is not None and value:
         pairs = list(_elements(list_rules, value))
         repeated = _repeated(pairs)
-        return {
-            element: MEMBER
-            if element in repeated
-            else paths.node_of(True, owned(item, list_rules.item)) or MEMBER  # an item is a member whatever it holds
-            for element, item in pairs
-        }
+        return paths.in_order(
+            {
+                element: MEMBER
+                if element in repeated
+                else paths.node_of(True, owned(item, list_rules.item)) or MEMBER  # an item is a member whatever it holds
+                for element, item in pairs
+            }
+        )
     return _NONE
 
 
@@ -170,17 +173,19 @@ def _everything(value: Any, shape: Shape) -> PathSet:
     children: PathSet = {}
     map_rules = _map_of(value, shape)
     if map_rules is not None:
-        for field, child in (value or _NONE).items():
+        fields: dict[str, Any] = value or _NONE
+        for field in sorted(fields):
             child_shape = map_rules.child(field)
             if child_shape is not None:
-                children[f"f:{field}"] = _everything(child, child_shape)
+                child = fields[field]
+                children[f"f:{field}"] = MEMBER if child.__class__ in _PLAIN else _everything(child, child_shape)
     else:
         list_rules = _list_of(value, shape)
         if list_rules is not None and value:
-            pairs = list(_elements(list_rules, value))
-            repeated = _repeated(pairs)
-            for element, item in pairs:
-                children[element] = MEMBER if element in repeated else _everything(item, list_rules.item)
+            for element, item in _elements(list_rules, value):
+                # Items that share a key are one value.
+                children[element] = MEMBER if element in children else _everything(item, list_rules.item)
+            children = paths.in_order(children)
     return {SELF: MEMBER, **children} if children else MEMBER
 
 
@@ -268,7 +273,7 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], rules: MapShape) -> 
             shape = rules.child(field)
             if shape is not None:
                 removed[f"f:{field}"] = _everything(value, shape)
-    return Changes(removed, modified, added)
+    return Changes(*map(paths.in_order, (removed, modified, added)))
 
 
 def _compare_lists(old: Sequence[Any], new: Sequence[Any], rules: ListShape) -> Changes:
@@ -302,7 +307,7 @@ def _compare_lists(old: Sequence[Any], new: Sequence[Any], rules: ListShape) -> 
             added[element] = MEMBER
             if olds:
                 removed[element] = _everything(olds[0], rules.item)
-    return Changes(removed, modified, added)
+    return Changes(*map(paths.in_order, (removed, modified, added)))
 
 
 def _hang(element: str, changes: Changes, removed: PathSet, modified: PathSet, added: PathSet) -> None:

@@ -25,7 +25,7 @@ from pykueue.apiserver.builtin import (
     schemas,
 )
 from pykueue.apiserver.builtin.columns import PRINTED
-from pykueue.apiserver.strategy import ALL_VERBS, Resource, Rules, Tree
+from pykueue.apiserver.strategy import ALL_VERBS, Action, Resource, Rules, Tree
 
 _Validate = Callable[[Tree, Tree | None, str], Sequence[FieldError] | Any]
 
@@ -163,6 +163,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         on_update=pods.on_update,
         on_status=pods.on_status,
         validate=pods.validate,
+        actions={"binding": Action(kind="Binding", alter=pods.bind)},
     ),
     _resource(
         "core.v1.Node",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pykueue.api import meta, quantity
+from pykueue.apiserver import status
 from pykueue.apiserver.builtin import checks, containers, placement
 from pykueue.apiserver.builtin.checks import Errors, Tree, forbidden, invalid, named, required
 
@@ -80,6 +81,22 @@ def on_status(new: Tree, old: Tree) -> None:
     status = new.setdefault("status", {})
     if "qosClass" not in status and "qosClass" in old.get("status", {}):
         status["qosClass"] = old["status"]["qosClass"]
+
+
+def bind(pod: Tree, binding: Tree) -> None:
+    """Say where the pod runs, once and for all."""
+    name, spec = pod["metadata"]["name"], pod["spec"]
+    target = binding.get("target")
+    node = target.get("name") if isinstance(target, dict) else None
+    if not node or not isinstance(node, str):
+        raise status.invalid("", "Binding", name, [required("target.name", "a pod is bound to a Node")])
+    if pod["metadata"].get("deletionTimestamp"):
+        raise status.conflict("", "pods/binding", name, "the pod is being deleted")
+    if spec.get("schedulingGates"):
+        raise status.conflict("", "pods/binding", name, "the pod has scheduling gates")
+    if spec.get("nodeName"):
+        raise status.conflict("", "pods/binding", name, f"the pod is on node {spec['nodeName']} already")
+    spec["nodeName"] = node
 
 
 def quality_of_service(spec: Tree) -> str:
@@ -164,6 +181,8 @@ def validate_spec(spec: Tree, path: str) -> Errors:
 def validate(new: Tree, old: Tree | None, subresource: str) -> Errors:
     if subresource == "status" and old is not None:
         yield from _validate_status(new, old)
+        return
+    if subresource == "binding":
         return
     yield from checks.enums("core.v1.Pod", new)
     yield from validate_spec(new["spec"], "spec")
