@@ -22,7 +22,7 @@ from typing import Final
 
 from pykueue import serving
 from pykueue.api import config, conversion, meta, registry, schema
-from pykueue.apiserver import access, certificates
+from pykueue.apiserver import access, certificates, extensions
 from pykueue.apiserver.builtin import admission, scheduling
 from pykueue.apiserver.builtin.kinds import RESOURCES
 from pykueue.apiserver.embedded import Embedded, Parts
@@ -31,6 +31,7 @@ from pykueue.apiserver.store import Durability as Durability
 from pykueue.apiserver.store import Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
 from pykueue.clock import Clock, SystemClock
 from pykueue.controllers import visibility
+from pykueue.controllers.aggregation import SERVICE_BESIDE, Aggregated
 from pykueue.controllers.assembly import Choices, Manager
 from pykueue.controllers.populator import Configuration as PopulatorConfiguration
 from pykueue.controllers.populator import Populator
@@ -38,15 +39,18 @@ from pykueue.controllers.topology import NodeChoices
 from pykueue.core import requests
 from pykueue.core.topology import Profile
 from pykueue.errors import AnswerIsNo, UsageError
+from pykueue.installing.names import METRICS_SERVICE
 from pykueue.jobs import kinds as job_kinds
 from pykueue.jobs.options import Options as JobOptions
 from pykueue.kube import access as servers
 from pykueue.kube.client import Client, RateLimit
+from pykueue.kube.delegation import Door, guarded
 from pykueue.kube.election import Election, Terms
 from pykueue.kube.transport import LocalTransport
 from pykueue.observe import health
 from pykueue.observe.metrics import Choices as MetricChoices
 from pykueue.observe.metrics import Role
+from pykueue.observe.visibility import BIND_PORT, SERVICE
 from pykueue.settings import Settings
 from pykueue.version import __version__
 from pykueue.webhooks import in_process, running
@@ -57,6 +61,7 @@ log = logging.getLogger(__name__)
 
 ORPHAN_SECONDS: Final = 6.0
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+EVERYWHERE: Final = "0.0.0.0"
 # Names under which clients inside of a cluster know their server, and which test suites expect in its certificate.
 _USUAL_NAMES: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
@@ -222,10 +227,17 @@ async def manage(
         return "" if answers else "webhooks are not served yet"
 
     try:
-        async with _metrics_served(manager, settings), _probes_served(settings, missing, in_pod), manager.reading():
-            place = running.in_cluster(client, conf) if in_pod else await running.beside(client, conf)
+        async with _probes_served(settings, missing, in_pod), manager.reading():
+            if in_pod:
+                place = running.in_cluster(client, conf, (SERVICE, METRICS_SERVICE))
+            else:
+                place = await running.beside(client, conf, (SERVICE_BESIDE,))
             choices = webhook_choices(settings)
-            async with running.webhooks(client, choices, sources, place, clock, conf.namespace) as served:
+            async with (
+                running.webhooks(client, choices, sources, place, clock, conf.namespace) as served,
+                _metrics_served(manager, settings, served, Door(client, clock), in_pod),
+                _lists_served(manager, settings, served, Door(client, clock), in_pod),
+            ):
                 answers.append(served)
                 await (lead() if leads_alone else election.run(lead))
     finally:
@@ -249,26 +261,53 @@ async def populate(
 
 
 @asynccontextmanager
-async def _metrics_served(manager: Manager, settings: Settings) -> AsyncIterator[None]:
-    """Metrics on a port of their own while inside. They are open to whoever can reach the port.
+async def _metrics_served(
+    manager: Manager, settings: Settings, served: running.Served, door: Door, in_pod: bool
+) -> AsyncIterator[None]:
+    """Metrics on a port of their own while inside: open to who works on this machine, else for those who may.
 
-    So an address without a host means this machine only; another one has to be named, such as `0.0.0.0:8443`. A port
-    that is taken costs the metrics, and not the manager: work that nobody admits is worse than figures nobody sees.
+    A port that is taken costs the metrics, and not the manager: work that nobody admits is worse than figures that
+    nobody sees.
     """
-    address = metrics_address(settings)
+    address = metrics_address(settings, EVERYWHERE if in_pod else LOOPBACK[0])
     if address is None:
         yield
-    else:
-        async with _served("metrics", health.exposition(manager.metrics.exposition), address):
-            yield
+        return
+    handler, tls = health.exposition(manager.metrics.exposition), None
+    if address[0] not in LOOPBACK:
+        handler, tls = guarded(handler, door), served.another_context()
+    async with _served("metrics", handler, address, tls):
+        yield
+
+
+@asynccontextmanager
+async def _lists_served(
+    manager: Manager, settings: Settings, served: running.Served, door: Door, in_pod: bool
+) -> AsyncIterator[None]:
+    """Who waits where, for an API server that passes on what it is asked about it."""
+    chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
+    if not settings.gates["VisibilityOnDemand"]:
+        yield
+        return
+    namespace = settings.configuration.namespace or config.DEFAULT_NAMESPACE
+    tls = served.another_context()
+    lists = Aggregated(door, tls, namespace, beside=not in_pod)
+    await served.accompany(lists)
+    handler = extensions.handler(visibility.rows(manager.world, manager.views), lists.admit)
+    # Beside a cluster any port will do: the API server is told which one it is.
+    address = (chosen.bind_address or EVERYWHERE, chosen.bind_port or BIND_PORT) if in_pod else (LOOPBACK[0], 0)
+    async with _served("visibility API", handler, address, tls) as http:
+        if http is not None:
+            lists.port = http.port
+        yield
 
 
 @asynccontextmanager
 async def _probes_served(settings: Settings, missing: health.Question, in_pod: bool) -> AsyncIterator[None]:
     """The answers to the probes of a kubelet, which asks the pod's own address; beside a cluster, this machine's."""
     chosen = settings.configuration.health or config.ControllerHealth()
-    everywhere = "0.0.0.0" if in_pod else LOOPBACK[0]
-    address = _address("health.healthProbeBindAddress", chosen.health_probe_bind_address, everywhere)
+    anywhere = EVERYWHERE if in_pod else LOOPBACK[0]
+    address = _address("health.healthProbeBindAddress", chosen.health_probe_bind_address, anywhere)
     if address is None:
         yield
         return
@@ -280,23 +319,25 @@ async def _probes_served(settings: Settings, missing: health.Question, in_pod: b
 
 
 @asynccontextmanager
-async def _served(what: str, handler: serving.Handler, address: tuple[str, int]) -> AsyncIterator[None]:
+async def _served(
+    what: str, handler: serving.Handler, address: tuple[str, int], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[serving.HttpServer | None]:
     http = None
     try:
-        http = await serving.serve(handler, *address)
+        http = await serving.serve(handler, *address, tls=tls)
     except OSError as error:
         log.error("no %s: cannot listen on %s:%s: %s", what, *address, error.strerror or error)
     try:
-        yield
+        yield http
     finally:
         if http is not None:
             await http.close()
 
 
-def metrics_address(settings: Settings) -> tuple[str, int] | None:
+def metrics_address(settings: Settings, anywhere: str = LOOPBACK[0]) -> tuple[str, int] | None:
     """Where `metrics.bindAddress` says that metrics are served; None where they are turned off."""
     text = (settings.configuration.metrics or config.ControllerMetrics()).bind_address
-    return _address("metrics.bindAddress", text, LOOPBACK[0])
+    return _address("metrics.bindAddress", text, anywhere)
 
 
 def _address(field: str, text: str, anywhere: str) -> tuple[str, int] | None:

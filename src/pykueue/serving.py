@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl
@@ -69,10 +69,16 @@ class Request:
     certificate: Mapping[str, list[str]] | None = None
     remote: str = ""
     secure: bool = False
+    # Every line of the headers as it came, for those that may be there more than once.
+    lines: Iterable[tuple[str, str]] = ()
 
     def first(self, name: str, default: str = "") -> str:
         """The first value of a query parameter."""
         return next((value for key, value in self.query if key == name), default)
+
+    def every(self, header: str) -> list[str]:
+        """The values of a header, one for each line that has it."""
+        return [value for name, value in self.lines if name.lower() == header.lower()]
 
 
 @dataclass(slots=True)
@@ -210,6 +216,7 @@ def _request(incoming: web.BaseRequest) -> Request:
         certificate=_subject(peer) if peer else None,
         remote=incoming.remote or "",
         secure=incoming.secure,
+        lines=incoming.headers.items(),
     )
 
 

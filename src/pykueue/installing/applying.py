@@ -15,6 +15,7 @@ import msgspec
 from pykueue.api import defaults, registry, trees
 from pykueue.api.kinds import Kind, Scope, Version
 from pykueue.api.trees import Tree
+from pykueue.controllers import aggregation
 from pykueue.errors import AnswerIsNo, UsageError
 from pykueue.installing.names import MANAGED_BY, MANAGER, OWNER
 from pykueue.kube import errors
@@ -41,6 +42,7 @@ _KINDS: Final = {
     for kind in (
         *registration.KINDS.values(),
         registration.CRD,
+        aggregation.API_SERVICE,
         _kind("v1", "Namespace", _CLUSTER),
         _kind("v1", "ServiceAccount"),
         _kind("v1", "ConfigMap"),
@@ -53,7 +55,8 @@ _KINDS: Final = {
         _kind(_RBAC, "ClusterRoleBinding", _CLUSTER),
     )
 }
-_WEBHOOKS: Final = tuple(registration.KINDS.values())
+# What leads an API server to the manager; only the manager knows where it is.
+_LEADING: Final = (*registration.KINDS.values(), aggregation.API_SERVICE)
 
 
 def kind_of(document: Tree) -> Kind:
@@ -94,7 +97,7 @@ async def _refuse_strangers(client: Client, documents: Iterable[Tree]) -> None:
 async def _apply(client: Client, document: Tree) -> str:
     kind = kind_of(document)
     found = await _found(client, document)
-    if found is not None and kind in _WEBHOOKS:
+    if found is not None and kind in _LEADING:
         return "left to the manager"
     if found is not None and kind is registration.CRD and trees.get(found, "spec", "conversion", "webhook"):
         document = trees.put(document, ("spec", "conversion"), found["spec"]["conversion"])

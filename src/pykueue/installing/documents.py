@@ -14,6 +14,7 @@ from pykueue.installing.names import LABELS, document
 from pykueue.jobs import kinds as job_kinds
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.options import Options
+from pykueue.observe import visibility
 from pykueue.settings import Settings
 from pykueue.version import __version__
 from pykueue.webhooks import registration
@@ -54,7 +55,8 @@ def everything(plan: Plan) -> list[Tree]:
         document("v1", "Namespace", plan.namespace),
         *crds(plan),
         *rbac.documents(plan.namespace, own.webhook_secret_name, plan.kinds),
-        *program.documents(plan.written, found, plan.namespace, plan.image),
+        *program.documents(plan.written, plan.settings, plan.namespace, plan.image),
+        *lists(plan),
         *webhooks(plan),
     ]
 
@@ -72,5 +74,16 @@ def crds(plan: Plan) -> Iterator[Tree]:
 
 
 def webhooks(plan: Plan) -> Iterator[Tree]:
-    for made in registration.configurations(plan.choices, reach(plan), plan.namespace):
-        yield {**made, "metadata": {**made["metadata"], "labels": dict(LABELS)}}
+    yield from map(_labelled, registration.configurations(plan.choices, reach(plan), plan.namespace))
+
+
+def lists(plan: Plan) -> Iterator[Tree]:
+    """Who waits where, through the API server. Whom to believe there is for the manager to say, or for nobody."""
+    found = plan.settings
+    own = found.configuration.internal_cert_management or config.InternalCertManagement()
+    if found.gates["VisibilityOnDemand"]:
+        yield from map(_labelled, visibility.api_services(plan.namespace, blindly=not own.enable))
+
+
+def _labelled(made: Tree) -> Tree:
+    return {**made, "metadata": {**made["metadata"], "labels": dict(LABELS)}}

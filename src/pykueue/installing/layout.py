@@ -23,9 +23,12 @@ _FILES: Final = {
     "Secret": "webhooks/secret.yaml",
     "Service": "manager/services.yaml",
     "Deployment": "manager/deployment.yaml",
+    "APIService": "visibility/apiservices.yaml",
     "MutatingWebhookConfiguration": "webhooks/mutating.yaml",
     "ValidatingWebhookConfiguration": "webhooks/validating.yaml",
 }
+# How the roles are called that the manager has no use for.
+_FOR_PEOPLE: Final = ("-editor-role", "-viewer-role", "batch-admin-role", "batch-user-role", "metrics-reader")
 
 
 _Fast: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -68,6 +71,6 @@ def _file(document: Tree) -> str:
     kind, name = document["kind"], document["metadata"]["name"]
     if kind == "CustomResourceDefinition":
         return f"crds/{name}.yaml"
-    if kind == "ClusterRole" and name.endswith(("-editor-role", "-viewer-role", "batch-admin-role", "batch-user-role")):
+    if kind == "ClusterRole" and name.endswith(_FOR_PEOPLE):
         return "rbac/people.yaml"
     return _FILES[kind]

@@ -10,6 +10,8 @@ import yaml
 from pykueue.api import config
 from pykueue.api.trees import Tree
 from pykueue.installing.names import CONFIG_FILE, CONFIG_MAP, LABELS, MANAGER, METRICS_SERVICE, document
+from pykueue.observe import visibility
+from pykueue.settings import Settings
 from pykueue.webhooks.registration import SERVICE_PORT
 
 _SELECTOR: Final = {"control-plane": "controller-manager", "app.kubernetes.io/name": LABELS["app.kubernetes.io/name"]}
@@ -17,22 +19,26 @@ _SELECTOR: Final = {"control-plane": "controller-manager", "app.kubernetes.io/na
 _USER: Final = 65532
 
 
-def documents(written: Tree, effective: config.Configuration, namespace: str, image: str) -> Iterator[Tree]:
-    """Settings, certificate, Services, Deployment. `written` is what goes into the file, `effective` what it means."""
+def documents(written: Tree, settings: Settings, namespace: str, image: str) -> Iterator[Tree]:
+    """Settings, certificate, Services, Deployment. `written` is what goes into the file, `settings` what it means."""
+    effective = settings.configuration
     own = effective.internal_cert_management or config.InternalCertManagement()
     text = yaml.dump(written, sort_keys=False, width=120, allow_unicode=True)
     yield document("v1", "ConfigMap", CONFIG_MAP, namespace, data={CONFIG_FILE: text})
     if own.enable:
         yield document("v1", "Secret", own.webhook_secret_name, namespace, type="Opaque")
-    ports = _ports(effective)
+    ports = _ports(settings)
     yield _service(own.webhook_service_name, namespace, "https-webhook", SERVICE_PORT, "webhook-server")
     if "metrics" in ports:
         yield _service(METRICS_SERVICE, namespace, "metrics", ports["metrics"], "metrics")
+    if "visibility" in ports:
+        yield _service(visibility.SERVICE, namespace, "https", visibility.SERVICE_PORT, "visibility")
     yield document("apps/v1", "Deployment", MANAGER, namespace, spec=_deployment(effective, image, ports))
 
 
-def _ports(effective: config.Configuration) -> dict[str, int]:
+def _ports(settings: Settings) -> dict[str, int]:
     """The ports of the pod by their names; a server that is turned off has none."""
+    effective = settings.configuration
     served = effective.webhook or config.ControllerWebhook()
     metrics, health = effective.metrics or config.ControllerMetrics(), effective.health or config.ControllerHealth()
     ports = {"webhook-server": served.port if served.port is not None else 9443}
@@ -40,6 +46,9 @@ def _ports(effective: config.Configuration) -> dict[str, int]:
         port = address.rpartition(":")[2]
         if port.isdecimal() and int(port):
             ports[name] = int(port)
+    if settings.gates["VisibilityOnDemand"]:
+        lists = effective.visibility_server or config.VisibilityServerConfiguration()
+        ports["visibility"] = lists.bind_port or visibility.BIND_PORT
     return ports
 
 

@@ -12,8 +12,11 @@ from typing import Final
 from pykueue.api import kube, kueue, registry
 from pykueue.api.kinds import Kind
 from pykueue.api.trees import Tree
+from pykueue.controllers import aggregation
 from pykueue.installing.names import MANAGER, PREFIX, document
 from pykueue.jobs.kinds import REPLICA_SET, JobKinds, Row
+from pykueue.kube import delegation
+from pykueue.observe import visibility
 from pykueue.webhooks import registration
 
 API: Final = "rbac.authorization.k8s.io/v1"
@@ -49,6 +52,9 @@ _OTHERS: Final[Mapping[type, tuple[str, ...]]] = {
     kube.ResourceSlice: _READ,
 }
 
+# A role that every cluster has.
+_PROOF_READER: Final = "extension-apiserver-authentication-reader"
+
 # What it does with jobs, of every kind that it can run.
 _JOB: Final = ("delete", "get", "list", "patch", "update", "watch")
 
@@ -59,6 +65,9 @@ def documents(namespace: str, secret: str, kinds: JobKinds) -> Iterator[Tree]:
     yield from _bound("ClusterRole", "manager-role", manager_rules(kinds), namespace)
     yield from _bound("Role", "leader-election-role", leader_rules(), namespace)
     yield from _bound("Role", "manager-secrets-role", secret_rules(secret), namespace)
+    yield from _bound("ClusterRole", "metrics-auth-role", review_rules(), namespace)
+    # The role is the cluster's own: to read how its API server proves itself.
+    yield _binding("visibility-server-auth-reader", "Role", _PROOF_READER, delegation.SETTINGS_NAMESPACE, namespace)
     yield from people(kinds)
 
 
@@ -105,10 +114,12 @@ def _rules(wanted: Mapping[tuple[str, str], set[str]]) -> Iterator[Tree]:
 
 
 def _named_rules() -> Iterator[Tree]:
-    """What leads the API server to our webhooks, and nothing else of the same kinds."""
+    """What leads the API server to us, and nothing else of the same kinds."""
     for phase, kind in registration.KINDS.items():
         yield _named(kind, [registration.NAMES[phase]], ("get", "update"))
     yield _named(registration.CRD, sorted(row.name for row in registry.KUEUE if row.converts), ("get", "update"))
+    names = [one["metadata"]["name"] for one in visibility.api_services("")]
+    yield _named(aggregation.API_SERVICE, sorted(names), ("get", "update"))
 
 
 def _named(kind: Kind, names: list[str], verbs: tuple[str, ...]) -> Tree:
@@ -123,6 +134,12 @@ def leader_rules() -> list[Tree]:
 def secret_rules(secret: str) -> list[Tree]:
     """The one Secret that keeps our certificate. It is installed empty, so that nobody has to create it."""
     return [_named(registry.KUBERNETES.of(kube.Secret), [secret], ("get", "update"))]
+
+
+def review_rules() -> list[Tree]:
+    """To ask who somebody is and what they may, before they are shown anything."""
+    reviews = (delegation.TOKEN_REVIEW, delegation.ACCESS_REVIEW)
+    return [{"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["create"]} for kind in reviews]
 
 
 # --- People -----------------------------------------------------------------------------------------------------------
@@ -145,6 +162,11 @@ _PEOPLE: Final[Mapping[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     kueue.LocalQueue: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL)),
     kueue.Workload: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL)),
 }
+# Who waits where -> what takes in the right to look.
+_WAITING: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("cq", "clusterqueues"): (_BATCH_ADMIN, *_TO_ALL),
+    ("lq", "localqueues"): (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL),
+}
 _JOB_EDITORS: Final = (_BATCH_ADMIN, _BATCH_USER)
 _JOB_VIEWERS: Final = (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL)
 
@@ -157,6 +179,11 @@ def people(kinds: JobKinds) -> Iterator[Tree]:
         yield document(API, "ClusterRole", PREFIX + name, aggregationRule=selected)
     for type_, (editors, viewers) in _PEOPLE.items():
         yield from _for_people(registry.KUEUE.of(type_), editors, viewers)
+    for (word, plural), takers in _WAITING.items():
+        resources = [f"{plural}/pendingworkloads"]
+        looking = {"apiGroups": [visibility.GROUP], "resources": resources, "verbs": list(_READ)}
+        yield _cluster_role(f"pending-workloads-{word}-viewer-role", [looking], takers)
+    yield _cluster_role("metrics-reader", [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
     for job in _runnable(kinds):
         # Whoever may make pods could make them before; queueing takes nothing away and gives nothing.
         if not job.of_pods:
@@ -184,11 +211,15 @@ def _bound(kind: str, name: str, rules: list[Tree], namespace: str) -> Iterator[
     """A role, and the manager's right to it."""
     where = namespace if kind == "Role" else ""
     yield document(API, kind, PREFIX + name, where, rules=rules)
-    yield document(
+    yield _binding(f"{name.removesuffix('-role')}-rolebinding", kind, PREFIX + name, where, namespace)
+
+
+def _binding(name: str, kind: str, role: str, where: str, namespace: str) -> Tree:
+    return document(
         API,
         f"{kind}Binding",
-        f"{PREFIX}{name.removesuffix('-role')}-rolebinding",
+        PREFIX + name,
         where,
-        roleRef={"apiGroup": _GROUP, "kind": kind, "name": PREFIX + name},
+        roleRef={"apiGroup": _GROUP, "kind": kind, "name": role},
         subjects=[{"kind": "ServiceAccount", "name": MANAGER, "namespace": namespace}],
     )

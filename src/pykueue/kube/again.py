@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from pykueue.api.kinds import Kind
+from pykueue.kube.client import Client, Tree
 from pykueue.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, Unanswered
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,19 @@ async def until_done(attempt: Callable[[], Awaitable[T]], *, attempts: int = 10)
         await asyncio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
     return await attempt()
+
+
+async def put(client: Client, kind: Kind, wanted: Tree, field: str) -> bool:
+    """Whether the object had to be created or changed. Only `field` is ours; labels and the like are not."""
+    metadata = wanted["metadata"]
+    found = await client.find(kind, metadata["name"], metadata.get("namespace", ""))
+    if found is None:
+        await client.create(kind, wanted)
+        return True
+    if found.get(field) == wanted[field]:
+        return False
+    await client.replace(kind, {**found, field: wanted[field]})
+    return True
 
 
 def _may_pass(error: KubeError) -> bool:

@@ -10,6 +10,7 @@ tried: a parked Workload has a place too. Who is held back from queueing at all 
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -27,6 +28,9 @@ from pykueue.state.queues import PendingQueue
 GROUP: Final = "visibility.kueue.x-k8s.io"
 VERSIONS: Final = ("v1beta2", "v1beta1")  # the preferred one first; they differ in nothing but their name
 KIND: Final = "PendingWorkloadsSummary"
+SERVICE: Final = "kueue-visibility-server"
+SERVICE_PORT: Final = 443
+BIND_PORT: Final = 8082
 LIMIT: Final = 1000
 LIMIT_MAX: Final = 100_000
 
@@ -130,9 +134,13 @@ def summary_schema() -> Tree:
 # --- In front of a cluster --------------------------------------------------------------------------------------------
 
 
-def api_services(namespace: str, service: str = "kueue-visibility-server", ca_bundle: str = "") -> list[Tree]:
-    """What tells an API server to pass the group on to a Service; without `ca_bundle` (base64), it trusts blindly."""
-    trust: Tree = {"caBundle": ca_bundle} if ca_bundle else {"insecureSkipTLSVerify": True}
+def api_services(
+    namespace: str, service: str = SERVICE, port: int = SERVICE_PORT, *, ca: bytes = b"", blindly: bool = False
+) -> list[Tree]:
+    """What tells an API server to pass the group on to a Service, and whom to believe there: `ca`, or anybody."""
+    trust: Tree = {"insecureSkipTLSVerify": True} if blindly else {}
+    if ca:
+        trust = {"caBundle": base64.b64encode(ca).decode()}
     return [
         {
             "apiVersion": "apiregistration.k8s.io/v1",
@@ -144,7 +152,7 @@ def api_services(namespace: str, service: str = "kueue-visibility-server", ca_bu
                 # Low, so that `clusterqueues` without a group goes on meaning the objects.
                 "groupPriorityMinimum": 100,
                 "versionPriority": 100,
-                "service": {"name": service, "namespace": namespace, "port": 443},
+                "service": {"name": service, "namespace": namespace, "port": port},
                 **trust,
             },
         }

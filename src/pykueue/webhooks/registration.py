@@ -21,7 +21,7 @@ from pykueue.api.selectors import Operator, Requirement, Selector
 from pykueue.api.trees import Tree
 from pykueue.jobs.kinds import Row
 from pykueue.jobs.options import Options
-from pykueue.kube.again import until_done
+from pykueue.kube.again import put, until_done
 from pykueue.kube.client import Client
 from pykueue.webhooks.review import Choices, Phase
 from pykueue.webhooks.table import CONVERT, Endpoint, endpoints
@@ -176,7 +176,7 @@ async def register(client: Client, choices: Choices, reach: Reach, own_namespace
     await _wait_for_storage(client, rows)
     changed = [f"{CRD.kind} {row.name}" for row in rows]
     for phase, wanted in zip(Phase, configurations(choices, reach, own_namespace), strict=True):
-        if await until_done(partial(_put, client, KINDS[phase], wanted)):
+        if await until_done(partial(put, client, KINDS[phase], wanted, "webhooks")):
             changed.append(f"{KINDS[phase].kind} {NAMES[phase]}")
     return changed
 
@@ -198,18 +198,6 @@ async def _wait_for_storage(client: Client, rows: Iterable[Kind]) -> None:
         await asyncio.sleep(_NOTICED_SECONDS)
     for row in rows:
         await until_done(partial(client.list, row))
-
-
-async def _put(client: Client, kind: Kind, wanted: Tree) -> bool:
-    """Whether the object had to be created or changed. Only `webhooks` is ours; labels and the like are not."""
-    found = await client.find(kind, wanted["metadata"]["name"])
-    if found is None:
-        await client.create(kind, wanted)
-        return True
-    if found.get("webhooks") == wanted["webhooks"]:
-        return False
-    await client.replace(kind, {**found, "webhooks": wanted["webhooks"]})
-    return True
 
 
 async def _convert_here(client: Client, row: Kind, reach: Reach) -> bool:

@@ -14,11 +14,11 @@ import contextlib
 import datetime
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from pykueue import certificates, serving
 from pykueue.api import config
@@ -58,8 +58,8 @@ class Place:
         return replace(self.reach, ca=ca, url="" if self.reach.service else f"https://{LOOPBACK}:{port}")
 
 
-def in_cluster(client: Client, configuration: config.Configuration) -> Place:
-    """A place in a pod, behind the Service that was installed with it."""
+def in_cluster(client: Client, configuration: config.Configuration, services: Sequence[str] = ()) -> Place:
+    """A place in a pod, behind the Service that was installed with it; `services` lead to its companions."""
     served = configuration.webhook or config.ControllerWebhook()
     own = configuration.internal_cert_management or config.InternalCertManagement()
     namespace = configuration.namespace or config.DEFAULT_NAMESPACE
@@ -70,14 +70,16 @@ def in_cluster(client: Client, configuration: config.Configuration) -> Place:
     return Place(
         host=served.host or "0.0.0.0",
         port=served.port if served.port is not None else 9443,
-        hosts=(f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"),
+        hosts=tuple(
+            f"{service}.{namespace}.svc{domain}" for service in (name, *services) for domain in ("", ".cluster.local")
+        ),
         reach=Reach(namespace=namespace, service=name),
         keeper=keeper,
         registers=bool(own.enable),
     )
 
 
-async def beside(client: Client, configuration: config.Configuration) -> Place:
+async def beside(client: Client, configuration: config.Configuration, services: Sequence[str] = ()) -> Place:
     """A place on the machine of the API server, outside of its cluster.
 
     Certificate and port are those of last time, where they can be had: each change of how conversion is reached makes
@@ -86,11 +88,22 @@ async def beside(client: Client, configuration: config.Configuration) -> Place:
     own = configuration.internal_cert_management or config.InternalCertManagement()
     namespace = configuration.namespace or config.DEFAULT_NAMESPACE
     keeper = InSecret(client, namespace, own.webhook_secret_name)
-    return on_loopback(keeper, await registration.registered_port(client, LOOPBACK))
+    hosts = tuple(f"{service}.{namespace}.svc" for service in services)
+    return on_loopback(keeper, await registration.registered_port(client, LOOPBACK), hosts)
 
 
-def on_loopback(keeper: Keeper, port: int = 0) -> Place:
-    return Place(LOOPBACK, port, (LOOPBACK, "localhost"), Reach(), keeper, any_port=True)
+def on_loopback(keeper: Keeper, port: int = 0, hosts: Sequence[str] = ()) -> Place:
+    return Place(LOOPBACK, port, (LOOPBACK, "localhost", *hosts), Reach(), keeper, any_port=True)
+
+
+class Companion(Protocol):
+    """Something else that the API server is led to, with the same certificate and by whoever leads."""
+
+    async def renew(self) -> None: ...
+
+    async def lead_here(self, authority: bytes) -> Iterable[str]:
+        """Names what had to be changed for that."""
+        ...
 
 
 class Served:
@@ -104,23 +117,46 @@ class Served:
         self._own_namespace = own_namespace
         self._kept = certificate.Kept()
         self._is_registered = False
-        self.tls: Final = certificate.context()
+        self._contexts = [certificate.context()]
+        self._companions: list[Companion] = []
         self.port = 0
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        return self._contexts[0]
+
+    def another_context(self) -> ssl.SSLContext:
+        """TLS for another server with the same certificate, today's and every later one."""
+        made = certificate.context()
+        certificates.load_into(made, self._kept.identity)
+        self._contexts.append(made)
+        return made
+
+    async def accompany(self, companion: Companion) -> None:
+        """Look after something else as well from now on."""
+        await until_done(companion.renew)
+        self._companions.append(companion)
 
     async def renew(self) -> None:
         """Take the certificate that is kept now; the next connection sees it."""
         now = datetime.datetime.fromtimestamp(self._clock.now() / 1e9, datetime.UTC)
         kept = await self._place.keeper.current(self._place.hosts, now)
         if kept.identity != self._kept.identity:
-            certificates.load_into(self.tls, kept.identity)
+            for context in self._contexts:
+                certificates.load_into(context, kept.identity)
         self._kept = kept
+        for companion in self._companions:
+            await companion.renew()
 
     async def register(self) -> None:
         """Lead the API server here. For whoever leads: replicas with other settings must not take turns."""
         if self._place.registers:
             reach = self._place.reach_at(self.port, self._kept.ca)
-            for changed in await registration.register(self._client, self._choices, reach, self._own_namespace):
-                log.info("%s leads to our webhooks now", changed)
+            changed = await registration.register(self._client, self._choices, reach, self._own_namespace)
+            for companion in self._companions:
+                changed += await companion.lead_here(self._kept.ca)
+            for name in changed:
+                log.info("%s leads to us now", name)
         self._is_registered = True
 
     async def keep_up(self) -> None:

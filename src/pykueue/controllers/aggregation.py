@@ -1,0 +1,128 @@
+"""The visibility API behind the API server of a cluster: how it is led to us, and whom we believe.
+
+In a cluster it comes through the Service that was installed with us. Beside one, no Service leads to this machine; but
+a Service can be another name for a host, and the API server, on the same machine, finds us under its loopback address.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from pykueue.api import kube, registry, trees
+from pykueue.api.kinds import Kind, Scope, Version
+from pykueue.api.trees import Tree
+from pykueue.apiserver import status
+from pykueue.apiserver.paths import Address
+from pykueue.kube import errors
+from pykueue.kube.again import put, until_done
+from pykueue.kube.delegation import SETTINGS_NAME, SETTINGS_NAMESPACE, Door, Front
+from pykueue.observe import visibility
+from pykueue.serving import Request
+
+log = logging.getLogger(__name__)
+
+API_SERVICE: Final = Kind(
+    "apiregistration.k8s.io", "APIService", "apiservices", (Version("v1", storage=True),), Scope.CLUSTER
+)
+SERVICE_BESIDE: Final = f"{visibility.SERVICE}-beside"
+_SERVICE: Final = Kind("", "Service", "services", (Version("v1", storage=True),))
+_CONFIG_MAP: Final = registry.KUBERNETES.of(kube.ConfigMap)
+_LOOPBACK: Final = "127.0.0.1"
+
+
+class Aggregated:
+    """What an API server has to know of our lists, and what we have to know of it."""
+
+    def __init__(self, door: Door, tls: ssl.SSLContext, namespace: str, *, beside: bool) -> None:
+        self._client = door.client
+        self._tls = tls
+        self._namespace = namespace
+        self._beside = beside
+        self._door = door
+        self._warned = False
+        self.port = visibility.SERVICE_PORT
+        # The API server shows a certificate of its own; who has none may still come with a token.
+        tls.verify_mode = ssl.CERT_OPTIONAL
+
+    async def renew(self) -> None:
+        """Learn how the API server proves itself; it may change its authority while we run."""
+        try:
+            found = await self._client.find(_CONFIG_MAP, SETTINGS_NAME, SETTINGS_NAMESPACE)
+        except errors.ApiError as error:
+            if error.code != 403:
+                raise
+            log.warning("%s", error)
+            found = None
+        front = Front.of(trees.texts(trees.get(found, "data")))
+        if front.authorities and front.authorities != self._door.front.authorities:
+            self._tls.load_verify_locations(cadata=front.authorities)
+        if not front.authorities:
+            # Only this machine can reach us beside a cluster, and what we show is no secret to who works on it.
+            front = replace(front, believes_anybody=self._beside)
+            self._warn()
+        self._door.front = front
+
+    def _warn(self) -> None:
+        if not self._warned:
+            who = "every program of this machine may read" if self._beside else "nobody can read"
+            log.warning("the API server has no certificate to prove itself with: %s who waits where", who)
+            self._warned = True
+
+    async def lead_here(self, authority: bytes) -> list[str]:
+        """Lead the API server here; names what had to be changed for that."""
+        service, port = (SERVICE_BESIDE, self.port) if self._beside else (visibility.SERVICE, visibility.SERVICE_PORT)
+        try:
+            if self._beside:
+                await until_done(self._name_this_machine)
+            return [
+                f"{API_SERVICE.kind} {wanted['metadata']['name']}"
+                for wanted in visibility.api_services(self._namespace, service, port, ca=authority)
+                if await until_done(partial(put, self._client, API_SERVICE, wanted, "spec"))
+            ]
+        except errors.ApiError as error:
+            # An API server that passes nothing on, or rights of an older installation: all else must go on.
+            if error.code not in (403, 404):
+                raise
+            log.warning("the API server cannot be led to the visibility API: %s", error)
+            return []
+
+    async def _name_this_machine(self) -> None:
+        if await self._client.find(_SERVICE, SERVICE_BESIDE, self._namespace) is None:
+            metadata = {"name": SERVICE_BESIDE, "namespace": self._namespace}
+            spec = {"type": "ExternalName", "externalName": _LOOPBACK}
+            await self._client.create(
+                _SERVICE, {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+            )
+
+    async def admit(self, request: Request, address: Address | None) -> None:
+        """Let a request pass, or raise why not."""
+        refusal = await self._door.refusal(request, _wanted(request, address))
+        if refusal is None:
+            return
+        if refusal.code == 403:
+            group, plural, name = (address.group, address.plural, address.name) if address else ("", "", request.path)
+            raise status.forbidden(group, plural, name[:200], refusal.message)
+        reason = {401: "Unauthorized"}.get(refusal.code, "ServiceUnavailable")
+        raise status.StatusError(refusal.code, reason, refusal.message)
+
+
+def _wanted(request: Request, address: Address | None) -> Tree:
+    """What a request wants, in the words of a review."""
+    verb = {"GET": "get", "HEAD": "get"}.get(request.method, request.method.lower())
+    if address is None:
+        return {"nonResourceAttributes": {"path": request.path, "verb": verb}}
+    attributes: Mapping[str, Any] = {
+        "group": address.group,
+        "version": address.version,
+        "resource": address.plural,
+        "subresource": address.subresource,
+        "namespace": address.namespace,
+        "name": address.name,
+        "verb": verb,
+    }
+    return {"resourceAttributes": {key: value for key, value in attributes.items() if value}}

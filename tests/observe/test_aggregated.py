@@ -1,0 +1,160 @@
+"""The visibility API and the metrics of a manager beside a real kube-apiserver: who is led there, and who may look."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import datetime
+import random
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import assets, real
+from pykueue import app, settings
+from pykueue.certificates import Authority
+from pykueue.clock import SystemClock
+from pykueue.controllers.aggregation import API_SERVICE
+from pykueue.installing import applying, documents
+from pykueue.kube import access
+from pykueue.kube.client import Client
+from webhooks.conftest import cluster_queue, kind
+
+pytestmark = pytest.mark.cluster
+
+Tree = dict[str, Any]
+
+LIST = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads"
+RBAC = "rbac.authorization.k8s.io"
+# On the loopback interface, and yet none of the addresses that count as this machine's own.
+GUARDED = "127.0.0.2"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real.Client]:
+    """An API server that proves itself with a certificate, as those of real clusters do."""
+    folder = tmp_path_factory.mktemp("front")
+    now = datetime.datetime.now(datetime.UTC)
+    authority = Authority.make("front-ca", now)
+    front = authority.issue("front", (), now)
+    files = {"ca": authority.identity.certificate, "crt": front.certificate, "key": front.key}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    try:
+        assets.ensure()
+    except assets.AssetsError as wrong:
+        pytest.fail(str(wrong))
+    with real.started(
+        f"--requestheader-client-ca-file={folder / 'ca'}",
+        f"--proxy-client-cert-file={folder / 'crt'}",
+        f"--proxy-client-key-file={folder / 'key'}",
+        "--requestheader-allowed-names=front",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+    ) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def managed(server: real.Client, metrics: str = "0") -> AsyncIterator[Client]:
+    """A manager beside the server, and somebody who may do everything."""
+    target = access.Target(
+        server.url, "default", {"insecure-skip-tls-verify": True}, {"token": server.token}, Path("/")
+    )
+    client = Client(access.connect(target, SystemClock()), random.Random(1))
+    await applying.install(client, documents.everything(documents.Plan()), lambda line: None)
+    chosen = settings.load(
+        {
+            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+            "kind": "Configuration",
+            "metrics": {"bindAddress": metrics},
+            "health": {"healthProbeBindAddress": "0"},
+            "leaderElection": {"leaderElect": False},
+        }
+    )
+    managing = asyncio.create_task(app.manage(target, chosen))
+    try:
+        yield client
+        assert not managing.done()
+    finally:
+        managing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await managing
+        await client.close()
+
+
+async def answered(server: real.Client, code: int, path: str = LIST, **headers: str) -> real.Answer:
+    """The answer, once it has this code: an API server learns of us and of new rights a moment later."""
+    async with asyncio.timeout(30):
+        while True:
+            answer = await asyncio.to_thread(server.request, "GET", path, **headers)
+            if answer.code == code:
+                return answer
+            await asyncio.sleep(0.2)
+
+
+async def raw(port: int, tls: ssl.SSLContext, path: str, host: str = "127.0.0.1", **headers: str) -> str:
+    """What our own port answers to whoever finds it."""
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+    lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *(f"{k}: {v}" for k, v in headers.items())]
+    writer.write("\r\n".join([*lines, "", ""]).encode())
+    answer = await reader.read()
+    writer.close()
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        await writer.wait_closed()
+    return answer.decode()
+
+
+async def test_who_waits_is_shown_through_the_api_server_to_those_who_may(cluster: real.Client) -> None:
+    async with managed(cluster) as client:
+        await answered(cluster, 404)
+        await client.create(kind("ClusterQueue"), cluster_queue())
+        assert (await answered(cluster, 200)).body["items"] == []
+
+        somebody = {"Impersonate_User": "grace"}
+        await answered(cluster, 403, **somebody)
+        bound = {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "grace"},
+            "roleRef": {
+                "apiGroup": RBAC,
+                "kind": "ClusterRole",
+                "name": "kueue-pending-workloads-cq-viewer-role",
+            },
+            "subjects": [{"kind": "User", "name": "grace", "apiGroup": RBAC}],
+        }
+        await client.create(applying.kind_of(bound), bound)
+        await answered(cluster, 200, **somebody)
+        await answered(cluster, 403, LIST.replace("clusterqueues", "namespaces/default/localqueues"), **somebody)
+
+        found = await client.get(API_SERVICE, "v1beta2.visibility.kueue.x-k8s.io")
+        assert "insecureSkipTLSVerify" not in found["spec"]
+        authority = base64.b64decode(found["spec"]["caBundle"]).decode()
+        tls = ssl.create_default_context(cadata=authority)
+        answer = await raw(found["spec"]["service"]["port"], tls, LIST, **{"X-Remote-User": "system:admin"})
+        assert answer.startswith("HTTP/1.1 403"), "whoever cannot prove to be the API server asks for nobody else"
+        assert "system:anonymous" in answer
+
+
+async def test_metrics_that_others_can_reach_are_for_those_who_may(cluster: real.Client) -> None:
+    port = real.free_port()
+    async with managed(cluster, f"{GUARDED}:{port}"):
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    assert (await raw(port, tls, "/metrics", GUARDED)).startswith("HTTP/1.1 403")
+                    break
+                except OSError:
+                    await asyncio.sleep(0.1)
+        assert (await raw(port, tls, "/metrics", GUARDED, Authorization="Bearer guess")).startswith("HTTP/1.1 401")
+        allowed = await raw(port, tls, "/metrics", GUARDED, Authorization=f"Bearer {cluster.token}")
+        assert allowed.startswith("HTTP/1.1 200")
+        assert "kueue_" in allowed
