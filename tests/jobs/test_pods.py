@@ -132,6 +132,24 @@ def test_what_makes_another_role(spec: Tree) -> None:
     assert pods.role(pod("a")) != pods.role(pod("b", spec=spec))
 
 
+@pytest.mark.parametrize(
+    ("spec", "digits"),
+    [
+        ({"containers": [{"name": "c", "resources": {"requests": {}}}]}, "a9f06f3a"),
+        (
+            {
+                "tolerations": [{"effect": "NoSchedule", "operator": "Exists", "key": "gpu"}],
+                "containers": [{"ports": [{"protocol": "TCP", "containerPort": 80}]}],
+            },
+            "6d77c0e0",
+        ),
+    ],
+)
+def test_the_digits_of_a_role_are_those_that_kueue_gives(spec: Tree, digits: str) -> None:
+    """Pod sets are ordered by them; other digits would give a group other flavors."""
+    assert pods.role_of(spec) == digits
+
+
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 GROUP = f"metadata.labels[{labels.POD_GROUP_NAME}]"
