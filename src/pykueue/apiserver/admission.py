@@ -119,6 +119,13 @@ class Admission:
             return False
         return self._webhooks is None or not self._webhooks.any_at_all
 
+    def may_change(self, resource: Resource, operation: str, subresource: str) -> bool:
+        """Whether anybody could change the object of such a write."""
+        if self._webhooks is not None and self._webhooks.any_at_all:
+            return True
+        hooks = self._mutating.get((resource.group, resource.plural), ())
+        return any(operation in hook.operations and subresource in hook.subresources for hook in hooks)
+
     def needs_waiting(self, review: Review) -> bool:
         """Whether somebody outside of this process has to be asked."""
         return self._webhooks is not None and self._webhooks.any_for(review)

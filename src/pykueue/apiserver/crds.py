@@ -325,9 +325,9 @@ def _rules(schema: Tree) -> Rules:
         return structural.compile(schema)
 
     return Rules(
-        unknown=lambda tree: compiled().unknown_fields(tree),
+        unknown=lambda tree, old=None: compiled().unknown_fields(tree, old),
         prune=lambda tree: compiled().prune(tree),
-        default=lambda tree: compiled().default(tree),
+        default=lambda tree, old=None: compiled().default(tree, old),
         validate=lambda new, old, _: compiled().validate(new, old),
     )
 

@@ -197,54 +197,55 @@ class Rest:
     # --- Update -------------------------------------------------------------------------------------------------------
 
     async def update(self, call: Call, sent: Tree) -> Outcome:
-        if self._objects.latest(call.key) is None and call.resource.create_on_update and not call.subresource:
-            return await self.create(call, sent)
-        tree = self._received(call, sent)
+        if self._objects.latest(call.key) is None:
+            if call.resource.create_on_update and not call.subresource:
+                return await self.create(call, sent)
+            # What is wrong with the body is told before that there is nothing to put it in the place of.
+            self._replacement(call, sent)
+            raise status.not_found(call.resource.group, call.resource.plural, call.name)
+
+        def change(old: Tree) -> Tree:
+            tree = self._replacement(call, _sharing(sent, old), old)
+            if not tree["metadata"].get("resourceVersion") and not call.resource.unconditional_update:
+                raise self._invalid(
+                    call,
+                    [FieldError("metadata.resourceVersion", ErrorSort.INVALID, "must be specified for an update", 0)],
+                )
+            return tree
+
+        return await self._update(call, change)
+
+    def _replacement(self, call: Call, sent: Tree, old: Tree | None = None) -> Tree:
+        tree = self._received(call, sent, old)
         self._place(call, tree["metadata"])
         revision = tree["metadata"].get("resourceVersion") or ""
         if revision and not revision.isdecimal():
             raise status.bad_request(f"resourceVersion {revision!r} is not a revision")
-        if not revision and not call.resource.unconditional_update and self._objects.latest(call.key) is not None:
-            raise self._invalid(
-                call,
-                [FieldError("metadata.resourceVersion", ErrorSort.INVALID, "must be specified for an update", 0)],
-            )
-
-        def change(_: Tree) -> Tree:
-            return {**tree, "metadata": dict(tree["metadata"])}
-
-        return await self._update(call, change, conditional=bool(revision))
+        return tree
 
     async def _update(
-        self,
-        call: Call,
-        change: Callable[[Tree], Tree],
-        *,
-        conditional: bool = False,
-        owned: bool = False,
-        in_place: bool = False,
+        self, call: Call, change: Callable[[Tree], Tree], *, owned: bool = False, in_place: bool = False
     ) -> Outcome:
         """Replace an object by what `change` makes of it.
 
         `owned`: the change says who owns what (apply). `in_place`: it changes the tree that it is given.
         """
         resource = call.resource
+        # A successor shares with its origin what it leaves alone, and what is shared need not be looked at. That holds
+        # where nobody changes the successor in place: rules of built-in kinds do, and so may hooks.
+        shares = resource.custom and not in_place
         for _ in range(RACE_ATTEMPTS):
             live = self._objects.latest(call.key)
             if live is None:
                 raise status.not_found(resource.group, resource.plural, call.name)
             old = self.tree(resource, live)
-            # A patch shares with its origin what it leaves alone, and what is shared need not be compared. That holds
-            # where nobody changes the successor in place: rules of built-in kinds do, and so may hooks.
-            shared = resource.custom and not in_place and self._admission.is_idle(resource)
+            shared = shares and not self._admission.may_change(resource, admission.UPDATE, call.subresource)
             new = change(old if shared else self.tree(resource, live))
             await self._check_preconditions(call, live, new["metadata"])
             new = self._separated(call, new, old, owned=owned)
             outcome = await self._replace(call, live, new, old)
             if outcome is not None:
                 return outcome
-            if conditional:
-                break
         raise status.modified(resource.group, resource.plural, call.name)
 
     async def _check_preconditions(self, call: Call, live: Entry, details: Tree) -> None:
@@ -339,7 +340,7 @@ class Rest:
                 raise self._unpatchable(call, error) from None
             if not isinstance(new, dict):
                 raise status.bad_request("the patch leaves no object behind")
-            tree = self._received(call, new)
+            tree = self._received(call, new, old)
             self._place(call, tree["metadata"])
             return tree
 
@@ -371,7 +372,7 @@ class Rest:
                     tree = dict(tree)
                     metadata.read(tree)
                     # Apply takes no field that the schema does not have, so there is nothing to prune.
-                    tree = rules.default(tree if resource.custom else rules.prune(tree))
+                    tree = rules.default(tree if resource.custom else rules.prune(tree), old)
                     metadata.prune(tree["metadata"])
                     return tree
             raise AssertionError(outcome)
@@ -389,7 +390,7 @@ class Rest:
             tree = merged(None)
             self._place(call, tree["metadata"])
             return await self._create(call, tree)
-        return await self._update(call, merged, owned=True, conditional=bool(details.get("resourceVersion")))
+        return await self._update(call, merged, owned=True)
 
     # --- Delete -------------------------------------------------------------------------------------------------------
 
@@ -449,7 +450,7 @@ class Rest:
 
     # --- Stations -----------------------------------------------------------------------------------------------------
 
-    def _received(self, call: Call, sent: Any) -> Tree:
+    def _received(self, call: Call, sent: Any, old: Tree | None = None) -> Tree:
         """What a client sent, as this server will have it: of the right kind, pruned and with defaults."""
         resource, rules = call.resource, call.resource.rules
         if not isinstance(sent, dict):
@@ -460,10 +461,10 @@ class Rest:
         if malformed := rules.malformed(tree):
             raise status.bad_request(f"{_title(resource)}: {malformed}")
         # A built-in kind is also read into its own spelling by pruning; a custom one has nothing else to gain from it.
-        if self._check_unknown(call, tree) or not resource.custom:
+        if self._check_unknown(call, tree, old) or not resource.custom:
             tree = rules.prune(tree)
         tree["metadata"] = details
-        tree = rules.default(tree)
+        tree = rules.default(tree, old)
         metadata.prune(tree["metadata"])
         call.warnings.extend(rules.warn(tree))
         return tree
@@ -486,11 +487,11 @@ class Rest:
             )
         tree["apiVersion"], tree["kind"] = resource.api_version, resource.kind
 
-    def _check_unknown(self, call: Call, tree: Tree) -> bool:
+    def _check_unknown(self, call: Call, tree: Tree, old: Tree | None = None) -> bool:
         """Whether there is anything to prune: refused, warned of or ignored, as the client wants it."""
         if call.validation == "Ignore":
             return True
-        found = [f'unknown field "{path}"' for path in call.resource.rules.unknown(tree)]
+        found = [f'unknown field "{path}"' for path in call.resource.rules.unknown(tree, old)]
         found += [f'unknown field "{path}"' for path in metadata.unknown(tree["metadata"])]
         found += [f'duplicate field "{path}"' for path in call.repeated]
         found = list(dict.fromkeys(found))
@@ -691,6 +692,11 @@ def _equal(new: Any, old: Any) -> bool:
     if new is old:
         return True
     return bool(new == old) and (bodies.encode(new) == bodies.encode(old) or patches.same(new, old))
+
+
+def _sharing(sent: Tree, old: Tree) -> Tree:
+    """What was sent, with every part that is as it was taken from `old`."""
+    return {key: old[key] if key in old and _equal(part, old[key]) else part for key, part in sent.items()}
 
 
 def _ready_to_go(tree: Tree) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from pykueue.api.errors import FieldError
 from pykueue.apiserver.apply import Shape
@@ -24,7 +24,7 @@ def _nothing(*_: Any) -> None:
     return None
 
 
-def _same(tree: Tree) -> Tree:
+def _same(tree: Tree, old: Tree | None = None) -> Tree:
     return tree
 
 
@@ -44,13 +44,22 @@ def _no_shape() -> Shape:
     return Shape.of(None)
 
 
+class Unknown(Protocol):
+    def __call__(self, tree: Tree, old: Tree | None = None, /) -> Sequence[str]: ...
+
+
+class Default(Protocol):
+    def __call__(self, tree: Tree, old: Tree | None = None, /) -> Tree: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """What a kind does with an object, in the order in which `rest` calls it.
 
     `malformed(tree)` says why the tree cannot be read as this kind at all (400), or "". `unknown(tree)` names the
     fields that the schema does not know (`spec.zzz`); `prune(tree)` gives the tree without them, `default(tree)` the
-    tree with what is absent filled in; both may change the tree or make another. `on_create(tree)`,
+    tree with what is absent filled in; both may change the tree or make another. What a tree shares with `old`, the
+    object that it succeeds, may be passed over by `unknown` and `default`. `on_create(tree)`,
     `on_update(new, old)` and `on_status(new, old)` put the fields back that a client may not set through that door
     (`rest` itself already keeps spec and status apart where the resource has a status). `validate(new, old,
     subresource)` answers with field errors; `old` is None on create. `warn(tree)` gives sentences for the Warning
@@ -58,9 +67,9 @@ class Rules:
     """
 
     malformed: Callable[[Tree], str] = _no_word
-    unknown: Callable[[Tree], Sequence[str]] = _no_words
+    unknown: Unknown = _no_words
     prune: Callable[[Tree], Tree] = _same
-    default: Callable[[Tree], Tree] = _same
+    default: Default = _same
     on_create: Callable[[Tree], None] = _nothing
     on_update: Callable[[Tree, Tree], None] = _nothing
     on_status: Callable[[Tree, Tree], None] = _nothing

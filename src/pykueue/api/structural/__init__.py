@@ -6,7 +6,9 @@
     errors = schema.validate(tree, old)           # old: the stored object, on update
 
 Trees are plain JSON values. None of these changes its argument; what comes back shares the parts that stayed as they
-were. `check_schema` says why a schema cannot be served; `compile` takes any schema, however odd, and never raises.
+were. A successor that shares parts with the stored object (`old`) has these passed over: they have been through all of
+this before, and a write of a status need not walk the spec. `check_schema` says why a schema cannot be served; `compile`
+takes any schema, however odd, and never raises.
 """
 
 from __future__ import annotations
@@ -52,19 +54,22 @@ class Structural:
         self._uniqueness = compile_uniqueness(node)
         self._rules = compile_rules(node)
 
-    def unknown_fields(self, tree: Json) -> list[str]:
+    def unknown_fields(self, tree: Json, old: Json = None) -> list[str]:
         """The paths of fields that the schema does not know and `prune` would drop, sorted."""
         unknown: list[str] = []
-        self._prune(tree, None, unknown)
+        self._prune(_new_parts(tree, old), None, unknown)
         return sorted(unknown)
 
     def prune(self, tree: Json) -> Json:
         """The tree without fields that the schema does not know."""
         return self._prune(tree, None, [])
 
-    def default(self, tree: Json) -> Json:
+    def default(self, tree: Json, old: Json = None) -> Json:
         """The tree with the defaults of absent fields, and without nulls where null is no value."""
-        return self._default(tree)
+        new = _new_parts(tree, old)
+        if new is tree:
+            return self._default(tree)
+        return {**self._default(new), **{name: part for name, part in tree.items() if name not in new}}
 
     def validate(self, tree: Json, old: Json = None) -> list[FieldError]:
         """All that is wrong with the tree; with `old`, an update, which may leave alone what was wrong before."""
@@ -79,14 +84,11 @@ class Structural:
             return [_TOO_DEEP]
 
     def _structure(self, tree: Json, old: Json) -> list[FieldError]:
-        # Most trees are valid as they are; only then is it of interest what was there before.
-        findings: list[Finding] = self._values(tree, ABSENT) or []
-        if findings and old is not None:
-            findings = self._values(tree, old) or []
+        findings: list[Finding] = self._values(tree, ABSENT if old is None else old) or []
         if self._embedded is not None:
             findings += self._embedded(tree)
         if self._uniqueness is not None:
-            duplicates = self._uniqueness(tree)
+            duplicates = self._uniqueness(_new_parts(tree, old))
             if duplicates and (old is None or not self._uniqueness(old)):
                 findings += duplicates
         if not findings:
@@ -97,6 +99,13 @@ class Structural:
             if error not in errors:
                 errors.append(error)
         return errors
+
+
+def _new_parts(tree: Json, old: Json) -> Json:
+    """The tree without the fields that are the very same as in `old`."""
+    if type(tree) is not dict or type(old) is not dict:
+        return tree
+    return {name: part for name, part in tree.items() if old.get(name, ABSENT) is not part}
 
 
 def compile(schema: Json) -> Structural:

@@ -3,7 +3,8 @@
 A compiled node is a table from Python type to the tests that apply to values of that type, so checking a value is one
 look-up and a handful of calls. A check that finds nothing returns None and allocates nothing; findings learn their
 path on the way out, from the inside to the outside. Each check is handed the old value too (ABSENT on create, or
-where nothing corresponds): findings on a value that an update left alone are dropped.
+where nothing corresponds): findings on a value that an update left alone are dropped, and where it is the very same
+value, nothing is looked for.
 """
 
 from __future__ import annotations
@@ -382,8 +383,8 @@ def _properties(node: Node, root: bool) -> Check:
                 more = check_child(item, ABSENT)
             else:
                 # What the root calls itself differs between versions of one object, so it never counts as left alone.
-                uncorrelated = root and name in ("apiVersion", "kind")
-                more = check_child(item, ABSENT if uncorrelated else olds.get(name, ABSENT))
+                before = ABSENT if root and name in ("apiVersion", "kind") else olds.get(name, ABSENT)
+                more = None if before is item else check_child(item, before)
             if more:
                 within(f".{name}", more)
                 found = found + more if found else more

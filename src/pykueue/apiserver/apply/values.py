@@ -152,14 +152,12 @@ def owned(value: Any, shape: Shape) -> PathSet:
     if list_rules is not None and value:
         pairs = list(_elements(list_rules, value))
         repeated = _repeated(pairs)
-        return paths.in_order(
-            {
-                element: MEMBER
-                if element in repeated
-                else paths.node_of(True, owned(item, list_rules.item)) or MEMBER  # an item is a member whatever it holds
-                for element, item in pairs
-            }
-        )
+        # An item is a member whatever it holds.
+        nodes = {
+            element: MEMBER if element in repeated else paths.node_of(True, owned(item, list_rules.item)) or MEMBER
+            for element, item in pairs
+        }
+        return paths.in_order(nodes)
     return _NONE
 
 

@@ -53,9 +53,9 @@ def _resource(
     """One row. `name` is the message in the table of fields, from which everything follows that is not said here."""
     _, version, kind = name.split(".")
     rules: dict[str, Any] = {
-        "unknown": lambda tree: list(reading.unknown(name, tree)),
+        "unknown": lambda tree, old=None: list(reading.unknown(name, tree)),
         "prune": lambda tree: _read(name, tree, read),
-        "default": lambda tree: defaults.default(name, tree),
+        "default": lambda tree, old=None: defaults.default(name, tree),
     }
     for key, function in (("on_create", on_create), ("on_update", on_update), ("on_status", on_status)):
         if function is not None:
