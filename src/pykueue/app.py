@@ -12,7 +12,7 @@ import resource
 import socket
 import ssl
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -191,14 +191,20 @@ def manager_choices(settings: Settings) -> Choices:
             and not on["DisableWaitForPodsReady"]
         ),
         default_local_queues=on["DefaultLocalQueue"],
+        cleans_up_requests=on["CleanupProvisioningRequestsOnEviction"],
         metrics=MetricChoices.of(settings.configuration, settings.gates),
     )
 
 
 async def manage(
-    target: servers.Target, settings: Settings, clock: Clock | None = None, chance: random.Random | None = None
+    target: servers.Target,
+    settings: Settings,
+    clock: Clock | None = None,
+    chance: random.Random | None = None,
+    *,
+    built: Callable[[Manager], None] = lambda manager: None,
 ) -> None:
-    """Manage a cluster until cancelled, or until somebody else leads."""
+    """Manage a cluster until cancelled, or until somebody else leads. `built` gets the manager, to look at it."""
     clock, chance = clock or SystemClock(), chance or random.Random()
     connection = settings.configuration.client_connection or config.ClientConnection()
     limit = RateLimit(connection.qps or 0.0, connection.burst or 0)
@@ -209,6 +215,7 @@ async def manage(
     leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
     may_write = (lambda: True) if leads_alone else election.may_write
     manager = Manager(client, manager_choices(settings), clock, chance, instance=identity, may_write=may_write)
+    built(manager)
     manager.metrics.role = Role.STANDALONE if leads_alone else Role.FOLLOWER
 
     conf = settings.configuration

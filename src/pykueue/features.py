@@ -126,7 +126,7 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha, 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
     Gate("WorkloadRequestUseMergePatch", _OFF, _A, "0.14 Alpha", _NOT_YET, "Workload status is written by merge patch instead of server-side apply."),
     # ----- checks and several clusters
-    Gate("CleanupProvisioningRequestsOnEviction", _ON, _B, "0.19 Beta", _NOT_YET, "The ProvisioningRequests of an evicted Workload are deleted."),
+    Gate("CleanupProvisioningRequestsOnEviction", _ON, _B, "0.19 Beta", _HERE, "The ProvisioningRequests of an evicted Workload are deleted."),
     Gate("MultiKueue", _ON, _B, "0.6 Alpha, 0.9 Beta", _NOT_YET, "Jobs are sent to worker clusters."),
     Gate("MultiKueueAdaptersForCustomJobs", _ON, _B, "0.14 Alpha, 0.15 Beta", _NOT_YET, "Any kind with `spec.managedBy` can be sent to a worker cluster."),
     Gate("MultiKueueClusterProfile", _OFF, _A, "0.15 Alpha", _NOT_YET, "Worker clusters are reached through a ClusterProfile."),

@@ -55,6 +55,9 @@ def test_the_attempt_is_read_back_from_the_name() -> None:
     assert names.provisioning_request_attempt("wl-check-12", "wl", "check") == 12
     assert names.provisioning_request_attempt("wl-check-x-12", "wl", "check") is None
     assert names.provisioning_request_attempt("wl-check-1", "w", "check") is None
+    long = "w" * 250
+    assert names.provisioning_request_attempt(names.provisioning_request_name(long, "check", 3), long, "check") == 3
+    assert names.provisioning_request_attempt(names.provisioning_request_name(long, "other", 3), long, "check") is None
 
 
 def test_every_mark_of_the_public_appendix_is_a_constant_here() -> None:

@@ -1,21 +1,26 @@
-"""A whole system in one process, and the words in which the proposals tell their stories."""
+"""A whole system, and the words in which the proposals tell their stories.
+
+A story does not know where it plays: on the embedded server, or on a real kube-apiserver with the manager beside it
+(`engines`). Whoever tells one asks for the fixture `engine`.
+"""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from tests.controllers.conftest import Story, told
+from tests.controllers.conftest import Story
 
-from pykueue import app
 from pykueue.api import registry
 from pykueue.api.trees import get
 from pykueue.controllers.assembly import Manager
 from pykueue.kube.recorder import EVENTS
+
+if TYPE_CHECKING:
+    from tests.keps.engines import Engine
 
 Tree = dict[str, Any]
 
@@ -23,9 +28,7 @@ Tree = dict[str, Any]
 class System(Story):
     """A server, a manager on it, and whoever else has a part in the story."""
 
-    def __init__(self, serving: app.Serving) -> None:
-        super().__init__(serving)
-        self.running: Manager | None = None
+    running: Manager | None = None
 
     @property
     def manager_now(self) -> Manager:
@@ -132,13 +135,10 @@ class System(Story):
 
 
 @asynccontextmanager
-async def system(data_dir: Path, **configuration: Any) -> AsyncIterator[System]:
+async def system(engine: Engine, **configuration: Any) -> AsyncIterator[System]:
     """A system with this Configuration, running."""
-    async with told(data_dir, **configuration) as story:
-        made = System(story.serving)
-        async with made.manager(**configuration) as manager:
-            made.running = manager
-            yield made
+    async with engine.served(**configuration) as story, story.manager(**configuration) as story.running:
+        yield story
 
 
 def gates(*names: str) -> Tree:

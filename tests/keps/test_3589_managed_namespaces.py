@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.controllers.conftest import template
+from tests.keps.engines import Engine
 from tests.keps.system import System, gates, system
 
-from pykueue import app, settings
+from pykueue import settings
 from pykueue.api import labels
 from pykueue.api.trees import get
 from pykueue.errors import ConfigurationError
@@ -56,9 +56,9 @@ def _owners(tree: dict[str, Any]) -> list[dict[str, Any]]:
 # --- Proposal ---------------------------------------------------------------------------------------------------------
 
 
-async def test_without_the_switch_exactly_the_named_jobs_are_managed(tmp_path: Path) -> None:
+async def test_without_the_switch_exactly_the_named_jobs_are_managed(engine: Engine) -> None:
     """1. managedJobsNamespaceSelector has no effect."""
-    async with system(tmp_path, **NARROW) as story:
+    async with system(engine, **NARROW) as story:
         await rooms(story)
         for namespace in ("in", "out"):
             await job(story, namespace, "named", NAMED)
@@ -69,9 +69,9 @@ async def test_without_the_switch_exactly_the_named_jobs_are_managed(tmp_path: P
         assert not await is_suspended(story, "in", "plain")
 
 
-async def test_with_the_switch_the_others_are_managed_where_the_selector_says(tmp_path: Path) -> None:
+async def test_with_the_switch_the_others_are_managed_where_the_selector_says(engine: Engine) -> None:
     """2. (a) all with a queue name, (b) those without in namespaces that match."""
-    async with system(tmp_path, **WIDE) as story:
+    async with system(engine, **WIDE) as story:
         await rooms(story)
         for namespace in ("in", "out"):
             await job(story, namespace, "named", NAMED)
@@ -87,8 +87,8 @@ async def _has(story: System, names: list[str]) -> bool:
     return set(names) <= set(await workloads(story))
 
 
-async def test_pods_follow_the_same_rule(tmp_path: Path) -> None:
-    async with system(tmp_path, **WIDE) as story:
+async def test_pods_follow_the_same_rule(engine: Engine) -> None:
+    async with system(engine, **WIDE) as story:
         await rooms(story)
         spec = template("1")["spec"]
         for namespace in ("in", "out"):
@@ -148,10 +148,8 @@ def load(version: str = "v1beta2", **configuration: Any) -> settings.Settings:
 # --- API: jobs created before the manager started ---------------------------------------------------------------------
 
 
-async def test_a_job_that_no_webhook_saw_is_suspended_by_the_reconciler(tmp_path: Path) -> None:
-    server = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(server, app.kueue_parts()) as serving:
-        story = System(serving)
+async def test_a_job_that_no_webhook_saw_is_suspended_by_the_reconciler(engine: Engine) -> None:
+    async with engine.bare() as story:
         await rooms(story)
         for namespace in ("in", "out"):
             await job(story, namespace, "early")
@@ -162,8 +160,8 @@ async def test_a_job_that_no_webhook_saw_is_suspended_by_the_reconciler(tmp_path
             assert not await is_suspended(story, "out", "early")
 
 
-async def test_a_namespace_that_is_labelled_later_counts_from_then_on(tmp_path: Path) -> None:
-    async with system(tmp_path, **WIDE) as story:
+async def test_a_namespace_that_is_labelled_later_counts_from_then_on(engine: Engine) -> None:
+    async with system(engine, **WIDE) as story:
         await rooms(story)
         await job(story, "out", "before")
         await story.relabel("out", managed="yes")
@@ -175,9 +173,9 @@ async def test_a_namespace_that_is_labelled_later_counts_from_then_on(tmp_path: 
 # --- Alternatives: what a managed job owns ----------------------------------------------------------------------------
 
 
-async def test_a_child_of_a_managed_job_is_not_managed_a_second_time(tmp_path: Path) -> None:
+async def test_a_child_of_a_managed_job_is_not_managed_a_second_time(engine: Engine) -> None:
     """Directly, or through a chain of owners."""
-    async with system(tmp_path, **WIDE) as story:
+    async with system(engine, **WIDE) as story:
         await rooms(story)
         parent = await job(story, "in", "parent", NAMED)
 
@@ -240,12 +238,12 @@ def test_in_v1beta2_it_is_an_unknown_field_and_the_message_names_its_replacement
 # --- Where today's system differs -------------------------------------------------------------------------------------
 
 
-async def test_with_the_gate_the_selector_overrules_the_queue_name(tmp_path: Path) -> None:
+async def test_with_the_gate_the_selector_overrules_the_queue_name(engine: Engine) -> None:
     """ManagedJobsNamespaceSelectorAlwaysRespected: on and locked elsewhere, a choice here.
 
     The webhook holds such a job all the same: it asked for a queue, so to let it run freely would be worse.
     """
-    async with system(tmp_path, **NARROW, **gates("ManagedJobsNamespaceSelectorAlwaysRespected")) as story:
+    async with system(engine, **NARROW, **gates("ManagedJobsNamespaceSelectorAlwaysRespected")) as story:
         await rooms(story)
         await job(story, "in", "named", NAMED)
         await job(story, "out", "named", NAMED)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.keps.engines import Engine
 from tests.keps.system import System, gates, system
 from tests.webhooks.conftest import choices, cluster_queue
 
@@ -29,9 +29,9 @@ async def charged(story: System, name: str) -> dict[str, str]:
 # --- Test Plan, Integration tests -------------------------------------------------------------------------------------
 
 
-async def test_only_what_is_not_excluded_is_checked_against_quota(tmp_path: Path) -> None:
+async def test_only_what_is_not_excluded_is_checked_against_quota(engine: Engine) -> None:
     """1. Basic functionality: admitted though it asks for more than there is."""
-    async with system(tmp_path, **ON) as story:
+    async with system(engine, **ON) as story:
         quota = {"cpu": "5", "memory": "8Gi", "ephemeral-storage": "1Gi"}
         await story.queue(quota, excludeResourcePrefixes=["ephemeral-storage"])
         await story.asks("w", {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "50Gi"})
@@ -47,9 +47,9 @@ async def test_only_what_is_not_excluded_is_checked_against_quota(tmp_path: Path
         ("other.example/x", False),  # by neither
     ],
 )
-async def test_the_effective_list_is_the_union(tmp_path: Path, resource: str, admitted: bool) -> None:
+async def test_the_effective_list_is_the_union(engine: Engine, resource: str, admitted: bool) -> None:
     """2. Union behavior with global config."""
-    async with system(tmp_path, **ON, **GLOBAL) as story:
+    async with system(engine, **ON, **GLOBAL) as story:
         await story.queue(excludeResourcePrefixes=["hugepages-"])
         await story.asks("w", {"cpu": "1", resource: "1"})
         if admitted:
@@ -59,9 +59,9 @@ async def test_the_effective_list_is_the_union(tmp_path: Path, resource: str, ad
             await story.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
 
 
-async def test_a_change_reaches_those_who_wait_at_once(tmp_path: Path) -> None:
+async def test_a_change_reaches_those_who_wait_at_once(engine: Engine) -> None:
     """3. Dynamic updates, and Update behavior: immediately, without a restart."""
-    async with system(tmp_path, **ON) as story:
+    async with system(engine, **ON) as story:
         await story.queue()
         await story.asks("w", NET)
         await story.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
@@ -69,9 +69,9 @@ async def test_a_change_reaches_those_who_wait_at_once(tmp_path: Path) -> None:
         await story.until_said("w", "Admitted", "True/Admitted")
 
 
-async def test_whoever_is_admitted_keeps_what_it_was_charged(tmp_path: Path) -> None:
+async def test_whoever_is_admitted_keeps_what_it_was_charged(engine: Engine) -> None:
     """Update behavior: existing admitted workloads are not affected."""
-    async with system(tmp_path, **ON) as story:
+    async with system(engine, **ON) as story:
         await story.queue({"cpu": "5", "vendor.example/net": "1"})
         await story.asks("before", NET)
         await story.until_said("before", "Admitted", "True/Admitted")
@@ -89,9 +89,9 @@ async def test_whoever_is_admitted_keeps_what_it_was_charged(tmp_path: Path) -> 
         assert await charged(story, "after") == {"cpu": "1"}
 
 
-async def test_each_cluster_queue_has_its_own_list(tmp_path: Path) -> None:
+async def test_each_cluster_queue_has_its_own_list(engine: Engine) -> None:
     """4. Multiple ClusterQueues with different exclusions."""
-    async with system(tmp_path, **ON) as story:
+    async with system(engine, **ON) as story:
         await story.queue(excludeResourcePrefixes=["vendor.example/"])
         await story.cluster_queue("other")
         await story.create("LocalQueue", "other", {"clusterQueue": "other"})
@@ -101,9 +101,9 @@ async def test_each_cluster_queue_has_its_own_list(tmp_path: Path) -> None:
         await story.until_said("there", "QuotaReserved", "False/NoMatchingFlavor")
 
 
-async def test_a_list_matches_by_plain_prefix(tmp_path: Path) -> None:
+async def test_a_list_matches_by_plain_prefix(engine: Engine) -> None:
     """5. Prefix matching behavior."""
-    async with system(tmp_path, **ON) as story:
+    async with system(engine, **ON) as story:
         await story.queue({"cpu": "5", "other.com/resource": "5"}, excludeResourcePrefixes=["example.com"])
         wanted = {"example.com/gpu": "2", "example.com/memory": "3", "other.com/resource": "4"}
         await story.asks("w", {"cpu": "1", **wanted})
@@ -111,8 +111,8 @@ async def test_a_list_matches_by_plain_prefix(tmp_path: Path) -> None:
         assert await charged(story, "w") == {"cpu": "1", "other.com/resource": "4"}
 
 
-async def test_with_the_gate_off_the_list_is_kept_and_does_nothing(tmp_path: Path) -> None:
-    async with system(tmp_path) as story:
+async def test_with_the_gate_off_the_list_is_kept_and_does_nothing(engine: Engine) -> None:
+    async with system(engine) as story:
         await story.queue(excludeResourcePrefixes=["vendor.example/"])
         await story.asks("w", NET)
         await story.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
@@ -131,8 +131,8 @@ async def test_with_the_gate_off_the_list_is_kept_and_does_nothing(tmp_path: Pat
     ],
     ids=["an empty one", "one twice", "more than 64"],
 )
-async def test_a_list_that_makes_no_sense_is_refused(tmp_path: Path, prefixes: list[str], place: str) -> None:
-    async with system(tmp_path, **ON) as story:
+async def test_a_list_that_makes_no_sense_is_refused(engine: Engine, prefixes: list[str], place: str) -> None:
+    async with system(engine, **ON) as story:
         with pytest.raises(Invalid, match=place):
             await story.queue(excludeResourcePrefixes=prefixes)
 
@@ -152,9 +152,9 @@ def test_excluding_a_critical_resource_is_warned_of(prefix: str, warns: str) -> 
 
 
 async def test_what_was_left_out_and_by_which_list_is_told_at_reservation(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with system(tmp_path, **ON, **GLOBAL) as story:
+    async with system(engine, **ON, **GLOBAL) as story:
         await story.queue(excludeResourcePrefixes=["vendor.example/"])
         with caplog.at_level(logging.INFO, "pykueue"):
             await story.asks("w", {**NET, "example.com/gpu": "1"})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.keps.engines import Engine
 from tests.keps.system import gates, system
 from tests.webhooks.conftest import choices, cluster_queue
 
@@ -29,8 +29,8 @@ def load(**configuration: Any) -> settings.Settings:
 # --- Test Plan, Integration Tests -------------------------------------------------------------------------------------
 
 
-async def test_only_declared_admits_what_asks_for_undeclared_resources(tmp_path: Path) -> None:
-    async with system(tmp_path, **ONLY_DECLARED) as story:
+async def test_only_declared_admits_what_asks_for_undeclared_resources(engine: Engine) -> None:
+    async with system(engine, **ONLY_DECLARED) as story:
         await story.queue()
         await story.asks("w", FPGA)
         await story.until_said("w", "Admitted", "True/Admitted")
@@ -38,8 +38,8 @@ async def test_only_declared_admits_what_asks_for_undeclared_resources(tmp_path:
         assert assigned["flavors"] == {"cpu": "plain"}
 
 
-async def test_what_is_declared_is_checked_as_ever(tmp_path: Path) -> None:
-    async with system(tmp_path, **ONLY_DECLARED) as story:
+async def test_what_is_declared_is_checked_as_ever(engine: Engine) -> None:
+    async with system(engine, **ONLY_DECLARED) as story:
         await story.queue({"cpu": "5", "vendor.example/fpga": "1"})
         await story.asks("fits", FPGA)
         await story.asks("too-many", {"cpu": "1", "vendor.example/fpga": "2"})
@@ -47,8 +47,8 @@ async def test_what_is_declared_is_checked_as_ever(tmp_path: Path) -> None:
         await story.until_said("too-many", "QuotaReserved", "False/ExceedsMaxQuota")
 
 
-async def test_what_is_declared_and_not_asked_for_is_skipped(tmp_path: Path) -> None:
-    async with system(tmp_path, **ONLY_DECLARED) as story:
+async def test_what_is_declared_and_not_asked_for_is_skipped(engine: Engine) -> None:
+    async with system(engine, **ONLY_DECLARED) as story:
         await story.queue({"cpu": "5", "vendor.example/fpga": "1"})
         await story.asks("w", {"cpu": "1"})
         await story.until_said("w", "Admitted", "True/Admitted")
@@ -59,9 +59,9 @@ async def test_what_is_declared_and_not_asked_for_is_skipped(tmp_path: Path) -> 
     [{**gates("QuotaCheck"), "resources": {"quotaCheck": "All"}}, {"resources": {"quotaCheck": "OnlyDeclared"}}, {}],
     ids=["All", "the gate off", "nothing said"],
 )
-async def test_otherwise_undeclared_resources_block(tmp_path: Path, configuration: dict[str, Any]) -> None:
+async def test_otherwise_undeclared_resources_block(engine: Engine, configuration: dict[str, Any]) -> None:
     """All is the default; Feature Gate: while it is off the field is ignored."""
-    async with system(tmp_path, **configuration) as story:
+    async with system(engine, **configuration) as story:
         await story.queue()
         await story.asks("w", FPGA)
         await story.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
@@ -70,18 +70,18 @@ async def test_otherwise_undeclared_resources_block(tmp_path: Path, configuratio
 # --- Interaction with excludeResourcePrefixes -------------------------------------------------------------------------
 
 
-async def test_with_all_the_list_of_exclusions_counts(tmp_path: Path) -> None:
+async def test_with_all_the_list_of_exclusions_counts(engine: Engine) -> None:
     resources = {"quotaCheck": "All", "excludeResourcePrefixes": ["vendor.example/"]}
-    async with system(tmp_path, **gates("QuotaCheck"), resources=resources) as story:
+    async with system(engine, **gates("QuotaCheck"), resources=resources) as story:
         await story.queue()
         await story.asks("w", FPGA)
         await story.until_said("w", "Admitted", "True/Admitted")
 
 
-async def test_with_only_declared_neither_list_of_exclusions_counts(tmp_path: Path) -> None:
+async def test_with_only_declared_neither_list_of_exclusions_counts(engine: Engine) -> None:
     """The field is ignored and has no effect; so is a ClusterQueue's own (KEP-5800)."""
     resources = {"quotaCheck": "OnlyDeclared", "excludeResourcePrefixes": ["vendor.example/"]}
-    async with system(tmp_path, **BOTH, resources=resources) as story:
+    async with system(engine, **BOTH, resources=resources) as story:
         quota = {"cpu": "5", "vendor.example/fpga": "1", "example.com/gpu": "1"}
         await story.queue(quota, excludeResourcePrefixes=["example.com"])
         await story.asks("by-the-global-list", {"vendor.example/fpga": "2"})
@@ -109,8 +109,8 @@ def test_a_cluster_queue_with_a_list_of_its_own_is_warned_of() -> None:
 # --- The other spelling -----------------------------------------------------------------------------------------------
 
 
-async def test_ignore_undeclared_means_the_same(tmp_path: Path) -> None:
-    async with system(tmp_path, resources={"quotaCheckStrategy": "IgnoreUndeclared"}) as story:
+async def test_ignore_undeclared_means_the_same(engine: Engine) -> None:
+    async with system(engine, resources={"quotaCheckStrategy": "IgnoreUndeclared"}) as story:
         await story.queue()
         await story.asks("w", FPGA)
         await story.until_said("w", "Admitted", "True/Admitted")
@@ -127,8 +127,8 @@ def test_two_spellings_with_different_meanings_are_refused() -> None:
 # --- Risks and Mitigations: logging with resources that are being skipped ---------------------------------------------
 
 
-async def test_what_was_skipped_is_told_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with system(tmp_path, **ONLY_DECLARED) as story:
+async def test_what_was_skipped_is_told_and_logged_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    async with system(engine, **ONLY_DECLARED) as story:
         await story.queue({"cpu": "1"})
         with caplog.at_level(logging.INFO, "pykueue"):
             await story.asks("first", FPGA)

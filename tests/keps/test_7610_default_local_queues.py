@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.controllers.conftest import told
+from tests.keps.engines import Engine
 from tests.keps.system import System, gates, system
 
 from pykueue import app, settings
@@ -40,8 +39,8 @@ async def by_hand(story: System, namespace: str) -> None:
 # --- Goals: when one is made, and how it is known ---------------------------------------------------------------------
 
 
-async def test_a_new_cluster_queue_serves_the_namespaces_that_are_there(tmp_path: Path) -> None:
-    async with system(tmp_path, **ON) as story:
+async def test_a_new_cluster_queue_serves_the_namespaces_that_are_there(engine: Engine) -> None:
+    async with system(engine, **ON) as story:
         await story.namespace("one", team="red")
         await story.namespace("two", team="red")
         await story.namespace("other", team="blue")
@@ -56,15 +55,15 @@ async def test_a_new_cluster_queue_serves_the_namespaces_that_are_there(tmp_path
         assert len(await story.events("cq", "LocalQueueCreated")) == 2
 
 
-async def test_a_namespace_is_served_when_it_is_made(tmp_path: Path) -> None:
-    async with system(tmp_path, **ON) as story:
+async def test_a_namespace_is_served_when_it_is_made(engine: Engine) -> None:
+    async with system(engine, **ON) as story:
         await story.cluster_queue("cq", **RED, **MAKES)
         await story.namespace("late", team="red")
         await story.until_there("late", "LocalQueue", "team-queue")
 
 
-async def test_a_namespace_is_served_when_it_is_labelled(tmp_path: Path) -> None:
-    async with system(tmp_path, **ON) as story:
+async def test_a_namespace_is_served_when_it_is_labelled(engine: Engine) -> None:
+    async with system(engine, **ON) as story:
         await story.cluster_queue("cq", **RED, **MAKES)
         await story.namespace("late", team="blue")
         await story.quiet()
@@ -73,8 +72,8 @@ async def test_a_namespace_is_served_when_it_is_labelled(tmp_path: Path) -> None
         await story.until_there("late", "LocalQueue", "team-queue")
 
 
-async def test_the_field_may_be_added_later(tmp_path: Path) -> None:
-    async with system(tmp_path, **ON) as story:
+async def test_the_field_may_be_added_later(engine: Engine) -> None:
+    async with system(engine, **ON) as story:
         await story.namespace("one", team="red")
         await story.cluster_queue("cq", **RED)
         await story.quiet()
@@ -83,11 +82,12 @@ async def test_the_field_may_be_added_later(tmp_path: Path) -> None:
         await story.until_there("one", "LocalQueue", "team-queue")
 
 
-async def test_what_came_while_nobody_looked_is_served_at_the_start(tmp_path: Path) -> None:
-    async with system(tmp_path, **ON) as story:
+async def test_what_came_while_nobody_looked_is_served_at_the_start(engine: Engine) -> None:
+    async with engine.served(**ON) as story:
         await story.namespace("one", team="red")
         await story.cluster_queue("cq", **RED, **MAKES)
-        await story.until_there("one", "LocalQueue", "team-queue")
+        async with story.manager(**ON):
+            await story.until_there("one", "LocalQueue", "team-queue")
         await story.client.delete(_row("LocalQueue"), "team-queue", "one")
         async with story.manager(**ON):  # another one, as after a restart
             await story.until_there("one", "LocalQueue", "team-queue")
@@ -95,9 +95,9 @@ async def test_what_came_while_nobody_looked_is_served_at_the_start(tmp_path: Pa
 
 @pytest.mark.parametrize(("selector", "served"), [(None, []), ({}, ["default", "kube-system", "one"])])
 async def test_no_selector_selects_nothing_and_an_empty_one_everything(
-    tmp_path: Path, selector: Any, served: list[str]
+    engine: Engine, selector: Any, served: list[str]
 ) -> None:
-    async with system(tmp_path, **ON) as story:
+    async with system(engine, **ON) as story:
         await story.namespace("one")
         await story.cluster_queue("cq", namespaceSelector=selector, **MAKES)
         await story.quiet()
@@ -106,8 +106,8 @@ async def test_no_selector_selects_nothing_and_an_empty_one_everything(
         assert bool(found) == bool(served)
 
 
-async def test_with_the_gate_off_the_field_is_kept_and_does_nothing(tmp_path: Path) -> None:
-    async with system(tmp_path) as story:
+async def test_with_the_gate_off_the_field_is_kept_and_does_nothing(engine: Engine) -> None:
+    async with system(engine) as story:
         await story.namespace("one", team="red")
         await story.cluster_queue("cq", **RED, **MAKES)
         await story.quiet()
@@ -118,8 +118,8 @@ async def test_with_the_gate_off_the_field_is_kept_and_does_nothing(tmp_path: Pa
 # --- Non-Goals: nothing is deleted ------------------------------------------------------------------------------------
 
 
-async def test_nothing_goes_with_the_label_the_field_or_the_cluster_queue(tmp_path: Path) -> None:
-    async with system(tmp_path, **ON) as story:
+async def test_nothing_goes_with_the_label_the_field_or_the_cluster_queue(engine: Engine) -> None:
+    async with system(engine, **ON) as story:
         await story.namespace("one", team="red")
         await story.cluster_queue("cq", **RED, **MAKES)
         await story.until_there("one", "LocalQueue", "team-queue")
@@ -135,9 +135,9 @@ async def test_nothing_goes_with_the_label_the_field_or_the_cluster_queue(tmp_pa
 # --- Risks and Mitigations: a LocalQueue that is there already --------------------------------------------------------
 
 
-async def test_one_that_appears_first_is_left_alone_with_one_warning(tmp_path: Path) -> None:
+async def test_one_that_appears_first_is_left_alone_with_one_warning(engine: Engine) -> None:
     """Mitigation 2: no-op on conflict, a Warning on the ClusterQueue, and other namespaces are served."""
-    async with system(tmp_path, **ON) as story:
+    async with system(engine, **ON) as story:
         await story.cluster_queue("hand")
         await story.cluster_queue("cq", **RED, **MAKES)
         await story.namespace("taken")
@@ -162,9 +162,9 @@ async def test_one_that_appears_first_is_left_alone_with_one_warning(tmp_path: P
         assert get(found, "metadata", "labels") is None
 
 
-async def test_a_conflict_that_came_later_keeps_nobody_from_changing_the_cluster_queue(tmp_path: Path) -> None:
+async def test_a_conflict_that_came_later_keeps_nobody_from_changing_the_cluster_queue(engine: Engine) -> None:
     """Mitigation 2, step 4: the ClusterQueue itself remains fully operational."""
-    async with system(tmp_path, **ON) as story:
+    async with system(engine, **ON) as story:
         await story.cluster_queue("hand")
         await story.cluster_queue("cq", **RED, **MAKES)
         await story.namespace("taken")
@@ -179,8 +179,8 @@ async def test_a_conflict_that_came_later_keeps_nobody_from_changing_the_cluster
         await story.until(gone)
 
 
-async def test_a_terminating_namespace_is_skipped_quietly(tmp_path: Path) -> None:
-    async with system(tmp_path, **ON) as story:
+async def test_a_terminating_namespace_is_skipped_quietly(engine: Engine) -> None:
+    async with system(engine, **ON) as story:
         await story.create("Namespace", "going", {}, labels={"team": "red"})
         # Whatever keeps an object in it keeps the namespace terminating.
         kept = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept", "namespace": "going"}}
@@ -195,10 +195,9 @@ async def test_a_terminating_namespace_is_skipped_quietly(tmp_path: Path) -> Non
         assert await story.events("cq", "LocalQueueCreationFailed") == []
 
 
-async def test_only_what_an_event_concerns_is_looked_at(tmp_path: Path) -> None:
+async def test_only_what_an_event_concerns_is_looked_at(engine: Engine) -> None:
     """Controller Logic, without a look at everything whenever anything changes."""
-    async with told(tmp_path, **ON) as first:
-        story = System(first.serving)
+    async with engine.served(**ON) as story:
         configuration = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **ON}
         choices = app.manager_choices(settings.load(configuration))
         manager = Manager(story.client, choices, SystemClock(), random.Random(1))
@@ -258,9 +257,9 @@ async def refused(story: System, name: str, **spec: Any) -> str:
     return str(error.value)
 
 
-async def test_a_name_that_is_taken_in_a_matched_namespace_is_refused(tmp_path: Path) -> None:
+async def test_a_name_that_is_taken_in_a_matched_namespace_is_refused(engine: Engine) -> None:
     """Mitigation 1."""
-    async with system(tmp_path, **ON) as story:
+    async with system(engine, **ON) as story:
         await story.cluster_queue("hand")
         for number in range(7):
             await story.namespace(f"n{number}", team="red")
@@ -272,9 +271,9 @@ async def test_a_name_that_is_taken_in_a_matched_namespace_is_refused(tmp_path: 
             await story.patch("ClusterQueue", "cq", {"spec": MAKES})
 
 
-async def test_two_that_could_meet_in_some_namespace_are_refused_though_none_matches_both(tmp_path: Path) -> None:
+async def test_two_that_could_meet_in_some_namespace_are_refused_though_none_matches_both(engine: Engine) -> None:
     """Goals: no two ClusterQueues with this feature have overlapping selectors."""
-    async with system(tmp_path, **ON) as story:
+    async with system(engine, **ON) as story:
         await story.cluster_queue("first", **RED, **MAKES)
         overlapping = {"matchExpressions": [{"key": "stage", "operator": "Exists"}]}
         assert "ClusterQueue first" in await refused(story, "second", namespaceSelector=overlapping, **MAKES)
@@ -295,8 +294,8 @@ async def test_two_that_could_meet_in_some_namespace_are_refused_though_none_mat
         ({"managedJobsNamespaceSelector": {"matchLabels": {"team": "blue"}}}, ["blue/default"]),
     ],
 )
-async def test_the_populator_needs_no_gate_and_no_field(tmp_path: Path, said: Any, made: list[str]) -> None:
-    async with system(tmp_path) as story:
+async def test_the_populator_needs_no_gate_and_no_field(engine: Engine, said: Any, made: list[str]) -> None:
+    async with system(engine) as story:
         await story.namespace("red", team="red")
         await story.namespace("blue", team="blue")
         await story.cluster_queue("cq", namespaceSelector={"matchExpressions": [{"key": "team", "operator": "Exists"}]})

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.controllers.conftest import told
+from tests.keps.engines import Engine
 from tests.keps.system import System, system
 
 from pykueue.api.trees import get
@@ -39,8 +38,8 @@ async def checked(story: System, names: Sequence[str], policy: dict[str, Any] | 
 
 
 @ONE_AND_TWO
-async def test_from_suspended_to_prechecked_with_the_checks_added(tmp_path: Path, names: tuple[str, ...]) -> None:
-    async with system(tmp_path) as story:
+async def test_from_suspended_to_prechecked_with_the_checks_added(engine: Engine, names: tuple[str, ...]) -> None:
+    async with system(engine) as story:
         await checked(story, names)
         await story.asks("w")
         await story.until_said("w", "QuotaReserved", "True/QuotaReserved")
@@ -50,8 +49,8 @@ async def test_from_suspended_to_prechecked_with_the_checks_added(tmp_path: Path
 
 
 @ONE_AND_TWO
-async def test_from_prechecked_to_admitted_when_every_check_has_passed(tmp_path: Path, names: tuple[str, ...]) -> None:
-    async with system(tmp_path) as story:
+async def test_from_prechecked_to_admitted_when_every_check_has_passed(engine: Engine, names: tuple[str, ...]) -> None:
+    async with system(engine) as story:
         await checked(story, names)
         await story.asks("w")
         for name in names:
@@ -61,9 +60,9 @@ async def test_from_prechecked_to_admitted_when_every_check_has_passed(tmp_path:
 
 
 @ONE_AND_TWO
-async def test_from_prechecked_back_to_suspended_because_of_quota(tmp_path: Path, names: tuple[str, ...]) -> None:
+async def test_from_prechecked_back_to_suspended_because_of_quota(engine: Engine, names: tuple[str, ...]) -> None:
     """Design Details: once all checks are satisfied, Kueue rechecks that Admission settings are still valid."""
-    async with system(tmp_path) as story:
+    async with system(engine) as story:
         await checked(story, names)
         await story.asks("w")
         await story.until_asked("w", *names)
@@ -79,9 +78,9 @@ async def test_from_prechecked_back_to_suspended_because_of_quota(tmp_path: Path
 
 @ONE_AND_TWO
 async def test_from_prechecked_back_to_suspended_because_of_other_flavors(
-    tmp_path: Path, names: tuple[str, ...]
+    engine: Engine, names: tuple[str, ...]
 ) -> None:
-    async with system(tmp_path) as story:
+    async with system(engine) as story:
         await checked(story, names)
         await story.asks("w")
         await story.until_asked("w", *names)
@@ -102,9 +101,9 @@ async def test_from_prechecked_back_to_suspended_because_of_other_flavors(
 
 
 @ONE_AND_TWO
-async def test_from_prechecked_to_suspended_because_of_a_retry(tmp_path: Path, names: tuple[str, ...]) -> None:
+async def test_from_prechecked_to_suspended_because_of_a_retry(engine: Engine, names: tuple[str, ...]) -> None:
     """One No is enough, and every check is asked anew. With `retryDelayMinutes: 0` that is at once."""
-    async with system(tmp_path) as story:
+    async with system(engine) as story:
         await checked(story, names, {"retryDelayMinutes": 0})
         await story.asks("w")
         for name in names[1:]:
@@ -117,9 +116,9 @@ async def test_from_prechecked_to_suspended_because_of_a_retry(tmp_path: Path, n
 
 
 @ONE_AND_TWO
-async def test_from_prechecked_to_rejected(tmp_path: Path, names: tuple[str, ...]) -> None:
+async def test_from_prechecked_to_rejected(engine: Engine, names: tuple[str, ...]) -> None:
     """Only one is required to reject a workload."""
-    async with system(tmp_path) as story:
+    async with system(engine) as story:
         await checked(story, names)
         await story.asks("w")
         for name in names[1:]:
@@ -133,8 +132,8 @@ async def test_from_prechecked_to_rejected(tmp_path: Path, names: tuple[str, ...
         await story.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
 
 
-async def test_from_prechecked_to_admitted_without_checks(tmp_path: Path) -> None:
-    async with system(tmp_path) as story:
+async def test_from_prechecked_to_admitted_without_checks(engine: Engine) -> None:
+    async with system(engine) as story:
         await checked(story, ())
         await story.asks("w")
         await story.until_said("w", "Admitted", "True/Admitted")
@@ -146,8 +145,8 @@ async def test_from_prechecked_to_admitted_without_checks(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("state", "reason"), [("Retry", "AdmissionCheck"), ("Rejected", "DeactivatedDueToAdmissionCheck")]
 )
-async def test_a_check_that_changes_its_mind_stops_a_running_workload(tmp_path: Path, state: str, reason: str) -> None:
-    async with system(tmp_path) as story:
+async def test_a_check_that_changes_its_mind_stops_a_running_workload(engine: Engine, state: str, reason: str) -> None:
+    async with system(engine) as story:
         await checked(story, ("c1",))
         await story.asks("w")
         await story.answers("w", "c1", "Ready")
@@ -160,9 +159,9 @@ async def test_a_check_that_changes_its_mind_stops_a_running_workload(tmp_path: 
     ("status", "reason", "state"),
     [("True", "Ready", "Ready"), ("False", "Retry", "Retry"), ("False", "Reject", "Rejected")],
 )
-async def test_an_answer_may_be_a_condition(tmp_path: Path, status: str, reason: str, state: str) -> None:
+async def test_an_answer_may_be_a_condition(engine: Engine, status: str, reason: str, state: str) -> None:
     """Design Details, `admissionChecksConditions`: a condition of the check's name says the same."""
-    async with system(tmp_path) as story:
+    async with system(engine) as story:
         await checked(story, ("c1",), {"retryDelayMinutes": 15})
         await story.asks("w")
         await story.until_asked("w", "c1")
@@ -172,8 +171,8 @@ async def test_an_answer_may_be_a_condition(tmp_path: Path, status: str, reason:
         await story.until_said("w", *expected.get(state, ("Evicted", "True/DeactivatedDueToAdmissionCheck")))
 
 
-async def test_both_forms_of_an_answer_are_kept_alike(tmp_path: Path) -> None:
-    async with system(tmp_path) as story:
+async def test_both_forms_of_an_answer_are_kept_alike(engine: Engine) -> None:
+    async with system(engine) as story:
         await checked(story, ("c1",))
         await story.asks("w")
         await story.answers("w", "c1", "Ready")
@@ -182,9 +181,9 @@ async def test_both_forms_of_an_answer_are_kept_alike(tmp_path: Path) -> None:
         assert (mirror["type"], mirror["status"], mirror["reason"]) == ("c1", "True", "Ready")
 
 
-async def test_after_a_retry_it_stays_out_for_a_quarter_of_an_hour(tmp_path: Path) -> None:
+async def test_after_a_retry_it_stays_out_for_a_quarter_of_an_hour(engine: Engine) -> None:
     """Design Details, `retryDelayMinutes`: the default is 15 min."""
-    async with system(tmp_path) as story:
+    async with system(engine) as story:
         await checked(story, ("c1",))
         await story.asks("w")
         await story.answers("w", "c1", "Retry")
@@ -195,8 +194,8 @@ async def test_after_a_retry_it_stays_out_for_a_quarter_of_an_hour(tmp_path: Pat
         assert 895 <= (datetime.fromisoformat(at) - datetime.fromisoformat(since)).total_seconds() <= 905
 
 
-async def test_an_unknown_preemption_policy_is_refused(tmp_path: Path) -> None:
-    async with system(tmp_path) as story:
+async def test_an_unknown_preemption_policy_is_refused(engine: Engine) -> None:
+    async with system(engine) as story:
         with pytest.raises(Invalid, match="preemptionPolicy"):
             await story.check("c1", preemptionPolicy="Whenever")
 
@@ -211,8 +210,8 @@ async def _meek_runs(story: System, names: Sequence[str] = ("c1",)) -> None:
     await story.until_said("meek", "Admitted", "True/Admitted")
 
 
-async def test_anytime_preempts_at_reservation_time(tmp_path: Path) -> None:
-    async with system(tmp_path) as story:
+async def test_anytime_preempts_at_reservation_time(engine: Engine) -> None:
+    async with system(engine) as story:
         await checked(story, ("c1",), preemption=LOWER)
         await _meek_runs(story)
         await story.asks("bold", priority=9)
@@ -221,8 +220,8 @@ async def test_anytime_preempts_at_reservation_time(tmp_path: Path) -> None:
 
 
 @ONE_AND_TWO
-async def test_preemptions_wait_until_every_such_check_has_passed(tmp_path: Path, names: tuple[str, ...]) -> None:
-    async with system(tmp_path) as story:
+async def test_preemptions_wait_until_every_such_check_has_passed(engine: Engine, names: tuple[str, ...]) -> None:
+    async with system(engine) as story:
         await checked(story, names, LATER, preemption=LOWER)
         await _meek_runs(story, names)
         await story.asks("bold", priority=9)
@@ -242,8 +241,8 @@ async def test_preemptions_wait_until_every_such_check_has_passed(tmp_path: Path
 
 
 @pytest.mark.parametrize("names", [("c1",), ("other", "c1")], ids=["the check itself", "another check"])
-async def test_a_check_may_ask_for_preemptions_on_demand(tmp_path: Path, names: tuple[str, ...]) -> None:
-    async with system(tmp_path) as story:
+async def test_a_check_may_ask_for_preemptions_on_demand(engine: Engine, names: tuple[str, ...]) -> None:
+    async with system(engine) as story:
         await checked(story, names, LATER, preemption=LOWER)
         await _meek_runs(story, names)
         await story.asks("bold", priority=9)
@@ -258,9 +257,9 @@ async def test_a_check_may_ask_for_preemptions_on_demand(tmp_path: Path, names: 
         await story.until_said("bold", "Admitted", "True/Admitted")
 
 
-async def test_what_a_victim_holds_is_promised_to_one_workload_only(tmp_path: Path) -> None:
+async def test_what_a_victim_holds_is_promised_to_one_workload_only(engine: Engine) -> None:
     """Only as many Workloads reserve as fit together, assuming that necessary preemptions will happen."""
-    async with system(tmp_path) as story:
+    async with system(engine) as story:
         await checked(story, ("c1",), LATER, preemption=LOWER)
         await _meek_runs(story)
         await story.asks("bold", priority=9)
@@ -276,8 +275,8 @@ async def test_what_a_victim_holds_is_promised_to_one_workload_only(tmp_path: Pa
         assert (await story.condition("third", "QuotaReserved")).startswith("False")
 
 
-async def test_victims_and_their_successor_count_together_as_the_larger_of_the_two(tmp_path: Path) -> None:
-    async with system(tmp_path) as story:
+async def test_victims_and_their_successor_count_together_as_the_larger_of_the_two(engine: Engine) -> None:
+    async with system(engine) as story:
         await story.check("c1", **LATER)
         await story.queue({"cpu": "8"}, **strategy(("c1",)), preemption=LOWER)
         for name in ("meek", "mild"):
@@ -293,10 +292,9 @@ async def test_victims_and_their_successor_count_together_as_the_larger_of_the_t
         assert await story.condition("mild", "Evicted") == ""
 
 
-async def test_a_manager_that_comes_back_finishes_what_was_put_off(tmp_path: Path) -> None:
+async def test_a_manager_that_comes_back_finishes_what_was_put_off(engine: Engine) -> None:
     """Who was to go is in nobody's memory any more: it is found again, and no quota is given twice."""
-    async with told(tmp_path) as first:
-        story = System(first.serving)
+    async with engine.served() as story:
         async with story.manager() as story.running:
             await checked(story, ("c1",), LATER, preemption=LOWER)
             await _meek_runs(story)
@@ -313,9 +311,9 @@ async def test_a_manager_that_comes_back_finishes_what_was_put_off(tmp_path: Pat
                 await story.until_said("bold", "Admitted", "True/Admitted")
 
 
-async def test_whoever_only_has_quota_can_be_preempted_and_its_answers_are_cleared(tmp_path: Path) -> None:
+async def test_whoever_only_has_quota_can_be_preempted_and_its_answers_are_cleared(engine: Engine) -> None:
     """All Workloads with QuotaReserved are candidates for preemption."""
-    async with system(tmp_path) as story:
+    async with system(engine) as story:
         await checked(story, ("c1", "c2"), preemption=LOWER)
         await story.asks("meek", priority=1)
         await story.answers("meek", "c1", "Ready")

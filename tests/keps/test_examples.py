@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.keps.engines import Engine
 from tests.keps.system import System, Tree, system
 
 from pykueue.api import registry
@@ -29,10 +30,10 @@ def documents(name: str) -> list[Tree]:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-async def test_an_example_does_what_it_says(tmp_path: Path, number: str) -> None:
+async def test_an_example_does_what_it_says(engine: Engine, number: str) -> None:
     (configuration,) = documents(f"{number}-configuration.yaml")
     said = {name: value for name, value in configuration.items() if name not in ("apiVersion", "kind")}
-    async with system(tmp_path, **said) as story:
+    async with system(engine, **said) as story:
         for tree in documents(f"{number}.yaml"):
             row = registry.ALL.named(tree["kind"])
             assert row is not None

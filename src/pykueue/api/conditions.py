@@ -306,10 +306,11 @@ class LocalQueueActiveReason(StrEnum):
 
 
 class AdmissionCheckActiveReason(StrEnum):
-    """The first two of provisioning checks, all but the second of MultiKueue checks."""
+    """The first three of provisioning checks; of MultiKueue checks `Active` and those after."""
 
     ACTIVE = "Active"
     BAD_PARAMETERS_REF = "BadParametersRef"
+    NOT_SERVED = "ProvisioningRequestsNotServed"  # not in the public API, where such a check has no condition at all
     BAD_CONFIG = "BadConfig"
     SOME_ACTIVE_CLUSTERS = "SomeActiveClusters"
     NO_USABLE_CLUSTERS = "NoUsableClusters"

@@ -86,6 +86,8 @@ WORKLOAD_SLICE_REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replaceme
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 """Annotations of a job that start so are parameters of its ProvisioningRequest."""
 CONSUME_PROVISIONING_REQUEST: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+PROVISIONING_CLASS_NAME: Final = "autoscaling.x-k8s.io/provisioning-class-name"
+"""On pods: the request whose nodes they take, and its class."""
 
 # --- Finalizers, gates, controllers -----------------------------------------------------------------------------------
 

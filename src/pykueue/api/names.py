@@ -16,6 +16,7 @@ from pykueue.api import labels, meta
 _HASH_DIGITS: Final = 5
 _LONGEST: Final = meta.SUBDOMAIN_LENGTH
 _LONGEST_SHORT: Final = meta.LABEL_LENGTH
+_MOST_ATTEMPTS: Final = 100
 
 
 def _hash(*parts: str) -> str:
@@ -63,9 +64,13 @@ def provisioning_request_name(workload: str, check: str, attempt: int) -> str:
 
 
 def provisioning_request_attempt(name: str, workload: str, check: str) -> int | None:
-    """Which attempt of this check a ProvisioningRequest is; None when it belongs to another, or its name was cut."""
+    """Which attempt of this check a ProvisioningRequest is; None when it belongs to another."""
     found = re.fullmatch(rf"{re.escape(f'{workload}-{check}-')}([0-9]{{1,9}})", name)
-    return int(found[1]) if found else None
+    if found:
+        return int(found[1])
+    # A name that was cut tells its attempt only through its hash.
+    attempts = range(1, _MOST_ATTEMPTS) if len(name) == _LONGEST else ()
+    return next((n for n in attempts if provisioning_request_name(workload, check, n) == name), None)
 
 
 def provisioning_template_name(request: str, pod_set: str) -> str:

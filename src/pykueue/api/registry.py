@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from pykueue.api import kube, kueue, kueue_v1beta1
+from pykueue.api import autoscaling, kube, kueue, kueue_v1beta1
 from pykueue.api.kinds import Column, Kind, Kinds, Scope, Version
 
 _DEPRECATED: Final = f"{kueue_v1beta1.API_VERSION} is deprecated; write {kueue.API_VERSION} instead"
@@ -137,7 +137,7 @@ def _core(
     scope: Scope = Scope.NAMESPACED,
     subresources: tuple[str, ...] = (),
 ) -> Kind:
-    """A kind of Kubernetes' own, in the one version that this program reads."""
+    """A kind of Kubernetes' own, or of its autoscaler, in the one version that this program reads."""
     group, _, version = api_version.rpartition("/")
     return Kind(
         group=group,
@@ -173,5 +173,19 @@ KUBERNETES: Final = Kinds(
     )
 )
 
+# Of the cluster autoscaler; a cluster need not have it.
+AUTOSCALING: Final = Kinds(
+    (
+        _core(
+            autoscaling.API_VERSION,
+            autoscaling.ProvisioningRequest,
+            "provisioningrequests",
+            "provreq",
+            "provreqs",
+            subresources=_STATUS,
+        ),
+    )
+)
+
 # Everything that decodes to a type.
-ALL: Final = Kinds((*KUEUE, *KUBERNETES))
+ALL: Final = Kinds((*KUEUE, *KUBERNETES, *AUTOSCALING))

@@ -10,6 +10,7 @@ jobs, elastic   jobs of every kind, and the pods of those that grow and shrink
 topology        pods through their gate to their node (`ranks`), and nodes that fail
 queues, usage   the status of queues, and what LocalQueues have used lately
 in_use          finalizers of what others refer to
+checks          admission checks that come with the manager
 priority_class  a class whose value changes changes its Workloads
 auditing        asks whether the memory still says what the objects say
 """

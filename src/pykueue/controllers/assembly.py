@@ -17,6 +17,7 @@ from typing import Any
 
 from pykueue.clock import Clock
 from pykueue.controllers.auditing import Auditor
+from pykueue.controllers.checks.provisioning import ProvisioningController
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.elastic import ElasticController
 from pykueue.controllers.in_use import InUseController
@@ -56,6 +57,8 @@ class Choices:
     nodes: NodeChoices
     blocks_admission: bool
     default_local_queues: bool = False
+    # Whether an eviction deletes the ProvisioningRequests of a Workload.
+    cleans_up_requests: bool = True
     metrics: MetricChoices = field(default_factory=MetricChoices)
 
     @property
@@ -106,13 +109,18 @@ class Manager:
         jobs = JobsController(
             client, self.views, self.writer, self.recorder, choices.kinds, choices.jobs, clock, chance
         )
-        self._jobs: tuple[Informer[Any], ...] = jobs.informers
+        self._provisioning = ProvisioningController(
+            client, self.views, self.writer, clock, chance, cleanup=choices.cleans_up_requests
+        )
+        self._jobs: tuple[Informer[Any], ...] = (*jobs.informers, self._provisioning.configs)
         self.loops: tuple[Controller[Any], ...] = (
             workload.loop,
             queues.loop,
             in_use.loop,
             priority_class.loop,
             jobs.loop,
+            self._provisioning.loop,
+            self._provisioning.checks_loop,
         )
         if choices.default_local_queues:
             default_local_queues = DefaultLocalQueues(
@@ -147,6 +155,7 @@ class Manager:
         """Decide and act until cancelled. Only one manager of a cluster may be here."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.recorder.run(), name="recorder")
+            group.create_task(self._provisioning.run(), name="provisioning-requests")
             for loop in self.loops:
                 group.create_task(loop.run(), name=loop.name)
             group.create_task(self.scheduler.run(), name="scheduler")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from pykueue.api import kube, kueue, registry
+from pykueue.api import autoscaling, kube, kueue, registry
 from pykueue.api.kinds import Kind
 from pykueue.api.trees import Tree
 from pykueue.controllers import aggregation
@@ -37,12 +37,12 @@ _OWN: Final[Mapping[type, tuple[str, ...]]] = {
     kueue.Topology: ("update",),
 }
 
-# What it does with the kinds of Kubernetes that are no jobs.
+# What it does with the kinds of Kubernetes and its autoscaler that are no jobs.
 _OTHERS: Final[Mapping[type, tuple[str, ...]]] = {
     kube.LimitRange: _READ,
     kube.Namespace: _READ,
     kube.Node: _READ,
-    kube.PodTemplate: ("create", "delete", "get", "list", "update", "watch"),
+    kube.PodTemplate: ("create", "delete", "get", "update"),  # the pods of a ProvisioningRequest
     kube.Event: ("create", "patch", "update"),
     kube.PriorityClass: _READ,
     kube.RuntimeClass: _READ,
@@ -50,6 +50,7 @@ _OTHERS: Final[Mapping[type, tuple[str, ...]]] = {
     kube.ResourceClaim: _READ,
     kube.ResourceClaimTemplate: _READ,
     kube.ResourceSlice: _READ,
+    autoscaling.ProvisioningRequest: ("create", "delete", *_READ),
 }
 
 # A role that every cluster has.
@@ -91,7 +92,7 @@ def manager_rules(kinds: JobKinds) -> list[Tree]:
             # Who names an object as owner of another needs this where owners are protected.
             may(row, ("update",), "finalizers")
     for type_, verbs in _OTHERS.items():
-        may(registry.KUBERNETES.of(type_), verbs)
+        may(registry.ALL.of(type_), verbs)
     may(REPLICA_SET, _READ)
     for job in _runnable(kinds):
         may(job.kind, _JOB)

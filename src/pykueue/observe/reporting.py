@@ -13,6 +13,7 @@ from pykueue.lifecycle.change import Change, EventType, Tell
 SCHEDULER: Final = "kueue-admission"
 WORKLOADS: Final = "kueue-workload-controller"
 POD_TERMINATION: Final = "kueue-pod-termination-controller"
+PROVISIONING: Final = "kueue-provisioning-request-controller"
 
 
 # Told of a Workload as it is after changes were written, and of the changes.

@@ -1,0 +1,347 @@
+"""The check `kueue.x-k8s.io/provisioning-request`: nodes are asked for once quota is there, and before pods are made.
+
+`lifecycle.provisioning` says what the requests of a Workload mean and which are due; here it is written, made and
+deleted. A cluster without an autoscaler does not know ProvisioningRequests at all: they are followed from the time on
+that a check asks for them and the server serves them, and until then such a check is not active.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pykueue.api import autoscaling, codec, conditions, kube, kueue, labels, meta, names, registry, trees
+from pykueue.api.autoscaling import ProvisioningRequest
+from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
+from pykueue.api.kinds import Kind
+from pykueue.api.trees import Tree
+from pykueue.clock import Clock
+from pykueue.controllers.checks import templates
+from pykueue.controllers.views import Views
+from pykueue.controllers.writing import WORKLOAD, Writer
+from pykueue.jobs.podsets import Conflict, Missing
+from pykueue.kube.client import METADATA, Client
+from pykueue.kube.controller import Controller
+from pykueue.kube.errors import AlreadyExists, ApiError, Busy, KubeError, NotFound
+from pykueue.kube.informer import Change, Informer, Key
+from pykueue.kube.transport import Call
+from pykueue.lifecycle import change, provisioning
+from pykueue.lifecycle.provisioning import Attempt
+from pykueue.observe.reporting import PROVISIONING
+
+log = logging.getLogger(__name__)
+
+_REQUEST: Final = registry.AUTOSCALING.of(ProvisioningRequest)
+_CHECK: Final = registry.KUEUE.of(kueue.AdmissionCheck)
+_CONFIG: Final = registry.KUEUE.of(kueue.ProvisioningRequestConfig)
+_TEMPLATE: Final = registry.KUBERNETES.of(kube.PodTemplate)
+
+_WORKERS: Final = 4
+_OWNER: Final = "owner"
+_ASKS: Final = "check"
+_UNTIL_SERVED_SECONDS: Final = 10.0
+
+
+class CannotAsk(KubeError):
+    """The pods of a Workload cannot be put into a request as things are. It is tried again."""
+
+
+class ProvisioningController:
+    """One loop over Workloads, one over the checks that ask for nodes; `run` follows the requests."""
+
+    def __init__(
+        self, client: Client, views: Views, writer: Writer, clock: Clock, chance: random.Random, *, cleanup: bool
+    ) -> None:
+        self._client = client
+        self._views = views
+        self._writer = writer
+        self._clock = clock
+        self._cleanup = cleanup
+        self.configs = _copy(client, _CONFIG, kueue.ProvisioningRequestConfig, chance)
+        self._requests = _copy(client, _REQUEST, ProvisioningRequest, chance)
+        self._requests.index(_OWNER, _owners)
+        self._is_asked = asyncio.Event()  # some check is ours
+        self._is_served: bool | None = None  # None: nobody has looked yet
+        self._deleted: set[str] = set()  # UIDs whose end the watch has not shown yet
+        self._handed_over: set[str] = set()  # UIDs of requests that own their templates
+        self.loop: Controller[Key] = Controller("provisioning", self._reconcile, chance, workers=_WORKERS)
+        self.checks_loop: Controller[str] = Controller("provisioning-checks", self._reconcile_check, chance)
+        views.workloads.index(_ASKS, lambda workload: (check.name for check in workload.status.admission_checks))
+        views.workloads.subscribe(self._workload_seen)
+        views.checks.subscribe(self._check_seen)
+        self.configs.subscribe(self._config_seen)
+        self._requests.subscribe(self._request_seen)
+
+    async def run(self) -> None:
+        """Follow ProvisioningRequests, from the time on that they are asked for and served."""
+        await self._is_asked.wait()
+        while True:
+            if await self._look_for_requests():
+                break
+            await asyncio.sleep(_UNTIL_SERVED_SECONDS)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._requests.run(), name=_REQUEST.name)
+            await self._requests.synced()
+            self._everything_anew()
+
+    async def _look_for_requests(self) -> bool:
+        try:
+            answer = await self._client.ask(Call("GET", f"/apis/{autoscaling.API_VERSION}"))
+            resources = (entry.get("name") for _, entry in trees.entries(codec.tree(answer.body), "resources"))
+            found = _REQUEST.plural in resources
+        except NotFound:
+            found = False
+        except KubeError as error:
+            log.info("provisioning: %s", error)
+            return False
+        if self._is_served is None and not found:
+            log.warning("the server does not serve %s: checks that need it wait", _REQUEST.name)
+        if found != self._is_served:
+            self._is_served = found
+            self._everything_anew()
+        return found
+
+    def _everything_anew(self) -> None:
+        for check in self._ours():
+            self.checks_loop.add(check)
+            self._add_workloads(check)
+
+    # --- What wakes it ------------------------------------------------------------------------------------------------
+
+    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+        workload = change.new
+        if workload is None:
+            return
+        asks = any(self._is_ours(check.name) for check in workload.status.admission_checks)
+        if asks or any(True for _ in self._requests.under(_OWNER, workload.metadata.uid)):
+            self.loop.add(change.key)
+
+    def _check_seen(self, change: Change[kueue.AdmissionCheck]) -> None:
+        if any(check is not None and _is_ours(check) for check in (change.old, change.new)):
+            self._is_asked.set()
+            self.checks_loop.add(change.key.name)
+            self._add_workloads(change.key.name)
+
+    def _config_seen(self, change: Change[kueue.ProvisioningRequestConfig]) -> None:
+        for check in self._ours():
+            if self._config_name(check) == change.key.name:
+                self.checks_loop.add(check)
+                self._add_workloads(check)
+
+    def _request_seen(self, change: Change[ProvisioningRequest]) -> None:
+        if change.new is None and change.old is not None:
+            self._deleted.discard(change.old.metadata.uid)
+            self._handed_over.discard(change.old.metadata.uid)
+        for request in (change.old, change.new):
+            for owner in _controllers(request) if request is not None else ():
+                self.loop.add(Key(change.key.namespace, owner.name))
+
+    def _add_workloads(self, check: str) -> None:
+        for key, _ in self._views.workloads.under(_ASKS, check):
+            self.loop.add(key)
+
+    # --- Checks -------------------------------------------------------------------------------------------------------
+
+    def _ours(self) -> Iterator[str]:
+        return (check.metadata.name for check in self._views.checks.values() if _is_ours(check))
+
+    def _is_ours(self, check: str) -> bool:
+        found = self._views.checks.get(check)
+        return found is not None and _is_ours(found)
+
+    def _config_name(self, check: str) -> str:
+        """The settings that a check names; empty where it names none, or something else."""
+        found = self._views.checks.get(check)
+        reference = found.spec.parameters if found is not None else None
+        if reference is None or (reference.api_group, reference.kind) != (_CONFIG.group, _CONFIG.kind):
+            return ""
+        return reference.name
+
+    def _config(self, check: str) -> kueue.ProvisioningRequestConfigSpec | None:
+        found = self.configs.get(self._config_name(check))
+        return found.spec if found is not None else None
+
+    async def _reconcile_check(self, name: str) -> None:
+        """Say whether a check can be asked."""
+        check = self._views.checks.get(name)
+        if check is None or not _is_ours(check) or self._is_served is None:
+            return
+        status, reason, message = self._activity(name)
+        said = conditions.set_condition(
+            check.status.conditions,
+            ActiveCondition.ACTIVE,
+            status,
+            reason,
+            message,
+            now=self._clock.now(),
+            generation=check.metadata.generation,
+        )
+        if said != check.status.conditions:
+            patch = {
+                "metadata": {"resourceVersion": check.metadata.resource_version},
+                "status": {"conditions": [codec.to_tree(condition) for condition in said]},
+            }
+            await self._client.patch(_CHECK, name, patch, subresource="status", answer=METADATA)
+
+    def _activity(self, check: str) -> tuple[Status, AdmissionCheckActiveReason, str]:
+        reasons = AdmissionCheckActiveReason
+        if not self._is_served:
+            return Status.FALSE, reasons.NOT_SERVED, f"The server does not serve {_REQUEST.name} ({_REQUEST.version})"
+        name = self._config_name(check)
+        if not name:
+            return Status.FALSE, reasons.BAD_PARAMETERS_REF, f"spec.parameters: must name a {_CONFIG.kind}"
+        if self.configs.get(name) is None:
+            return Status.FALSE, reasons.BAD_PARAMETERS_REF, f"{_CONFIG.kind} {name} does not exist"
+        return Status.TRUE, reasons.ACTIVE, "The check can be asked"
+
+    # --- Workloads ----------------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, key: Key) -> None:
+        if not self._requests.has_synced:
+            return
+        async with self._writer.turn(key):
+            workload = self._writer.current(key)
+            if workload is None:
+                return
+            configs = {
+                check.name: self._config(check.name)
+                for check in workload.status.admission_checks
+                if self._is_ours(check.name)
+            }
+            requests = list(self._requests_of(workload))
+            now = self._clock.now()
+            plan = provisioning.plan(workload, configs, requests, now, cleanup=self._cleanup)
+            if plan.changes:
+                await self._writer.workload(workload, plan.changes, PROVISIONING, now)
+        for request in plan.unused:
+            await self._delete(request)
+        for request in requests:
+            if request not in plan.unused:
+                await self._hand_over(request)
+        for attempt in plan.attempts:
+            await self._ask(key, workload, attempt)
+
+    def _requests_of(self, workload: kueue.Workload) -> Iterator[ProvisioningRequest]:
+        for _, request in self._requests.under(_OWNER, workload.metadata.uid):
+            if request.metadata.uid not in self._deleted and request.metadata.deletion_timestamp is None:
+                yield request
+
+    async def _delete(self, request: ProvisioningRequest) -> None:
+        metadata = request.metadata
+        await self._client.delete(_REQUEST, metadata.name, metadata.namespace, uid=metadata.uid)
+        self._deleted.add(metadata.uid)
+
+    async def _ask(self, key: Key, workload: kueue.Workload, attempt: Attempt) -> None:
+        """Make a request and what it refers to. What goes wrong is told, and tried again."""
+        try:
+            made = await self._make(workload, attempt)
+        except (Busy, NotFound):
+            raise  # a moment's trouble, or the namespace has just gone
+        except AlreadyExists as error:
+            if await self._is_own(workload, attempt.name):
+                return  # made before; the watch has not shown it yet
+            await self._tell_failure(key, attempt, str(error))
+            raise
+        except (ApiError, CannotAsk) as error:
+            await self._tell_failure(key, attempt, str(error))
+            raise
+        note = f"Made ProvisioningRequest {attempt.name}"
+        self._writer.tell(workload, change.normal("ProvisioningRequestCreated", note), PROVISIONING)
+        await self._hand_over(made)
+
+    async def _make(self, workload: kueue.Workload, attempt: Attempt) -> ProvisioningRequest:
+        metadata = workload.metadata
+        tree = await self._client.get(WORKLOAD, metadata.name, metadata.namespace)
+        flavors = {key.name: flavor for key, flavor in self._views.flavors.items()}
+        asked = templates.asked(workload, tree, attempt.config, flavors)
+        if isinstance(asked, Conflict | Missing):
+            raise CannotAsk(f"{attempt.name}: {asked.message}")
+        pod_sets = []
+        for each in asked:
+            name = names.provisioning_template_name(attempt.name, each.pod_set)
+            await self._make_template({**_owned(_TEMPLATE, name, workload), "template": each.template})
+            pod_sets.append({"podTemplateRef": {"name": name}, "count": each.count})
+        spec = {
+            "provisioningClassName": attempt.config.provisioning_class_name,
+            "parameters": dict(attempt.parameters),
+            "podSets": pod_sets,
+        }
+        made = await self._client.create(_REQUEST, {**_owned(_REQUEST, attempt.name, workload), "spec": spec})
+        return codec.from_tree(made, ProvisioningRequest)
+
+    async def _make_template(self, tree: Tree) -> None:
+        """One of the same name is left from an attempt that failed half-way, or is about to go with its request."""
+        try:
+            await self._client.create(_TEMPLATE, tree)
+        except AlreadyExists:
+            await self._client.delete(_TEMPLATE, tree["metadata"]["name"], tree["metadata"]["namespace"])
+            await self._client.create(_TEMPLATE, tree)
+
+    async def _is_own(self, workload: kueue.Workload, name: str) -> bool:
+        found = await self._client.find(_REQUEST, name, workload.metadata.namespace)
+        owners = trees.sequence(trees.get(found, "metadata", "ownerReferences"))
+        is_going = trees.get(found, "metadata", "deletionTimestamp") is not None
+        return not is_going and any(trees.get(owner, "uid") == workload.metadata.uid for owner in owners)
+
+    async def _tell_failure(self, key: Key, attempt: Attempt, why: str) -> None:
+        async with self._writer.turn(key):
+            workload = self._writer.current(key)
+            if workload is not None:
+                now = self._clock.now()
+                message = f"ProvisioningRequest {attempt.name} could not be made: {why}"
+                changes = provisioning.failed_to_ask(workload, attempt.check, message, now)
+                await self._writer.workload(workload, changes, PROVISIONING, now)
+
+    async def _hand_over(self, request: ProvisioningRequest) -> None:
+        """Templates belong to their Workload only until their request is there, and go with the request then."""
+        metadata = request.metadata
+        if metadata.uid in self._handed_over:
+            return
+        for pod_set in request.spec.pod_sets:
+            tree = await self._client.find(_TEMPLATE, pod_set.pod_template_ref.name, metadata.namespace)
+            owners = [_reference(_REQUEST, metadata)]
+            if tree is not None and trees.get(tree, "metadata", "ownerReferences") != owners:
+                await self._client.replace(_TEMPLATE, trees.put(tree, ("metadata", "ownerReferences"), owners))
+        self._handed_over.add(metadata.uid)
+
+
+def _copy(client: Client, kind: Kind, type_: type[Any], chance: random.Random) -> Informer[Any]:
+    return Informer(client, kind, lambda data: codec.decode(data, type_), chance)
+
+
+def _is_ours(check: kueue.AdmissionCheck) -> bool:
+    return check.spec.controller_name == labels.PROVISIONING_CONTROLLER
+
+
+def _controllers(request: ProvisioningRequest) -> Iterator[meta.OwnerReference]:
+    for owner in request.metadata.owner_references:
+        if owner.controller and owner.kind == WORKLOAD.kind:
+            yield owner
+
+
+def _owners(request: ProvisioningRequest) -> tuple[str, ...]:
+    return tuple(owner.uid for owner in _controllers(request))
+
+
+def _owned(kind: Kind, name: str, workload: kueue.Workload) -> Tree:
+    """The beginning of an object that belongs to a Workload."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            "name": name,
+            "namespace": workload.metadata.namespace,
+            "labels": {labels.MANAGED: "true"},
+            "ownerReferences": [_reference(WORKLOAD, workload.metadata)],
+        },
+    }
+
+
+def _reference(kind: Kind, metadata: meta.ObjectMeta) -> Tree:
+    owner = meta.OwnerReference(
+        api_version=kind.api_version, kind=kind.kind, name=metadata.name, uid=metadata.uid, controller=True
+    )
+    return codec.to_tree(owner)

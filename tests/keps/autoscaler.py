@@ -1,0 +1,70 @@
+"""A cluster autoscaler as the stories need one: it provides nothing, and says about requests what it is told to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from tests.keps.system import System, Tree, now
+
+from pykueue.api import registry
+from pykueue.api.autoscaling import ProvisioningRequest
+from pykueue.kube.errors import AlreadyExists
+from pykueue.webhooks.registration import CRD
+
+REQUEST = registry.AUTOSCALING.of(ProvisioningRequest)
+EXAMPLES = Path(__file__).parents[2] / "examples" / "provisioning"
+
+
+class Autoscaler:
+    def __init__(self, story: System) -> None:
+        self._story = story
+
+    async def install(self) -> None:
+        """Its CRD, which a real server keeps for the stories that follow."""
+        try:
+            await self._story.client.create(
+                CRD, yaml.safe_load((EXAMPLES / "provisioningrequests.yaml").read_text(encoding="utf-8"))
+            )
+        except AlreadyExists:
+            return
+
+    async def requests(self) -> dict[str, Tree]:
+        found = await self._story.client.list(REQUEST)
+        trees = [msgspec.json.decode(item) for item in found.items]
+        return {tree["metadata"]["name"]: tree for tree in trees}
+
+    async def asked(self, name: str) -> Tree:
+        """The request of this name, once it is there."""
+
+        async def is_there() -> bool:
+            return name in await self.requests()
+
+        await self._story.until(is_there)
+        return (await self.requests())[name]
+
+    async def until(self, *names: str) -> None:
+        """Wait until exactly these requests are there."""
+
+        async def are_there() -> bool:
+            return sorted(await self.requests()) == sorted(names)
+
+        await self._story.until(are_there)
+
+    async def says(self, name: str, *conditions: str, message: str = "", **details: str) -> None:
+        """These conditions are true of a request; one that starts with `!` is false."""
+        await self.asked(name)
+        said = [
+            {
+                "type": condition.removeprefix("!"),
+                "status": "False" if condition.startswith("!") else "True",
+                "reason": "Played",
+                "message": message,
+                "lastTransitionTime": now(),
+            }
+            for condition in conditions
+        ]
+        status: dict[str, Any] = {"conditions": said, "provisioningClassDetails": details}
+        await self._story.client.patch(REQUEST, name, {"status": status}, "default", subresource="status")

@@ -1,0 +1,204 @@
+"""Where stories play: the embedded server in this process, or a real kube-apiserver with the manager beside it.
+
+A real server takes long to start, so that one serves all stories; between two of them it is swept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tests.controllers.conftest import told
+from tests.keps.system import System, Tree
+
+from cluster import real
+from pykueue import app, settings
+from pykueue.api import kube, kueue, labels, registry, schema
+from pykueue.api.kinds import Kind, Version
+from pykueue.clock import SystemClock
+from pykueue.controllers.assembly import Manager
+from pykueue.kube import access
+from pykueue.kube.client import Client
+from pykueue.kube.errors import Invalid, KubeError
+from pykueue.webhooks import registration
+from pykueue.webhooks.review import Phase
+
+
+class Engine(Protocol):
+    def served(self, **configuration: Any) -> AbstractAsyncContextManager[System]:
+        """A server with our kinds, and nobody managing it yet."""
+        ...
+
+    def bare(self) -> AbstractAsyncContextManager[System]:
+        """The same where nobody looks at what is written, as while webhooks are down."""
+        ...
+
+
+@dataclass
+class Embedded:
+    data_dir: Path
+
+    @asynccontextmanager
+    async def served(self, **configuration: Any) -> AsyncIterator[System]:
+        async with told(self.data_dir, **configuration) as story:
+            yield System(story.serving)
+
+    @asynccontextmanager
+    async def bare(self) -> AsyncIterator[System]:
+        server = app.ServerSettings(data_dir=self.data_dir, durability=app.Durability.MEMORY)
+        async with app.api_server(server, app.kueue_parts()) as serving:
+            yield System(serving)
+
+
+# --- A real server ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Cluster:
+    server: real.Client
+    target: access.Target
+
+    @asynccontextmanager
+    async def served(self, **configuration: Any) -> AsyncIterator[System]:
+        transport = access.connect(self.target, SystemClock())
+        try:
+            yield _Beside(Client(transport, random.Random(1)), self.target)
+        finally:
+            await transport.close()
+            sweep(self.server)
+
+    def bare(self) -> AbstractAsyncContextManager[System]:
+        return self.served()  # webhooks come with the manager
+
+
+class _Beside(System):
+    """The manager talks to its server over HTTPS, and the server to its webhooks."""
+
+    def __init__(self, client: Client, target: access.Target) -> None:
+        self.client = client
+        self._target = target
+
+    @asynccontextmanager
+    async def manager(self, **configuration: Any) -> AsyncIterator[Manager]:
+        gates = {"VisibilityOnDemand": False, **configuration.get("featureGates", {})}
+        quiet = {"metrics": {"bindAddress": "0"}, "health": {"healthProbeBindAddress": "0"}}
+        chosen = settings.load(
+            {
+                "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+                "kind": "Configuration",
+                "leaderElection": {"leaderElect": False},
+                "clientConnection": {"qps": -1},
+                **quiet,
+                **configuration,
+                "featureGates": gates,
+            }
+        )
+        built: asyncio.Future[Manager] = asyncio.get_running_loop().create_future()
+        managing = asyncio.create_task(app.manage(self._target, chosen, built=built.set_result))
+        try:
+            manager = await built
+            await self.until(self._is_asked, seconds=30.0)
+            yield manager
+        finally:
+            managing.cancel()
+            await asyncio.wait([managing])
+
+    async def _is_asked(self) -> bool:
+        """Whether the server asks both webhooks by now: one puts our finalizer on flavors, one refuses bad ones."""
+        tree = _flavor({})
+        try:
+            made = await self.client.create(_FLAVOR, tree, dry_run=True)
+            if labels.RESOURCE_IN_USE_FINALIZER not in made["metadata"].get("finalizers", []):
+                return False
+            await self.client.create(_FLAVOR, _flavor({"nodeLabels": {"not a label!": "x"}}), dry_run=True)
+        except Invalid:
+            return True
+        except KubeError:
+            pass
+        return False
+
+
+_FLAVOR = registry.KUEUE.of(kueue.ResourceFlavor)
+
+
+def _flavor(spec: Tree) -> Tree:
+    return {"apiVersion": _FLAVOR.api_version, "kind": _FLAVOR.kind, "metadata": {"name": "probe"}, "spec": spec}
+
+
+@contextmanager
+def real_cluster(folder: Path) -> Iterator[Cluster]:
+    """A real server with our kinds."""
+    with real.started() as server:
+        for row in registry.KUEUE:
+            assert server.request("POST", registration.CRD.path(), schema.crd(row)).code == 201
+        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
+        assert server.request("POST", _NAMESPACE.path(), home).code == 201
+        # A kind that was made a moment ago may not be served yet; the test's time limit bounds this.
+        while any(server.request("GET", row.path()).code != 200 for row in registry.KUEUE):
+            time.sleep(0.1)
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(server.kubeconfig())
+        yield Cluster(server, access.from_files([kubeconfig]))
+
+
+# --- Sweeping ---------------------------------------------------------------------------------------------------------
+
+_NAMESPACE = registry.KUBERNETES.of(kube.Namespace)
+_KEPT = ("default", "kueue-system", "kube-")
+_MOVING = [
+    Kind("apps", kind, f"{kind.lower()}s", (Version("v1", storage=True),))
+    for kind in ("Deployment", "StatefulSet", "ReplicaSet")
+]
+
+
+def sweep(server: real.Client) -> None:
+    """Everything that a story left behind goes, finalizers or not."""
+    _ask_nobody(server)
+    kinds = [row for row in registry.ALL if row.kind not in ("Namespace", "Secret", "ConfigMap", "Lease")]
+    for kind in (*_MOVING, *kinds):
+        answer = server.request("GET", kind.path())
+        for item in answer.body.get("items") or [] if answer.code == 200 else []:
+            _remove(server, kind, item["metadata"])
+    for item in server.request("GET", _NAMESPACE.path()).body["items"]:
+        if not item["metadata"]["name"].startswith(_KEPT):
+            server.request("DELETE", _NAMESPACE.path(name=item["metadata"]["name"]))
+            # Nobody is here who would do this part once the namespace is empty.
+            done = {**item, "spec": {"finalizers": []}}
+            done["metadata"].pop("resourceVersion")
+            server.request("PUT", _NAMESPACE.path(name=item["metadata"]["name"], subresource="finalize"), done)
+
+
+def _ask_nobody(server: real.Client) -> None:
+    """Nobody answers for webhooks now. One that is never called stays, so that the next manager finds its port again."""
+    for phase, kind in registration.KINDS.items():
+        path = kind.path(name=registration.NAMES[phase])
+        found = server.request("GET", path)
+        if found.code == 200 and found.body.get("webhooks"):
+            never = [
+                {
+                    "apiGroups": ["nobody.example"],
+                    "apiVersions": ["v1"],
+                    "resources": ["none"],
+                    "operations": ["CREATE"],
+                }
+            ]
+            kept = {**found.body["webhooks"][0], "rules": never} if phase is Phase.VALIDATE else None
+            server.request("PUT", path, {**found.body, "webhooks": [kept] if kept else []})
+
+
+def _remove(server: real.Client, kind: Kind, metadata: Tree) -> None:
+    path = kind.path(metadata.get("namespace", ""), metadata["name"])
+    if metadata["name"].startswith("system-"):
+        return  # PriorityClasses of the server's own
+    free = {"metadata": {"finalizers": None}}
+    while metadata.get("finalizers") and (
+        server.request("PATCH", path, free, content_type="application/merge-patch+json").code >= 500
+    ):
+        time.sleep(0.05)  # the server has not noticed yet that webhooks are not to be asked
+    server.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})

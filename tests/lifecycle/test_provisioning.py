@@ -1,0 +1,116 @@
+"""What the requests for nodes of a Workload mean, and which are due (`lifecycle.provisioning`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from lifecycle.stories import ONE_CHECK, Life, world
+from pykueue.api import conditions, kueue, meta, names
+from pykueue.api.autoscaling import ProvisioningRequest, ProvisioningRequestSpec, ProvisioningRequestStatus
+from pykueue.api.conditions import WorkloadCondition
+from pykueue.lifecycle import provisioning
+from pykueue.lifecycle.provisioning import Plan
+
+STRATEGY = kueue.ProvisioningRequestRetryStrategy(
+    backoff_limit_count=3, backoff_base_seconds=60, backoff_max_seconds=200
+)
+CONFIG = kueue.ProvisioningRequestConfigSpec(provisioning_class_name="class", retry_strategy=STRATEGY)
+
+
+def request(attempt: int, *said: str, name: str = "train", **spec: object) -> ProvisioningRequest:
+    made = names.provisioning_request_name(name, "c1", attempt)
+    return ProvisioningRequest(
+        metadata=meta.ObjectMeta(name=made, namespace="team", uid=f"uid-{made}"),
+        spec=ProvisioningRequestSpec(provisioning_class_name="class", **spec),  # type: ignore[arg-type]
+        status=ProvisioningRequestStatus(
+            conditions=tuple(
+                meta.Condition(type=type, status="True", reason="Played", message=f"{type}!", last_transition_time="")
+                for type in said
+            )
+        ),
+    )
+
+
+def due(life: Life, *requests: ProvisioningRequest, cleanup: bool = True) -> Plan:
+    return provisioning.plan(life.workload, {"c1": CONFIG}, requests, life.now, cleanup=cleanup)
+
+
+def reserving() -> Life:
+    return Life(facts=world(*ONE_CHECK)).steps().reserved()
+
+
+def test_waits_double_up_to_the_longest_and_then_there_are_no_attempts_left() -> None:
+    life, waited = reserving(), []
+    for attempt in (1, 2, 3):
+        (asked,) = due(life).attempts
+        assert asked.name == f"train-c1-{attempt}"
+        life.write(due(life, request(attempt, "Failed")).changes)
+        (check,) = life.workload.status.admission_checks
+        assert check.state == "Retry"
+        waited.append(check.requeue_after_seconds)
+        life.steps().released().after(3600).steps().reserved()
+    assert waited == [60, 120, 200]
+    life.write(due(life, request(4, "Failed")).changes)
+    assert life.checks == {"c1": "Rejected"}
+    assert life.mirror == {"c1": "False/Reject"}
+
+
+def test_an_answer_that_was_given_already_is_not_given_again() -> None:
+    """The request of the attempt before outlives the eviction, where nothing cleans up: the next attempt is made."""
+    life = reserving()
+    life.write(due(life, request(1, "Failed")).changes).steps().released().after(3600).steps().reserved()
+    plan = due(life, request(1, "Failed"), cleanup=False)
+    assert [attempt.name for attempt in plan.attempts] == ["train-c1-2"]
+    assert not plan.unused
+    life.write(plan.changes)
+    assert life.checks == {"c1": "Pending"}
+    assert due(life, request(1, "Failed"), request(2), cleanup=False).unused == (request(1, "Failed"),)
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        (("Provisioned", "Failed"), "Retry"),
+        (("Provisioned", "CapacityRevoked"), "Rejected"),
+        (("Provisioned", "BookingExpired"), "Retry"),
+        (("Accepted", "Provisioned"), "Ready"),
+        (("Accepted",), "Pending"),
+    ],
+    ids=" and ".join,
+)
+def test_of_several_things_that_are_said_the_worst_counts(said: tuple[str, ...], state: str) -> None:
+    life = reserving()
+    assert life.write(due(life, request(1, *said)).changes).checks == {"c1": state}
+
+
+def test_a_plan_that_was_carried_out_has_nothing_left_to_do() -> None:
+    for said in ("Failed", "Provisioned", "Accepted", "CapacityRevoked", "BookingExpired"):
+        life = reserving()
+        life.write(due(life, request(1, said)).changes)
+        assert due(life, request(1, said)) == Plan()
+
+
+def test_an_evicted_workload_keeps_no_request_and_asks_for_none() -> None:
+    life = reserving().told(WorkloadCondition.EVICTED, conditions.Status.TRUE, "Preempted")
+    assert due(life, request(1)) == Plan(unused=(request(1),))
+    assert due(life, request(1), cleanup=False) == Plan()
+
+
+def test_without_quota_nothing_is_asked() -> None:
+    assert due(Life(facts=world(*ONE_CHECK)).steps()) == Plan()
+
+
+def test_a_request_with_other_parameters_is_not_the_current_one() -> None:
+    life = reserving().annotated(**{"provreq.kueue.x-k8s.io/zone": "b"})
+    plan = due(life, request(1, parameters={"zone": "a"}))
+    assert [asked.parameters for asked in plan.attempts] == [{"zone": "b"}]
+    assert plan.unused == (request(1, parameters={"zone": "a"}),)
+    assert not due(life, request(1, parameters={"zone": "b", "more": "x"})).unused
+
+
+def test_what_could_not_be_asked_is_said_by_the_check_itself() -> None:
+    life = reserving()
+    life.write(provisioning.failed_to_ask(life.workload, "c1", "the server said no", life.now))
+    assert life.workload.status.admission_checks[0].message == "the server said no"
+    assert life.checks == {"c1": "Pending"}
+    assert "Warning FailedCreate" in life.events
