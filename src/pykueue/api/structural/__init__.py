@@ -7,8 +7,8 @@
 
 Trees are plain JSON values. None of these changes its argument; what comes back shares the parts that stayed as they
 were. A successor that shares parts with the stored object (`old`) has these passed over: they have been through all of
-this before, and a write of a status need not walk the spec. `check_schema` says why a schema cannot be served; `compile`
-takes any schema, however odd, and never raises.
+this before, and a write of a status need not walk the spec. `check_schema` says why a schema cannot be served, and
+`compile` takes any schema, however odd, and never raises.
 """
 
 from __future__ import annotations
