@@ -112,6 +112,18 @@ async def test_a_pod_that_names_a_queue_is_gated(behind_webhooks: Client) -> Non
     assert {"name": "kueue.x-k8s.io/admission"} in made["spec"]["schedulingGates"]
 
 
+async def test_a_pod_is_seen_as_it_will_be_kept_so_that_its_role_is_the_same_everywhere(
+    behind_webhooks: Client,
+) -> None:
+    """Its priority and what it tolerates by default are part of its shape; these digits are Kueue's on a cluster."""
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}]}
+    metadata = {"name": "p", "namespace": "default", "labels": {QUEUE: "lq"}}
+    made = await behind_webhooks.create(
+        kind("Pod"), {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    )
+    assert made["metadata"]["annotations"]["kueue.x-k8s.io/role-hash"] == "c3465716"
+
+
 async def test_deleting_needs_nobody(behind_webhooks: Client) -> None:
     await behind_webhooks.create(kind("Job"), job(**{QUEUE: "lq"}))
     await behind_webhooks.delete(kind("Job"), "train", "default")

@@ -1,4 +1,4 @@
-"""What the server itself does to a pod on its way in, after looking at other objects: priority, limits, runtime class.
+"""What the server itself does to a pod on its way in: priority, limits, runtime class, nodes in trouble.
 
     hooks(find)   where `find(group_resource, namespace)` gives the objects of a resource ("" for all namespaces)
 
@@ -14,6 +14,7 @@ from pykueue.api import quantity
 from pykueue.api.quantity import Quantity
 from pykueue.apiserver import status
 from pykueue.apiserver.admission import CREATE, UPDATE, Hook, Review
+from pykueue.apiserver.builtin import pods
 from pykueue.apiserver.strategy import Tree
 
 Find: TypeAlias = Callable[[str, str], Iterable[Tree]]
@@ -38,6 +39,8 @@ def hooks(find: Find) -> tuple[Hook, ...]:
 
     return (
         pod("Priority", lambda one, review: _resolve_priority(one, review, find(PRIORITY_CLASSES, ""))),
+        # Before webhooks see it: what they make of a pod may depend on what it tolerates.
+        pod("DefaultTolerationSeconds", lambda one, _: pods.tolerate_troubles(one["spec"])),
         pod("RuntimeClass", lambda one, review: _resolve_runtime_class(one, review, find(RUNTIME_CLASSES, ""))),
         pod("LimitRanger", lambda one, review: _apply_limits(one, review, find(LIMIT_RANGES, review.namespace))),
         Hook(

@@ -46,10 +46,10 @@ def on_create(pod: Tree) -> None:
         spec["priority"] = 0
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         spec["terminationGracePeriodSeconds"] = 1
-    _tolerate_troubles(spec)
+    tolerate_troubles(spec)
 
 
-def _tolerate_troubles(spec: Tree) -> None:
+def tolerate_troubles(spec: Tree) -> None:
     tolerations = spec.setdefault("tolerations", [])
     for trouble in _TROUBLES:
         if not any(_tolerates(toleration, trouble) for toleration in tolerations):
@@ -69,7 +69,7 @@ def _tolerates(toleration: Tree, key: str) -> bool:
 
 def on_update(new: Tree, old: Tree) -> None:
     new["status"] = old["status"]
-    _tolerate_troubles(new["spec"])
+    tolerate_troubles(new["spec"])
     # What was resolved when the pod came is not resolved again.
     for field in ("priority", "preemptionPolicy"):
         if field not in new["spec"] and field in old["spec"]:
