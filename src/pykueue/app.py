@@ -209,18 +209,20 @@ async def manage(
     connection = settings.configuration.client_connection or config.ClientConnection()
     limit = RateLimit(connection.qps or 0.0, connection.burst or 0)
     transport = servers.connect(target, clock, user_agent=f"pykueue-manager/{__version__}")
-    client = Client(transport, chance, limit)
+    # What keeps the manager in office, its lease and its webhooks, waits behind no limit.
+    office = Client(transport, chance)
     identity = f"{socket.gethostname()}_{uuid.UUID(int=chance.getrandbits(128), version=4)}"
-    election = Election(client, clock, _terms(settings), identity)
+    election = Election(office, clock, _terms(settings), identity)
     leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
-    may_write = (lambda: True) if leads_alone else election.may_write
+    client = Client(transport, chance, limit)
+    may_write = None if leads_alone else election.may_write
     manager = Manager(client, manager_choices(settings), clock, chance, instance=identity, may_write=may_write)
     built(manager)
     manager.metrics.role = Role.STANDALONE if leads_alone else Role.FOLLOWER
 
     conf = settings.configuration
     in_pod = target.folder == servers.SERVICE_ACCOUNT
-    sources = InformedSources(client, manager.views.shaping)
+    sources = InformedSources(office, manager.views.shaping)
     answers: list[running.Served] = []
 
     async def lead() -> None:
@@ -236,12 +238,12 @@ async def manage(
     try:
         async with _probes_served(settings, missing, in_pod), manager.reading():
             if in_pod:
-                place = running.in_cluster(client, conf, (SERVICE, METRICS_SERVICE))
+                place = running.in_cluster(office, conf, (SERVICE, METRICS_SERVICE))
             else:
-                place = await running.beside(client, conf, (SERVICE_BESIDE,))
+                place = await running.beside(office, conf, (SERVICE_BESIDE,))
             choices = webhook_choices(settings)
             async with (
-                running.webhooks(client, choices, sources, place, clock, conf.namespace) as served,
+                running.webhooks(office, choices, sources, place, clock, conf.namespace) as served,
                 _metrics_served(manager, settings, served, Door(client, clock), in_pod),
                 _lists_served(manager, settings, served, Door(client, clock), in_pod),
             ):

@@ -13,7 +13,7 @@ from pykueue import app, settings
 from pykueue.api import kube, registry
 from pykueue.kube import access, errors
 
-_QUICK = {"leaseDuration": "2s", "renewDeadline": "1s", "retryPeriod": "200ms"}
+_QUICK = {"leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "200ms"}
 
 
 def _manager(story: Story, seed: int) -> asyncio.Task[None]:

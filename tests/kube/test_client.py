@@ -11,7 +11,7 @@ import pytest
 from pykueue.api import registry
 from pykueue.kube import errors
 from pykueue.kube.client import METADATA, Client, RateLimit
-from pykueue.kube.transport import Answer, Call, LocalTransport
+from pykueue.kube.transport import Answer, Call, LocalTransport, Transport
 
 CONFIG_MAP = registry.KUBERNETES.named("configmaps")
 FLAVOR = registry.KUEUE.named("resourceflavors")
@@ -164,6 +164,50 @@ async def test_the_rate_limit_lets_a_burst_through_and_then_keeps_the_pace() -> 
     for _ in range(5):
         await limit.take()
     assert loop.time() - start >= 0.04
+
+
+async def test_who_is_patient_comes_after_the_others_but_is_never_forgotten() -> None:
+    limit, came = RateLimit(qps=1000, burst=1), ""
+
+    async def ask(who: str) -> None:
+        nonlocal came
+        await limit.take(patient=who == "p")
+        came += who
+
+    await asyncio.gather(*(ask(who) for who in "-ppp" + 25 * "u"))
+    assert came == "-" + 9 * "u" + "p" + 9 * "u" + "p" + 7 * "u" + "p"
+
+
+async def test_who_gave_up_waiting_costs_nobody_a_token() -> None:
+    limit = RateLimit(qps=50, burst=1)
+    await limit.take()
+    gave_up = [asyncio.ensure_future(limit.take()) for _ in range(10)]
+    last = asyncio.ensure_future(limit.take())
+    await asyncio.sleep(0)
+    for each in gave_up:
+        each.cancel()
+    await asyncio.wait_for(last, 0.1)
+
+
+async def test_a_closed_fence_lets_reads_through_and_no_write(client: Client) -> None:
+    """Whoever lost the right to write is held back however it got this far."""
+    fenced = client.fenced(lambda: False)
+    with pytest.raises(errors.Fenced):
+        await fenced.create(CONFIG_MAP, config_map("a"))
+    assert await fenced.find(CONFIG_MAP, "a", "default") is None
+    await client.fenced(lambda: True).create(CONFIG_MAP, config_map("a"))
+    assert await fenced.find(CONFIG_MAP, "a", "default") is not None
+
+
+async def test_the_fence_is_asked_when_all_waiting_is_over(transport: Transport, chance: random.Random) -> None:
+    is_open, limit = True, RateLimit(qps=20, burst=1)
+    await limit.take()
+    client = Client(transport, chance, limit).fenced(lambda: is_open)
+    writing = asyncio.ensure_future(client.create(CONFIG_MAP, config_map("a")))
+    await asyncio.sleep(0.01)
+    is_open = False
+    with pytest.raises(errors.Fenced):
+        await writing
 
 
 def test_a_page_of_a_proxy_is_an_error_with_its_words() -> None:

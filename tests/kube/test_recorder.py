@@ -61,9 +61,21 @@ async def test_in_a_rush_what_another_note_says_as_well_is_left_out(client: Clie
 
 async def test_a_full_line_loses_the_oldest_and_says_how_many(client: Client) -> None:
     recorder = Recorder(client, SystemClock(), "me")
-    for number in range(1_003):
+    for number in range(303):
         recorder.tell(note(text=str(number)))
     assert recorder.left_out == 3
+
+
+async def test_a_rush_is_written_at_once_and_then_at_a_pace(client: Client) -> None:
+    """A hundred have been saved up; after that it is ten a second."""
+    recorder = Recorder(client, SystemClock(), "me")
+    for number in range(200):
+        recorder.tell(note(text=str(number)))
+    running = asyncio.ensure_future(recorder.run())
+    await eventually(lambda: client.sent.get(("POST", "events"), 0) >= 100)
+    await asyncio.sleep(0.3)
+    running.cancel()
+    assert 100 < client.sent["POST", "events"] < 150
 
 
 def test_a_long_note_is_cut_where_the_api_would_refuse_it() -> None:

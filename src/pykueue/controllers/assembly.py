@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +39,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Informer
 from pykueue.kube.recorder import Recorder
+from pykueue.kube.transport import Fence
 from pykueue.lifecycle.facts import Options as LifeOptions
 from pykueue.observe.metrics import Choices as MetricChoices
 from pykueue.observe.reporting import Reporter
@@ -77,17 +78,18 @@ class Manager:
         chance: random.Random,
         *,
         instance: str = "pykueue",
-        may_write: Callable[[], bool] = lambda: True,
+        may_write: Fence | None = None,
     ) -> None:
         self.client = client
+        client = client.fenced(may_write)
         self.views = Views(client, chance, topology=choices.policy.topology)
-        self.recorder = Recorder(client, clock, instance)
+        self.recorder = Recorder(client.patiently(), clock, instance)
         empty = partial(World, choices.policy, accounting=choices.accounting, profile=choices.profile)
         self.world = empty()
-        measures = Measures(choices.metrics, self.world, self.views)
+        measures = Measures(choices.metrics, self.world, self.views, lambda: client.sent)
         self.metrics = measures.metrics
         reporter = Reporter(self.recorder, measures.written)
-        self.writer = Writer(client, self.views.workloads, reporter, may_write)
+        self.writer = Writer(client, self.views.workloads, reporter)
         self.auditor = Auditor(self.views, self.world, empty, clock)
         self.scheduler = Scheduler(
             self.world,

@@ -18,9 +18,9 @@ from typing import Any, Final
 from pykueue.api import conditions, kueue
 from pykueue.api.conditions import EvictedReason, FinishedReason, PreemptedReason, QuotaReservedReason
 from pykueue.clock import Clock
-from pykueue.controllers.writing import NotLeading, Writer, revision
+from pykueue.controllers.writing import Writer, revision
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Retry, Victim, Wait
-from pykueue.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound, Unanswered
+from pykueue.kube.errors import ApiError, Conflict, Fenced, Invalid, KubeError, NotFound, Unanswered
 from pykueue.kube.informer import Informer, Key
 from pykueue.lifecycle import checks, ending, eviction, reservation, states, waiting
 from pykueue.lifecycle.change import Changes, EventType, Tell
@@ -139,8 +139,6 @@ class Carrier:
             await work
         except (Conflict, NotFound) as error:
             log.debug("a decision came too late: %s", error)
-        except NotLeading as error:
-            log.warning("%s", error)
         except KubeError as error:
             log.warning("a decision could not be written: %s", error)
         except Exception:
@@ -343,7 +341,7 @@ class Carrier:
             while self._saying.get(decision.workload) is decision and decision.workload not in self._unsaid:
                 try:
                     return await self._wait(decision)
-                except (NotLeading, NotFound, Invalid):
+                except (Fenced, NotFound, Invalid):
                     raise
                 except KubeError as error:
                     log.info("%s: why it waits is not written yet: %s", decision.workload, error)
@@ -371,7 +369,7 @@ class Carrier:
             changes = waiting.wait(
                 workload, said, conditions.truncated(message), asked, self._options, now, gated=gated
             )
-            await self._writer.workload(workload, changes, SCHEDULER, now)
+            await self._writer.workload(workload, changes, SCHEDULER, now, patient=True)
 
     def block(self, decision: Decision) -> None:
         """Tell somebody that it waits for the pods of others."""

@@ -11,7 +11,7 @@ from pykueue.controllers.views import Views
 from pykueue.kube.informer import Change as News
 from pykueue.lifecycle import ending, states
 from pykueue.lifecycle.change import Change, Finished
-from pykueue.observe.gauges import Gauges, Sources
+from pykueue.observe.gauges import Gauges, Requests, Sources
 from pykueue.observe.metrics import Choices, Metrics
 from pykueue.state.world import World
 
@@ -19,11 +19,13 @@ from pykueue.state.world import World
 class Measures:
     """Counts what the controllers write and decide; `metrics.exposition()` also reads the memory and the copies."""
 
-    def __init__(self, choices: Choices, world: World, views: Views) -> None:
+    def __init__(self, choices: Choices, world: World, views: Views, requests: Requests = dict) -> None:
         self._world = world
         self._views = views
         self.metrics = Metrics(choices, counts_tenant=self._counts_tenant, ancestors=self._ancestors)
-        sources = Sources(world, views.cluster_queues.values, views.local_queues.values, views.cohorts.values)
+        sources = Sources(
+            world, views.cluster_queues.values, views.local_queues.values, views.cohorts.values, requests=requests
+        )
         self._gauges = Gauges(self.metrics, sources, self._counts_tenant)
         views.workloads.subscribe(self._workload_seen)
         views.cluster_queues.subscribe(self._cluster_queue_seen)

@@ -52,7 +52,7 @@ class Which:
 
 class QueuesController:
     def __init__(self, client: Client, views: Views, scheduler: Scheduler, clock: Clock, chance: random.Random) -> None:
-        self._client = client
+        self._client = client.patiently()
         self._views = views
         self._scheduler = scheduler
         self._world = scheduler.world

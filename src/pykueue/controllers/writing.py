@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from pykueue.api import codec, kueue, labels, patches, registry
 from pykueue.api.meta import Nanoseconds
 from pykueue.kube.client import METADATA, Client
-from pykueue.kube.errors import KubeError
 from pykueue.kube.informer import Change, Informer, Key
 from pykueue.lifecycle import change, states
 from pykueue.lifecycle.change import Changes, Deactivate, Delete, RemoveFinalizer, Tell
@@ -33,10 +32,6 @@ log = logging.getLogger(__name__)
 WORKLOAD = registry.KUEUE.of(kueue.Workload)
 
 
-class NotLeading(KubeError):
-    """This manager lost its lease and must not write any more."""
-
-
 class Writer:
     """Carries out what was decided about Workloads."""
 
@@ -45,12 +40,11 @@ class Writer:
         client: Client,
         workloads: Informer[kueue.Workload],
         reporter: Reporter,
-        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
+        self._patient = client.patiently()
         self._workloads = workloads
         self._reporter = reporter
-        self._may_write = may_write
         self._turns: dict[Key, _Turn] = {}
         self._ahead: dict[Key, kueue.Workload] = {}  # what was written and the watch has not shown yet
         workloads.subscribe(self._seen)
@@ -95,15 +89,16 @@ class Writer:
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds) -> int:
+    async def workload(
+        self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, *, patient: bool = False
+    ) -> int:
         """Write the changes; returns the revision they made, or that of `before` where nothing had to be written."""
-        if not self._may_write():
-            raise NotLeading(f"{states.key(before)}: not written, because this manager does not lead any more")
         after = change.apply_to(before, changes, now)
         states.check_move(before, after)
         made = revision(before)
         if after.status != before.status:
-            made = await self._patch(before, {"status": _difference(before.status, after.status)}, "status")
+            difference = {"status": _difference(before.status, after.status)}
+            made = await self._patch(before, difference, "status", patient=patient)
         for each in change.on_object(changes):
             match each:
                 case Deactivate():
@@ -128,13 +123,16 @@ class Writer:
             return made
         return await self._patch(before, {"metadata": {"finalizers": kept or None}})
 
-    async def _patch(self, before: kueue.Workload, patch: dict[str, Any], subresource: str = "") -> int:
+    async def _patch(
+        self, before: kueue.Workload, patch: dict[str, Any], subresource: str = "", *, patient: bool = False
+    ) -> int:
         metadata = before.metadata
         conditional = {
             **patch,
             "metadata": {**patch.get("metadata", {}), "resourceVersion": metadata.resource_version},
         }
-        answer = await self._client.patch(
+        client = self._patient if patient else self._client
+        answer = await client.patch(
             WORKLOAD, metadata.name, conditional, metadata.namespace, subresource=subresource, answer=METADATA
         )
         return int(answer["metadata"]["resourceVersion"])

@@ -129,17 +129,11 @@ _read_tree: Final = msgspec.json.Decoder(dict[str, Any]).decode
 class Client:
     """One server, as one user."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        chance: random.Random,
-        limit: RateLimit | None = None,
-        fence: Fence | None = None,
-    ) -> None:
+    def __init__(self, transport: Transport, chance: random.Random, limit: RateLimit | None = None) -> None:
         self._transport = transport
         self._chance = chance
         self._limit = limit
-        self._fence = fence
+        self._fence: Fence | None = None
         self._is_patient = False
         # How often each verb was sent, for whoever counts requests per admission.
         self.sent: dict[tuple[str, str], int] = {}
@@ -148,6 +142,12 @@ class Client:
         """The same client for what can wait: where requests are limited, others go first."""
         client = copy.copy(self)
         client._is_patient = True
+        return client
+
+    def fenced(self, fence: Fence | None) -> Client:
+        """The same client for one who may write only as long as the fence says so."""
+        client = copy.copy(self)
+        client._fence = fence
         return client
 
     # --- Reading ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 KubeError
 ├── Unanswered        no answer came. `applied` says whether the request may have been carried out
+├── Fenced            it was never sent: who sent it has lost the right to write
 └── ApiError          the server answered with a Status
     ├── NotFound      404
     ├── AlreadyExists 409, reason AlreadyExists
@@ -30,6 +31,10 @@ class Unanswered(KubeError):
     def __init__(self, message: str, *, applied: bool | None = None) -> None:
         super().__init__(message)
         self.applied = applied
+
+
+class Fenced(KubeError):
+    """A write that was not sent, because the fence around it was closed."""
 
 
 class ApiError(KubeError):

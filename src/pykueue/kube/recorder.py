@@ -1,7 +1,8 @@
 """Events (`events.k8s.io/v1`): said at once, written in the background; what is said again is counted, not repeated.
 
-Telling never waits and never fails: the line is bounded. When it is long, notes that another one makes redundant are
-left out, and when it is full, the oldest go; both are counted.
+Telling never waits and never fails. A server keeps every Event for an hour, so they are written at a bounded pace; a
+rush uses up what has been saved. When half of that is gone, notes that another one makes redundant are left out, and
+when the line is full, the oldest go; both are counted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 from pykueue.api import meta
 from pykueue.api.kinds import Kind, Scope, Version
 from pykueue.clock import Clock
-from pykueue.kube.client import Client
+from pykueue.kube.client import Client, RateLimit
 from pykueue.kube.errors import ApiError, KubeError
 
 log = logging.getLogger(__name__)
@@ -33,9 +34,11 @@ WARNING: Final = "Warning"
 LONGEST_NOTE: Final = 1024
 _CUT: Final = " ..."
 
-# What waits longer than a thousand others is old news, and would cost the server as much as the work that it tells of.
-_LINE_MAX: Final = 1_000
-_LONG_LINE: Final = 50
+# Told one by one in a rush, admissions would cost the server twice.
+_EVENTS_PER_SECOND: Final = 10.0
+_EVENTS_AT_ONCE: Final = 100
+# What waits longer than so many others is old news.
+_LINE_MAX: Final = 300
 # How long the same note counts as the same story, and how often its count is written.
 _SERIES_SECONDS: Final = 360.0
 _SERIES_WRITE_SECONDS: Final = 30.0
@@ -99,6 +102,7 @@ class Recorder:
     clock: Clock
     instance: str
     left_out: int = 0
+    _pace: RateLimit = field(default_factory=lambda: RateLimit(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
     _line: asyncio.Queue[Note] = field(default_factory=asyncio.Queue)
     _remembered: OrderedDict[tuple[str, ...], _Series] = field(default_factory=OrderedDict)
     _last_stamp: int = 0
@@ -106,7 +110,7 @@ class Recorder:
     def tell(self, note: Note) -> None:
         """Have it written soon."""
         waiting = self._line.qsize()
-        if note.redundant and waiting >= _LONG_LINE:
+        if note.redundant and self._pace.left - waiting < _EVENTS_AT_ONCE / 2:
             self.left_out += 1
             return
         if waiting >= _LINE_MAX:
@@ -151,11 +155,14 @@ class Recorder:
         self._remembered.move_to_end(key)
         while len(self._remembered) > _REMEMBERED_MAX:
             self._remembered.popitem(last=False)
-        await self.client.create(EVENTS, self._tree(note, name, namespace))
+        tree = self._tree(note, name, namespace)
+        await self._pace.take()
+        await self.client.create(EVENTS, tree)
 
     async def _count(self, series: _Series, now: float) -> None:
         series.written, series.written_at = series.count, now
         patch = {"series": {"count": series.count, "lastObservedTime": meta.format_micro_time(series.last_time)}}
+        await self._pace.take()
         try:
             await self.client.patch(EVENTS, series.name, patch, series.namespace)
         except ApiError as error:

@@ -2,6 +2,9 @@
 
 Two ways to send: `send` for one answer, `stream` for a watch. Both raise `Unanswered` when nothing comes back, and say
 whether the server can have carried the request out: a connection that was never made cannot, one that broke may have.
+
+A write may have a fence, which is asked when the connection is there and nothing is left but to write to it. Whoever
+asks earlier may be held up (by a limit, a full pool, a handshake, a stopped process) until what it was told is old.
 """
 
 from __future__ import annotations
@@ -12,17 +15,22 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Final, Protocol, TypeAlias
 
 import aiohttp
 
 from pykueue import serving
 from pykueue.kube import errors
-from pykueue.kube.errors import Unanswered
+from pykueue.kube.errors import Fenced, Unanswered
 
 # A line of a watch holds a whole object, and an object may have 1.5 MiB.
 _LINE_BYTES: Final = 4 * 1024 * 1024
 _CONNECT_SECONDS: Final = 10.0
+
+
+# Whether a write may still go out.
+Fence: TypeAlias = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,7 @@ class Call:
     content_type: str = ""
     accept: str = "application/json"
     timeout_seconds: float = 30.0
+    fence: Fence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,9 @@ Credentials: TypeAlias = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 class Transport(Protocol):
-    async def send(self, call: Call) -> Answer: ...
+    async def send(self, call: Call) -> Answer:
+        """The answer to a call; `Fenced` where its fence is closed."""
+        ...
 
     def stream(self, call: Call) -> AbstractAsyncContextManager[Lines]:
         """The lines of a streaming answer. An answer that is no success raises its `ApiError`."""
@@ -84,6 +95,7 @@ class HttpTransport:
             read_bufsize=_LINE_BYTES,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
             auto_decompress=True,
+            trace_configs=[_last_look()],
         )
 
     async def send(self, call: Call) -> Answer:
@@ -116,6 +128,7 @@ class HttpTransport:
             data=call.body or None,
             headers=headers,
             server_hostname=self._server_hostname,
+            trace_request_ctx=call,
         )
 
     async def _headers(self, call: Call) -> dict[str, str]:
@@ -128,6 +141,23 @@ class HttpTransport:
 
     async def close(self) -> None:
         await self._session.close()
+
+
+def _last_look() -> aiohttp.TraceConfig:
+    """Has the fence of a request asked once it has its connection, new or kept."""
+
+    async def look(session: aiohttp.ClientSession, request: SimpleNamespace, _: object) -> None:
+        _ask(request.trace_request_ctx)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(look)
+    trace.on_connection_reuseconn.append(look)
+    return trace
+
+
+def _ask(call: Call) -> None:
+    if call.fence is not None and not call.fence():
+        raise Fenced(f"{call.method} {call.path}: not sent, because the right to write has run out")
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
@@ -143,6 +173,7 @@ class LocalTransport:
         self._user_agent = user_agent
 
     async def send(self, call: Call) -> Answer:
+        _ask(call)
         response = await self._handler(self._request(call))
         return Answer(response.status, response.body, response.headers)
 

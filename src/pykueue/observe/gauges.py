@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from pykueue.api import conditions, kueue
@@ -22,13 +22,17 @@ from pykueue.core.cohort import Node
 from pykueue.core.queue import FlavorResource, Quota
 from pykueue.core.workload import Reservation, Workload
 from pykueue.lifecycle import states
-from pykueue.observe.metrics import BY_NAME, Metrics, TenantCounts, When
+from pykueue.observe.metrics import BY_NAME, Metrics, TenantCounts, Type, When
 from pykueue.state.world import World
 
 # The values of a metric's labels but for the role, and the figure.
 Sample: TypeAlias = tuple[tuple[str, ...], float]
 
+# How many requests of each verb were sent about each resource.
+Requests: TypeAlias = Callable[[], Mapping[tuple[str, str], int]]
+
 _STATES: Final = ("pending", "active", "terminating")
+_READING: Final = ("GET", "watch")
 _NANO: Final = 1_000_000_000
 
 
@@ -40,6 +44,7 @@ class Sources:
     cluster_queues: Callable[[], Iterable[kueue.ClusterQueue]]
     local_queues: Callable[[], Iterable[kueue.LocalQueue]]
     cohorts: Callable[[], Iterable[kueue.Cohort]] = lambda: ()
+    requests: Requests = dict
 
 
 class Gauges(Collector):
@@ -71,18 +76,19 @@ class Gauges(Collector):
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        for name, read in self._readings().items():
-            metric = BY_NAME[f"kueue_{name}"]
+    def collect(self) -> Iterator[Metric]:
+        for name, read in (*self._readings().items(), *self._own_readings().items()):
+            metric = BY_NAME[name]
             if metric.when not in self._metrics.choices.on:
                 continue
-            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+            make = CounterMetricFamily if metric.type is Type.COUNTER else GaugeMetricFamily
+            family = make(metric.name, metric.help, labels=metric.labels)
             for labels, value in read():
                 family.add_metric((*labels, self._metrics.role.value), value)
             yield family
 
     def _readings(self) -> dict[str, Callable[[], Iterator[Sample]]]:
-        return {
+        public: dict[str, Callable[[], Iterator[Sample]]] = {
             "pending_workloads": self._pending,
             "local_queue_pending_workloads": self._tenants_pending,
             "pending_scheduling_hashes": self._shapes,
@@ -113,6 +119,23 @@ class Gauges(Collector):
             "cohort_info": self._cohort_places,
             "cluster_queue_info": self._places,
         }
+        return {f"kueue_{name}": read for name, read in public.items()}
+
+    def _own_readings(self) -> dict[str, Callable[[], Iterator[Sample]]]:
+        return {
+            "pykueue_api_requests_total": self._requests,
+            "pykueue_api_requests_per_admission": self._requests_per_admission,
+        }
+
+    # --- Requests -----------------------------------------------------------------------------------------------------
+
+    def _requests(self) -> Iterator[Sample]:
+        yield from sorted(self._sources.requests().items())
+
+    def _requests_per_admission(self) -> Iterator[Sample]:
+        if self._metrics.admissions:
+            sent = sum(count for (verb, _), count in self._sources.requests().items() if verb not in _READING)
+            yield (), sent / self._metrics.admissions
 
     # --- Queues -------------------------------------------------------------------------------------------------------
 

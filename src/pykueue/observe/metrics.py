@@ -8,7 +8,8 @@ What is, is read when somebody asks (`gauges`, which joins in): nothing has to b
     metrics.cycle(decisions, seconds)       after every scheduling cycle
     metrics.exposition()                    what `/metrics` answers
 
-Names, labels and buckets are those of the public system; dashboards and alerts keep working. Metrics of what this
+Names, labels and buckets are those of the public system; dashboards and alerts keep working. What only this program
+counts begins with `pykueue_`. Metrics of what this
 program does not have yet (MultiKueue) or does not tell (skips and recomputed targets inside of a cycle) are not
 declared: a series that is always zero would be a lie.
 """
@@ -77,6 +78,7 @@ E16: Final = (1.0, *_doubling(2.5, 15))
 F11: Final = _doubling(0.01, 11)
 DEFAULT: Final = tuple(Histogram.DEFAULT_BUCKETS)[:-1]
 
+OWN: Final = "pykueue_"
 ROLE: Final = "replica_role"
 _PRIORITY: Final = "priority_class"
 _QUEUE: Final = ("cluster_queue",)
@@ -227,6 +229,14 @@ METRICS: Final[tuple[Metric, ...]] = (
         "1; where a ClusterQueue is in the tree.",
         When.TREE,
     ),
+    # This program itself; the public system has no such figures.
+    Metric(f"{OWN}api_requests_total", Type.COUNTER, ("verb", "resource", ROLE), "Requests to the API server."),
+    Metric(
+        f"{OWN}api_requests_per_admission",
+        Type.GAUGE,
+        (ROLE,),
+        "Requests that write for each admission, Events and the statuses of queues included.",
+    ),
     Metric(
         "kueue_build_info",
         Type.GAUGE,
@@ -325,13 +335,14 @@ class Metrics:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.choices: Final = choices
         self.role = role
+        self.admissions = 0
         self.registry: Final = CollectorRegistry(auto_describe=False)
         self._counts_tenant = counts_tenant
         self._ancestors = ancestors
         self._series: Final = {
             metric.name: _Series(self._made(metric), metric.labels)
             for metric in METRICS
-            if metric.when in choices.on and (metric.type is not Type.GAUGE or metric.name in _SET)
+            if metric.when in choices.on and not is_read(metric)
         }
         self._set("kueue_build_info", __version__, "", "", "", platform.python_implementation(), _platform())
 
@@ -382,6 +393,7 @@ class Metrics:
                     self._ready(workload)
 
     def _admitted(self, workload: kueue.Workload, change: Admitted) -> None:
+        self.admissions += 1
         self._count("admitted_workloads_total", workload, change.cluster_queue)
         self._time("admission_wait_time_seconds", workload, change.cluster_queue, change.waited)
         if change.had_checks:
@@ -467,8 +479,12 @@ class Metrics:
         self._series[name][labels].set(1)
 
 
-# Gauges that are written rather than read off the state.
-_SET: Final = frozenset({"kueue_build_info"})
+def is_read(metric: Metric) -> bool:
+    """Whether it is read when somebody asks, as gauges are. One of them is written once, and one counter is kept
+    elsewhere."""
+    return metric.name == f"{OWN}api_requests_total" or (
+        metric.type is Type.GAUGE and metric.name != "kueue_build_info"
+    )
 
 
 def _class_of(workload: kueue.Workload) -> str:
