@@ -73,6 +73,8 @@ def test_the_modules_say_the_same_versions_as_the_tool() -> None:
     here = Path(assets.__file__).parent
     assert f"k8s.io/kubernetes {assets.KUBERNETES}" in (here / "apiserver" / "go.mod").read_text()
     assert f"go.etcd.io/etcd/server/v3 {assets.ETCD}" in (here / "etcd" / "go.mod").read_text()
+    client_go = assets.KUBERNETES.replace("v1.", "v0.")
+    assert f"k8s.io/client-go {client_go}" in (here.parent / "programs" / "go.mod").read_text()
 
 
 @pytest.mark.cluster

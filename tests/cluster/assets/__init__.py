@@ -3,11 +3,13 @@
     python -m cluster.assets        (from `tests/`) builds what is missing and prints the folder
 
 `KUBEBUILDER_ASSETS` names a folder that has both already; then nothing is built. Otherwise they go to
-`$PYKUEUE_CACHE/kubebuilder-assets`, or `.cache/kubebuilder-assets` in the checkout.
+`$PYKUEUE_CACHE/kubebuilder-assets`, or `.cache/kubebuilder-assets` in the checkout. The small programs of
+`cluster/programs` are built the same way, beside them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -19,8 +21,11 @@ from typing import Final
 
 KUBERNETES: Final = "v1.36.3"
 ETCD: Final = "v3.7.3"
+# Clients in Go that tests run against our server.
+PROGRAMS: Final = ("informers", "operator")
 
 _HERE: Final = Path(__file__).resolve().parent
+_PROGRAMS: Final = _HERE.parent / "programs"
 _CHECKOUT: Final = _HERE.parents[2]
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 
@@ -31,19 +36,20 @@ class AssetsError(Exception):
 
 @dataclass(frozen=True)
 class _Binary:
-    """One binary: its name, the Go module here that makes it, and the version it must say of itself."""
+    """One binary: its name, the folder of its Go package, and the version under which it is kept."""
 
     name: str
-    module: str
+    source: Path
     version: str
     linker_flags: tuple[str, ...] = ()
+    verb: tuple[str, ...] = ("build",)
 
 
 _BINARIES: Final = (
-    _Binary("etcd", "etcd", ETCD),
+    _Binary("etcd", _HERE / "etcd", ETCD),
     _Binary(
         "kube-apiserver",
-        "apiserver",
+        _HERE / "apiserver",
         KUBERNETES,
         # The server reports, and guards its own compatibility by, what the linker writes into these.
         (
@@ -60,34 +66,55 @@ def folder() -> Path:
     given = os.environ.get("KUBEBUILDER_ASSETS")
     if given:
         return Path(given)
+    return _cache() / "kubebuilder-assets"
+
+
+def _cache() -> Path:
     cache = os.environ.get("PYKUEUE_CACHE")
-    return (Path(cache) if cache else _CHECKOUT / ".cache") / "kubebuilder-assets"
+    return Path(cache) if cache else _CHECKOUT / ".cache"
 
 
 def ensure() -> Path:
     """Build what is missing, and return the folder that holds both binaries."""
     where = folder()
-    missing = [binary for binary in _BINARIES if not _is_there(where, binary)]
-    if not missing:
-        return where
-    names = " and ".join(binary.name for binary in missing)
     if os.environ.get("KUBEBUILDER_ASSETS"):
-        raise AssetsError(f"KUBEBUILDER_ASSETS is {where}, which has no {names}: unset it, or put them there")
+        missing = [binary.name for binary in _BINARIES if not os.access(where / binary.name, os.X_OK)]
+        if missing:
+            names = " and ".join(missing)
+            raise AssetsError(f"KUBEBUILDER_ASSETS is {where}, which has no {names}: unset it, or put them there")
+    else:
+        _ensure(where, *_BINARIES)
+    return where
+
+
+def program(name: str) -> Path:
+    """Build one of `PROGRAMS` where it is missing, and return its path. A package of tests makes a program that runs them."""
+    source = _PROGRAMS / name
+    files = sorted([*_PROGRAMS.glob("go.*"), *source.glob("*.go")])
+    version = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+    verb = ("test", "-c") if files[-1].name.endswith("_test.go") else ("build",)
+    where = _cache() / "programs"
+    _ensure(where, _Binary(name, source, version, verb=verb))
+    return where / name
+
+
+def _ensure(where: Path, *binaries: _Binary) -> None:
+    missing = [binary for binary in binaries if not _is_built(where, binary)]
+    if not missing:
+        return
     go = shutil.which("go")
     if go is None:
+        names = " and ".join(binary.name for binary in missing)
         raise AssetsError(f"building {names} needs Go, and there is no go command here: install Go 1.26 or later")
     where.mkdir(parents=True, exist_ok=True)
     for binary in missing:
         _build(go, binary, where)
-    return where
 
 
-def _is_there(where: Path, binary: _Binary) -> bool:
+def _is_built(where: Path, binary: _Binary) -> bool:
     # The cache keeps a stamp beside what it built, so that a new version here means a new build.
-    if not os.access(where / binary.name, os.X_OK):
-        return False
     stamp = where / f"{binary.name}.version"
-    return bool(os.environ.get("KUBEBUILDER_ASSETS")) or (stamp.exists() and stamp.read_text() == binary.version)
+    return os.access(where / binary.name, os.X_OK) and stamp.exists() and stamp.read_text() == binary.version
 
 
 def _build(go: str, binary: _Binary, where: Path) -> None:
@@ -96,15 +123,15 @@ def _build(go: str, binary: _Binary, where: Path) -> None:
     unfinished = where / f".{binary.name}.{os.getpid()}"
     command = [
         go,
-        "build",
+        *binary.verb,
         "-trimpath",
         "-ldflags",
         " ".join(("-s", "-w", *binary.linker_flags)),
         "-o",
-        unfinished,
+        str(unfinished),
         ".",
     ]
-    done = subprocess.run(command, cwd=_HERE / binary.module, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(command, cwd=binary.source, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         unfinished.unlink(missing_ok=True)
         raise AssetsError(f"go could not build {binary.name}:\n{done.stderr.strip()[-2000:]}")

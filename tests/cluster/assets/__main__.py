@@ -1,14 +1,19 @@
-"""Build the real API server and its store where they are missing; print the folder."""
+"""Build the real API server, its store and the programs of the tests where they are missing; print the folder."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 from cluster import assets
 
 if __name__ == "__main__":
     try:
-        print(assets.ensure())
+        folder = assets.ensure()
+        # Whoever brought the binaries may have no Go: then the tests of these programs say so and are skipped.
+        for name in assets.PROGRAMS if shutil.which("go") else ():
+            assets.program(name)
+        print(folder)
     except assets.AssetsError as wrong:
         print(wrong, file=sys.stderr)
         sys.exit(2)
