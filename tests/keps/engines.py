@@ -25,7 +25,7 @@ from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager
 from pykueue.kube import access
 from pykueue.kube.client import Client
-from pykueue.kube.errors import Invalid, KubeError
+from pykueue.kube.errors import KubeError
 from pykueue.webhooks import registration
 from pykueue.webhooks.review import Phase
 
@@ -103,24 +103,23 @@ class _Beside(System):
         managing = asyncio.create_task(app.manage(self._target, chosen, built=built.set_result))
         try:
             manager = await built
-            await self.until(self._is_asked, seconds=30.0)
+            await self.until(lambda: self._is_asked(managing), seconds=30.0)
             yield manager
         finally:
             managing.cancel()
             await asyncio.wait([managing])
 
-    async def _is_asked(self) -> bool:
+    async def _is_asked(self, managing: asyncio.Task[None]) -> bool:
         """Whether the server asks both webhooks by now: one puts our finalizer on flavors, one refuses bad ones."""
-        tree = _flavor({})
+        if managing.done():
+            managing.result()
         try:
-            made = await self.client.create(_FLAVOR, tree, dry_run=True)
+            made = await self.client.create(_FLAVOR, _flavor({}), dry_run=True)
             if labels.RESOURCE_IN_USE_FINALIZER not in made["metadata"].get("finalizers", []):
                 return False
             await self.client.create(_FLAVOR, _flavor({"nodeLabels": {"not a label!": "x"}}), dry_run=True)
-        except Invalid:
-            return True
-        except KubeError:
-            pass
+        except KubeError as error:
+            return "denied the request" in str(error)
         return False
 
 
