@@ -26,26 +26,23 @@ from pykueue.errors import UsageError
 from pykueue.state import admission, reading
 from pykueue.state.world import World
 
-# What others refer to comes before what refers to it, so that every Workload is read under the rules that hold for it.
-_ORDER: Final[Mapping[type, int]] = {
-    kind: place
-    for place, kind in enumerate(
-        (
-            kube.Namespace,
-            kube.LimitRange,
-            kube.RuntimeClass,
-            kueue.Topology,
-            kueue.ResourceFlavor,
-            kueue.AdmissionCheck,
-            kueue.Cohort,
-            kueue.ClusterQueue,
-            kueue.LocalQueue,
-            kube.Node,
-            kube.Pod,
-            kueue.Workload,
-        )
-    )
-}
+# The kinds that have a part in scheduling. What others refer to comes before what refers to it, so that every Workload
+# is read under the rules that hold for it.
+KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
+    kube.Namespace,
+    kube.LimitRange,
+    kube.RuntimeClass,
+    kueue.Topology,
+    kueue.ResourceFlavor,
+    kueue.AdmissionCheck,
+    kueue.Cohort,
+    kueue.ClusterQueue,
+    kueue.LocalQueue,
+    kube.Node,
+    kube.Pod,
+    kueue.Workload,
+)
+_ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +60,10 @@ class Case:
 
     configured: Configured
     objects: tuple[msgspec.Struct, ...]
+
+    def with_objects(self, objects: Iterable[msgspec.Struct]) -> Case:
+        """The same choices over other objects."""
+        return Case(self.configured, tuple(sorted(objects, key=lambda thing: _ORDER[type(thing)])))
 
 
 def read(documents: Iterable[Document]) -> Case:
@@ -85,8 +86,8 @@ def read(documents: Iterable[Document]) -> Case:
             raise UsageError(f"{source}: {tree['kind']} {metadata.name} is already in {names[name]}")
         names[name] = source
         found.append(typed)
-    found.sort(key=lambda thing: _ORDER[type(thing)])
-    return Case(configuration or _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND}, ""), tuple(found))
+    chosen = configuration or _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND}, "")
+    return Case(chosen, ()).with_objects(found)
 
 
 # Gates that only decisions know: the manager cannot be started with them, a plan can be made with them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -73,8 +73,7 @@ def command(
         return
     if not files:
         raise UsageError("nothing to plan: give files with -f, or - for standard input")
-    case = planning.read(document for name in files for document in _documents(name))
-    made = choices.plan(case, _time(now_text))
+    made = choices.plan(case_of(files), at(now_text))
     if output == "table":
         _print_table(made, explain=explain)
         return
@@ -94,14 +93,20 @@ def _answer(line: bytes, now_text: str | None, choices: Choices) -> dict[str, An
         if not isinstance(given, dict) or "case" not in given:
             raise UsageError('a line is an object with "case", and may have "id" and "now"')
         case = planning.read([Document(str(given.get("id", "case")), given["case"])])
-        return planning.as_tree(choices.plan(case, _time(given.get("now", now_text))))
+        return planning.as_tree(choices.plan(case, at(given.get("now", now_text))))
     except (UsageError, ValueError, RecursionError) as error:
         return {"error": str(error)}
     except Exception as error:  # a broken promise of ours must not end the batch either
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _time(text: object) -> int:
+def case_of(files: Iterable[str]) -> Case:
+    """The case that files, folders and standard input describe together."""
+    return planning.read(document for name in files for document in _documents(name))
+
+
+def at(text: object) -> int:
+    """The time that `--now` says; the present where it says nothing."""
     if text is None:
         return int(datetime.now(UTC).timestamp()) * meta.SECOND
     if not isinstance(text, str):

@@ -1,0 +1,137 @@
+"""What keeps a Workload from competing at all, whatever quota is free: each with the part that would open it.
+
+A cause without a part can only be told: nobody but its maker can say what a missing ClusterQueue should look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pykueue.advising import parts
+from pykueue.advising.parts import Objects, Part
+from pykueue.api import conditions, kube, kueue, meta, selectors
+from pykueue.api.meta import Nanoseconds
+from pykueue.state import reading
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One cause, as a sentence, and what opens it (None: nothing that could be tried out)."""
+
+    cause: str
+    part: Part | None = None
+
+
+def gates(objects: Objects, workload: kueue.Workload, now: Nanoseconds) -> list[Gate]:
+    """Everything in the way before quota is looked at, from the Workload to its ClusterQueue."""
+    return [*_own(workload, now), *_of_queues(objects, workload)]
+
+
+def _own(workload: kueue.Workload, now: Nanoseconds) -> Iterator[Gate]:
+    key, found = reading.key_of(workload), workload.status.conditions
+    if not reading.is_active(workload):
+        yield Gate("it is deactivated", parts.Activate(key))
+    gated = workload.metadata.annotations.get(reading.ADMISSION_GATED_BY)
+    if gated:
+        yield Gate(f"its admission is gated by {gated}")
+    reserved = conditions.find(found, "QuotaReserved")
+    if reserved is not None and reserved.status == "False" and reserved.reason == "OnHold":
+        yield Gate("it is on hold")
+    if conditions.is_true(found, "WaitingForReplacementPods"):
+        yield Gate("its pod group waits for replacement pods")
+    if workload.metadata.labels.get(reading.VARIANT_PARENT) == "true":
+        yield Gate("its variants compete in its place")
+    requeued = conditions.find(found, "Requeued")
+    state = workload.status.requeue_state
+    until = reading.time_of(state.requeue_at) if state is not None and state.requeue_at is not None else 0
+    if until > now:
+        yield Gate(f"its back-off ends at {meta.format_time(until)}", parts.Later(until))
+    elif requeued is not None and requeued.status == "False" and reading.is_active(workload):
+        yield Gate(f"it is held back from queueing: {requeued.reason}")
+    failed = [check.name for check in workload.status.admission_checks if check.state in ("Retry", "Rejected")]
+    if failed:
+        yield Gate(f"checks said no and are not cleared yet: {', '.join(failed)}")
+
+
+def _of_queues(objects: Objects, workload: kueue.Workload) -> Iterator[Gate]:
+    namespace, name = workload.metadata.namespace, workload.spec.queue_name or ""
+    local_queue = objects.get((kueue.LocalQueue, namespace, name))
+    if not isinstance(local_queue, kueue.LocalQueue):
+        yield _without_local_queue(objects, namespace, name)
+        return
+    if (local_queue.spec.stop_policy or "None") != "None":
+        yield Gate(f"LocalQueue {namespace}/{name} is stopped", parts.Resume(kueue.LocalQueue, f"{namespace}/{name}"))
+    target = local_queue.spec.cluster_queue or ""
+    cluster_queue = objects.get((kueue.ClusterQueue, "", target))
+    if not isinstance(cluster_queue, kueue.ClusterQueue):
+        yield Gate(f"LocalQueue {namespace}/{name} leads to ClusterQueue {target}, which does not exist")
+        return
+    yield from _of_cluster_queue(objects, cluster_queue)
+    yield from _of_namespace(objects, namespace, cluster_queue)
+
+
+def _without_local_queue(objects: Objects, namespace: str, name: str) -> Gate:
+    if not name:
+        return Gate("it names no queue")
+    cause = f"LocalQueue {namespace}/{name} does not exist"
+    queues = [thing for thing in objects.values() if isinstance(thing, kueue.ClusterQueue)]
+    if len(queues) != 1:
+        return Gate(cause)
+    only = queues[0].metadata.name
+    local_queue = kueue.LocalQueue(
+        metadata=meta.ObjectMeta(name=name, namespace=namespace), spec=kueue.LocalQueueSpec(cluster_queue=only)
+    )
+    return Gate(cause, parts.Make(local_queue, leading_to=only))
+
+
+def _of_cluster_queue(objects: Objects, cluster_queue: kueue.ClusterQueue) -> Iterator[Gate]:
+    name, spec = cluster_queue.metadata.name, cluster_queue.spec
+    if (spec.stop_policy or "None") != "None":
+        yield Gate(f"ClusterQueue {name} is stopped", parts.Resume(kueue.ClusterQueue, name))
+    if cluster_queue.metadata.deletion_timestamp is not None:
+        yield Gate(f"ClusterQueue {name} is being deleted")
+    for flavor in sorted({flavor.name for group in spec.resource_groups for flavor in group.flavors}):
+        if (kueue.ResourceFlavor, "", flavor) not in objects:
+            thing = kueue.ResourceFlavor(metadata=meta.ObjectMeta(name=flavor))
+            yield Gate(f"ResourceFlavor {flavor} of ClusterQueue {name} does not exist", parts.Make(thing))
+    strategy = spec.admission_checks_strategy
+    for rule in strategy.admission_checks if strategy is not None else ():
+        check = objects.get((kueue.AdmissionCheck, "", rule.name))
+        if not isinstance(check, kueue.AdmissionCheck):
+            yield Gate(f"AdmissionCheck {rule.name} of ClusterQueue {name} does not exist")
+        elif not conditions.is_true(check.status.conditions, "Active"):
+            yield Gate(f"AdmissionCheck {rule.name} is not active", parts.GetReady(rule.name))
+
+
+def _of_namespace(objects: Objects, namespace: str, cluster_queue: kueue.ClusterQueue) -> Iterator[Gate]:
+    found = objects.get((kube.Namespace, "", namespace))
+    if not isinstance(found, kube.Namespace):
+        thing = kube.Namespace(metadata=meta.ObjectMeta(name=namespace))
+        yield Gate(f"namespace {namespace} does not exist", parts.Make(thing))
+        return
+    selector = selectors.compile(cluster_queue.spec.namespace_selector)
+    if not selector.matches(found.metadata.labels):
+        cause = f"namespace {namespace} is not selected by ClusterQueue {cluster_queue.metadata.name}"
+        labels = _labels_for(selector, found.metadata.labels)
+        yield Gate(cause, parts.Label(namespace, labels) if labels else None)
+
+
+def _labels_for(selector: selectors.Selector, labels: selectors.Labels) -> dict[str, str | None]:
+    """The labels to set, or to take away, so that the selector matches; empty where none would do."""
+    changes: dict[str, str | None] = {}
+    for requirement in selector.requirements:
+        if requirement.holds(labels):
+            continue
+        asked = [each for each in selector.requirements if each.key == requirement.key]
+        candidates = [*(value for each in asked for value in each.values), "true", None]
+        fitting = [value for value in candidates if all(each.meets(value) for each in asked)]
+        if not fitting:
+            return {}
+        changes[requirement.key] = fitting[0]
+    return changes
+
+
+def waits_for_checks(workload: kueue.Workload) -> list[str]:
+    """The checks that a Workload with quota still waits for."""
+    return [check.name for check in workload.status.admission_checks if check.state != "Ready"]

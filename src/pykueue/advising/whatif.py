@@ -1,0 +1,109 @@
+"""Who would start, wait or have to go if objects changed: the brain run twice, before and after.
+
+The change is objects as people write them: what is named there replaces what is there now, or joins it; a document of
+kind `Delete` is not needed, because a name can be marked for deletion by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pykueue import planning
+from pykueue.advising.parts import indexed
+from pykueue.api import conditions, kueue
+from pykueue.api.meta import Nanoseconds
+from pykueue.planning import Case, Plan
+from pykueue.state import reading
+
+_CYCLES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Where every Workload ends up, once nothing moves any more."""
+
+    holds: frozenset[str]
+    waits: frozenset[str]
+    evicted: frozenset[str]
+    assignments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What the change makes of it. Each Workload is told once, under what matters most for it."""
+
+    starts: tuple[str, ...]  # gets quota only with the change
+    starts_anyway: tuple[str, ...]  # gets quota with and without it
+    goes: tuple[str, ...]  # holds quota now, and loses it only with the change
+    goes_anyway: tuple[str, ...]
+    waits: tuple[str, ...]  # would start as things are, and waits with the change
+    waits_anyway: tuple[str, ...]
+    moves: tuple[str, ...]  # gets quota both ways, from other flavors or with other counts
+    before: Outcome
+    after: Outcome
+
+    def tree(self) -> dict[str, Any]:
+        return {
+            "starts": list(self.starts),
+            "startsAnyway": list(self.starts_anyway),
+            "evicted": list(self.goes),
+            "evictedAnyway": list(self.goes_anyway),
+            "waits": list(self.waits),
+            "waitsAnyway": list(self.waits_anyway),
+            "moves": list(self.moves),
+            "assignments": dict(sorted(self.after.assignments.items())),
+        }
+
+
+def compare(
+    case: Case, put: Iterable[msgspec.Struct], gone: Sequence[tuple[type, str, str]], now: Nanoseconds
+) -> Difference:
+    """The world as it is against the world with these objects put, and those gone."""
+    objects = indexed(case.objects)
+    objects.update(indexed(put))
+    for key in gone:
+        objects.pop(key, None)
+    changed = case.with_objects(objects.values())
+    before, after = outcome(case, now), outcome(changed, now)
+    held = {reading.key_of(t) for t in case.objects if isinstance(t, kueue.Workload) and reading.holds_quota(t)}
+
+    def told(keys: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(keys))
+
+    both = before.holds & after.holds
+    return Difference(
+        starts=told(after.holds - before.holds - held),
+        starts_anyway=told(both - held),
+        goes=told((held & after.evicted) - before.evicted),
+        goes_anyway=told(held & after.evicted & before.evicted),
+        waits=told(after.waits & before.holds - held),
+        waits_anyway=told(after.waits & before.waits - held),
+        moves=told(key for key in both if before.assignments.get(key) != after.assignments.get(key)),
+        before=before,
+        after=after,
+    )
+
+
+def outcome(case: Case, now: Nanoseconds) -> Outcome:
+    made = planning.plan(case, now, cycles=_CYCLES_MAX, until_stable=True, departures=True)
+    holds = frozenset(key for key, held in made.world.reservations.items() if not held.evicted)
+    waiting = {
+        key
+        for key, workload in made.workloads.items()
+        if key not in holds and not conditions.is_true(workload.status.conditions, "Finished")
+    }
+    return Outcome(
+        holds=holds,
+        waits=frozenset(waiting),
+        evicted=frozenset(_evicted(made)),
+        assignments={key: made.admissions[key] for key in sorted(holds) if key in made.admissions},
+    )
+
+
+def _evicted(made: Plan) -> set[str]:
+    tree = planning.as_tree(made)
+    return {*tree["preempted"], *tree["evicted"]}

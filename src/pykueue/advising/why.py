@@ -1,0 +1,180 @@
+"""Why a Workload is where it is: every cause at once, who holds what it needs, and what would let it in.
+
+One value for the command line, for programs and for the dashboard. Causes come from the brain's own verdict, taken on
+the Workload by itself, so that one who waits behind others learns its own shortage too, and not only that it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykueue import planning
+from pykueue.advising import suggesting
+from pykueue.advising.gates import Gate, gates
+from pykueue.advising.parts import indexed
+from pykueue.advising.suggesting import Suggestion
+from pykueue.advising.trial import Trial, narrowed
+from pykueue.api import conditions, kueue
+from pykueue.api.meta import Nanoseconds
+from pykueue.errors import UsageError
+from pykueue.observe import visibility
+from pykueue.planning import Case, Plan
+from pykueue.state import reading
+
+PENDING: Final = "Pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """What is known of one Workload."""
+
+    workload: str
+    state: str  # Pending, QuotaReserved, Admitted, Evicted, Finished, Inactive
+    queue: str
+    cluster_queue: str
+    position: tuple[int, int] | None = None  # in the ClusterQueue and in the LocalQueue, from 1
+    causes: tuple[str, ...] = ()
+    ahead: tuple[str, ...] = ()  # those who are tried before it in its queue, first come first
+    tried: tuple[dict[str, Any], ...] = ()
+    holders: tuple[dict[str, Any], ...] = ()
+    starts_next: bool = False  # nothing is in the way: the next cycles let it in
+    suggestions: tuple[Suggestion, ...] = ()
+
+    def tree(self) -> dict[str, Any]:
+        position = {"inClusterQueue": self.position[0], "inLocalQueue": self.position[1]} if self.position else None
+        return {
+            "workload": self.workload,
+            "state": self.state,
+            "localQueue": self.queue,
+            "clusterQueue": self.cluster_queue,
+            "position": position,
+            "causes": list(self.causes),
+            "ahead": list(self.ahead),
+            "tried": list(self.tried),
+            "holders": list(self.holders),
+            "startsNext": self.starts_next,
+            "suggestions": [suggestion_tree(each) for each in self.suggestions],
+        }
+
+
+def suggestion_tree(suggestion: Suggestion) -> dict[str, Any]:
+    return {
+        "way": suggestion.way,
+        "change": suggestion.sentence(),
+        "parts": [{"change": part.sentence(), "command": part.how()} for part in suggestion.parts],
+    }
+
+
+_AHEAD_SHOWN: Final = 10
+
+
+def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True) -> Why:
+    """Everything about one Workload. Raises UsageError when there is none of that name."""
+    namespace, _, name = key.partition("/")
+    workload = indexed(case.objects).get((kueue.Workload, namespace, name))
+    if not isinstance(workload, kueue.Workload):
+        raise UsageError(f"Workload {key} does not exist")
+    state = state_of(workload)
+    admission = workload.status.admission
+    local_queue = f"{namespace}/{workload.spec.queue_name or ''}"
+    if state != PENDING:
+        cluster_queue = admission.cluster_queue if admission is not None else ""
+        return Why(
+            workload=key,
+            state=state,
+            queue=local_queue,
+            cluster_queue=cluster_queue,
+            causes=tuple(_of_conditions(workload)),
+        )
+    return _waiting(narrowed(case, key), key, workload, now, suggest=suggest)
+
+
+def state_of(workload: kueue.Workload) -> str:
+    """One word for where a Workload is in its life."""
+    found = workload.status.conditions
+    if conditions.is_true(found, "Finished"):
+        return "Finished"
+    if conditions.is_true(found, "Admitted"):
+        return "Admitted"
+    if reading.holds_quota(workload):
+        return "QuotaReserved"
+    return PENDING
+
+
+def _of_conditions(workload: kueue.Workload) -> Iterator[str]:
+    """What its own status says, for one that does not wait for quota."""
+    for condition in workload.status.conditions:
+        if condition.status == "True" and condition.type in ("Finished", "Admitted", "QuotaReserved", "Evicted"):
+            yield f"{condition.type}: {condition.message or condition.reason}"
+    for check in workload.status.admission_checks:
+        if check.state != "Ready":
+            yield f"AdmissionCheck {check.name} is {check.state}" + (f": {check.message}" if check.message else "")
+
+
+def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, *, suggest: bool) -> Why:
+    objects = indexed(case.objects)
+    trial = Trial(case, key, now)
+    as_is, _ = trial.begin()
+    as_is.world.settle(now)
+    pending = as_is.world.pending(key)
+    cluster_queue = pending.cluster_queue if pending is not None else ""
+    place = next((place for place in _line(as_is, cluster_queue) if place.key == key), None)
+    ahead = [other.key for other in _line(as_is, cluster_queue) if place and other[2] < place.in_cluster_queue]
+    closed = gates(objects, workload, now)
+    alone = _alone(case, key, now)
+    told = planning.explanations(alone).get(key, {})
+    starts = not closed and trial.admits()
+    causes = [gate.cause for gate in closed]
+    # With a gate closed the brain never came to a verdict of its own; what it says then repeats the gate.
+    causes += [] if starts or not _was_tried(alone, key) else list(told.get("because", ()))
+    if not causes and not starts:
+        causes = [_overtaken(ahead)]
+    return Why(
+        workload=key,
+        state=PENDING,
+        queue=f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}",
+        cluster_queue=cluster_queue,
+        position=(place.in_cluster_queue + 1, place.in_local_queue + 1) if place is not None else None,
+        causes=tuple(dict.fromkeys(causes)),
+        ahead=tuple(ahead[:_AHEAD_SHOWN]),
+        tried=tuple(told.get("tried", ())),
+        holders=tuple(told.get("holders", ())),
+        starts_next=starts,
+        suggestions=() if starts or not suggest else tuple(_suggested(trial, objects, closed)),
+    )
+
+
+def _suggested(trial: Trial, objects: dict[Any, Any], closed: Iterable[Gate]) -> list[Suggestion]:
+    opening = [gate.part for gate in closed if gate.part is not None]
+    return suggesting.ordered(list(suggesting.suggestions(trial, objects, opening)))
+
+
+def _line(made: Plan, cluster_queue: str) -> list[visibility.Place]:
+    queue = made.world.queues.get(cluster_queue)
+    return list(visibility.in_cluster_queue(queue)) if queue is not None else []
+
+
+def _alone(case: Case, key: str, now: Nanoseconds) -> Plan:
+    """One cycle in which nobody else waits: what the brain has to say about this Workload itself."""
+
+    def competes(thing: object) -> bool:
+        return isinstance(thing, kueue.Workload) and not reading.holds_quota(thing) and reading.key_of(thing) != key
+
+    alone = case.with_objects(thing for thing in case.objects if not competes(thing))
+    return planning.plan(alone, now, departures=True)
+
+
+def _was_tried(made: Plan, key: str) -> bool:
+    return any(decision.workload == key and decision.explanation for decision in made.decisions)
+
+
+def _overtaken(ahead: list[str]) -> str:
+    if ahead:
+        return (
+            f"it would fit by itself; {ahead[0]} and {len(ahead) - 1} more go first"
+            if len(ahead) > 1
+            else (f"it would fit by itself; {ahead[0]} goes first")
+        )
+    return "it would fit by itself; Workloads of other queues in its cohort go first"

@@ -1,0 +1,130 @@
+"""`pykueue explain`: why a Workload or a job waits, and what would let it in."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pykueue.cli.connection import Connection, connects, progress
+from pykueue.errors import UsageError
+
+if TYPE_CHECKING:
+    from pykueue.advising.why import Why
+    from pykueue.kube.client import Client
+    from pykueue.planning import Case
+
+
+@click.command("explain")
+@click.argument("name")
+@click.option("-f", "--filename", "files", multiple=True, help="Objects from files instead of a server's.")
+@click.option("--now", "now_text", default=None, help="With -f: the time to decide at, RFC 3339; else the present.")
+@click.option("--no-suggestions", is_flag=True, help="Say why, and do not look for what would help.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
+@connects
+def command(
+    connection: Connection,
+    name: str,
+    files: tuple[str, ...],
+    now_text: str | None,
+    no_suggestions: bool,
+    output: str,
+) -> None:
+    """Say why a Workload waits: every cause, who holds what it needs, and the smallest change that would let it in.
+
+    NAME is a Workload, or KIND/NAME for a job, such as job/train. Each suggestion was tried on a copy: with it the
+    Workload gets its quota, and without any part of it not.
+    """
+    from pykueue.advising.why import why
+    from pykueue.cli.plan import at, case_of
+
+    with progress() as told:
+        if files:
+            case = case_of(files)
+            key = name if "/" in name else f"{connection.namespace or 'default'}/{name}"
+        else:
+            case, key = connection.talk(lambda client, namespace: _live(client, namespace, name, told))
+        told("asking the brain what would help")
+        answer = why(case, key, at(now_text), suggest=not no_suggestions)
+    if output == "text":
+        for line in lines(answer):
+            click.echo(line)
+    elif output == "json":
+        click.echo(json.dumps(answer.tree(), indent=2))
+    else:
+        import yaml
+
+        click.echo(yaml.safe_dump(answer.tree(), sort_keys=False), nl=False)
+
+
+async def _live(client: Client, namespace: str, name: str, told: Any) -> tuple[Case, str]:
+    from pykueue import live
+
+    case = await live.case(client, told=told)
+    kind, slash, rest = name.rpartition("/")
+    if not slash:
+        return case, f"{namespace}/{name}"
+    return case, _of_job(case, namespace, kind, rest)
+
+
+def _of_job(case: Case, namespace: str, kind: str, name: str) -> str:
+    """The Workload of a job, newest first. KIND is a kind or resource in any spelling; a namespace finds itself."""
+    from pykueue.api import kueue
+
+    wanted = kind.partition(".")[0].lower()
+    if wanted in ("workload", "workloads", "wl"):
+        return f"{namespace}/{name}"
+    workloads = [thing for thing in case.objects if isinstance(thing, kueue.Workload)]
+    found = [
+        workload
+        for workload in workloads
+        for owner in workload.metadata.owner_references
+        if workload.metadata.namespace == namespace
+        and owner.name == name
+        and wanted in (owner.kind.lower(), f"{owner.kind.lower()}s")
+    ]
+    if found:
+        newest = max(found, key=lambda workload: workload.metadata.creation_timestamp or "")
+        return f"{namespace}/{newest.metadata.name}"
+    if any((workload.metadata.namespace, workload.metadata.name) == (kind, name) for workload in workloads):
+        return f"{kind}/{name}"
+    raise UsageError(f"{kind} {name} in namespace {namespace} has no Workload: does it name a queue?")
+
+
+_SHOWN: Final = 5
+
+
+def lines(answer: Why) -> list[str]:
+    """The answer for a person."""
+    said = [_heading(answer)]
+    if answer.causes:
+        said += ["", "Why", *(f"  {cause}" for cause in answer.causes)]
+    if answer.ahead:
+        more = f" and {(answer.position or (0, 0))[0] - 1 - _SHOWN} more" if len(answer.ahead) > _SHOWN else ""
+        said += ["", "Ahead of it", f"  {', '.join(answer.ahead[:_SHOWN])}{more}"]
+    if answer.holders:
+        said += ["", "Who holds what it needs"]
+        for held in answer.holders[:_SHOWN]:
+            why = f" ({held['protectedBy']})" if held["protectedBy"] else ""
+            said.append(f"  {held['workload']}: {held['amount']} {held['resource']} of {held['flavor']}{why}")
+    if answer.suggestions:
+        said += ["", "What would let it in"]
+        for number, suggestion in enumerate(answer.suggestions, start=1):
+            for n, part in enumerate(suggestion.parts):
+                said.append(f"  {f'{number}.' if not n else '  and'} {part.sentence()}")
+                if part.how():
+                    said.append(f"       {part.how()}")
+    elif answer.state == "Pending" and not answer.starts_next:
+        said += ["", "No single change of quota, priority, order or pods was found that lets it in"]
+    return said
+
+
+def _heading(answer: Why) -> str:
+    if answer.state != "Pending":
+        where = f" in ClusterQueue {answer.cluster_queue}" if answer.cluster_queue else ""
+        return f"Workload {answer.workload} is {answer.state}{where}"
+    where = f"ClusterQueue {answer.cluster_queue}" if answer.cluster_queue else f"LocalQueue {answer.queue}"
+    place = f", place {answer.position[0]} ({answer.position[1]} in its LocalQueue)" if answer.position else ""
+    ends = ": nothing is in its way, it is about to be let in" if answer.starts_next else ""
+    return f"Workload {answer.workload} waits in {where}{place}{ends}"

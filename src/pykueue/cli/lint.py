@@ -1,0 +1,42 @@
+"""`pykueue lint`: configurations that can never work, or that will surprise."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from pykueue.cli.connection import Connection, connects, progress
+from pykueue.errors import AnswerIsNo
+
+
+@click.command("lint")
+@click.option("-f", "--filename", "files", multiple=True, help="A file, a folder, or -; a server's objects by default.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
+@connects
+def command(connection: Connection, files: tuple[str, ...], output: str) -> None:
+    """Look for queues, quotas and flavors that a server takes and that will not do what their author thinks.
+
+    Exit code 1 when there is something that can never work; what may only surprise is told and passes.
+    """
+    from pykueue import live
+    from pykueue.advising import lint
+    from pykueue.cli.plan import case_of
+
+    with progress() as told:
+        case = case_of(files) if files else connection.talk(lambda client, _: live.case(client, nodes=True, told=told))
+        findings = lint.lint(case)
+    if output == "json":
+        click.echo(json.dumps([finding.tree() for finding in findings], indent=2))
+    elif output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump([finding.tree() for finding in findings], sort_keys=False), nl=False)
+    else:
+        for finding in findings:
+            click.echo(f"{finding.place}: {finding.sentence} [{finding.rule}]")
+        if not findings:
+            click.echo("nothing to complain about")
+    hopeless = sum(finding.severity is lint.Severity.NEVER for finding in findings)
+    if hopeless:
+        raise AnswerIsNo(f"{hopeless} of {len(findings)} can never work")

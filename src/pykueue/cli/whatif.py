@@ -1,0 +1,95 @@
+"""`pykueue whatif`: who would start, wait or have to go if objects changed. Nothing is changed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pykueue.cli.connection import Connection, connects, progress
+from pykueue.errors import UsageError
+
+if TYPE_CHECKING:
+    from pykueue.advising.whatif import Difference
+
+
+@click.command("whatif")
+@click.option("-f", "--filename", "changes", multiple=True, help="Objects as they would be: a file, a folder, or -.")
+@click.option("--delete", "gone", multiple=True, metavar="KIND/NAME", help="An object that would be gone.")
+@click.option("--in", "files", multiple=True, help="The world to change, from files instead of a server.")
+@click.option("--now", "now_text", default=None, help="The time to decide at, RFC 3339; by default the present.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
+@connects
+def command(
+    connection: Connection,
+    changes: tuple[str, ...],
+    gone: tuple[str, ...],
+    files: tuple[str, ...],
+    now_text: str | None,
+    output: str,
+) -> None:
+    """Say what a change would do, before it is made: who would start, who would wait, who would have to go.
+
+    The objects in CHANGES replace those of the same name, or join them. The brain decides twice, as things are and as
+    they would be, until nothing moves any more; running Workloads are taken to go on.
+    """
+    from pykueue import live
+    from pykueue.advising import whatif
+    from pykueue.cli.plan import at, case_of
+
+    if not changes and not gone:
+        raise UsageError("nothing would change: give objects with -f, or names with --delete")
+    change = case_of(changes)
+    with progress() as told:
+        case = case_of(files) if files else connection.talk(lambda client, _: live.case(client, told=told))
+        told("asking the brain")
+        names = [_named(text, connection.namespace or "default") for text in gone]
+        difference = whatif.compare(case, change.objects, names, at(now_text))
+    if output == "text":
+        for line in lines(difference):
+            click.echo(line)
+    elif output == "json":
+        click.echo(json.dumps(difference.tree(), indent=2))
+    else:
+        import yaml
+
+        click.echo(yaml.safe_dump(difference.tree(), sort_keys=False), nl=False)
+
+
+def _named(text: str, namespace: str) -> tuple[type, str, str]:
+    """KIND/NAME, or KIND/NAMESPACE/NAME."""
+    from pykueue import planning
+    from pykueue.api import registry
+
+    kind, *rest = text.split("/")
+    if len(rest) not in (1, 2) or not all(rest):
+        raise UsageError(f"--delete {text}: must be KIND/NAME or KIND/NAMESPACE/NAME")
+    for type_ in planning.KINDS:
+        row = registry.ALL.of(type_)
+        if kind.lower() in (row.singular, row.plural, *row.short_names):
+            own = rest[0] if len(rest) == 2 else namespace
+            return type_, own if row.namespaced else "", rest[-1]
+    raise UsageError(f"--delete {text}: {kind} is no kind that has a part in scheduling")
+
+
+_TITLES: Final = {
+    "starts": "Would start",
+    "goes": "Would have to go",
+    "waits": "Would no longer start",
+    "moves": "Would get other flavors",
+    "starts_anyway": "Start in any case",
+    "goes_anyway": "Have to go in any case",
+    "waits_anyway": "Wait in any case",
+}
+
+
+def lines(difference: Difference) -> list[str]:
+    said = []
+    for field, title in _TITLES.items():
+        keys: tuple[str, ...] = getattr(difference, field)
+        if keys:
+            said += [title, *(f"  {key}" for key in keys)]
+    if not (difference.starts or difference.goes or difference.waits or difference.moves):
+        said.insert(0, "Nothing would be different")
+    return said
