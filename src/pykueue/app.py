@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import gc
 import logging
+import os
 import random
 import resource
 import socket
@@ -16,12 +17,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pykueue import serving
-from pykueue.api import config, conversion, meta, registry, schema
+from pykueue.api import config, conversion, meta, registry, schema, trees
 from pykueue.apiserver import access, certificates, extensions
 from pykueue.apiserver.builtin import admission, scheduling
 from pykueue.apiserver.builtin.kinds import RESOURCES
@@ -51,6 +53,12 @@ from pykueue.observe import health
 from pykueue.observe.metrics import Choices as MetricChoices
 from pykueue.observe.metrics import Role
 from pykueue.observe.visibility import BIND_PORT, SERVICE
+from pykueue.runner import devices, node
+from pykueue.runner.logs import Logs
+from pykueue.runner.machine import Machine
+from pykueue.runner.processes import Processes
+from pykueue.runner.running import Runner, configuration_reader
+from pykueue.runner.simulated import Simulated
 from pykueue.settings import Settings
 from pykueue.version import __version__
 from pykueue.webhooks import in_process, running
@@ -109,14 +117,15 @@ def kueue_parts() -> Parts:
     return replace(bare_parts(), crds=[schema.crd(row) for row in registry.KUEUE])
 
 
-def managed_parts(settings: Settings) -> Parts:
-    """The same with our webhooks inside, there before anybody is served."""
+def managed_parts(settings: Settings, machine: Machine | None = None) -> Parts:
+    """The same with our webhooks inside, there before anybody is served; and, for a machine, queues of its size."""
     parts, choices = kueue_parts(), webhook_choices(settings)
     return replace(
         parts,
         plugins=lambda find: (*parts.plugins(find), *in_process.hooks(choices, find)),
         # The controllers write how the Workload of a deleted job ended; that is worth a look before it goes.
         orphan_seconds=ORPHAN_SECONDS,
+        first=node.queues(machine) if machine is not None else (),
     )
 
 
@@ -244,8 +253,8 @@ async def manage(
             choices = webhook_choices(settings)
             async with (
                 running.webhooks(office, choices, sources, place, clock, conf.namespace) as served,
-                _metrics_served(manager, settings, served, Door(client, clock), in_pod),
-                _lists_served(manager, settings, served, Door(client, clock), in_pod),
+                _metrics_served(manager, settings, served, Door(office, clock), in_pod),
+                _lists_served(manager, settings, served, Door(office, clock), in_pod),
             ):
                 answers.append(served)
                 await (lead() if leads_alone else election.run(lead))
@@ -391,6 +400,64 @@ async def embedded_manager(
                 yield manager
         finally:
             leading.cancel()
+
+
+class RunnerName(StrEnum):
+    """What becomes of started pods."""
+
+    PROCESS = "process"
+    SIMULATED = "simulated"
+    NONE = "none"
+
+
+@asynccontextmanager
+async def embedded_runner(
+    serving: Serving,
+    name: RunnerName,
+    settings: ServerSettings,
+    machine: Machine,
+    clock: Clock | None = None,
+    chance: random.Random | None = None,
+) -> AsyncIterator[Processes | None]:
+    """Somebody who runs pods, in the process of their server; the processes, where these are any."""
+    if name is RunnerName.NONE:
+        yield None
+        return
+    clock, chance = clock or SystemClock(), chance or random.Random()
+    client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), chance)
+    if name is RunnerName.SIMULATED:
+        pretended = Simulated(clock, chance)
+        runner = Runner(client, machine, pretended, clock, chance, serves=lambda node: True)
+        async with _run(runner, pretended):
+            yield None
+        return
+
+    def present() -> dict[str, int]:
+        return devices.counts(trees.texts(trees.get(runner.nodes.get(machine.name), "status", "allocatable")))
+
+    read = configuration_reader(client)
+    processes = Processes(settings.data_dir / "pods", read, present, clock, os.environ)
+    runner = Runner(client, machine, processes, clock, chance, serves=lambda node: node == machine.name)
+    with serving.embedded.server.answering({"pods/log": Logs(processes, clock.now)}):
+        async with _run(runner, processes):
+            yield processes
+            if settings.durability is Durability.MEMORY:
+                # Nobody will remember them.
+                await processes.sweep(())
+
+
+@asynccontextmanager
+async def _run(runner: Runner, executor: Processes | Simulated) -> AsyncIterator[None]:
+    try:
+        async with runner.reading(), asyncio.TaskGroup() as group:
+            await executor.sweep(str(trees.get(pod, "metadata", "uid")) for pod in runner.pods.values())
+            running = group.create_task(runner.run())
+            try:
+                yield
+            finally:
+                running.cancel()
+    finally:
+        await executor.close()
 
 
 def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl.SSLContext:

@@ -130,8 +130,6 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--runner", "process"), "runners are not part of this version yet"),
-        (("--runner", "simulated"), "runners are not part of this version yet"),
         (("--listen", "nonsense"), "must be HOST:PORT"),
         (("--listen", "127.0.0.1:99999"), "must be HOST:PORT"),
         (("--listen", "192.0.2.1:0"), "cannot listen on 192.0.2.1"),

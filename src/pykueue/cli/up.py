@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -49,9 +49,9 @@ _HOME = Path("~/.pykueue").expanduser
 @click.option(
     "--runner",
     type=click.Choice(["process", "simulated", "none"]),
-    default="none",
-    show_default=True,
-    help="What becomes of started pods.",
+    default=None,
+    help="What becomes of started pods: processes of this machine, pretended ones, or nothing. By default processes, "
+    "unless others than this machine can reach the server.",
 )
 @click.option(
     "--durability",
@@ -67,7 +67,7 @@ def command(
     config: Path | None,
     kubeconfig: Path | None,
     view_kubeconfig: Path | None,
-    runner: str,
+    runner: str | None,
     durability: str,
     verbose: bool,
 ) -> None:
@@ -76,8 +76,6 @@ def command(
     It listens on the loopback address unless told otherwise, and only lets in whoever has the kubeconfig that it
     writes. Ctrl-C or SIGTERM ends it; whatever it has answered with "done" is on the disk.
     """
-    if runner != "none":
-        raise UsageError(f"--runner {runner}: runners are not part of this version yet; leave it out, or say none")
     host, port = _address(listen)
     chosen = configured(config)
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
@@ -92,7 +90,9 @@ def command(
         view_kubeconfig=view_kubeconfig,
     )
     app.allow_many_files()
-    event_loop().run(_serve(settings, chosen))
+    # Whoever can reach the server can run programs here, so beyond this machine that has to be asked for by name.
+    otherwise = "process" if host in app.LOOPBACK else "none"
+    event_loop().run(_serve(settings, chosen, app.RunnerName(runner or otherwise)))
 
 
 def event_loop() -> asyncio.Runner:
@@ -103,23 +103,36 @@ def event_loop() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
-async def _serve(settings: app.ServerSettings, configured: Settings) -> None:
+async def _serve(settings: app.ServerSettings, configured: Settings, runner: app.RunnerName) -> None:
     from pykueue import app
+    from pykueue.runner import machine
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    here = machine.look()
+    parts = app.managed_parts(configured, None if runner is app.RunnerName.NONE else here)
     async with (
-        app.api_server(settings, app.managed_parts(configured)) as serving,
+        app.api_server(settings, parts) as serving,
         app.embedded_manager(serving, configured),
+        app.embedded_runner(serving, runner, settings, here) as processes,
     ):
         app.calm_collector()
-        _greet(serving.url, serving.kubeconfig, settings)
+        _greet(serving.url, serving.kubeconfig, settings, runner)
         await stop.wait()
+        if processes is not None and processes.running and settings.durability is not app.Durability.MEMORY:
+            click.echo(f"{processes.running} processes go on; the next `pykueue up` finds them again", err=True)
 
 
-def _greet(url: str, kubeconfig: Path, settings: app.ServerSettings) -> None:
+_PODS: Final = {
+    "process": "started pods run as processes of this machine, as the user who started this",
+    "simulated": "started pods are pretended: nothing runs (--runner simulated)",
+    "none": "started pods are left alone: nobody runs them (--runner none)",
+}
+
+
+def _greet(url: str, kubeconfig: Path, settings: app.ServerSettings, runner: str) -> None:
     from pykueue import app
 
     lines = [
@@ -127,7 +140,7 @@ def _greet(url: str, kubeconfig: Path, settings: app.ServerSettings) -> None:
         f"export KUBECONFIG={kubeconfig}",
         f"data in {settings.data_dir} ({settings.durability} durability; Secrets are kept as they are, not encrypted)",
         "whoever has the kubeconfig may do everything: RBAC is stored but not enforced",
-        "started pods are left alone: nobody runs them (--runner none)",
+        _PODS[runner],
     ]
     if settings.host not in app.LOOPBACK:
         lines.append(f"listening on {settings.host}: everybody who can reach it can try to come in")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from pykueue.api import labels, trees
+from pykueue.api import indexes, labels, trees
 from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
 from pykueue.api.validation import topology_annotations, wrong
@@ -107,7 +107,7 @@ class BatchJob(Job):
         if trees.get(self.tree, "spec", "completionMode") != "Indexed" or self.completions is None:
             return self._count("succeeded")
         ended = [trees.text(trees.get(self.tree, "status", key)) for key in ("completedIndexes", "failedIndexes")]
-        return len({index for text in ended for index in _indexes(text, self.completions)})
+        return len({index for text in ended for index in indexes.parse(text, self.completions)})
 
     def _count(self, name: str) -> int:
         return trees.integer(trees.get(self.tree, "status", name)) or 0
@@ -235,11 +235,3 @@ def _without_marks(pod_set: Tree) -> Tree:
     kept = {key: value for key, value in found.items() if key not in _OF_THE_CONTROLLER}
     path = ("template", "metadata", "labels")
     return trees.put(pod_set, path, kept) if kept else trees.without(pod_set, path)
-
-
-def _indexes(text: str, below: int) -> Iterator[int]:
-    """The numbers that `1,3-5` stands for, as far as there are so many."""
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            yield from range(int(first), min(int(last or first), below - 1) + 1)

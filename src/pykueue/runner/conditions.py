@@ -1,0 +1,43 @@
+"""Conditions of pods and Jobs, in trees: what is said again keeps the time at which it was said first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pykueue.api import meta, trees
+from pykueue.api.trees import Tree
+
+
+class Said(NamedTuple):
+    type: str
+    holds: bool
+    reason: str = ""
+    message: str = ""
+
+
+def after(status: Mapping[str, Any], said: Iterable[Said], now: int) -> list[Tree]:
+    """The conditions of a status once all this has been said."""
+    found = {trees.text(each.get("type")): dict(each) for _, each in trees.entries(status, "conditions")}
+    for one in said:
+        before = found.get(one.type, {})
+        truth = "True" if one.holds else "False"
+        changed = before.get("status") != truth
+        moment = meta.format_time(now) if changed else before.get("lastTransitionTime")
+        found[one.type] = {
+            "type": one.type,
+            "status": truth,
+            "lastProbeTime": before.get("lastProbeTime"),
+            "lastTransitionTime": moment,
+            **({"reason": one.reason} if one.reason else {}),
+            **({"message": one.message} if one.message else {}),
+        }
+    return list(found.values())
+
+
+def true(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:
+    """The condition of that type, if it holds."""
+    for _, each in trees.entries(status, "conditions"):
+        if each.get("type") == type_ and each.get("status") == "True":
+            return each
+    return None

@@ -1,0 +1,319 @@
+"""The hands: they read, ask `job`, `placing` and `pod` what to do, and do it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
+
+from pykueue.api import kube, registry, trees
+from pykueue.api.trees import Tree
+from pykueue.clock import Clock
+from pykueue.kube import recorder
+from pykueue.kube.client import Client
+from pykueue.kube.controller import Controller, Result
+from pykueue.kube.errors import NotFound
+from pykueue.kube.informer import Change, Informer, Key
+from pykueue.kube.recorder import Note, Recorder, Reference
+from pykueue.runner import conditions, job, placing, pod
+from pykueue.runner.conditions import Said
+from pykueue.runner.executor import Executor
+from pykueue.runner.launch import Problem
+
+JOBS: Final = registry.ALL.of(kube.Job)
+PODS: Final = registry.ALL.of(kube.Pod)
+NODES: Final = registry.ALL.of(kube.Node)
+
+Trees: TypeAlias = Informer[Tree]
+
+_OF_JOB: Final = "job"
+_BEHIND_SECONDS: Final = 0.01
+_PROBLEM_SECONDS: Final = 2.0
+
+
+def _metadata(tree: Tree, name: str) -> str:
+    return trees.text(trees.get(tree, "metadata", name))
+
+
+def _key(tree: Tree) -> Key:
+    return Key(_metadata(tree, "namespace"), _metadata(tree, "name"))
+
+
+def _revision(tree: Tree) -> int:
+    return int(_metadata(tree, "resourceVersion") or 0)
+
+
+def _tell(to: Recorder, about: Tree, type_: str, reason: str, words: str, *, by: str) -> None:
+    reference = Reference(
+        trees.text(about.get("apiVersion")),
+        trees.text(about.get("kind")),
+        _metadata(about, "name"),
+        _metadata(about, "namespace"),
+        _metadata(about, "uid"),
+        _metadata(about, "resourceVersion"),
+    )
+    to.tell(Note(reference, type_, reason, words, by))
+
+
+# --- Jobs -------------------------------------------------------------------------------------------------------------
+
+
+def _jobs_of(tree: Tree) -> Iterable[str]:
+    """The Job that controls a pod, as namespace/name."""
+    for _, owner in trees.entries(tree, "metadata", "ownerReferences"):
+        if owner.get("controller") and owner.get("kind") == "Job":
+            yield str(Key(_metadata(tree, "namespace"), trees.text(owner.get("name"))))
+
+
+def _is_owned(tree: Tree, uid: str) -> bool:
+    return any(owner.get("uid") == uid for _, owner in trees.entries(tree, "metadata", "ownerReferences"))
+
+
+class JobsController:
+    """Makes the pods of Jobs, counts them, and says how each Job stands."""
+
+    REPORTS_AS: Final = "job-controller"
+
+    def __init__(
+        self, client: Client, jobs: Trees, pods: Trees, notes: Recorder, clock: Clock, chance: random.Random
+    ) -> None:
+        self._client, self._jobs, self._pods = client, jobs, pods
+        self._notes, self._clock = notes, clock
+        # Up to which revision the copies must have come before a Job is looked at again: what was written is in them.
+        self._awaited: dict[Key, tuple[int, int]] = {}
+        self.loop: Controller[Key] = Controller("jobs", self._reconcile, chance, workers=8)
+        pods.index(_OF_JOB, _jobs_of)
+        jobs.subscribe(lambda change: self.loop.add(change.key, patient=change.initial))
+        pods.subscribe(self._pod_seen)
+
+    def _pod_seen(self, change: Change[Tree]) -> None:
+        for seen in (change.old, change.new):
+            for owner in _jobs_of(seen) if seen is not None else ():
+                namespace, _, name = owner.partition("/")
+                self.loop.add(Key(namespace, name), patient=change.initial)
+
+    async def _reconcile(self, key: Key) -> Result:
+        of_jobs, of_pods = self._awaited.get(key, (0, 0))
+        if self._jobs.revision < of_jobs or self._pods.revision < of_pods:
+            return _BEHIND_SECONDS
+        self._awaited.pop(key, None)
+        tree = self._jobs.get(key.name, key.namespace)
+        uid = _metadata(tree, "uid") if tree is not None else ""
+        found = [each for _, each in self._pods.under(_OF_JOB, str(key))]
+        await self._release(key, [each for each in found if not _is_owned(each, uid)])
+        if tree is None or not job.is_ours(tree):
+            return None
+        plan = job.decide(tree, [each for each in found if _is_owned(each, uid)], self._clock.now())
+        await self._carry_out(key, tree, plan)
+        return plan.again_seconds
+
+    async def _carry_out(self, key: Key, tree: Tree, plan: job.Plan) -> None:
+        if plan.status != tree.get("status"):
+            written = await self._client.replace(JOBS, {**tree, "status": plan.status}, "status")
+            self._await(key, job_revision=_revision(written))
+            self._tell_news(tree, plan.status)
+        await self._release(key, plan.release)
+        for each in plan.delete:
+            await self._delete(each)
+        for each in plan.discard:
+            await self._release(key, [each])
+            await self._delete(each)
+            _tell(self._notes, tree, recorder.NORMAL, "SuccessfulDelete", _said("Deleted", each), by=self.REPORTS_AS)
+        for each in plan.create:
+            made = await self._client.create(PODS, each)
+            self._await(key, pod_revision=_revision(made))
+            _tell(self._notes, tree, recorder.NORMAL, "SuccessfulCreate", _said("Created", made), by=self.REPORTS_AS)
+        if plan.expired:
+            await self._client.delete(JOBS, key.name, key.namespace, uid=_metadata(tree, "uid"))
+
+    async def _release(self, key: Key, pods: Iterable[Tree]) -> None:
+        """Take our finalizer off, as long as nobody has changed the others meanwhile."""
+        for each in pods:
+            before = trees.sequence(trees.get(each, "metadata", "finalizers"))
+            if job.FINALIZER not in before:
+                continue
+            left = [name for name in before if name != job.FINALIZER]
+            patch = {"metadata": {"resourceVersion": _metadata(each, "resourceVersion"), "finalizers": left or None}}
+            try:
+                written = await self._client.patch(PODS, _key(each).name, patch, _key(each).namespace)
+            except NotFound:
+                continue
+            self._await(key, pod_revision=_revision(written))
+
+    async def _delete(self, each: Tree) -> None:
+        await self._client.delete(PODS, _key(each).name, _key(each).namespace, uid=_metadata(each, "uid"))
+
+    def _await(self, key: Key, *, job_revision: int = 0, pod_revision: int = 0) -> None:
+        of_job, of_pods = self._awaited.get(key, (0, 0))
+        self._awaited[key] = (max(of_job, job_revision), max(of_pods, pod_revision))
+
+    def _tell_news(self, tree: Tree, status: Tree) -> None:
+        """Events for conditions that have come to hold."""
+        before = trees.mapping(tree.get("status"))
+        for type_, kind, reason in _NEWS:
+            found = conditions.true(status, type_)
+            if found is not None and conditions.true(before, type_) is None:
+                words = trees.text(found.get("message"))
+                _tell(self._notes, tree, kind, reason or trees.text(found.get("reason")), words, by=self.REPORTS_AS)
+
+
+# Conditions of a Job that are worth an event: its type, and its reason where it is not the condition's own.
+_NEWS: Final = (
+    ("Complete", recorder.NORMAL, "Completed"),
+    ("Failed", recorder.WARNING, ""),
+    ("Suspended", recorder.NORMAL, "Suspended"),
+)
+
+
+def _said(verb: str, tree: Tree) -> str:
+    return f"{verb} pod {_metadata(tree, 'name')}"
+
+
+# --- Pods -------------------------------------------------------------------------------------------------------------
+
+
+class PodsController:
+    """Gives pods a node, runs them there, and says how each of them stands."""
+
+    REPORTS_AS: Final = "pykueue-runner"
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Trees,
+        nodes: Trees,
+        executor: Executor,
+        notes: Recorder,
+        clock: Clock,
+        chance: random.Random,
+        serves: Callable[[str], bool],
+    ) -> None:
+        self._client, self._pods, self._nodes = client, pods, nodes
+        self._executor, self._notes, self._clock = executor, notes, clock
+        self._serves = serves
+        self._room = placing.Room()
+        self._waiting: dict[Key, None] = {}
+        self._uids: dict[Key, str] = {}
+        self._keys: dict[str, Key] = {}
+        self.loop: Controller[Key] = Controller("pods", self._reconcile, chance, workers=8)
+        pods.subscribe(self._pod_seen)
+        nodes.subscribe(lambda _: self._wake_waiting())
+        executor.on_change = self._wake
+
+    def _pod_seen(self, change: Change[Tree]) -> None:
+        tree = change.new
+        if tree is None or _is_over(tree):
+            gone = change.new or change.old
+            if gone is not None and self._room.free(_metadata(gone, "uid")):
+                self._wake_waiting()
+        elif node := trees.text(trees.get(tree, "spec", "nodeName")):
+            self._room.take(_metadata(tree, "uid"), node, tree)
+        self.loop.add(change.key, patient=change.initial)
+
+    def _wake(self, uid: str) -> None:
+        if key := self._keys.get(uid):
+            self.loop.add(key)
+
+    def _wake_waiting(self) -> None:
+        for key in self._waiting:
+            self.loop.add(key)
+        self._waiting.clear()
+
+    async def _reconcile(self, key: Key) -> Result:
+        tree = self._pods.get(key.name, key.namespace)
+        uid = _metadata(tree, "uid") if tree is not None else ""
+        before = self._uids.get(key, "")
+        if before and before != uid:
+            await self._executor.discard(before)
+            self._keys.pop(before, None)
+            del self._uids[key]
+        if tree is None:
+            return None
+        self._uids[key], self._keys[uid] = uid, key
+        node = trees.text(trees.get(tree, "spec", "nodeName"))
+        if not node:
+            return None if _is_over(tree) else await self._place(key, tree)
+        if not self._serves(node):
+            return None
+        if not _is_over(tree):
+            return await self._run(key, tree)
+        if trees.get(tree, "metadata", "deletionTimestamp") is not None:
+            # It has wound up, so that it need not wait for the end of its grace period.
+            await self._client.delete(PODS, key.name, key.namespace, uid=uid, grace_seconds=0)
+        return None
+
+    # --- Placing ------------------------------------------------------------------------------------------------------
+
+    async def _place(self, key: Key, tree: Tree) -> Result:
+        if trees.get(tree, "metadata", "deletionTimestamp") or trees.get(tree, "spec", "schedulingGates"):
+            return None
+        served = [node for (_, name), node in self._nodes.items() if self._serves(name)]
+        try:
+            node = placing.choose(tree, served, self._room)
+        except LookupError as why:
+            self._waiting[key] = None
+            said = Said("PodScheduled", False, "Unschedulable", str(why))
+            status = {**tree.get("status", {}), "conditions": self._conditions(tree, said)}
+            await self._write(key, tree, status)
+            return None
+        # Ours before the server has it: nobody else gives room away, and the watch will say the same.
+        self._room.take(_metadata(tree, "uid"), node, tree)
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        metadata = {"namespace": key.namespace, "name": key.name, "uid": _metadata(tree, "uid")}
+        try:
+            await self._client.create(PODS, {"metadata": metadata, "target": target}, subresource="binding")
+        except BaseException:
+            self._room.free(_metadata(tree, "uid"))
+            raise
+        _tell(self._notes, tree, recorder.NORMAL, "Scheduled", f"Assigned to node {node}", by="default-scheduler")
+        return None
+
+    def _conditions(self, tree: Tree, *said: Said) -> list[Tree]:
+        return conditions.after(trees.mapping(tree.get("status")), said, self._clock.now())
+
+    # --- Running ------------------------------------------------------------------------------------------------------
+
+    async def _run(self, key: Key, tree: Tree) -> Result:
+        step = self._step(tree, {})
+        problems: dict[str, Problem] = {}
+        for name in step.start:
+            if problem := await self._start(tree, name):
+                problems[name] = problem
+        if step.start:
+            step = self._step(tree, problems)
+        for stop in step.stop:
+            self._executor.stop(_metadata(tree, "uid"), stop.container, kill=stop.kill)
+        await self._write(key, tree, step.status)
+        waits = [wait for wait in (step.again_seconds, _PROBLEM_SECONDS if problems else None) if wait is not None]
+        return min(waits, default=None)
+
+    def _step(self, tree: Tree, problems: dict[str, Problem]) -> pod.Step:
+        now = self._clock.now()
+        return pod.step(tree, pod.lost(tree, self._executor.attempts(tree), now), now, problems)
+
+    async def _start(self, tree: Tree, name: str) -> Problem | None:
+        container = pod.find(tree, name)
+        assert container is not None, name
+        made = self._executor.attempts(tree)
+        if not made:
+            for words in self._executor.ignored(tree):
+                _tell(self._notes, tree, recorder.WARNING, "Ignored", words, by=self.REPORTS_AS)
+        number = made[name][-1].number + 1 if made.get(name) else 0
+        problem = await self._executor.start(tree, container, number)
+        if problem is None:
+            _tell(self._notes, tree, recorder.NORMAL, "Started", f"Started container {name}", by=self.REPORTS_AS)
+        else:
+            _tell(self._notes, tree, recorder.WARNING, "Failed", problem.message, by=self.REPORTS_AS)
+        return problem
+
+    async def _write(self, key: Key, tree: Tree, status: Tree) -> None:
+        """Say how it stands, unless somebody else has said something since."""
+        if status == tree.get("status"):
+            return
+        metadata: dict[str, Any] = {"resourceVersion": _metadata(tree, "resourceVersion")}
+        patch = {"metadata": metadata, "status": status}
+        await self._client.patch(PODS, key.name, patch, key.namespace, subresource="status")
+
+
+def _is_over(tree: Tree) -> bool:
+    return trees.text(trees.get(tree, "status", "phase")) in ("Succeeded", "Failed")

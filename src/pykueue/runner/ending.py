@@ -1,0 +1,192 @@
+"""When a Job is over, and what a failed pod means for it: limits, deadlines, the failure policy, the success policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from pykueue.api import indexes, meta, trees
+from pykueue.api.trees import Tree
+from pykueue.runner import conditions
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The Job is over, or will be once its last pod is."""
+
+    success: bool
+    reason: str
+    message: str
+
+    @property
+    def target(self) -> str:
+        """The condition that says that it is decided."""
+        return "SuccessCriteriaMet" if self.success else "FailureTarget"
+
+    @property
+    def final(self) -> str:
+        """The condition that says that it is over."""
+        return "Complete" if self.success else "Failed"
+
+
+def decided(job: Tree) -> End | None:
+    """What was decided earlier, while pods still had to end."""
+    status = trees.mapping(job.get("status"))
+    for success, type_ in ((False, "FailureTarget"), (True, "SuccessCriteriaMet")):
+        if found := conditions.true(status, type_):
+            return End(success, trees.text(found.get("reason")), trees.text(found.get("message")))
+    return None
+
+
+def is_over(job: Tree) -> bool:
+    status = trees.mapping(job.get("status"))
+    return any(conditions.true(status, type_) for type_ in ("Complete", "Failed"))
+
+
+# --- One failed pod ---------------------------------------------------------------------------------------------------
+
+
+class Meaning(Enum):
+    """What the failure of a pod does to its Job."""
+
+    COUNTS = "Count"
+    IS_IGNORED = "Ignore"
+    FAILS_INDEX = "FailIndex"
+    FAILS_JOB = "FailJob"
+
+
+def meaning(job: Tree, pod: Tree) -> tuple[Meaning, str]:
+    """What the first rule that matches a failed pod says, and in words which one that was."""
+    for number, rule in trees.entries(job, "spec", "podFailurePolicy", "rules"):
+        why = _matches_codes(rule.get("onExitCodes"), pod) or _matches_conditions(rule, pod)
+        if why:
+            name = trees.text(trees.get(pod, "metadata", "name"))
+            return Meaning(trees.text(rule.get("action"))), f"pod {name} {why}, which rule {number} speaks of"
+    return Meaning.COUNTS, ""
+
+
+def _matches_codes(wanted: object, pod: Tree) -> str:
+    codes = trees.sequence(trees.get(wanted, "values"))
+    if not codes:
+        return ""
+    negated = trees.get(wanted, "operator") == "NotIn"
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for _, status in trees.entries(pod, "status", field):
+            code = trees.integer(trees.get(status, "state", "terminated", "exitCode"))
+            named = trees.get(wanted, "containerName") in (None, status.get("name"))
+            if code and named and (code in codes) is not negated:
+                return f"has container {status.get('name')} that ended with {code}"
+    return ""
+
+
+def _matches_conditions(rule: Mapping[str, Any], pod: Tree) -> str:
+    for _, pattern in trees.entries(rule, "onPodConditions"):
+        for _, condition in trees.entries(pod, "status", "conditions"):
+            if (condition.get("type"), condition.get("status")) == (pattern.get("type"), pattern.get("status", "True")):
+                return f"has condition {pattern.get('type')}"
+    return ""
+
+
+# --- The Job ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How a Job has fared until now."""
+
+    active: int
+    succeeded: int
+    failed: int
+    completed: Set[int]
+    failed_indexes: Set[int]
+    # Restarts inside of pods that still run.
+    restarts: int
+    # The word of a failure policy that the whole Job has failed.
+    fatal: str = ""
+
+
+def judge(job: Tree, score: Score, now: int) -> End | None:
+    """The first reason for the Job to be over, if there is one."""
+    for rule in _RULES:
+        if end := rule(job, score, now):
+            return end
+    return None
+
+
+def _number(job: Tree, name: str) -> int | None:
+    return trees.integer(trees.get(job, "spec", name))
+
+
+def _by_failure_policy(job: Tree, score: Score, now: int) -> End | None:
+    return End(False, "PodFailurePolicy", score.fatal) if score.fatal else None
+
+
+def _by_backoff_limit(job: Tree, score: Score, now: int) -> End | None:
+    limit = _number(job, "backoffLimit")
+    limit = 6 if limit is None else limit
+    restarted = score.restarts > 0 and score.restarts >= max(limit, 1)
+    if score.failed > limit or restarted:
+        return End(False, "BackoffLimitExceeded", f"more pods failed than the backoffLimit of {limit} allows")
+    return None
+
+
+def _by_deadline(job: Tree, score: Score, now: int) -> End | None:
+    deadline = deadline_of(job)
+    if deadline is not None and now >= deadline:
+        return End(False, "DeadlineExceeded", "the job was active for longer than its activeDeadlineSeconds")
+    return None
+
+
+def _by_failed_indexes(job: Tree, score: Score, now: int) -> End | None:
+    most, completions = _number(job, "maxFailedIndexes"), _number(job, "completions")
+    if most is not None and len(score.failed_indexes) > most:
+        return End(False, "MaxFailedIndexesExceeded", f"more than {most} indexes have failed")
+    if score.failed_indexes and len(score.failed_indexes | score.completed) >= (completions or 0):
+        return End(False, "FailedIndexes", f"indexes have failed: {indexes.format(score.failed_indexes)}")
+    return None
+
+
+def _by_success_policy(job: Tree, score: Score, now: int) -> End | None:
+    for number, rule in trees.entries(job, "spec", "successPolicy", "rules"):
+        text = trees.text(rule.get("succeededIndexes"))
+        named = set(indexes.parse(text, _number(job, "completions") or 0)) if text else None
+        done = score.completed if named is None else score.completed & named
+        wanted = trees.integer(rule.get("succeededCount")) or len(named or ())
+        if wanted and len(done) >= wanted:
+            return End(True, "SuccessPolicy", f"rule {number} of the success policy is met")
+    return None
+
+
+def _by_completions(job: Tree, score: Score, now: int) -> End | None:
+    completions = _number(job, "completions")
+    if completions is None:
+        # As many as run; one success says that the work is done, and the others may finish.
+        complete = score.succeeded > 0 and score.active == 0
+    else:
+        complete = score.succeeded >= completions
+    return (
+        End(True, "CompletionsReached", f"{score.succeeded} pods have succeeded, as many as wanted")
+        if complete
+        else None
+    )
+
+
+_RULES: Final[Sequence[Callable[[Tree, Score, int], End | None]]] = (
+    _by_failure_policy,
+    _by_backoff_limit,
+    _by_deadline,
+    _by_success_policy,
+    _by_failed_indexes,
+    _by_completions,
+)
+
+
+def deadline_of(job: Tree) -> int | None:
+    """When the Job runs out of time."""
+    seconds = _number(job, "activeDeadlineSeconds")
+    started = trees.text(trees.get(job, "status", "startTime"))
+    if seconds is None or not started or trees.get(job, "spec", "suspend"):
+        return None
+    return meta.parse_time(started) + seconds * meta.SECOND

@@ -1,0 +1,428 @@
+"""What a Job wants next: the Job and its pods in; a status, pods to make and pods to take away out.
+
+Every pod is counted once. It carries a finalizer until it is: when it has ended, its uid goes into the status
+(`uncountedTerminatedPods`), then its finalizer goes, and when that is seen the uid becomes a number. Of the successes
+of an indexed Job the index says enough. A pod that the Job itself takes away (suspended, too many) loses its finalizer
+first and counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykueue.api import indexes, meta, trees
+from pykueue.api.trees import Tree
+from pykueue.runner import conditions, ending
+from pykueue.runner.conditions import Said
+from pykueue.runner.ending import End, Meaning, Score
+
+FINALIZER: Final = "batch.kubernetes.io/job-tracking"
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+MANAGED_BY: Final = "kubernetes.io/job-controller"
+_INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
+
+_FIRST_PAUSE_SECONDS: Final = 10
+_LONGEST_PAUSE_SECONDS: Final = 600
+_AT_ONCE_MAX: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done, in this order: write the status, release pods, delete, discard, create."""
+
+    status: Tree
+    # Pods that are counted in the status and need their finalizer no more.
+    release: tuple[Tree, ...] = ()
+    # Pods that have to end, and count as failed.
+    delete: tuple[Tree, ...] = ()
+    # Pods that have to end, and count for nothing.
+    discard: tuple[Tree, ...] = ()
+    create: tuple[Tree, ...] = ()
+    # The Job has been over for as long as it was to be kept.
+    expired: bool = False
+    again_seconds: float | None = None
+
+
+def is_ours(job: Tree) -> bool:
+    """Whether nobody else has said to look after this Job."""
+    return trees.get(job, "spec", "managedBy") in (None, MANAGED_BY)
+
+
+def decide(job: Tree, pods: Sequence[Tree], now: int) -> Plan:
+    """What a Job with these pods (its own, all of them) wants now."""
+    if ending.is_over(job):
+        return _afterwards(job, pods, now)
+    seen = [_Seen(job, pod) for pod in pods]
+    tally = _count(job, seen)
+    active = [pod for pod in seen if pod.is_active]
+    end = ending.decided(job) or ending.judge(job, tally.score(active), now)
+    if end is not None:
+        return _finish(job, seen, tally, active, end, now)
+    if trees.get(job, "spec", "suspend"):
+        said = (Said("Suspended", True, "JobSuspended", "the job is suspended"),)
+        status = _status(job, seen, tally, 0, said, now)
+        return Plan(status, tally.release, discard=tuple(pod.tree for pod in active))
+    return _go_on(job, seen, tally, active, now)
+
+
+# --- Pods -------------------------------------------------------------------------------------------------------------
+
+
+class _Seen:
+    """A pod, as its Job sees it."""
+
+    def __init__(self, job: Tree, tree: Tree) -> None:
+        self.tree = tree
+        self.uid = trees.text(trees.get(tree, "metadata", "uid"))
+        self.phase = trees.text(trees.get(tree, "status", "phase"))
+        self.is_deleted = trees.get(tree, "metadata", "deletionTimestamp") is not None
+        self.is_tracked = FINALIZER in trees.sequence(trees.get(tree, "metadata", "finalizers"))
+        written = trees.text(trees.get(tree, "metadata", "annotations", INDEX))
+        self.index = int(written) if written.isdigit() else None
+        failures = trees.text(trees.get(tree, "metadata", "annotations", _INDEX_FAILURES))
+        self.failures = int(failures) if failures.isdigit() else 0
+        self.succeeded = self.phase == "Succeeded"
+        replaced_early = trees.get(job, "spec", "podReplacementPolicy") != "Failed"
+        # One that is deleted may never come to say how it ended.
+        self.failed = self.phase == "Failed" or (self.is_deleted and replaced_early and not self.succeeded)
+
+    @property
+    def is_active(self) -> bool:
+        return self.phase not in ("Succeeded", "Failed") and not self.is_deleted
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.phase not in ("Succeeded", "Failed") and self.is_deleted
+
+    @property
+    def is_ready(self) -> bool:
+        return conditions.true(trees.mapping(self.tree.get("status")), "Ready") is not None
+
+    @property
+    def restarts(self) -> int:
+        return sum(
+            trees.integer(status.get("restartCount")) or 0
+            for field_name in ("initContainerStatuses", "containerStatuses")
+            for _, status in trees.entries(self.tree, "status", field_name)
+        )
+
+    @property
+    def finished(self) -> int:
+        """When its last container ended."""
+        ends = (
+            trees.text(trees.get(status, "state", "terminated", "finishedAt"))
+            for _, status in trees.entries(self.tree, "status", "containerStatuses")
+        )
+        return max((meta.parse_time(end) for end in ends if end), default=0)
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Who is given up last: what runs before what does not, the older before the younger."""
+        created = trees.text(trees.get(self.tree, "metadata", "creationTimestamp"))
+        return (not self.is_ready, self.phase != "Running", self.index or 0, created, self.uid)
+
+
+# --- Counting ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Tally:
+    succeeded: int
+    failed: int
+    completed: set[int]
+    failed_indexes: set[int]
+    uncounted_succeeded: dict[str, None] = field(default_factory=dict)
+    uncounted_failed: dict[str, None] = field(default_factory=dict)
+    # index -> how often it failed, for the next pod that tries it.
+    failures: dict[int, int] = field(default_factory=dict)
+    counted: list[Tree] = field(default_factory=list)
+    fatal: str = ""
+    is_indexed: bool = False
+
+    @property
+    def release(self) -> tuple[Tree, ...]:
+        return tuple(self.counted)
+
+    @property
+    def succeeded_in_all(self) -> int:
+        return len(self.completed) if self.is_indexed else self.succeeded + len(self.uncounted_succeeded)
+
+    def score(self, active: Sequence[_Seen]) -> Score:
+        return Score(
+            active=len(active),
+            succeeded=self.succeeded_in_all,
+            failed=self.failed + len(self.uncounted_failed),
+            completed=self.completed,
+            failed_indexes=self.failed_indexes,
+            restarts=sum(pod.restarts for pod in active),
+            fatal=self.fatal,
+        )
+
+
+def _count(job: Tree, seen: Sequence[_Seen]) -> _Tally:
+    status = trees.mapping(job.get("status"))
+    completions = trees.integer(trees.get(job, "spec", "completions")) or 0
+    tally = _Tally(
+        succeeded=trees.integer(status.get("succeeded")) or 0,
+        failed=trees.integer(status.get("failed")) or 0,
+        completed=set(indexes.parse(trees.text(status.get("completedIndexes")), completions)),
+        failed_indexes=set(indexes.parse(trees.text(status.get("failedIndexes")), completions)),
+        is_indexed=trees.get(job, "spec", "completionMode") == "Indexed",
+    )
+    tracked = {pod.uid for pod in seen if pod.is_tracked}
+    for uid in trees.sequence(trees.get(status, "uncountedTerminatedPods", "succeeded")):
+        if uid in tracked:
+            tally.uncounted_succeeded[uid] = None
+        else:
+            tally.succeeded += 1
+    for uid in trees.sequence(trees.get(status, "uncountedTerminatedPods", "failed")):
+        if uid in tracked:
+            tally.uncounted_failed[uid] = None
+        else:
+            tally.failed += 1
+    for pod in seen:
+        if pod.succeeded or pod.failed:
+            _count_one(job, pod, tally, completions)
+    return tally
+
+
+def _count_one(job: Tree, pod: _Seen, tally: _Tally, completions: int) -> None:
+    known_index = pod.index is not None and pod.index < completions
+    if pod.succeeded:
+        if pod.is_tracked:
+            if not tally.is_indexed:
+                tally.uncounted_succeeded[pod.uid] = None
+            elif known_index and pod.index is not None:
+                tally.completed.add(pod.index)
+            tally.counted.append(pod.tree)
+        return
+    meaning, words = ending.meaning(job, pod.tree) if pod.phase == "Failed" else (Meaning.COUNTS, "")
+    more = 0 if meaning is Meaning.IS_IGNORED else 1
+    if pod.index is not None and known_index:
+        tally.failures[pod.index] = max(tally.failures.get(pod.index, 0), pod.failures + more)
+        limit = trees.integer(trees.get(job, "spec", "backoffLimitPerIndex"))
+        if limit is not None and (meaning is Meaning.FAILS_INDEX or pod.failures + more > limit):
+            tally.failed_indexes.add(pod.index)
+    if not pod.is_tracked:
+        return
+    if meaning is not Meaning.IS_IGNORED:
+        tally.uncounted_failed[pod.uid] = None
+    if meaning is Meaning.FAILS_JOB:
+        tally.fatal = words
+    tally.counted.append(pod.tree)
+
+
+# --- Going on ---------------------------------------------------------------------------------------------------------
+
+
+def _go_on(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: Sequence[_Seen], now: int) -> Plan:
+    """As many pods as there should be: too many are given up, and missing ones are made when their time has come."""
+    resumed = conditions.true(trees.mapping(job.get("status")), "Suspended") is not None
+    said = (Said("Suspended", False, "JobResumed", "the job goes on"),) if resumed else ()
+    surplus, missing, wakes = _difference(job, seen, tally, active, now)
+    if trees.get(job, "metadata", "deletionTimestamp") is not None:
+        missing = []
+    standing = len(active) - len(surplus) + len(missing)
+    status = _status(job, seen, tally, standing, said, now)
+    if resumed or not status.get("startTime"):
+        status["startTime"] = meta.format_time(now)
+    deadline = ending.deadline_of({**job, "status": status})
+    if deadline is not None:
+        wakes.append((deadline - now) / meta.SECOND)
+    return Plan(
+        status,
+        tally.release,
+        discard=tuple(pod.tree for pod in surplus),
+        create=tuple(_pod(job, index, tally.failures.get(index, 0) if index is not None else 0) for index in missing),
+        again_seconds=max(min(wakes), 0.01) if wakes else None,
+    )
+
+
+def _difference(
+    job: Tree, seen: Sequence[_Seen], tally: _Tally, active: Sequence[_Seen], now: int
+) -> tuple[list[_Seen], list[int | None], list[float]]:
+    """Pods that are too many, indexes (None without) of pods that are missing, and when to look again."""
+    completions = trees.integer(trees.get(job, "spec", "completions"))
+    parallelism = trees.integer(trees.get(job, "spec", "parallelism"))
+    wanted = 1 if parallelism is None else parallelism
+    if completions is None:
+        # Once one has succeeded the others may finish, and nobody takes their place.
+        wanted = min(wanted, len(active)) if tally.succeeded_in_all else wanted
+    else:
+        wanted = min(wanted, max(completions - tally.succeeded_in_all - len(tally.failed_indexes), 0))
+    useful, surplus = _kept(tally, active, completions or 0)
+    useful.sort(key=lambda pod: pod.order)
+    surplus += useful[wanted:]
+    useful = useful[:wanted]
+    # Where only failed pods are replaced, those that are on their way out still have their place.
+    waits_for_end = trees.get(job, "spec", "podReplacementPolicy") == "Failed"
+    going = [pod for pod in seen if pod.is_terminating and waits_for_end]
+    count = min(wanted - len(useful) - len(going), _AT_ONCE_MAX)
+    if count <= 0:
+        return surplus, [], []
+    taken = {pod.index for pod in (*useful, *going)}
+    if not tally.is_indexed:
+        wait = _pause(seen, now)
+        return (surplus, [None] * count, []) if wait <= 0 else (surplus, [], [wait])
+    return surplus, *_next_indexes(job, seen, tally, taken, count, completions or 0, now)
+
+
+def _kept(tally: _Tally, active: Sequence[_Seen], completions: int) -> tuple[list[_Seen], list[_Seen]]:
+    """Active pods that can still be of use, and the others: of an index that is done, or that another one has."""
+    if not tally.is_indexed:
+        return list(active), []
+    useful: dict[int, _Seen] = {}
+    surplus: list[_Seen] = []
+    for pod in sorted(active, key=lambda pod: pod.order):
+        done = pod.index is None or pod.index >= completions or pod.index in tally.completed | tally.failed_indexes
+        if pod.index is None or done or pod.index in useful:
+            surplus.append(pod)
+        else:
+            useful[pod.index] = pod
+    return list(useful.values()), surplus
+
+
+def _next_indexes(
+    job: Tree, seen: Sequence[_Seen], tally: _Tally, taken: set[int | None], count: int, completions: int, now: int
+) -> tuple[list[int | None], list[float]]:
+    each_alone = trees.get(job, "spec", "backoffLimitPerIndex") is not None
+    shared = 0.0 if each_alone else _pause(seen, now)
+    missing: list[int | None] = []
+    wakes: list[float] = []
+    for index in range(completions):
+        if len(missing) == count:
+            break
+        if index in taken or index in tally.completed or index in tally.failed_indexes:
+            continue
+        wait = _pause([pod for pod in seen if pod.index == index], now) if each_alone else shared
+        if wait > 0:
+            wakes.append(wait)
+        else:
+            missing.append(index)
+    return missing, wakes
+
+
+def _pause(seen: Sequence[_Seen], now: int) -> float:
+    """How many seconds are left to wait after the failures since the last success; longer after each."""
+    last_success = max((pod.finished for pod in seen if pod.succeeded), default=0)
+    failures = [pod.finished for pod in seen if pod.phase == "Failed" and pod.finished > last_success]
+    if not failures:
+        return 0.0
+    pause = float(min(_FIRST_PAUSE_SECONDS * 2 ** min(len(failures) - 1, 10), _LONGEST_PAUSE_SECONDS))
+    return (max(failures) - now) / meta.SECOND + pause
+
+
+def _pod(job: Tree, index: int | None, failures: int) -> Tree:
+    """The next pod, from the Job's mould."""
+    metadata = trees.mapping(job.get("metadata"))
+    mould = trees.mapping(trees.get(job, "spec", "template"))
+    name, labels = trees.text(metadata.get("name")), trees.texts(trees.get(mould, "metadata", "labels"))
+    annotations = trees.texts(trees.get(mould, "metadata", "annotations"))
+    spec = dict(trees.mapping(mould.get("spec")))
+    base = f"{name}-"
+    if index is not None:
+        base = f"{name}-{index}-"
+        labels[INDEX] = annotations[INDEX] = str(index)
+        if trees.get(job, "spec", "backoffLimitPerIndex") is not None:
+            annotations[_INDEX_FAILURES] = str(failures)
+        spec.setdefault("hostname", f"{name}-{index}"[-63:].lstrip("-"))
+        for field_name in ("initContainers", "containers"):
+            if field_name in spec:
+                spec[field_name] = [_told_index(container) for _, container in trees.entries(spec, field_name)]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": metadata.get("uid")}
+    finalizers = trees.sequence(trees.get(mould, "metadata", "finalizers"))
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": base,
+            "namespace": metadata.get("namespace"),
+            "labels": labels,
+            "annotations": annotations,
+            "finalizers": [*finalizers, FINALIZER],
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": spec,
+    }
+
+
+_TOLD_INDEX: Final = {
+    "name": "JOB_COMPLETION_INDEX",
+    "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}},
+}
+
+
+def _told_index(container: Mapping[str, Any]) -> Tree:
+    variables = trees.sequence(container.get("env"))
+    if any(trees.get(each, "name") == _TOLD_INDEX["name"] for each in variables):
+        return dict(container)
+    return {**container, "env": [_TOLD_INDEX, *variables]}
+
+
+# --- Ending -----------------------------------------------------------------------------------------------------------
+
+
+def _finish(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: Sequence[_Seen], end: End, now: int) -> Plan:
+    """It is decided; it is over once no pod is left that runs or is not counted yet."""
+    pods = tuple(pod.tree for pod in active)
+    uncounted = tally.uncounted_succeeded or tally.uncounted_failed
+    left = bool(active) or bool(uncounted) or any(pod.is_terminating for pod in seen)
+    said = [Said(end.target, True, end.reason, end.message)]
+    if not left:
+        said.append(Said(end.final, True, end.reason, end.message))
+    status = _status(job, seen, tally, 0, said, now)
+    if not status.get("startTime") and end.success:
+        status["startTime"] = meta.format_time(now)
+    if not left and end.success:
+        status["completionTime"] = meta.format_time(now)
+    if end.success:
+        return Plan(status, tally.release, discard=pods)
+    return Plan(status, tally.release, delete=pods)
+
+
+def _afterwards(job: Tree, pods: Sequence[Tree], now: int) -> Plan:
+    status = dict(trees.mapping(job.get("status")))
+    release = tuple(pod for pod in pods if FINALIZER in trees.sequence(trees.get(pod, "metadata", "finalizers")))
+    kept = trees.integer(trees.get(job, "spec", "ttlSecondsAfterFinished"))
+    if kept is None or trees.get(job, "metadata", "deletionTimestamp") is not None:
+        return Plan(status, release)
+    over = next(filter(None, (conditions.true(status, type_) for type_ in ("Complete", "Failed"))))
+    wait = (meta.parse_time(trees.text(over.get("lastTransitionTime"))) - now) / meta.SECOND + kept
+    return Plan(status, release, expired=wait <= 0, again_seconds=max(wait, 0.01) if wait > 0 else None)
+
+
+# --- How it stands ----------------------------------------------------------------------------------------------------
+
+
+def _status(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: int, said: Sequence[Said], now: int) -> Tree:
+    status: Tree = dict(trees.mapping(job.get("status")))
+    found = conditions.after(status, said, now)
+    numbers = {
+        "active": active,
+        "ready": sum(pod.is_active and pod.is_ready for pod in seen) if active else 0,
+        "terminating": sum(pod.is_terminating for pod in seen),
+        "succeeded": len(tally.completed) if tally.is_indexed else tally.succeeded,
+        "failed": tally.failed,
+    }
+    always = ("ready", "terminating")
+    for name, number in numbers.items():
+        if number or name in always:
+            status[name] = number
+        else:
+            status.pop(name, None)
+    for name, numbers_of in (("completedIndexes", tally.completed), ("failedIndexes", tally.failed_indexes)):
+        if numbers_of:
+            status[name] = indexes.format(numbers_of)
+    if found:
+        status["conditions"] = found
+    status["uncountedTerminatedPods"] = dict(_uncounted(tally))
+    return status
+
+
+def _uncounted(tally: _Tally) -> Iterator[tuple[str, list[str]]]:
+    if tally.uncounted_succeeded:
+        yield "succeeded", list(tally.uncounted_succeeded)
+    if tally.uncounted_failed:
+        yield "failed", list(tally.uncounted_failed)

@@ -1,0 +1,90 @@
+"""What this machine has: processors, memory, devices, and a name."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+PODS: Final = 110
+_NVIDIA_SECONDS: Final = 3.0
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine, in the words of a Node."""
+
+    name: str
+    cpus: int
+    memory_bytes: int
+    devices: Mapping[str, int] = field(default_factory=dict)
+    system: str = "linux"
+    architecture: str = "amd64"
+
+    @property
+    def capacity(self) -> dict[str, str]:
+        return {
+            "cpu": str(self.cpus),
+            "memory": f"{self.memory_bytes // 1024}Ki",
+            "pods": str(PODS),
+            **{name: str(count) for name, count in sorted(self.devices.items())},
+        }
+
+
+def look() -> Machine:
+    """This machine. Where a control group limits us, it is as large as that."""
+    name = re.sub("[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip("-.")
+    devices = {"nvidia.com/gpu": _nvidia()}
+    return Machine(
+        name=name or "localhost",
+        cpus=_cpus(),
+        memory_bytes=_memory(),
+        devices={name: count for name, count in devices.items() if count},
+        system=platform.system().lower(),
+        architecture=_ARCHITECTURES.get(platform.machine(), platform.machine()),
+    )
+
+
+def _cpus() -> int:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, _, period = _limit("cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit():
+        usable = min(usable, max(int(quota) // int(period), 1))
+    return usable
+
+
+def _memory() -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _limit("memory.max")
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def _limit(name: str) -> str:
+    """What the control group of this process says; "" where there is none."""
+    try:
+        own = Path("/proc/self/cgroup").read_text().partition("0::")[2].strip().lstrip("/")
+        return (Path("/sys/fs/cgroup") / own / name).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _nvidia() -> int:
+    """How many graphics processors there are: by their device files, else by asking the program that knows."""
+    if found := len([path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit()]):
+        return found
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    try:
+        listed = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=_NVIDIA_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())

@@ -1,0 +1,115 @@
+"""This machine as a Node that says it is well, and queues of its size to begin with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from pykueue.api import kube, kueue, meta, registry, trees
+from pykueue.api.kinds import Kind
+from pykueue.api.trees import Tree
+from pykueue.clock import Clock
+from pykueue.kube import again
+from pykueue.kube.client import Client
+from pykueue.runner import conditions
+from pykueue.runner.conditions import Said
+from pykueue.runner.launch import LOOPBACK
+from pykueue.runner.machine import Machine
+from pykueue.version import __version__
+
+FLAVOR: Final = "default-flavor"
+# A LocalQueue of this name takes jobs that name no queue.
+QUEUE: Final = "default"
+NAMESPACE: Final = "default"
+
+_NODES: Final = registry.ALL.of(kube.Node)
+_NOT_READY: Final = "node.kubernetes.io/not-ready"
+_HEARTBEAT_SECONDS: Final = 60.0
+
+
+def queues(machine: Machine) -> Sequence[Tree]:
+    """A flavor, a ClusterQueue with all that the machine has, and a LocalQueue: enough for a first job."""
+    quotas = [{"name": name, "nominalQuota": text} for name, text in machine.capacity.items() if name != "pods"]
+    group = {
+        "coveredResources": [quota["name"] for quota in quotas],
+        "flavors": [{"name": FLAVOR, "resources": quotas}],
+    }
+    return (
+        _object(registry.ALL.of(kueue.ResourceFlavor), FLAVOR, {}),
+        _object(registry.ALL.of(kueue.ClusterQueue), QUEUE, {"namespaceSelector": {}, "resourceGroups": [group]}),
+        _object(registry.ALL.of(kueue.LocalQueue), QUEUE, {"clusterQueue": QUEUE}),
+    )
+
+
+def _object(kind: Kind, name: str, spec: Tree) -> Tree:
+    metadata = {"name": name, **({"namespace": NAMESPACE} if kind.namespaced else {})}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+class NodeKeeper:
+    """Keeps the Node of this machine there and up to date."""
+
+    def __init__(self, client: Client, machine: Machine, clock: Clock) -> None:
+        self._client = client
+        self._machine = machine
+        self._clock = clock
+
+    async def begin(self) -> None:
+        """The Node is there and ready."""
+        await again.until_done(self._ensure)
+
+    async def run(self) -> None:
+        """Say from time to time that it still is."""
+        while True:
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            await again.until_done(self._ensure)
+
+    async def _ensure(self) -> None:
+        machine = self._machine
+        found = await self._client.find(_NODES, machine.name)
+        if found is None:
+            labels = {
+                "kubernetes.io/hostname": machine.name,
+                "kubernetes.io/os": machine.system,
+                "kubernetes.io/arch": machine.architecture,
+            }
+            metadata = {"name": machine.name, "labels": labels}
+            found = await self._client.create(_NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        taints = trees.sequence(trees.get(found, "spec", "taints"))
+        kept = [taint for taint in taints if trees.get(taint, "key") != _NOT_READY]
+        if kept != taints:
+            found = await self._client.replace(_NODES, trees.put(found, ("spec", "taints"), kept))
+        await self._client.replace(_NODES, {**found, "status": self._status(found)}, "status")
+
+    def _status(self, node: Tree) -> Tree:
+        """What the machine has, beside what others say it has: devices that only they know of."""
+        before, now = trees.mapping(node.get("status")), self._clock.now()
+        ready = Said("Ready", True, "RunnerReady", "pods run as processes of this machine")
+        said = conditions.after(before, [ready], now)
+        moment = meta.format_time(now)
+        return {
+            **before,
+            "capacity": {**trees.texts(before.get("capacity")), **self._machine.capacity},
+            "allocatable": {**trees.texts(before.get("allocatable")), **self._machine.capacity},
+            "conditions": [
+                {key: value for key, value in each.items() if key != "lastProbeTime"} | {"lastHeartbeatTime": moment}
+                for each in said
+            ],
+            "addresses": [
+                {"type": "InternalIP", "address": LOOPBACK},
+                {"type": "Hostname", "address": self._machine.name},
+            ],
+            "nodeInfo": _info(self._machine),
+        }
+
+
+def _info(machine: Machine) -> Tree:
+    unknown = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion")
+    return {
+        **dict.fromkeys(unknown, ""),
+        "operatingSystem": machine.system,
+        "architecture": machine.architecture,
+        "containerRuntimeVersion": "none://processes",
+        "kubeletVersion": f"pykueue-{__version__}",
+    }
