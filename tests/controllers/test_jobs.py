@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.controllers.conftest import Story
+from pathlib import Path
 
+from controllers.conftest import Story, told
 from pykueue.api.trees import get
 
 
@@ -86,3 +87,19 @@ async def test_a_job_that_was_let_in_while_nobody_looked_is_stopped_until_there_
     await story.patch("Job", "sneaky", {"spec": {"suspend": False}})
     async with story.manager():
         await story.until(lambda: _is_suspended(story, "sneaky"))
+
+
+async def test_a_group_whose_name_was_taken_gets_its_workload_when_the_stranger_is_gone(tmp_path: Path) -> None:
+    frameworks = {"integrations": {"frameworks": ["pod"]}}
+    async with told(tmp_path, **frameworks) as story, story.manager(**frameworks) as manager:
+        await story.queues("1")
+        await story.workload("crew", active=False)
+        spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
+        marks = {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/pod-group-name": "crew"}
+        total = {"kueue.x-k8s.io/pod-group-total-count": "1"}
+        await story.create("Pod", "one", spec, labels=marks, annotations=total)
+        await story.until_quiet(manager, 0.5)
+        assert "ownerReferences" not in (await story.read("Workload", "crew"))["metadata"]
+
+        await story.delete("Workload", "crew")
+        await story.until_said("crew", "Admitted", "True/Admitted")

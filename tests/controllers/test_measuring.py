@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controllers.conftest import Story
+from controllers.conftest import Story, told
 from pykueue import app, settings
 from pykueue.apiserver import access
 from pykueue.errors import UsageError
@@ -93,6 +93,29 @@ async def test_an_end_that_the_manager_writes_itself_is_counted_once(story: Stor
         await story.until_quiet(manager)
         found = await page(story)
         assert (found[finished], found[executed]) == (1, 1)
+
+
+async def test_what_a_pod_waited_for_is_timed_from_job_to_workload_and_from_admission_to_the_open_gate(
+    tmp_path: Path,
+) -> None:
+    frameworks = {"integrations": {"frameworks": ["batch/job", "pod"]}}
+    created = f'kueue_workload_creation_latency_seconds_count{{job_kind="Pod",{STANDALONE}}}'
+    passed = (
+        'kueue_pod_scheduling_gate_removal_seconds_count{cluster_queue="cq",is_group="false",'
+        f'name="kueue.x-k8s.io/admission",{STANDALONE}}}'
+    )
+    async with told(tmp_path, **frameworks) as story, story.manager(**frameworks) as manager:
+        await story.queues("1")
+        spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
+        await story.create("Pod", "one", spec, labels={"kueue.x-k8s.io/queue-name": "lq"})
+
+        async def is_free() -> bool:
+            return not (await story.read("Pod", "one"))["spec"].get("schedulingGates")
+
+        await story.until(is_free)
+        await story.until_quiet(manager)
+        found = await page(story)
+        assert (found[created], found[passed]) == (1, 1)
 
 
 async def test_series_go_with_their_queues(story: Story) -> None:

@@ -152,7 +152,7 @@ class Stage:
         for action in actions:
             self.writes += isinstance(action, Create | Amend | Resize | Change | Replace | Delete)
             match action:
-                case Create(tree):
+                case Create(tree, _):
                     self._store({**tree, "metadata": {**tree["metadata"], "uid": f"uid-{tree['metadata']['name']}"}})
                 case Amend(workload, patch):
                     stored = codec.to_tree(self.workloads[workload.metadata.name])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -231,14 +230,6 @@ async def test_what_cannot_be_done_yet_is_an_error_that_the_loop_retries(world: 
     with pytest.raises(NotYet, match="no class"):
         await world.executor.carry_out(JOB, (Retry("no class"),))
     assert await world.executor.carry_out(JOB, (Again(1_500_000_000),)) == 1.5
-
-
-async def test_a_manager_that_does_not_lead_writes_nothing(world: World) -> None:
-    stored = await world.client.create(JOB.kind, fresh(batch_job()))
-    follower = replace(world.executor, may_write=lambda: False)
-    with pytest.raises(NotYet, match="does not lead"):
-        await follower.carry_out(JOB, (Replace(JOB.kind, stored, trees.put(stored, ("spec", "suspend"), False)),))
-    assert (await world.client.get(JOB.kind, "alpha", NAMESPACE))["spec"]["suspend"] is True
 
 
 async def test_a_slice_is_resized_without_touching_its_templates(world: World) -> None:

@@ -116,7 +116,8 @@ async def test_from_install_to_uninstall(cluster: access.Target) -> None:
             await until_asked(client)  # conversion and webhooks still lead to us
             assert (await client.get(OLD, "cq"))["spec"]["cohort"] == "team"
             again = await installed(client)
-            assert sum("left to the manager" in line for line in again) == 4  # two webhook configurations, two APIServices
+            # Two webhook configurations and two APIServices.
+            assert sum("left to the manager" in line for line in again) == 4
             assert sum("unchanged" in line for line in again) == len(again) - 5
 
         gone: list[str] = []

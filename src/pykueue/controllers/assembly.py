@@ -86,7 +86,7 @@ class Manager:
         self.recorder = Recorder(client.patiently(), clock, instance)
         empty = partial(World, choices.policy, accounting=choices.accounting, profile=choices.profile)
         self.world = empty()
-        measures = Measures(choices.metrics, self.world, self.views, lambda: client.sent)
+        measures = Measures(choices.metrics, self.world, self.views, clock, lambda: client.sent)
         self.metrics = measures.metrics
         reporter = Reporter(self.recorder, measures.written)
         self.writer = Writer(client, self.views.workloads, reporter)
@@ -109,7 +109,15 @@ class Manager:
         in_use = InUseController(client, self.views, self.scheduler, chance, topology=choices.policy.topology)
         priority_class = PriorityClassController(client, self.views, chance)
         jobs = JobsController(
-            client, self.views, self.writer, self.recorder, choices.kinds, choices.jobs, clock, chance
+            client,
+            self.views,
+            self.writer,
+            self.recorder,
+            choices.kinds,
+            choices.jobs,
+            clock,
+            chance,
+            measures.job_action,
         )
         self._provisioning = ProvisioningController(
             client, self.views, self.writer, clock, chance, cleanup=choices.cleans_up_requests
@@ -141,7 +149,7 @@ class Manager:
             self._jobs += (elastic.informer,)
             self.loops += (elastic.loop,)
         if choices.policy.topology:
-            gate = UngatingController(client, self.views, self.writer, chance)
+            gate = UngatingController(client, self.views, self.writer, chance, measures.gate_removed)
             self.loops += (gate.loop,)
         if choices.policy.topology and choices.policy.node_replacement:
             nodes = NodeController(client, self.views, self.writer, reporter, choices.nodes, clock, chance)

@@ -9,6 +9,7 @@ from pykueue.api import codec, kueue, labels
 from pykueue.api.trees import Tree
 from pykueue.controllers.views import Views
 from pykueue.controllers.writing import Writer
+from pykueue.jobs import pod as pods
 from pykueue.jobs import ungating
 from pykueue.jobs.executor import Executor
 from pykueue.jobs.kinds import Row
@@ -29,7 +30,7 @@ class ElasticController:
         self._writer = writer
         self._executor = executor
         self._row = row
-        self.informer: Informer[Tree] = Informer(client, ungating.POD, codec.tree, chance, labels=labels.PODSET)
+        self.informer: Informer[Tree] = Informer(client, pods.KIND, codec.tree, chance, labels=labels.PODSET)
         self.informer.index(_SLICES, ungating.word_of)
         self.informer.subscribe(self._pod_seen)
         views.workloads.index(_SLICES, ungating.word_of_slice)

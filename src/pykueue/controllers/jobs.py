@@ -15,7 +15,7 @@ from pykueue.clock import Clock
 from pykueue.controllers.views import Views
 from pykueue.controllers.writing import Writer
 from pykueue.jobs import pod, waking
-from pykueue.jobs.executor import Executor, JobKey
+from pykueue.jobs.executor import Done, Executor, JobKey
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
 from pykueue.kube.client import Client
@@ -26,7 +26,6 @@ from pykueue.lifecycle import states
 from pykueue.lifecycle.change import Changes
 
 _WORKERS: Final = 8
-_OWNER: Final = "owner"
 _PARENT: Final = "parent"
 _NAMED: Final = "named"
 _GROUP: Final = "group"
@@ -45,17 +44,18 @@ class JobsController:
         options: Options,
         clock: Clock,
         chance: random.Random,
+        done: Done,
     ) -> None:
         self._views = views
         self._kinds = kinds
         self._options = options
         self._copies: dict[str, Informer[Tree]] = {}
         sources = _Sources(client, views, writer, self._copies)
-        self.executor = Executor(client, _Turns(writer), recorder, sources, kinds, options, clock)
+        self.executor = Executor(client, _Turns(writer), recorder, sources, kinds, options, clock, done)
         self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, chance, workers=_WORKERS)
         for row in kinds.enabled(options.frameworks):
             self._copies[row.kind.name] = self._copy(client, row, chance)
-        views.workloads.index(_OWNER, waking.owner_words)
+        views.workloads.index(waking.OWNER, waking.owner_words)
         views.workloads.subscribe(self._workload_seen)
 
     @property
@@ -79,7 +79,7 @@ class JobsController:
         for tree in (change.old, change.new):
             if tree is not None:
                 key = waking.key_of(row, tree, self._options)
-                self.loop.queue.add_after(key, waking.delay_seconds(key))
+                self.loop.queue.add_after(key, waking.delay_seconds(key, change.new))
 
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
         for workload in (change.old, change.new):
@@ -89,6 +89,10 @@ class JobsController:
 
     def _concerned(self, key: Key, workload: kueue.Workload) -> Iterator[JobKey]:
         yield from waking.owners_of(workload, self._kinds)
+        # Whoever has the name of a group keeps the group from having a Workload; it may, once they are gone.
+        pods = self._copies.get(pod.KIND.name)
+        if pods is not None and any(pods.under(_GROUP, str(key))):
+            yield JobKey(pod.FRAMEWORK, key.namespace, key.name, is_group=True)
         parents = waking.owner_words(workload)
         for row in self._kinds.enabled(self._options.frameworks):
             copy = self._copies[row.kind.name]
@@ -132,7 +136,7 @@ class _Sources:
         return tuple(tree for _, tree in pods.under(_GROUP, f"{namespace}/{name}")) if pods is not None else ()
 
     def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
-        under = self._views.workloads.under(_OWNER, waking.owner_word(kind, namespace, name))
+        under = self._views.workloads.under(waking.OWNER, waking.owner_word(kind, namespace, name))
         found = [workload for key, _ in under if (workload := self._writer.current(key)) is not None]
         return tuple(sorted(found, key=lambda workload: (states.created(workload), workload.metadata.uid)))
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pykueue.api import conditions, kueue
+from pykueue.api import conditions, kueue, labels, meta, trees
 from pykueue.api.conditions import FinishedReason, Status, WorkloadCondition
+from pykueue.api.meta import Nanoseconds
+from pykueue.api.trees import Tree
+from pykueue.clock import Clock
 from pykueue.controllers.views import Views
+from pykueue.jobs import pod, waking
+from pykueue.jobs.actions import Create, Replace
+from pykueue.jobs.kinds import Row
 from pykueue.kube.informer import Change as News
 from pykueue.lifecycle import ending, states
 from pykueue.lifecycle.change import Change, Finished
@@ -19,9 +25,10 @@ from pykueue.state.world import World
 class Measures:
     """Counts what the controllers write and decide; `metrics.exposition()` also reads the memory and the copies."""
 
-    def __init__(self, choices: Choices, world: World, views: Views, requests: Requests = dict) -> None:
+    def __init__(self, choices: Choices, world: World, views: Views, clock: Clock, requests: Requests = dict) -> None:
         self._world = world
         self._views = views
+        self._clock = clock
         self.metrics = Metrics(choices, counts_tenant=self._counts_tenant, ancestors=self._ancestors)
         sources = Sources(
             world, views.cluster_queues.values, views.local_queues.values, views.cohorts.values, requests=requests
@@ -30,6 +37,34 @@ class Measures:
         views.workloads.subscribe(self._workload_seen)
         views.cluster_queues.subscribe(self._cluster_queue_seen)
         views.local_queues.subscribe(self._local_queue_seen)
+
+    def job_action(self, row: Row, action: Create | Replace, after: Tree) -> None:
+        """What was done for a job: how long its Workload took to come, how long its pods stood at their gates."""
+        match action:
+            case Create(_, job) if (trees.integer(trees.get(job, "metadata", "generation")) or 0) <= 1:
+                self.metrics.workload_created(row.kind.kind, _created(after) - _created(job))
+            case Replace(kind, before) if kind == pod.KIND and (workload := self._workload_of(before)) is not None:
+                for gate in sorted(pod.gates(before) - pod.gates(after)):
+                    self.gate_removed(workload, gate)
+
+    def gate_removed(self, workload: kueue.Workload, gate: str) -> None:
+        """A pod of a Workload may be scheduled as far as a gate is concerned."""
+        since = states.since(workload, WorkloadCondition.ADMITTED)
+        if states.is_admitted(workload) and since is not None:
+            is_group = workload.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) == "true"
+            waited = self._clock.now() - since
+            self.metrics.gate_removed(gate, states.cluster_queue(workload), waited, is_group=is_group)
+
+    def _workload_of(self, tree: Tree) -> kueue.Workload | None:
+        """The Workload that a pod belongs to: the one it names, that of its group, or its own."""
+        namespace, name = (trees.text(trees.get(tree, "metadata", field)) for field in ("namespace", "name"))
+        marks = trees.texts(trees.get(tree, "metadata", "annotations"))
+        group = trees.text(trees.get(tree, "metadata", "labels", labels.POD_GROUP_NAME))
+        named = marks.get(labels.WORKLOAD) or marks.get(labels.POD_GROUP_NAME) or group
+        if named:
+            return self._views.workloads.get(named, namespace)
+        owned = self._views.workloads.under(waking.OWNER, waking.owner_word(pod.KIND, namespace, name))
+        return next((workload for _, workload in owned), None)
 
     def written(self, workload: kueue.Workload, changes: Sequence[Change]) -> None:
         """What was written about a Workload. Its end is counted when it is seen: others may write that too."""
@@ -65,3 +100,7 @@ class Measures:
     def _local_queue_seen(self, news: News[Any]) -> None:
         if news.new is None or not self._counts_tenant(news.key.namespace, news.key.name):
             self.metrics.forget_local_queue(news.key.namespace, news.key.name)
+
+
+def _created(tree: Tree) -> Nanoseconds:
+    return meta.parse_time(trees.text(trees.get(tree, "metadata", "creationTimestamp")))

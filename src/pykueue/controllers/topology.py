@@ -7,9 +7,9 @@ NodeController         one node: the Workloads placed on it learn when it is los
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from pykueue.api import codec, kube, kueue, labels, nodes, registry
 from pykueue.api.conditions import EvictedReason, Status
@@ -36,9 +36,14 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _TAINTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
+# Told of a gate that a pod of a Workload has passed.
+Passed: TypeAlias = Callable[[kueue.Workload, str], None]
+
+
 class UngatingController:
-    def __init__(self, client: Client, views: Views, writer: Writer, chance: random.Random) -> None:
+    def __init__(self, client: Client, views: Views, writer: Writer, chance: random.Random, passed: Passed) -> None:
         self._client = client
+        self._passed = passed
         self._views = views
         self._writer = writer
         self._issued: dict[str, int] = {}  # pod's UID -> the revision at which it passed the gate
@@ -80,6 +85,7 @@ class UngatingController:
             for pod, place in ranks.places(pods, pod_set, assigned.topology_assignment, offset=offset):
                 if lost.isdisjoint(place.values()):
                     await self._release(pod, place)
+                    self._passed(workload, labels.TOPOLOGY_GATE)
         return None
 
     def _pods(self, key: Key, workload: kueue.Workload, pod_set: str) -> Iterator[kube.Pod]:

@@ -24,6 +24,7 @@ from pykueue.lifecycle.change import Changes
 @dataclass(frozen=True, slots=True)
 class Create:
     workload: Tree
+    job: Tree
 
 
 @dataclass(frozen=True, slots=True)

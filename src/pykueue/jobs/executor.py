@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
 
@@ -84,6 +84,10 @@ class WorkloadWriter(Protocol):
     async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, /) -> int: ...
 
 
+# (the kind of job, what was done, the object as it is now)
+Done: TypeAlias = Callable[[Row, Create | Replace, Tree], None]
+
+
 @dataclass(frozen=True)
 class Executor:
     client: Client
@@ -93,8 +97,8 @@ class Executor:
     kinds: JobKinds
     options: Options
     clock: Clock
-    # A manager that has lost its lease decides nothing any more.
-    may_write: Callable[[], bool] = lambda: True
+    # Told of what was created or replaced, and how it is now, for whoever counts.
+    done: Done = lambda row, action, answer: None
 
     async def reconcile(self, key: JobKey) -> float | None:
         """One pass; the answer is after how many seconds to look again, if at all."""
@@ -154,14 +158,12 @@ class Executor:
 
     async def carry_out(self, row: Row, actions: Actions) -> float | None:
         """Do what was decided, in order. What fails ends the pass, and whoever calls tries again."""
-        if actions and not self.may_write():
-            raise NotYet("this manager does not lead any more")
         written = _Written()
         again: float | None = None
         for action in actions:
             match action:
-                case Create(tree):
-                    await self.client.create(workloads.KIND, tree)
+                case Create(tree, _):
+                    self.done(row, action, await self.client.create(workloads.KIND, tree))
                 case Amend(workload, patch):
                     before = written.newest(workload)
                     written.patched(before, await self._patch(workloads.KIND, before, patch))
@@ -175,6 +177,7 @@ class Executor:
                     written.changed(change.apply_to(before, changes, now), made)
                 case Replace(kind, tree, after, subresource):
                     await self._replace(kind, tree, after, subresource, written)
+                    self.done(row, action, after)
                 case Delete(kind, tree):
                     name, namespace, uid = _identity(tree)
                     await self.client.delete(kind, name, namespace, uid=uid)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.api import labels, meta, trees
+from pykueue.api import kube, labels, meta, registry, trees
 from pykueue.api.conditions import PodCondition
 from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
@@ -27,6 +27,7 @@ from pykueue.jobs.options import Options
 from pykueue.jobs.podsets import Conflict, PodSetInfo
 
 FRAMEWORK: Final = "pod"
+KIND: Final = registry.KUBERNETES.of(kube.Pod)
 
 _COUNT: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _INT32_MAX: Final = 2**31 - 1
@@ -43,8 +44,13 @@ def is_over(pod: Tree) -> bool:
     return phase(pod) in ("Succeeded", "Failed")
 
 
+def gates(pod: Tree) -> frozenset[str]:
+    """The names of what keeps a pod from being scheduled."""
+    return frozenset(trees.text(gate.get("name")) for _, gate in trees.entries(pod, "spec", "schedulingGates"))
+
+
 def has_gate(pod: Tree, name: str = labels.ADMISSION_GATE) -> bool:
-    return any(gate.get("name") == name for _, gate in trees.entries(pod, "spec", "schedulingGates"))
+    return name in gates(pod)
 
 
 def is_deleting(pod: Tree) -> bool:

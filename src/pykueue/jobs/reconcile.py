@@ -130,7 +130,7 @@ def _without_workload(job: Job, facts: Facts, options: Options) -> Actions:
         return upkeep.missing_class(job, rank)
     tree = workloads.build(job, pod_sets, rank, options)
     return (
-        Create(tree),
+        Create(tree, job.tree),
         Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{tree['metadata']['name']}"),
     )
 

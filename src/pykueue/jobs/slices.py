@@ -104,4 +104,4 @@ def _grown(job: Job, old: Workload, facts: Facts, options: Options) -> Actions:
     marks = {labels.WORKLOAD_SLICE_REPLACEMENT_FOR: states.key(old), labels.WORKLOAD_SLICE_NAME: first}
     tree = trees.put(tree, ("metadata", "annotations"), {**notes, **marks})
     name = trees.get(tree, "metadata", "name")
-    return (Create(tree), Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}"))
+    return (Create(tree, job.tree), Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}"))

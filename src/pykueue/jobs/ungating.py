@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pykueue.api import kube, kueue, labels, registry, trees
+from pykueue.api import kueue, labels, trees
 from pykueue.api.trees import Tree
 from pykueue.jobs import pod as pods
 from pykueue.jobs.actions import Actions, Replace
 from pykueue.lifecycle import states
-
-POD = registry.KUBERNETES.of(kube.Pod)
 
 
 def word_of(pod: Tree) -> tuple[str, ...]:
@@ -49,7 +47,7 @@ def released(slices: Iterable[kueue.Workload], members: Sequence[Tree]) -> Actio
         room = (assignment.count or 0) - (len(alike) - len(waiting))
         fitting = [pod for pod in waiting if _agrees(pod, newest, assignment.name)]
         chosen += sorted(fitting, key=_name)[: max(room, 0)]
-    return tuple(Replace(POD, pod, pods.without_gates(pod, labels.ELASTIC_JOB_GATE)) for pod in chosen)
+    return tuple(Replace(pods.KIND, pod, pods.without_gates(pod, labels.ELASTIC_JOB_GATE)) for pod in chosen)
 
 
 def _agrees(pod: Tree, workload: kueue.Workload, pod_set: str) -> bool:

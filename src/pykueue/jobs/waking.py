@@ -19,6 +19,8 @@ from pykueue.jobs.executor import JobKey
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
 
+# The index of Workloads under the words of their owners.
+OWNER: Final = "owner"
 # How long a gated pod of a group waits for the others.
 GROUP_DELAY_SECONDS: Final = 0.2
 
