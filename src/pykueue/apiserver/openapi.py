@@ -133,8 +133,11 @@ class OpenApi:
 
 
 def document(resources: list[Resource], group: str, version: str) -> Tree:
-    schemas: Tree = {_META_NAME: _METADATA, _LIST_META_NAME: _LIST_META}
+    schemas: Tree = {}
     paths: Tree = {}
+    for resource in resources:
+        schemas |= resource.components()
+    schemas |= {_META_NAME: _METADATA, _LIST_META_NAME: _LIST_META}
     for resource in resources:
         schemas[component(resource)] = _schema(resource)
         if not resource.virtual:
@@ -152,16 +155,16 @@ def document(resources: list[Resource], group: str, version: str) -> Tree:
 
 
 def component(resource: Resource, *, of_list: bool = False) -> str:
-    """The name of a kind's schema: the group backwards, the version, the kind."""
+    """The name of a kind's schema: its own, or the group backwards, the version, the kind."""
     kind = resource.listed_as if of_list else resource.kind
-    if not resource.group:
-        return f"io.k8s.api.core.{resource.version}.{kind}"
+    if resource.public_name:
+        return resource.public_name.removesuffix(resource.kind) + kind
     return f"{'.'.join(reversed(resource.group.split('.')))}.{resource.version}.{kind}"
 
 
 def _seen_through(view: View, resource: Resource) -> Resource:
     """What a view shows, as if it were a resource of its own."""
-    return replace(resource, kind=view.kind, schema=view.schema)
+    return replace(resource, kind=view.kind, schema=view.schema, public_name="", components=dict)
 
 
 def _reference(name: str, description: str = "") -> Tree:
@@ -174,7 +177,7 @@ def _kinds(resource: Resource, kind: str) -> list[Tree]:
 
 
 def _schema(resource: Resource) -> Tree:
-    own: Mapping[str, Any] = resource.schema()
+    own: Mapping[str, Any] = resource.components().get(resource.public_name) or resource.schema()
     properties = {
         **(own.get("properties") or {}),
         "apiVersion": _API_VERSION,

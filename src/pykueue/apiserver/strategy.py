@@ -145,6 +145,9 @@ class Resource:
     subresources: frozenset[str] = frozenset()
     # Schemas are large and mostly not asked for: they are made on demand, and whoever makes them keeps them.
     schema: Callable[[], Mapping[str, Any]] = dict
+    # Where its parts have names of their own in OpenAPI documents: the kind's, and the schemas of all of them by name.
+    public_name: str = ""
+    components: Callable[[], Mapping[str, Any]] = dict
     shape: Callable[[], Shape] = _no_shape
     # Strategic merge, where the kind has it: (tree, patch) -> tree; raises patches.PatchError.
     strategic: Callable[[Tree, Tree], Tree] | None = None

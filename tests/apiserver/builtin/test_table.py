@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pykueue.apiserver.builtin import kinds, schemas, table
@@ -55,12 +57,13 @@ def test_lists_say_how_they_merge() -> None:
 
 
 def test_a_document_holds_all_it_refers_to() -> None:
-    names = schemas.referenced(["batch.v1.Job"])
-    assert {"batch.v1.JobSpec", "core.v1.PodSpec", "meta.v1.ObjectMeta"} <= set(names)
-    text = repr([schemas.component(name) for name in names])
-    for name in names:
-        assert "$ref" in text
-        assert schemas.public_name(name).startswith("io.k8s.")
+    found = schemas.components("batch.v1.Job")
+    assert {"io.k8s.api.batch.v1.JobSpec", "io.k8s.api.core.v1.PodSpec"} <= set(found)
+    named = set(re.findall(r"'#/components/schemas/([^']+)'", repr(found)))
+    assert named <= set(found)
+    assert "io.k8s.apimachinery.pkg.api.resource.Quantity" in named
+    volume = found["io.k8s.api.core.v1.PodSpec"]["properties"]["volumes"]["items"]
+    assert volume == {"$ref": "#/components/schemas/io.k8s.api.core.v1.Volume"}
 
 
 def test_an_unknown_flag_is_told() -> None:

@@ -74,6 +74,8 @@ def _resource(
         plural=plural,
         singular=kind.lower(),
         schema=lambda: _schema(name),
+        public_name=schemas.public_name(name),
+        components=lambda: schemas.components(name),
         shape=lambda: _shape(name),
         strategic=lambda tree, patch: strategic.merge(tree, patch, _whole_schema(name)),
         rules=Rules(**rules),

@@ -1,12 +1,12 @@
 """OpenAPI v3 of the built-in types, made from their table of fields.
 
 `inlined(name)` is one structural schema without references, as a CRD carries it: for pruning, merging and patching.
-`component(name)` is the same with `$ref`, and `referenced(names)` everything that a document of these needs.
+`components(name)` is the same with `$ref`, and everything that it leads to, as an OpenAPI document has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -41,6 +41,12 @@ _PLAIN: Final[dict[str, Schema]] = {
     "JSONSchemaPropsOrStringArray": {"x-kubernetes-preserve-unknown-fields": True},
 }
 
+# Those of the plain types that have a name of their own, which `kubectl explain` shows.
+_NAMED: Final = {
+    "Quantity": "io.k8s.apimachinery.pkg.api.resource.Quantity",
+    "IntOrString": "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+}
+
 # A type inside itself (the schema of a CRD) is as far as inlining goes.
 _RECURSION: Final[Schema] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -54,14 +60,29 @@ def inlined(name: str) -> Schema:
 
 
 def _inlined(name: str, above: tuple[str, ...]) -> Schema:
+    if name in _PLAIN:
+        return _PLAIN[name]
     if name in above:
         return _RECURSION
     return _message(name, lambda other: _inlined(other, (*above, name)))
 
 
-def component(name: str) -> Schema:
-    """The schema of a message in a document that holds the others too."""
-    return _message(name, lambda other: {"$ref": f"#/components/schemas/{public_name(other)}"})
+@cache
+def components(name: str) -> dict[str, Schema]:
+    """The schema of a message and of all that it refers to, by their public names. Nobody changes them."""
+    named = {public: _PLAIN[plain] for plain, public in _NAMED.items()}
+    return {**named, **{public_name(other): _component(other) for other in _referenced(name)}}
+
+
+@cache
+def _component(name: str) -> Schema:
+    return _message(name, _reference)
+
+
+def _reference(name: str) -> Schema:
+    if name in _PLAIN and name not in _NAMED:
+        return _PLAIN[name]
+    return {"$ref": f"#/components/schemas/{_NAMED.get(name) or public_name(name)}"}
 
 
 def public_name(name: str) -> str:
@@ -74,8 +95,8 @@ def public_name(name: str) -> str:
     return f"io.k8s.api.{name}"
 
 
-def referenced(names: Iterable[str]) -> list[str]:
-    """These messages and every message they lead to, each once."""
+def _referenced(name: str) -> list[str]:
+    """This message and every message it leads to, each once."""
     found: dict[str, None] = {}
 
     def visit(name: str) -> None:
@@ -89,8 +110,7 @@ def referenced(names: Iterable[str]) -> list[str]:
                     visit(kind.name)
                 kind = kind.item or kind.value
 
-    for name in names:
-        visit(name)
+    visit(name)
     return list(found)
 
 
@@ -124,6 +144,9 @@ def _field(field: Field, refer: _Refer) -> Schema:
         out["default"] = field.default
     if field.enum:
         out["enum"] = list(field.enum)
+    if "$ref" in out and len(out) > 1:
+        # Whoever reads a reference passes over what stands beside it.
+        out["allOf"] = [{"$ref": out.pop("$ref")}]
     return out
 
 
@@ -132,4 +155,4 @@ def _type(kind: Type, refer: _Refer) -> Schema:
         return {"type": "array", "items": _type(kind.item, refer)}
     if kind.value is not None:
         return {"type": "object", "additionalProperties": _type(kind.value, refer)}
-    return refer(kind.name) if kind.is_message else _PLAIN[kind.name]
+    return refer(kind.name)
