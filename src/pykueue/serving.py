@@ -74,6 +74,8 @@ class Request:
 
     def first(self, name: str, default: str = "") -> str:
         """The first value of a query parameter."""
+        if not self.query:
+            return default
         return next((value for key, value in self.query if key == name), default)
 
     def every(self, header: str) -> list[str]:

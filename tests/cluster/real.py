@@ -136,8 +136,8 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def started(*flags: str) -> Iterator[Client]:
-    """A fresh, empty cluster. `flags` go to kube-apiserver as they are."""
+def started(*flags: str, durable: bool = False) -> Iterator[Client]:
+    """A fresh, empty cluster. `flags` go to kube-apiserver as they are; `durable` has etcd sync what it writes."""
     binaries = assets.ensure()
     with tempfile.TemporaryDirectory(prefix="pykueue-real-") as home, contextlib.ExitStack() as running:
         folder = Path(home)
@@ -150,8 +150,8 @@ def started(*flags: str) -> Iterator[Client]:
                 f"--listen-client-urls={etcd_url}",
                 f"--advertise-client-urls={etcd_url}",
                 f"--listen-peer-urls=http://127.0.0.1:{free_port()}",
-                # It holds nothing worth a disk's patience.
-                "--unsafe-no-fsync",
+                # It holds nothing worth a disk's patience, unless somebody measures that.
+                *([] if durable else ["--unsafe-no-fsync"]),
                 "--log-level=error",
             )
         )

@@ -126,6 +126,7 @@ LIMITS: Final = (
 
 
 _BY_NAME: Final = {one.name: one for one in LIMITS}
+_WARNINGS: Final = {group: one.words for one in LIMITS for group in one.warns}
 
 
 def words(name: str) -> str:
@@ -160,4 +161,4 @@ def of_path(path: str) -> str:
 
 def warning(group: str) -> str:
     """What a write to a group is warned of."""
-    return next((one.words for one in LIMITS if group in one.warns), "")
+    return _WARNINGS.get(group, "")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 # A namespace is an object itself: what follows its name is its own subresource, or a resource inside of it.
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """What a path points at. `name` is "" for a collection; `namespace` is "" across all, or where there is none."""
 
     group: str
@@ -27,7 +25,8 @@ def segments(path: str) -> list[str]:
     """The parts of a path, decoded one by one so that `%2F` cannot move a border. One trailing slash is nothing."""
     if path.endswith("/"):
         path = path[:-1]
-    return [unquote(part) for part in path.lstrip("/").split("/")]
+    parts = path.lstrip("/").split("/")
+    return [unquote(part) for part in parts] if "%" in path else parts
 
 
 def parse(parts: list[str]) -> Address | None:

@@ -57,8 +57,7 @@ class Key(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One write: a row of `change`, and what becomes of the row of `object`.
 
     `body` is the object at this revision; of a deletion, its last state under the deletion's own revision.
@@ -75,8 +74,7 @@ class Record:
     ephemeral: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One object of the present."""
 
     key: Key

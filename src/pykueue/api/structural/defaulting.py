@@ -7,6 +7,7 @@ and without one the field goes. The tree is copied only where something changes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_
 
 from pykueue.api.structural.node import ABSENT, Json, Node
 
@@ -89,7 +90,7 @@ def _fill_list(items: Node) -> Fill | None:
 
     def fill_list(value: list[Json]) -> list[Json]:
         filled = [fill(item) for item in value]
-        return value if all(new is old for new, old in zip(filled, value, strict=True)) else filled
+        return value if all(map(is_, filled, value)) else filled
 
     return fill_list
 

@@ -7,6 +7,7 @@ as the very same object.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_
 from typing import Final
 
 from pykueue.api.structural.node import RESOURCE_FIELDS, Json, Node
@@ -114,7 +115,7 @@ def _walk_unknown(value: Json, place: Place, unknown: list[str]) -> Json:
 
 
 def _original_if_same(original: list[Json], pruned: list[Json]) -> list[Json]:
-    return original if all(new is old for new, old in zip(pruned, original, strict=True)) else pruned
+    return original if all(map(is_, pruned, original)) else pruned
 
 
 def _prune_metadata(value: Json, place: Place, unknown: list[str]) -> Json:

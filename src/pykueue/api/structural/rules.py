@@ -2,7 +2,8 @@
 
 A rule with `oldSelf` speaks of a change, so it is asked only where the update has an old value to compare with, or
 where it says that it can do without (`optionalOldSelf`). A rule without it is not held against a value that the
-update left alone.
+update left alone. Where a tree shares a part with the old one, that part has answered before: there only rules with
+`oldSelf` are asked.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -91,22 +92,29 @@ Settled = Callable[[], bool]
 Ask = Callable[[Json, Json, str, Settled, _Run], None]
 
 
+class _Asked(NamedTuple):
+    """The rules of a value and of everything below it; whether one of them speaks of a change."""
+
+    ask: Ask
+    of_change: bool
+
+
 def compile_rules(root: Node, *, resource: bool = True) -> Callable[[Json, Json], list[FieldError]] | None:
     """Asks all rules of a resource, or of a value inside one; None where there are none."""
-    ask = _compile(root, Declarations(), root=resource)
-    if ask is None:
+    asked = _compile(root, Declarations(), root=resource)
+    if asked is None:
         return None
 
     def validate(tree: Json, old: Json) -> list[FieldError]:
         run = _Run()
         with suppress(_Stop):
-            ask(tree, old, "", lambda: old is not ABSENT and unchanged(root, tree, old), run)
+            asked.ask(tree, old, "", lambda: old is not ABSENT and unchanged(root, tree, old), run)
         return run.errors
 
     return validate
 
 
-def _compile(node: Node, declarations: Declarations, *, root: bool = False) -> Ask | None:
+def _compile(node: Node, declarations: Declarations, *, root: bool = False) -> _Asked | None:
     self_type = declarations.type_of(node, root=root)
     if self_type is None:
         return None
@@ -114,25 +122,30 @@ def _compile(node: Node, declarations: Declarations, *, root: bool = False) -> A
     children = {name: found for name, child in node.fields.items() if (found := _compile(child, declarations))}
     additional = _compile(node.additional, declarations) if node.additional is not None else None
     items = _compile(node.items, declarations) if node.items is not None else None
-    if not (rules or children or additional or items):
+    below = [found for found in (*children.values(), additional, items) if found]
+    if not rules and not below:
         return None
 
     def ask_map(value: dict[str, Json], old: Json, path: str, settled: Settled, run: _Run) -> None:
         olds = old if type(old) is dict else {}
         for name, item in value.items():
-            ask_child, step = children.get(name), f".{name}"
-            if ask_child is None and additional is not None and name not in node.fields:
-                ask_child, step = additional, f"[{name}]"
-            if ask_child is not None:
-                old_item = olds.get(name, ABSENT)
-                ask_child(item, old_item, path + step, _settled(node.child(name), item, old_item, settled), run)
+            asked = children.get(name)
+            if asked is not None:
+                step = f".{name}"
+            elif additional is not None and name not in node.fields:
+                asked, step = additional, f"[{name}]"
+            else:
+                continue
+            old_item = olds.get(name, ABSENT)
+            if item is not old_item or asked.of_change:
+                asked.ask(item, old_item, path + step, _settled(node.child(name), item, old_item, settled), run)
 
     def ask_list(value: list[Json], old: Json, path: str, settled: Settled, run: _Run) -> None:
         assert items is not None
         find_old = old_items(node, old)
         for index, item in enumerate(value):
             old_item = find_old(item)
-            items(item, old_item, f"{path}[{index}]", _settled(node.items, item, old_item, settled), run)
+            items.ask(item, old_item, f"{path}[{index}]", _settled(node.items, item, old_item, settled), run)
 
     def ask(value: Json, old: Json, path: str, settled: Settled, run: _Run) -> None:
         if value is None:
@@ -145,7 +158,7 @@ def _compile(node: Node, declarations: Declarations, *, root: bool = False) -> A
         elif type(value) is list and items is not None:
             ask_list(value, old, path, settled, run)
 
-    return ask
+    return _Asked(ask, any(rule.uses_old_self for rule in rules) or any(found.of_change for found in below))
 
 
 def _settled(node: Node | None, value: Json, old: Json, parent: Settled) -> Settled:

@@ -41,10 +41,10 @@ def _in_object(node: Node) -> Search | None:
     def search(value: dict[str, Json]) -> list[Finding]:
         findings: list[Finding] = []
         for name, item in value.items():
-            if additional is not None:
-                findings += within(f"[{name}]", additional(item))
-            if name in children:
-                findings += within(f".{name}", children[name](item))
+            if additional is not None and (found := additional(item)):
+                findings += within(f"[{name}]", found)
+            if name in children and (found := children[name](item)):
+                findings += within(f".{name}", found)
         return findings
 
     return search
@@ -63,7 +63,8 @@ def _in_list(node: Node) -> Search | None:
             findings += _duplicate_keys(node.list_keys, value)
         if items is not None:
             for index, item in enumerate(value):
-                findings += within(f"[{index}]", items(item))
+                if found := items(item):
+                    findings += within(f"[{index}]", found)
         return findings
 
     return search
@@ -82,7 +83,7 @@ def _duplicate_keys(names: tuple[str, ...], value: list[Json]) -> Iterator[Findi
 
 def _distinct(values: list[Json]) -> bool:
     """Whether these are texts, no two of them the same: the usual case, told at once."""
-    return all(type(value) is str for value in values) and len(set(values)) == len(values)
+    return set(map(type, values)) <= {str} and len(set(values)) == len(values)
 
 
 def _duplicates(values: list[Json]) -> Iterator[Finding]:

@@ -146,11 +146,19 @@ class Refused:
 
 
 def apply(
-    live: Tree | None, configuration: Tree, *, manager: str, force: bool, target: Target, now: str
+    live: Tree | None,
+    configuration: Tree,
+    *,
+    manager: str,
+    force: bool,
+    target: Target,
+    now: str,
+    settled: bool = False,
 ) -> Applied | Conflicts | Refused:
     """Merge `configuration` into `live` (None creates) as `manager`; neither argument is changed.
 
-    `now` is an RFC 3339 time with seconds. The caller then defaults, prepares (status, generation), validates and
+    `now` is an RFC 3339 time with seconds; `settled` says that `live` was written under the schema of today. The caller
+    then defaults, prepares (status, generation), validates and
     stores. The tree shares what did not change with the arguments.
     """
     metadata = configuration.get("metadata")
@@ -166,6 +174,8 @@ def apply(
     if not known and live is not None:
         known = _updated(target.empty, stripped, {}, _entry_of(_BEFORE_FIRST_APPLY, UPDATE, target), target, now)
 
+    if not settled:
+        known = _reconciled(known, target)
     entry = _entry_of(manager, APPLY, target)
     outcome = _applied(stripped, configuration, known, entry, target, now, force=force)
     if isinstance(outcome, Conflicts) and manager == _KUBECTL:
@@ -181,7 +191,7 @@ def apply(
 def _applied(
     live: Tree, configuration: Tree, known: Managers, entry: Entry, target: Target, now: str, *, force: bool
 ) -> tuple[Tree, Managers, bool] | Conflicts:
-    owners = _reconciled(known, target)
+    owners = dict(known)
     merged: Tree = values.merge(live, configuration, target.shape)
     last = owners.get(entry.identity)
     owned = paths.without_below(values.owned(configuration, target.shape), target.never_owned)
@@ -281,16 +291,20 @@ def _annotations(tree: Tree) -> dict[str, str]:
 # --- create, update, patch --------------------------------------------------------------------------------------------
 
 
-def track_update(live: Tree | None, new: Tree, *, manager: str, target: Target, now: str) -> list[Tree]:
+def track_update(
+    live: Tree | None, new: Tree, *, manager: str, target: Target, now: str, settled: bool = False
+) -> list[Tree]:
     """Return the managedFields of `new` after a create (`live` None), an update or a patch by `manager`.
 
     Call it on the decoded, defaulted object before mutating admission and before the status is taken from the stored
     object. `new` may carry managedFields of its own: `[]` or `[{}]` clears them, what cannot be read is ignored.
     """
     before = target.empty if live is None else live
-    known = _known_at_update(before, new, target)
+    known, stored = _known_at_update(before, new, target)
     if not known and live is not None:
         return []  # nobody tracked this object until now; the first apply will begin
+    if not (settled and stored):
+        known = _reconciled(known, target)
     owners = _updated(
         _without_managed_fields(before),
         _without_managed_fields(new),
@@ -302,22 +316,22 @@ def track_update(live: Tree | None, new: Tree, *, manager: str, target: Target, 
     return managers.write(managers.folded(owners))
 
 
-def _known_at_update(before: Tree, new: Tree, target: Target) -> Managers:
+def _known_at_update(before: Tree, new: Tree, target: Target) -> tuple[Managers, bool]:
+    """The managers to begin with, and whether they are those that the object had."""
     stored = (before.get("metadata") or {}).get("managedFields")
     sent = (new.get("metadata") or {}).get("managedFields")
     if not target.subresource and sent is not stored and sent != stored:
         if sent in ([], [{}]):
-            return {}
+            return {}, False
         theirs = managers.read(sent, trusted=False)
         if theirs:
-            return theirs
-    return managers.read(stored, trusted=True) or {}
+            return theirs, False
+    return managers.read(stored, trusted=True) or {}, True
 
 
 def _updated(live: Tree, new: Tree, known: Managers, entry: Entry, target: Target, now: str) -> Managers:
-    owners = _reconciled(known, target)
     # The writer stands apart from its own earlier writes, so that only a change gives it a new time.
-    passed = _passed_on(live, new, owners, None, target, force=True)
+    passed = _passed_on(live, new, known, None, target, force=True)
     assert not isinstance(passed, Conflicts)
     owners, changes = passed
     taken = paths.union(changes.modified, changes.added)
@@ -368,14 +382,15 @@ def _passed_on(
             removed, modified, added = changes(entry.api_version)
             lost = paths.intersection(fields, paths.union(modified, added)) if modified or added else {}
             if lost:
-                conflicts.extend(Conflict(entry.spelt(), path) for path in paths.spelt(lost))
+                if not force:
+                    conflicts.extend(Conflict(entry.spelt(), path) for path in paths.spelt(lost))
                 fields = paths.difference(fields, lost)
             if removed:
                 kept = paths.difference(fields, removed)
                 fields = fields if kept == fields else kept
         if fields:
             out[identity] = entry.owning(fields)
-    if conflicts and not force:
+    if conflicts:
         return Conflicts(tuple(sorted(conflicts)))
     return out, changes(target.api_version)
 

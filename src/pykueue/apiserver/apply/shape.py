@@ -16,6 +16,9 @@ from pykueue.apiserver.builtin import schemas
 
 Schema = Mapping[str, Any]
 
+# Longer texts are no names, and not worth being kept.
+_NAME_LENGTH: Final = 63
+
 
 class Indistinct(Exception):
     """A list item cannot be told from its siblings."""
@@ -126,7 +129,7 @@ class ListShape:
             return paths.value_element(item)
         if not isinstance(item, dict):
             raise Indistinct("an item of a list with keys must be an object")
-        if len(self.keys) == 1 and type(name := item.get(self.keys[0])) is str:
+        if len(self.keys) == 1 and type(name := item.get(self.keys[0])) is str and len(name) <= _NAME_LENGTH:
             return paths.name_element(self.keys[0], name)
         keys = {}
         for name in self.keys:
