@@ -172,8 +172,14 @@ SYNC = f"metadata.annotations[{labels.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
     ],
 )
 def test_annotations_that_are_refused(annotations: Tree, spec: Tree, paths: list[str]) -> None:
-    found = job(metadata={"annotations": annotations}, spec=spec)
+    found = job(metadata={"annotations": annotations}, spec={"suspend": True, **spec})
     assert [error.path for error in found.validate_create(OPTIONS)] == paths
+
+
+def test_a_job_may_run_with_the_fewest_pods_that_it_is_content_with() -> None:
+    """Seed 0 of the simulation: it was admitted, and the door refused the write that would have started it."""
+    running = job(metadata=PARTIAL, spec={"suspend": False, "parallelism": 1, "completions": 3})
+    assert not list(running.validate_create(OPTIONS))
 
 
 def test_the_size_of_a_job_that_runs_with_what_it_was_granted_is_frozen() -> None:

@@ -192,9 +192,11 @@ class BatchJob(Job):
             return
         if self._is_elastic(options):
             yield wrong.forbidden(_MIN, "does not go with an elastic job")
+        # One that runs has the pods that it was granted, and these may be no more than its least.
+        bound = self.pods if self.is_suspended() else self.pods + 1
         if self.min_parallelism is None:
             yield wrong.invalid(_MIN, written, "must be a whole number")
-        elif not 0 < self.min_parallelism < self.pods:
+        elif not 0 < self.min_parallelism < bound:
             yield wrong.invalid(_MIN, self.min_parallelism, f"must be at least 1 and less than the {self.pods} pods")
 
     def _completions_errors(self) -> Iterator[FieldError]:
