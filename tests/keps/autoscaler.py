@@ -11,11 +11,10 @@ from tests.keps.system import System, Tree, now
 
 from pykueue.api import registry
 from pykueue.api.autoscaling import ProvisioningRequest
-from pykueue.kube.errors import AlreadyExists
-from pykueue.webhooks.registration import CRD
 
 REQUEST = registry.AUTOSCALING.of(ProvisioningRequest)
 EXAMPLES = Path(__file__).parents[2] / "examples" / "provisioning"
+_CRD = yaml.safe_load((EXAMPLES / "provisioningrequests.yaml").read_text(encoding="utf-8"))
 
 
 class Autoscaler:
@@ -23,13 +22,8 @@ class Autoscaler:
         self._story = story
 
     async def install(self) -> None:
-        """Its CRD, which a real server keeps for the stories that follow."""
-        try:
-            await self._story.client.create(
-                CRD, yaml.safe_load((EXAMPLES / "provisioningrequests.yaml").read_text(encoding="utf-8"))
-            )
-        except AlreadyExists:
-            return
+        """Its CRD."""
+        await self._story.install(_CRD, REQUEST)
 
     async def requests(self) -> dict[str, Tree]:
         found = await self._story.client.list(REQUEST)

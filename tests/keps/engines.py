@@ -62,13 +62,14 @@ class Embedded:
 @dataclass
 class Cluster:
     server: real.Client
-    target: access.Target
+    kubeconfig: Path
 
     @asynccontextmanager
     async def served(self, **configuration: Any) -> AsyncIterator[System]:
-        transport = access.connect(self.target, SystemClock())
+        target = access.from_files([self.kubeconfig])
+        transport = access.connect(target, SystemClock())
         try:
-            yield _Beside(Client(transport, random.Random(1)), self.target)
+            yield _Beside(Client(transport, random.Random(1)), target, self.kubeconfig)
         finally:
             await transport.close()
             sweep(self.server)
@@ -80,9 +81,14 @@ class Cluster:
 class _Beside(System):
     """The manager talks to its server over HTTPS, and the server to its webhooks."""
 
-    def __init__(self, client: Client, target: access.Target) -> None:
+    def __init__(self, client: Client, target: access.Target, kubeconfig: Path) -> None:
         self.client = client
         self._target = target
+        self._kubeconfig = kubeconfig
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self._kubeconfig
 
     @asynccontextmanager
     async def manager(self, **configuration: Any) -> AsyncIterator[Manager]:
@@ -143,7 +149,7 @@ def real_cluster(folder: Path) -> Iterator[Cluster]:
             time.sleep(0.1)
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(server.kubeconfig())
-        yield Cluster(server, access.from_files([kubeconfig]))
+        yield Cluster(server, kubeconfig)
 
 
 # --- Sweeping ---------------------------------------------------------------------------------------------------------

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from tests.controllers.conftest import Story
 
 from pykueue.api import registry
+from pykueue.api.kinds import Kind
 from pykueue.api.trees import get
 from pykueue.controllers.assembly import Manager
+from pykueue.kube.errors import AlreadyExists, NotFound
 from pykueue.kube.recorder import EVENTS
+from pykueue.webhooks.registration import CRD
 
 if TYPE_CHECKING:
     from tests.keps.engines import Engine
@@ -29,6 +33,11 @@ class System(Story):
     """A server, a manager on it, and whoever else has a part in the story."""
 
     running: Manager | None = None
+
+    @property
+    def kubeconfig(self) -> Path:
+        """How programs of their own reach the server."""
+        return self.serving.kubeconfig
 
     @property
     def manager_now(self) -> Manager:
@@ -56,6 +65,20 @@ class System(Story):
 
     async def relabel(self, namespace: str, **labels: str | None) -> None:
         await self.patch("Namespace", namespace, {"metadata": {"labels": labels}})
+
+    async def install(self, crd: Tree, kind: Kind) -> None:
+        """A CRD, until its kind is served. A real server keeps it for the stories that follow."""
+        with suppress(AlreadyExists):
+            await self.client.create(CRD, crd)
+
+        async def is_served() -> bool:
+            try:
+                await self.client.list(kind)
+            except NotFound:
+                return False
+            return True
+
+        await self.until(is_served)
 
     # --- Whoever asks for quota ---------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from pykueue.clock import SystemClock
 from pykueue.controllers import populator
 from pykueue.controllers.assembly import Manager
 from pykueue.errors import ConfigurationError
-from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Key
 
@@ -299,11 +298,9 @@ async def test_the_populator_needs_no_gate_and_no_field(engine: Engine, said: An
         await story.namespace("red", team="red")
         await story.namespace("blue", team="blue")
         await story.cluster_queue("cq", namespaceSelector={"matchExpressions": [{"key": "team", "operator": "Exists"}]})
-        client = Client(story.transport(), random.Random(3))
+        wanted = populator.load(said, "test")
         running = asyncio.create_task(
-            populator.Populator(
-                client, populator.load(said, "test"), SystemClock(), random.Random(3), instance="test"
-            ).run()
+            populator.Populator(story.client, wanted, SystemClock(), random.Random(3), instance="test").run()
         )
         for name in made:
             await story.until_there(*name.split("/")[:1], "LocalQueue", name.split("/")[1])

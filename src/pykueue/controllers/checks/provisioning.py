@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pykueue.api import autoscaling, codec, conditions, kube, kueue, labels, meta, names, registry, trees
+from pykueue.api import codec, conditions, kube, kueue, labels, meta, names, registry, trees
 from pykueue.api.autoscaling import ProvisioningRequest
 from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
 from pykueue.api.kinds import Kind
@@ -89,9 +89,8 @@ class ProvisioningController:
 
     async def _look_for_requests(self) -> bool:
         try:
-            answer = await self._client.ask(Call("GET", f"/apis/{autoscaling.API_VERSION}"))
-            resources = (entry.get("name") for _, entry in trees.entries(codec.tree(answer.body), "resources"))
-            found = _REQUEST.plural in resources
+            await self._client.ask(Call("GET", _REQUEST.path(), (("limit", "1"),)))
+            found = True
         except NotFound:
             found = False
         except KubeError as error:
