@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pykueue.cli.log_options import Log, log_options
 from pykueue.cli.up import configured, event_loop
 
 if TYPE_CHECKING:
+    from pykueue.controllers.assembly import Manager
     from pykueue.kube.access import Target
     from pykueue.settings import Settings
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     default=None,
     help="A Configuration file; by default everything is as its defaults say.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log what happens.")
-def command(kubeconfig: str, config: Path | None, verbose: bool) -> None:
+@log_options
+def command(kubeconfig: str, config: Path | None, told: Log) -> None:
     """Run the scheduler and the controllers against an API server.
 
     Of several managers of one cluster, one leads and the others wait. Ctrl-C or SIGTERM ends it; work that is running
@@ -38,17 +38,21 @@ def command(kubeconfig: str, config: Path | None, verbose: bool) -> None:
 
     settings = configured(config)
     target = access.find(os.environ, kubeconfig, fallback=Path("~/.pykueue/kubeconfig").expanduser())
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
-    event_loop().run(_manage(target, settings))
+    event_loop().run(_manage(target, settings, told))
 
 
-async def _manage(target: Target, settings: Settings) -> None:
+async def _manage(target: Target, settings: Settings, told: Log) -> None:
     from pykueue import app
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    managing = asyncio.create_task(app.manage(target, settings))
+
+    def built(manager: Manager) -> None:
+        told.start(lambda: manager.metrics.role)
+        app.calm_collector()
+
+    managing = asyncio.create_task(app.manage(target, settings, built=built))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((managing, stopping), return_when=asyncio.FIRST_COMPLETED)
     for task in (managing, stopping):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pykueue.cli.log_options import Log, log_options
 from pykueue.cli.up import event_loop
 from pykueue.errors import UsageError
 
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     default=None,
     help="A file with localQueueName, localQueueNameMode (Static or AsClusterQueue), managedJobsNamespaceSelector.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log what happens.")
-def command(kubeconfig: str, config: Path | None, verbose: bool) -> None:
+@log_options
+def command(kubeconfig: str, config: Path | None, told: Log) -> None:
     """Make a LocalQueue in every namespace that a ClusterQueue selects.
 
     It works beside any manager and needs no gate. By default the LocalQueues are called "default", and kube-system is
@@ -40,7 +39,7 @@ def command(kubeconfig: str, config: Path | None, verbose: bool) -> None:
 
     chosen = _configured(config)
     target = access.find(os.environ, kubeconfig, fallback=Path("~/.pykueue/kubeconfig").expanduser())
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
+    told.start()
     event_loop().run(_populate(target, chosen))
 
 

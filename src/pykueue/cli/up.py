@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from pykueue.cli.log_options import Log, log_options
 from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ _HOME = Path("~/.pykueue").expanduser
     show_default=True,
     help="When a write counts as kept: on the disk, with the operating system, or never.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log what happens.")
+@log_options
 def command(
     data_dir: Path | None,
     listen: str,
@@ -69,7 +68,7 @@ def command(
     view_kubeconfig: Path | None,
     runner: str | None,
     durability: str,
-    verbose: bool,
+    told: Log,
 ) -> None:
     """Run a Kubernetes-compatible API server with the queueing system, in one process.
 
@@ -78,7 +77,7 @@ def command(
     """
     host, port = _address(listen)
     chosen = configured(config)
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
+    told.start()
     from pykueue import app
 
     settings = app.ServerSettings(
@@ -158,6 +157,7 @@ def _address(listen: str) -> tuple[str, int]:
 def configured(path: Path | None) -> Settings:
     """What the operator said; a Configuration that cannot be used is refused before anything starts."""
     from pykueue import documents, settings
+    from pykueue.jobs import kinds
 
     if path is None:
         return settings.defaults()
@@ -165,6 +165,11 @@ def configured(path: Path | None) -> Settings:
     if len(found) != 1:
         raise UsageError(f"{path}: holds {len(found)} documents; a Configuration is one")
     chosen = settings.load(found[0].tree, str(path))
+    integrations = chosen.configuration.integrations
+    try:
+        kinds.load().enabled(integrations.frameworks if integrations is not None else ())
+    except kinds.UnknownFramework as error:
+        raise UsageError(f"{path}: {error}") from None
     for notice in chosen.notices:
         click.echo(f"{path}: {notice}", err=True)
     return chosen

@@ -89,7 +89,7 @@ def _container(effective: config.Configuration, image: str, ports: dict[str, int
     container: Tree = {
         "name": "manager",
         "image": image,
-        "args": ["manager", f"--config=/etc/pykueue/{CONFIG_FILE}"],
+        "args": ["manager", f"--config=/etc/pykueue/{CONFIG_FILE}", "--log-level=info"],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {

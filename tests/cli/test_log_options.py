@@ -1,0 +1,60 @@
+"""The log of a command that serves: for machines where nobody reads along, for people where they ask for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pykueue.cli.log_options import Log, log_options
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    root = logging.getLogger("pykueue")
+    before = root.handlers[:], root.level, root.propagate
+    yield
+    root.handlers[:], root.level, root.propagate = before
+
+
+@click.command()
+@log_options
+def serve(told: Log) -> None:
+    told.start(lambda: "leader")
+    logger = logging.getLogger("pykueue.test")
+    logger.info("a detail")
+    logger.warning("a warning")
+
+
+def lines(*arguments: str) -> list[str]:
+    result = CliRunner().invoke(serve, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stderr.splitlines()
+
+
+def test_off_a_terminal_every_line_is_json_with_the_part_that_the_replica_plays() -> None:
+    (line,) = map(json.loads, lines())
+    assert (line["msg"], line["level"], line["replica-role"]) == ("a warning", "warning", "leader")
+
+
+def test_people_can_ask_for_lines_that_they_can_read() -> None:
+    (line,) = lines("--log-format", "console")
+    assert line.endswith(" warning: a warning")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ((), 1),
+        (("-v",), 2),
+        (("--log-level", "info"), 2),
+        (("--log-level", "error"), 0),
+        (("-v", "--log-level", "error"), 0),
+    ],
+)
+def test_how_much_is_said_can_be_chosen(arguments: tuple[str, ...], count: int) -> None:
+    assert len(lines(*arguments)) == count
