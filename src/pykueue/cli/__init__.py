@@ -27,6 +27,11 @@ class Verb(NamedTuple):
 VERBS: Final[dict[str, Verb]] = {
     "up": Verb("up", "Run an API server and the queueing system on this machine, nothing else needed."),
     "manager": Verb("manager", "Run the queueing system beside an API server."),
+    "submit": Verb("submit", "Submit a command as a job."),
+    "queue": Verb("queue", "Show jobs that wait or run."),
+    "wait": Verb("wait", "Wait until jobs are over."),
+    "logs": Verb("logs", "Show the log of a job."),
+    "cancel": Verb("cancel", "Cancel jobs."),
     "plan": Verb("plan", "Decide offline: the objects given, the scheduling decisions out."),
     "explain": Verb("explain", "Say why a Workload waits, and the smallest change that would let it in."),
     "whatif": Verb("whatif", "Say who would start, wait or have to go if objects changed."),

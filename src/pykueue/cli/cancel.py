@@ -1,0 +1,28 @@
+"""`pykueue cancel`: a job that is not wanted any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pykueue.cli.connection import Connection, connects
+
+if TYPE_CHECKING:
+    from pykueue.kube.client import Client
+
+
+@click.command("cancel")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@connects
+def command(connection: Connection, names: tuple[str, ...]) -> None:
+    """Cancel jobs: what waits leaves its queue, what runs is stopped, and their logs go with them."""
+    from pykueue.work import desk
+
+    async def work(client: Client, namespace: str) -> None:
+        clerk = desk.Desk(client, namespace)
+        for name in (each.rpartition("/")[2] for each in names):
+            await clerk.cancel(name)
+            click.echo(f"job {name} cancelled")
+
+    connection.talk(work)

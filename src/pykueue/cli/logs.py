@@ -1,0 +1,53 @@
+"""`pykueue logs`: what a job said, and what it says."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from pykueue.cli.connection import Connection, connects, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykueue.kube.client import Client
+    from pykueue.work.desk import LogLine
+
+
+@click.command("logs")
+@click.argument("name", required=False, default="")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@click.option("-p", "--previous", is_flag=True, help="What was said before the container started again.")
+@click.option("--tail", type=click.IntRange(0), default=None, help="The last lines of each pod only.")
+@click.option("-c", "--container", default="", help="The container; the first one by default.")
+@connects
+def command(connection: Connection, name: str, follow: bool, previous: bool, tail: int | None, container: str) -> None:
+    """Show the log of a job: of NAME, or of the job that was submitted last.
+
+    Where a job has several pods, each line begins with the pod that it is from.
+    """
+    from pykueue.work import desk
+
+    async def work(client: Client, namespace: str) -> None:
+        clerk = desk.Desk(client, namespace)
+        chosen = name.rpartition("/")[2] or await clerk.newest()
+        job = await clerk.job(chosen)
+        wish = desk.LogWish(follow=follow, previous=previous, tail=tail, container=container)
+        several = (job.spec.parallelism or 1) > 1 or (job.spec.completions or 1) > 1
+        with progress() as told:
+            await clerk.logs(chosen, wish, printed(several), told)
+
+    connection.talk(work)
+
+
+def printed(several: bool) -> Callable[[LogLine], None]:
+    """Says lines of a log as they are; where there are several pods, with the name of theirs."""
+
+    def say(line: LogLine) -> None:
+        head = f"[{line.pod}] ".encode() if several else b""
+        sys.stdout.buffer.write(head + line.text.removesuffix(b"\n") + b"\n")
+        sys.stdout.buffer.flush()
+
+    return say

@@ -1,0 +1,59 @@
+"""`pykueue queue`: who waits, who runs, and why not yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pykueue.cli import printing
+from pykueue.cli.connection import Connection, connects
+from pykueue.cli.printing import Column
+
+if TYPE_CHECKING:
+    from pykueue.kube.client import Client
+    from pykueue.work.desk import Entry
+
+
+@click.command("queue")
+@click.option("-q", "--queue", default="", help="One LocalQueue only.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also what is over.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
+@printing.output
+@connects
+def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, output: str | None) -> None:
+    """Show jobs that wait or run: those that run first, then the others in the order of their queues."""
+    from pykueue.clock import SystemClock
+    from pykueue.work import desk, standing
+
+    async def work(client: Client, namespace: str) -> list[Entry]:
+        return await desk.entries(client, "" if all_namespaces else namespace)
+
+    rows = [
+        entry
+        for entry in connection.talk(work)
+        if (everything or not entry.standing.word.is_over) and queue in ("", entry.queue)
+    ]
+    now = SystemClock().now()
+    columns: list[Column[Entry]] = [
+        *([Column[Entry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),
+        Column("NAME", lambda entry: entry.name),
+        Column("QUEUE", lambda entry: entry.queue),
+        Column("STATE", lambda entry: entry.standing.word),
+        Column("PLACE", lambda entry: "" if entry.place is None else str(entry.place)),
+        Column("PODS", lambda entry: str(entry.pods)),
+        Column("ASKS FOR", lambda entry: entry.asks),
+        Column("AGE", lambda entry: standing.age(entry.created, now)),
+        Column("PRIORITY", lambda entry: str(entry.priority), wide=True),
+        Column("CLUSTERQUEUE", lambda entry: entry.cluster_queue, wide=True),
+        Column("WORKLOAD", lambda entry: entry.workload, wide=True),
+        Column("WHY", lambda entry: entry.standing.why),
+    ]
+    printing.show(
+        rows,
+        columns,
+        output,
+        name=lambda entry: f"workload.kueue.x-k8s.io/{entry.workload}",
+        tree=lambda entry: entry.tree,
+        nothing="nothing waits and nothing runs",
+    )

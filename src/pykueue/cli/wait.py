@@ -1,0 +1,38 @@
+"""`pykueue wait`: until a job is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pykueue.cli.connection import Connection, connects, progress
+from pykueue.errors import AnswerIsNo
+
+if TYPE_CHECKING:
+    from pykueue.kube.client import Client
+
+
+@click.command("wait")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--timeout", default="", help="Give up after this long, such as 90s or 2h.")
+@connects
+def command(connection: Connection, names: tuple[str, ...], timeout: str) -> None:
+    """Wait until jobs are over: 0 when all of them succeeded, 1 when one did not."""
+    from pykueue.work import desk, order, standing
+
+    most = float(order.seconds(timeout, "--timeout")) if timeout else None
+
+    async def work(client: Client, namespace: str) -> list[str]:
+        clerk = desk.Desk(client, namespace)
+        failed = []
+        for name in (each.rpartition("/")[2] for each in names):
+            with progress() as told:
+                over = await clerk.finished(name, told, most)
+            click.echo(f"job {name} {over.word.lower()}{f': {over.why}' if over.why else ''}")
+            if over.word is not standing.Word.SUCCEEDED:
+                failed.append(name)
+        return failed
+
+    if connection.talk(work):
+        raise AnswerIsNo("")

@@ -1,0 +1,260 @@
+"""Submitting, finding, waiting, reading logs and cancelling: the same on `pykueue up` and on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from pykueue.api import codec, kube, kueue, labels, registry
+from pykueue.errors import AnswerIsNo, UsageError
+from pykueue.kube import errors
+from pykueue.kube.client import Client
+from pykueue.kube.transport import Call
+from pykueue.observe import visibility
+from pykueue.work import standing
+from pykueue.work.standing import Standing, Word
+
+JOBS: Final = registry.ALL.of(kube.Job)
+PODS: Final = registry.ALL.of(kube.Pod)
+QUEUES: Final = registry.ALL.of(kueue.LocalQueue)
+WORKLOADS: Final = registry.ALL.of(kueue.Workload)
+
+# The LocalQueue that is meant where none is named.
+QUEUE: Final = "default"
+_LOOK_SECONDS: Final = 0.3
+
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of a job's log, and the pod that said it."""
+
+    pod: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogWish:
+    """What of a log is wanted."""
+
+    follow: bool = False
+    previous: bool = False
+    tail: int | None = None
+    container: str = ""
+
+
+class Desk:
+    """Jobs of one namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self.namespace = namespace
+
+    # --- Submitting ---------------------------------------------------------------------------------------------------
+
+    async def runs_processes(self) -> bool:
+        """Whether pods of this server run on this very machine, whatever their image."""
+        answer = await self._client.ask(Call("GET", "/version"))
+        return "+embedded." in str(msgspec.json.decode(answer.body).get("gitVersion", ""))
+
+    async def queue(self, named: str) -> str:
+        """The LocalQueue that is meant; one that is not there is refused."""
+        found: list[str] = [queue.metadata.name for queue in await self._all(QUEUES, kueue.LocalQueue)]
+        there = f"there are {', '.join(found)}" if found else "there is none; `kubectl create` one first"
+        if named:
+            if named not in found:
+                raise UsageError(f"there is no LocalQueue {named} in namespace {self.namespace}: {there}")
+            return named
+        if QUEUE in found:
+            return QUEUE
+        if len(found) != 1:
+            raise UsageError(f"name a LocalQueue of namespace {self.namespace} with --queue: {there}")
+        return found[0]
+
+    async def submit(self, job: dict[str, Any], *, dry_run: bool = False) -> kube.Job:
+        try:
+            return codec.from_tree(await self._client.create(JOBS, job, dry_run=dry_run), kube.Job)
+        except errors.AlreadyExists:
+            raise UsageError(f"there is a job {job['metadata']['name']} already; `pykueue cancel` it first") from None
+
+    # --- Finding ------------------------------------------------------------------------------------------------------
+
+    async def job(self, name: str) -> kube.Job:
+        tree = await self._client.find(JOBS, name, self.namespace)
+        if tree is None:
+            raise UsageError(f"there is no job {name} in namespace {self.namespace}")
+        return codec.from_tree(tree, kube.Job)
+
+    async def newest(self) -> str:
+        """The job that was submitted last."""
+        found = await self._all(JOBS, kube.Job)
+        if not found:
+            raise UsageError(f"there are no jobs in namespace {self.namespace}")
+        name: str = max(found, key=lambda job: (job.metadata.creation_timestamp or "", job.metadata.name)).metadata.name
+        return name
+
+    async def workload(self, job: kube.Job) -> kueue.Workload | None:
+        """What queues the job."""
+        mark = f"{labels.JOB_UID}={job.metadata.uid}"
+        found = await self._client.list(WORKLOADS, self.namespace, labels=mark)
+        return standing.by_owner(codec.decode(item, kueue.Workload) for item in found.items).get(job.metadata.uid)
+
+    async def standing(self, name: str) -> Standing:
+        job = await self.job(name)
+        return standing.of_job(job, await self.workload(job) if job.spec.suspend else None)
+
+    async def pods(self, job: kube.Job) -> list[kube.Pod]:
+        """The pods of a job, the older first."""
+        found = await self._all(PODS, kube.Pod, labels=f"batch.kubernetes.io/controller-uid={job.metadata.uid}")
+        return sorted(found, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+
+    async def _all(self, kind: Any, type_: Any, labels: str = "") -> list[Any]:
+        listing = await self._client.list(kind, self.namespace, labels=labels)
+        return [codec.decode(item, type_) for item in listing.items]
+
+    # --- Waiting ------------------------------------------------------------------------------------------------------
+
+    async def finished(self, name: str, told: Told, timeout_seconds: float | None = None) -> Standing:
+        """How the job ended; `told` hears how it stands until then."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while True:
+                    now = await self.standing(name)
+                    if now.word is Word.FAILED:
+                        return Standing(now.word, standing.failure(await self.pods(await self.job(name))) or now.why)
+                    if now.word.is_over:
+                        return now
+                    told(f"job {name}: {now}")
+                    await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            raise AnswerIsNo(f"job {name} is not over after {timeout_seconds:g} s") from None
+
+    async def cancel(self, name: str) -> None:
+        job = await self.job(name)
+        await self._client.delete(JOBS, name, self.namespace, uid=job.metadata.uid)
+
+    # --- Logs ---------------------------------------------------------------------------------------------------------
+
+    async def logs(self, name: str, wish: LogWish, say: Callable[[LogLine], None], told: Told) -> None:
+        """What the pods of a job say; following, also those that are still to come, until the job is over."""
+        read: dict[str, asyncio.Task[None]] = {}
+        job = await self.job(name)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                now = await self.standing(name)
+                for pod in await self.pods(job):
+                    if pod.metadata.name not in read and _has_begun(pod):
+                        reading = self._log(pod, wish, say)
+                        read[pod.metadata.name] = group.create_task(reading)
+                if not wish.follow or now.word.is_over:
+                    break
+                if not read:
+                    told(f"job {name}: {now}")
+                await asyncio.sleep(_LOOK_SECONDS)
+        if not read:
+            raise AnswerIsNo(f"job {name} has no log: {now}")
+
+    async def _log(self, pod: kube.Pod, wish: LogWish, say: Callable[[LogLine], None]) -> None:
+        query = [("follow", "true")] if wish.follow else []
+        query += [("previous", "true")] if wish.previous else []
+        query += [("tailLines", str(wish.tail))] if wish.tail is not None else []
+        query += [("container", wish.container or pod.spec.containers[0].name)]
+        call = Call("GET", PODS.path(self.namespace, pod.metadata.name, "log"), tuple(query), accept="*/*")
+        async with self._client.lines(call) as lines:
+            async for line in lines:
+                say(LogLine(pod.metadata.name, line))
+
+
+def _has_begun(pod: kube.Pod) -> bool:
+    """Whether any of its containers has something to tell."""
+    return any(
+        status.state is not None and status.state.waiting is None and (status.state.running or status.state.terminated)
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    )
+
+
+# --- Everybody --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A Workload, as a line of the queue."""
+
+    workload: str
+    namespace: str
+    name: str
+    queue: str
+    cluster_queue: str
+    standing: Standing
+    # Its place in its ClusterQueue, from 1; None where it waits for nothing, or nobody knows.
+    place: int | None
+    pods: int
+    asks: str
+    priority: int
+    created: str
+    tree: Mapping[str, Any]
+
+
+async def entries(client: Client, namespace: str) -> list[Entry]:
+    """All Workloads of a namespace, or of all: what runs, what waits in the order of its queue, what is over."""
+    listing = await client.list(WORKLOADS, namespace)
+    workloads = [codec.decode(item, kueue.Workload) for item in listing.items]
+    waiting = {
+        (one.metadata.namespace, one.spec.queue_name or "")
+        for one in workloads
+        if standing.of_workload(one).word is Word.WAITING
+    }
+    places: dict[tuple[str, str], int] = {}
+    for place, queue in sorted(waiting):
+        places |= await _places(client, place, queue)
+    found = [
+        _entry(one, places, tree) for one, tree in zip(workloads, map(msgspec.json.decode, listing.items), strict=True)
+    ]
+    return sorted(found, key=_order)
+
+
+def _order(entry: Entry) -> tuple[Any, ...]:
+    word = entry.standing.word
+    group = 2 if word.is_over else 1 if word is Word.WAITING else 0
+    last = 2**31
+    return group, entry.cluster_queue, last if entry.place is None else entry.place, entry.created, entry.workload
+
+
+def _entry(workload: kueue.Workload, places: Mapping[tuple[str, str], int], tree: Mapping[str, Any]) -> Entry:
+    key = (workload.metadata.namespace, workload.metadata.name)
+    owner = workload.metadata.controller
+    admission = workload.status.admission
+    return Entry(
+        workload=workload.metadata.name,
+        namespace=workload.metadata.namespace,
+        name=owner.name if owner is not None else workload.metadata.name,
+        queue=workload.spec.queue_name or "",
+        cluster_queue=admission.cluster_queue if admission is not None else "",
+        standing=standing.of_workload(workload),
+        place=places.get(key),
+        pods=sum(pod_set.count for pod_set in workload.spec.pod_sets),
+        asks=standing.asks(workload),
+        priority=workload.spec.priority or 0,
+        created=workload.metadata.creation_timestamp or "",
+        tree=tree,
+    )
+
+
+async def _places(client: Client, namespace: str, queue: str) -> dict[tuple[str, str], int]:
+    """Who stands where in the ClusterQueue of a LocalQueue; nothing where the server does not tell."""
+    path = (
+        f"/apis/{visibility.GROUP}/{visibility.VERSIONS[0]}/namespaces/{namespace}/localqueues/{queue}/pendingworkloads"
+    )
+    try:
+        answer = await client.ask(Call("GET", path))
+    except errors.ApiError:
+        return {}
+    items = msgspec.json.decode(answer.body).get("items") or ()
+    return {
+        (item["metadata"]["namespace"], item["metadata"]["name"]): item["positionInClusterQueue"] + 1 for item in items
+    }

@@ -1,0 +1,120 @@
+"""How a job stands, in a word and a sentence: from the Job and its Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pykueue.api import conditions, kube, kueue, labels, meta, quantity
+from pykueue.api.conditions import WorkloadCondition
+from pykueue.core import requests
+from pykueue.lifecycle import states
+from pykueue.lifecycle.states import State
+
+
+class Word(StrEnum):
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def is_over(self) -> bool:
+        return self in (Word.SUCCEEDED, Word.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job is, and why."""
+
+    word: Word
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.word.lower()}, {self.why}" if self.why else self.word.lower()
+
+
+def of_job(job: kube.Job, workload: kueue.Workload | None) -> Standing:
+    """How a Job stands; the Workload says why it waits."""
+    for condition in job.status.conditions:
+        if condition.status == "True" and condition.type in ("Complete", "Failed"):
+            word = Word.SUCCEEDED if condition.type == "Complete" else Word.FAILED
+            return Standing(word, condition.message if word is Word.FAILED else "")
+    if not job.spec.suspend:
+        return Standing(Word.RUNNING if job.status.ready else Word.STARTING)
+    if workload is not None:
+        return of_workload(workload)
+    if not job.metadata.labels.get(labels.QUEUE_NAME):
+        return Standing(Word.WAITING, "it is suspended and names no queue")
+    return Standing(Word.WAITING, "its queue has not looked at it yet")
+
+
+def failure(pods: Iterable[kube.Pod]) -> str:
+    """How the last container ended that failed, in words; empty where none did."""
+    ended = [
+        (status.state.terminated.finished_at or "", status.name, status.state.terminated)
+        for pod in pods
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        if status.state is not None and status.state.terminated is not None and status.state.terminated.exit_code
+    ]
+    if not ended:
+        return ""
+    over = max(ended, key=lambda each: each[:2])[2]
+    return over.message or (f"ended by signal {over.signal}" if over.signal else f"exit code {over.exit_code}")
+
+
+def of_workload(workload: kueue.Workload) -> Standing:
+    """How a Workload stands."""
+    match states.state(workload):
+        case State.FINISHED:
+            found = conditions.find(workload.status.conditions, WorkloadCondition.FINISHED)
+            failed = found is not None and found.reason == "Failed"
+            return Standing(Word.FAILED if failed else Word.SUCCEEDED, found.message if found and failed else "")
+        case State.EVICTED:
+            return Standing(Word.STOPPING, _message(workload, WorkloadCondition.EVICTED))
+        case State.ADMITTED:
+            ready = states.has(workload, WorkloadCondition.PODS_READY)
+            return Standing(Word.RUNNING if ready else Word.STARTING)
+        case State.RESERVED:
+            open_checks = [check.name for check in workload.status.admission_checks if check.state != "Ready"]
+            return Standing(Word.WAITING, f"quota is reserved; waits for checks: {', '.join(open_checks)}")
+    if not workload.spec.active:
+        return Standing(Word.WAITING, "it is deactivated")
+    return Standing(Word.WAITING, _message(workload, WorkloadCondition.QUOTA_RESERVED))
+
+
+def _message(workload: kueue.Workload, type_: WorkloadCondition) -> str:
+    found = conditions.find(workload.status.conditions, type_)
+    return found.message if found is not None else "its queue has not decided yet"
+
+
+def by_owner(workloads: Iterable[kueue.Workload]) -> Mapping[str, kueue.Workload]:
+    """The newest Workload of each owner, by the owner's uid."""
+    found: dict[str, kueue.Workload] = {}
+    for workload in sorted(workloads, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name)):
+        for owner in workload.metadata.owner_references:
+            found[owner.uid] = workload
+    return found
+
+
+def age(moment: str | None, now: int) -> str:
+    """How long ago, as kubectl says it: `5s`, `3m`, `2h`, `4d`."""
+    if not moment:
+        return ""
+    passed = max(now - meta.parse_time(moment), 0) // meta.SECOND
+    for size, letter in ((86400, "d"), (3600, "h"), (60, "m")):
+        if passed >= 2 * size:
+            return f"{passed // size}{letter}"
+    return f"{passed}s"
+
+
+def asks(workload: kueue.Workload) -> str:
+    """What a Workload asks for in all, such as `cpu 2, memory 4Gi`."""
+    total: dict[str, quantity.Quantity] = {}
+    for pod_set in workload.spec.pod_sets:
+        for name, one in requests.read(pod_set.template.spec).figure.items():
+            total[name] = total.get(name, quantity.Quantity(0)) + one * pod_set.count
+    return ", ".join(f"{name} {amount.canonical}" for name, amount in sorted(total.items()))
