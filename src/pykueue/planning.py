@@ -247,6 +247,7 @@ def advance(made: Plan, now: Nanoseconds) -> Progress:
     """One more cycle; those evicted in the one before have stopped by now."""
     if made.cycles:
         _stop_evicted(made, now)
+    made.world.settle(now)  # whoever that wakes is in line from here on
     before = _by_queue(made.world, active=True)
     decisions = made.world.decide(now)
     if made.cycles and not decisions:

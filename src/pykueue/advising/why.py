@@ -18,6 +18,7 @@ from pykueue.advising.suggesting import Suggestion
 from pykueue.advising.trial import Trial, narrowed
 from pykueue.api import conditions, kueue
 from pykueue.api.meta import Nanoseconds
+from pykueue.core.decision import Wait
 from pykueue.errors import UsageError
 from pykueue.observe import visibility
 from pykueue.planning import Case, Plan
@@ -128,7 +129,8 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, *
     starts = not closed and trial.admits()
     causes = [gate.cause for gate in closed]
     # With a gate closed the brain never came to a verdict of its own; what it says then repeats the gate.
-    causes += [] if starts or not _was_tried(alone, key) else list(told.get("because", ()))
+    if not starts and told.get("decision") == Wait.__name__ and _was_tried(alone, key):
+        causes += told["because"]
     if not causes and not starts:
         causes = [_overtaken(ahead)]
     return Why(

@@ -1,0 +1,212 @@
+"""Every rule finds what it is for, and stays silent about what is well made."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykueue import documents, planning
+from pykueue.advising import lint
+
+SOUND = """
+kind: Namespace
+apiVersion: v1
+metadata: {name: team}
+---
+kind: ResourceFlavor
+metadata: {name: cpu-nodes}
+spec: {nodeLabels: {pool: cpu}}
+---
+kind: Node
+apiVersion: v1
+metadata: {name: one, labels: {pool: cpu}}
+status: {allocatable: {cpu: 16, memory: 64Gi}}
+---
+kind: ClusterQueue
+metadata: {name: research}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - name: cpu-nodes
+      resources: [{name: cpu, nominalQuota: 8}, {name: memory, nominalQuota: 32Gi}]
+---
+kind: LocalQueue
+metadata: {name: queue, namespace: team}
+spec: {clusterQueue: research}
+"""
+
+# rule -> what is written in place of what, or beside it; and the finding.
+SPOILT: dict[str, tuple[str, str, str]] = {
+    "missing-flavor": (
+        "    - name: cpu-nodes",
+        "    - name: gone",
+        "ClusterQueue research: ResourceFlavor gone does not exist: the queue is inactive",
+    ),
+    "missing-check": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  admissionChecksStrategy: {admissionChecks: [{name: budget}]}",
+        "ClusterQueue research: AdmissionCheck budget does not exist: the queue is inactive",
+    ),
+    "missing-topology": (
+        "spec: {nodeLabels: {pool: cpu}}",
+        "spec: {nodeLabels: {pool: cpu}, topologyName: racks}",
+        "ResourceFlavor cpu-nodes: Topology racks does not exist: queues that use it are inactive",
+    ),
+    "leads-nowhere": (
+        "spec: {clusterQueue: research}",
+        "spec: {clusterQueue: reserch}",
+        "LocalQueue team/queue: leads to ClusterQueue reserch, which does not exist",
+    ),
+    "unselected-namespace": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {matchLabels: {team: a}}",
+        (
+            "LocalQueue team/queue: ClusterQueue research does not select namespace team: "
+            "nothing in this queue is ever admitted"
+        ),
+    ),
+    "selects-nobody": (
+        "  namespaceSelector: {}\n",
+        "",
+        "ClusterQueue research: has no namespaceSelector, which selects no namespace; {} selects all",
+    ),
+    "circle": (
+        "kind: Namespace",
+        (
+            "kind: Cohort\nmetadata: {name: a}\nspec: {parentName: b}\n---\n"
+            "kind: Cohort\nmetadata: {name: b}\nspec: {parentName: a}\n---\nkind: Namespace"
+        ),
+        "Cohort a: is its own ancestor: no queue below it admits anything",
+    ),
+    "beyond-nodes": (
+        "nominalQuota: 8}",
+        "nominalQuota: 17}",
+        (
+            "ResourceFlavor cpu-nodes: quotas of cpu come to 17, and its 1 nodes have 16: "
+            "pods will wait for nodes with their quota in hand"
+        ),
+    ),
+    "tainted-nodes": (
+        "status: {allocatable",
+        "spec: {taints: [{key: maintenance, value: soon, effect: NoSchedule}]}\nstatus: {allocatable",
+        (
+            "ResourceFlavor cpu-nodes: all of its nodes have taints that it neither names in nodeTaints nor tolerates: "
+            "admitted pods are not scheduled unless they tolerate them themselves"
+        ),
+    ),
+    "units": (
+        "nominalQuota: 32Gi",
+        "nominalQuota: 32",
+        (
+            "ClusterQueue research: memory of flavor cpu-nodes: 32 is less than a mebibyte; "
+            "a number without a suffix is bytes"
+        ),
+    ),
+    "unused-flavor": (
+        "kind: Namespace",
+        "kind: ResourceFlavor\nmetadata: {name: spare}\n---\nkind: Namespace",
+        "ResourceFlavor spare: no ClusterQueue uses it",
+    ),
+    "idle-preemption": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  preemption: {reclaimWithinCohort: Any}",
+        "ClusterQueue research: reclaimWithinCohort is Any, and the queue is in no cohort: it never fires",
+    ),
+    "idle-weight": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  fairSharing: {weight: 2}",
+        "ClusterQueue research: has weight 2, and fair sharing is off: it is not looked at",
+    ),
+    "alone-in-cohort": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  cohortName: lonely",
+        "ClusterQueue research: is alone in cohort lonely: there is nobody to borrow from or to lend to",
+    ),
+    "excluded-quota": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  excludeResourcePrefixes: [mem]",
+        "ClusterQueue research: excludes 'mem', so its quota for memory is never counted",
+    ),
+}
+
+SECOND_QUEUE = """
+---
+kind: ClusterQueue
+metadata: {name: second}
+spec:
+  namespaceSelector: {}
+  cohortName: shared
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: cpu-nodes, resources: [{name: cpu, nominalQuota: 2, lendingLimit: 0}]}
+---
+kind: ClusterQueue
+metadata: {name: third}
+spec:
+  namespaceSelector: {}
+  cohortName: shared
+  queueingStrategy: StrictFIFO
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: cpu-nodes, resources: [{name: cpu, nominalQuota: 2, lendingLimit: 0}]}
+    - {name: same-nodes, resources: [{name: cpu, nominalQuota: 2, lendingLimit: 0}]}
+---
+kind: ResourceFlavor
+metadata: {name: same-nodes}
+spec: {nodeLabels: {pool: cpu}}
+---
+kind: LocalQueue
+metadata: {name: strict, namespace: team}
+spec: {clusterQueue: third}
+---
+kind: Workload
+metadata: {name: huge, namespace: team, uid: huge}
+spec:
+  queueName: strict
+  podSets:
+  - name: main
+    count: 1
+    template: {spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 40}}}]}}
+"""
+
+
+def found(text: str) -> dict[str, set[str]]:
+    whole = "\n---\n".join(
+        part if "apiVersion" in part else f"apiVersion: kueue.x-k8s.io/v1beta2\n{part.strip()}"
+        for part in text.split("\n---\n")
+    )
+    by_rule: dict[str, set[str]] = {}
+    for finding in lint.lint(planning.read(documents.parse(whole, "test"))):
+        by_rule.setdefault(finding.rule, set()).add(f"{finding.place}: {finding.sentence}")
+    return by_rule
+
+
+def test_what_is_well_made_is_left_in_peace() -> None:
+    assert found(SOUND) == {}
+
+
+@pytest.mark.parametrize("rule", SPOILT)
+def test_a_rule_finds_what_it_is_for(rule: str) -> None:
+    before, after, finding = SPOILT[rule]
+    assert before in SOUND
+    assert finding in found(SOUND.replace(before, after, 1))[rule]
+
+
+def test_rules_about_several_queues() -> None:
+    told = found(SOUND + SECOND_QUEUE)
+    assert told["nobody-lends"] == {"Cohort shared: none of its 2 ClusterQueues lends anything: nobody can borrow"}
+    assert told["shadowed-flavor"] == {
+        "ClusterQueue third: flavors cpu-nodes and same-nodes select the same nodes: their quotas add up"
+    }
+    assert told["too-big"] == {
+        "Workload team/huge: asks for 40 cpu of flavor cpu-nodes; its queue and cohort have 2 at most"
+    }
+    assert told["strict-head"] == {"ClusterQueue third: is strict, and team/huge can never get in: it stops the queue"}
+
+
+def test_every_rule_is_tried() -> None:
+    together = {"nobody-lends", "shadowed-flavor", "too-big", "strict-head"}
+    assert SPOILT.keys() | together == lint.RULES.keys()
