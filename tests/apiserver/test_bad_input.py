@@ -1,6 +1,6 @@
 """Whatever is sent, the server answers with a sentence and goes on: never a 500, never a hang, never a growing heap.
 
-`APISERVER_FUZZ` asks for more requests.
+`APISERVER_FUZZ` asks for more requests, `APISERVER_SEED` for others.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pykueue.apiserver import bodies
 from pykueue.apiserver.status import StatusError
 
 REQUESTS = int(os.environ.get("APISERVER_FUZZ", "400"))
+SEED = int(os.environ.get("APISERVER_SEED", "2024"))
 
 NASTY: list[Any] = [
     None,
@@ -187,8 +188,9 @@ def body(chance: random.Random) -> bytes:
 
 
 def test_nothing_that_is_sent_breaks_the_server(running: Running, client: Client) -> None:
-    chance = random.Random(2024)
+    chance = random.Random(SEED)
     seen: dict[int, int] = {}
+    slowest = 0.0
     connection = client.connection()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for turn in range(REQUESTS):
@@ -204,13 +206,16 @@ def test_nothing_that_is_sent_breaks_the_server(running: Running, client: Client
         )
         sent = body(chance) if method not in ("GET", "HEAD", "OPTIONS") else None
         headers = {"Authorization": f"Bearer {client.token}", "Content-Type": chance.choice(TYPES)}
-        began = time.monotonic()
+        began, worked = time.monotonic(), time.process_time()
         connection.request(method, f"{path}?{query}", sent, headers)
         response = connection.getresponse()
         text = response.read()
-        took = time.monotonic() - began
+        took, worked = time.monotonic() - began, time.process_time() - worked
+        slowest = max(slowest, worked)
         seen[response.status] = seen.get(response.status, 0) + 1
         assert response.status < 500 or response.status == 504, (method, path, query, sent, text[:500])
+        # The server is in this process. What counts is how long it works; a busy machine may let it wait.
+        assert worked < 1, (method, path, query, sent)
         assert took < 10, (method, path, query, sent)
         if response.status >= 400 and method != "HEAD":
             told = json.loads(text)
@@ -218,6 +223,9 @@ def test_nothing_that_is_sent_breaks_the_server(running: Running, client: Client
             assert told["message"]
     assert set(seen) >= {200, 400, 404, 405, 415, 422}, seen
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(
+        f"{REQUESTS} requests: {dict(sorted(seen.items()))}, {after - before >> 10} MiB, at most {slowest:.3f} s each"
+    )
     assert after - before < 200 * 1024, f"the process grew by {(after - before) // 1024} MiB"
     client.post(CONFIG_MAPS, config_map("still-here")).ok()
 

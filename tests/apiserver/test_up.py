@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ from apiserver.conftest import CONFIG_MAPS, Client, Running, config_map
 from pykueue import app
 
 KILLS = int(os.environ.get("APISERVER_KILLS", "2"))
+PAYLOAD = {"x": "y" * 500}
 FLAVORS = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
 
 
@@ -92,10 +94,34 @@ def test_our_own_crds_are_taken_from_anybody(tmp_path: Path) -> None:
             assert made.code == 201, made.tree
 
 
+class Witness:
+    """Watches through every kill, each time from where it was cut off."""
+
+    def __init__(self, client: Client) -> None:
+        self.revision: str = client.get(CONFIG_MAPS).ok()["metadata"]["resourceVersion"]
+        self.seen: dict[str, str] = {}
+
+    def watch(self, client: Client, until: int | None = None) -> None:
+        """Until the server is gone; or until everything up to a revision has been told."""
+        with contextlib.suppress(OSError, HTTPException, ValueError):
+            for event in client.watch(CONFIG_MAPS, resourceVersion=self.revision, timeoutSeconds=30):
+                details, data = event["object"]["metadata"], event["object"]["data"]
+                assert event["type"] == "ADDED"
+                assert int(details["resourceVersion"]) > int(self.revision), "told twice, or out of order"
+                assert data == PAYLOAD, "a torn object"
+                self.revision = details["resourceVersion"]
+                self.seen[details["name"]] = self.revision
+                if until is not None and int(self.revision) >= until:
+                    return
+
+
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
-    """Clients write until the process is gone; the next one has every write that was answered."""
+    """Clients write until the process is gone. The next one has every write that was answered, and whoever watches
+    goes on where the last one cut him off: told of each write once, in order, and of none that is not kept.
+    """
     chance = random.Random(3)
-    process = Process(tmp_path)
+    process = Process(tmp_path, "--runner", "none")
+    witness = Witness(process.client())
     told: dict[str, str] = {}
     for kill in range(KILLS):
         client = process.client()
@@ -104,26 +130,32 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
             for turn in range(10_000):
                 name = f"k{kill}-w{worker}-{turn}"
                 try:
-                    made = client.post(CONFIG_MAPS, config_map(name, {"x": "y" * 500}))
+                    made = client.post(CONFIG_MAPS, config_map(name, PAYLOAD))
                 except (OSError, HTTPException):
                     return
                 if made.code == 201:
                     told[name] = made.tree["metadata"]["resourceVersion"]
 
         threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+        threads.append(threading.Thread(target=witness.watch, args=(client,)))
         for thread in threads:
             thread.start()
         time.sleep(chance.uniform(0.3, 0.8))
         process.process.kill()
         process.process.communicate()
         for thread in threads:
-            thread.join(30)
+            thread.join(40)
         assert told
         process.start()
         listed = process.client().get(CONFIG_MAPS).ok()
         found = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in listed["items"]}
         assert told.items() <= found.items(), "an acknowledged write is gone"
+        assert witness.seen.items() <= found.items(), "a watcher was told of a write that is not kept"
+        assert all(item["data"] == PAYLOAD for item in listed["items"]), "a torn object"
         assert int(listed["metadata"]["resourceVersion"]) >= max(map(int, told.values()))
+        witness.watch(process.client(), until=max(map(int, found.values())))
+        assert witness.seen == found, "a watcher missed something"
+    print(f"{KILLS} kills, {len(told)} acknowledged writes, all of them there and told once")
     assert process.end()[0] == 0
 
 
