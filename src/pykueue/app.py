@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from pykueue import serving
-from pykueue.api import config, conversion, meta, registry, schema, trees
+from pykueue.api import codec, config, conversion, meta, registry, schema, trees
 from pykueue.apiserver import access, certificates, extensions
 from pykueue.apiserver.builtin import admission, scheduling
 from pykueue.apiserver.builtin.kinds import RESOURCES
@@ -390,7 +390,10 @@ async def embedded_manager(
     """A manager in the process of its server, without sockets between them and without rivals."""
     client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), chance or random.Random())
     manager = Manager(client, manager_choices(settings), clock or SystemClock(), chance or random.Random())
-    pages = {"/metrics": health.exposition(manager.metrics.exposition)} if metrics_address(settings) else {}
+    said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
+    pages = {health.CONFIGURATION_PATH: health.document(said)}
+    if metrics_address(settings):
+        pages["/metrics"] = health.exposition(manager.metrics.exposition)
     seen = visibility.rows(manager.world, manager.views) if settings.gates["VisibilityOnDemand"] else ()
     # What ends the manager ends everything: a server that takes work which nobody looks at would be worse.
     async with manager.reading(), asyncio.TaskGroup() as group:

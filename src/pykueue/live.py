@@ -18,9 +18,8 @@ from pykueue.installing import names
 from pykueue.kube import errors
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Call
+from pykueue.observe.health import CONFIGURATION_PATH
 from pykueue.planning import Case
-
-CONFIGURATION_PATH: Final = "/configz"
 
 # Which nodes have room matters only where a topology is to be kept, and there may be very many pods.
 _FOR_TOPOLOGIES: Final = frozenset({kube.Node, kube.Pod})

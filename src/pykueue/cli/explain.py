@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from pykueue.cli import printing
 from pykueue.cli.connection import Connection, connects, progress
 from pykueue.errors import UsageError
 
@@ -50,12 +50,8 @@ def command(
     if output == "text":
         for line in lines(answer):
             click.echo(line)
-    elif output == "json":
-        click.echo(json.dumps(answer.tree(), indent=2))
     else:
-        import yaml
-
-        click.echo(yaml.safe_dump(answer.tree(), sort_keys=False), nl=False)
+        printing.document(answer.tree(), output)
 
 
 async def _live(client: Client, namespace: str, name: str, told: Any) -> tuple[Case, str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from pykueue.cli import printing
 from pykueue.cli.connection import Connection, connects, progress
 from pykueue.errors import AnswerIsNo
 
@@ -26,12 +25,8 @@ def command(connection: Connection, files: tuple[str, ...], output: str) -> None
     with progress() as told:
         case = case_of(files) if files else connection.talk(lambda client, _: live.case(client, nodes=True, told=told))
         findings = lint.lint(case)
-    if output == "json":
-        click.echo(json.dumps([finding.tree() for finding in findings], indent=2))
-    elif output == "yaml":
-        import yaml
-
-        click.echo(yaml.safe_dump([finding.tree() for finding in findings], sort_keys=False), nl=False)
+    if output != "text":
+        printing.document([finding.tree() for finding in findings], output)
     else:
         for finding in findings:
             click.echo(f"{finding.place}: {finding.sentence} [{finding.rule}]")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from pykueue.cli import printing
 from pykueue.cli.connection import Connection, connects, progress
 from pykueue.errors import UsageError
 
@@ -49,12 +49,8 @@ def command(
     if output == "text":
         for line in lines(difference):
             click.echo(line)
-    elif output == "json":
-        click.echo(json.dumps(difference.tree(), indent=2))
     else:
-        import yaml
-
-        click.echo(yaml.safe_dump(difference.tree(), sort_keys=False), nl=False)
+        printing.document(difference.tree(), output)
 
 
 def _named(text: str, namespace: str) -> tuple[type, str, str]:

@@ -6,13 +6,18 @@ ready    when every question that was handed in is answered with nothing: else t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pykueue import serving
 from pykueue.observe.metrics import CONTENT_TYPE
 
 # Says what is missing, in a sentence; empty when all is well.
 Question = Callable[[], str]
+
+# Where a program shows what it was configured with, as those of Kubernetes do.
+CONFIGURATION_PATH: Final = "/configz"
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -41,6 +46,15 @@ def exposition(read: Callable[[], bytes]) -> serving.Handler:
         if request.path != "/metrics":
             return _plain(404, "only /metrics is answered here")
         return serving.Response(200, read(), CONTENT_TYPE)
+
+    return answer
+
+
+def document(tree: Mapping[str, Any]) -> serving.Handler:
+    """A page that shows one document, such as the Configuration that this program runs with."""
+
+    async def answer(request: serving.Request) -> serving.Response:
+        return serving.Response(200, json.dumps(tree).encode(), "application/json")
 
     return answer
 
