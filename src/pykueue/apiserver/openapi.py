@@ -18,6 +18,39 @@ from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.rest import patch_types
 from pykueue.apiserver.strategy import Resource, Tree, View
 
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_META_NAME: Final = f"{_META}.ObjectMeta"
+_LIST_META_NAME: Final = f"{_META}.ListMeta"
+_OWNER: Final = {
+    "type": "object",
+    "description": "An object that another belongs to.",
+    "required": ["apiVersion", "kind", "name", "uid"],
+    "x-kubernetes-map-type": "atomic",
+    "properties": {
+        "apiVersion": {"type": "string", "description": "Group and version of the owner."},
+        "kind": {"type": "string", "description": "Kind of the owner."},
+        "name": {"type": "string", "description": "Name of the owner."},
+        "uid": {"type": "string", "description": "The owner's uid; another object of its name is not it."},
+        "controller": {"type": "boolean", "description": "Whether this owner steers the object."},
+        "blockOwnerDeletion": {
+            "type": "boolean",
+            "description": "Whether the owner waits for this object to go first.",
+        },
+    },
+}
+_MANAGED_FIELDS: Final = {
+    "type": "object",
+    "description": "The fields that somebody set.",
+    "properties": {
+        "apiVersion": {"type": "string", "description": "The version in which the fields are named."},
+        "fieldsType": {"type": "string", "description": "How the fields are written down: FieldsV1."},
+        "fieldsV1": {"$ref": f"#/components/schemas/{_META}.FieldsV1"},
+        "manager": {"type": "string", "description": "Who set them."},
+        "operation": {"type": "string", "description": "How: Apply or Update."},
+        "subresource": {"type": "string", "description": "Through which door, if not the main one."},
+        "time": {"type": "string", "format": "date-time", "description": "When they last changed."},
+    },
+}
 _METADATA: Final = {
     "description": "What every object carries: its name and place, its labels and annotations, its owners.",
     "type": "object",
@@ -55,22 +88,7 @@ _METADATA: Final = {
         "ownerReferences": {
             "type": "array",
             "description": "The objects that it belongs to, and goes with.",
-            "items": {
-                "type": "object",
-                "required": ["apiVersion", "kind", "name", "uid"],
-                "x-kubernetes-map-type": "atomic",
-                "properties": {
-                    "apiVersion": {"type": "string", "description": "Group and version of the owner."},
-                    "kind": {"type": "string", "description": "Kind of the owner."},
-                    "name": {"type": "string", "description": "Name of the owner."},
-                    "uid": {"type": "string", "description": "The owner's uid; another object of its name is not it."},
-                    "controller": {"type": "boolean", "description": "Whether this owner steers the object."},
-                    "blockOwnerDeletion": {
-                        "type": "boolean",
-                        "description": "Whether the owner waits for this object to go first.",
-                    },
-                },
-            },
+            "items": {"$ref": f"#/components/schemas/{_META}.OwnerReference"},
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["uid"],
             "x-kubernetes-patch-strategy": "merge",
@@ -78,7 +96,7 @@ _METADATA: Final = {
         },
         "managedFields": {
             "type": "array",
-            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            "items": {"$ref": f"#/components/schemas/{_META}.ManagedFieldsEntry"},
             "description": "Who set which fields.",
             "x-kubernetes-list-type": "atomic",
         },
@@ -87,8 +105,6 @@ _METADATA: Final = {
 }
 _API_VERSION: Final = {"type": "string", "description": "The group and version in which this object is written."}
 _KIND: Final = {"type": "string", "description": "What this object is."}
-_META_NAME: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_LIST_META_NAME: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
 _LIST_META: Final = {
     "type": "object",
     "description": "What a list says of itself.",
@@ -97,6 +113,14 @@ _LIST_META: Final = {
         "remainingItemCount": {"type": "integer", "format": "int64", "description": "How many are still to come."},
         "resourceVersion": {"type": "string", "description": "The revision that the list shows."},
     },
+}
+
+_COMMON: Final = {
+    _META_NAME: _METADATA,
+    _LIST_META_NAME: _LIST_META,
+    f"{_META}.OwnerReference": _OWNER,
+    f"{_META}.ManagedFieldsEntry": _MANAGED_FIELDS,
+    f"{_META}.FieldsV1": {"type": "object", "description": "A tree with a key for every field."},
 }
 
 
@@ -137,7 +161,7 @@ def document(resources: list[Resource], group: str, version: str) -> Tree:
     paths: Tree = {}
     for resource in resources:
         schemas |= resource.components()
-    schemas |= {_META_NAME: _METADATA, _LIST_META_NAME: _LIST_META}
+    schemas |= _COMMON
     for resource in resources:
         schemas[component(resource)] = _schema(resource)
         if not resource.virtual:

@@ -144,9 +144,6 @@ def _field(field: Field, refer: _Refer) -> Schema:
         out["default"] = field.default
     if field.enum:
         out["enum"] = list(field.enum)
-    if "$ref" in out and len(out) > 1:
-        # Whoever reads a reference passes over what stands beside it.
-        out["allOf"] = [{"$ref": out.pop("$ref")}]
     return out
 
 
