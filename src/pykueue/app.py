@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -112,6 +112,7 @@ def bare_parts() -> Parts:
     )
 
 
+@cache
 def kueue_parts() -> Parts:
     """The same with our own kinds as CRDs."""
     return replace(bare_parts(), crds=[schema.crd(row) for row in registry.KUEUE])

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -322,7 +322,7 @@ def _rules(schema: Tree) -> Rules:
     @cache
     def compiled() -> structural.Structural:
         # Compiled when the first object comes: a server with many CRDs starts as fast as one with few.
-        return structural.compile(schema)
+        return _compiled(msgspec.json.encode(schema))
 
     return Rules(
         unknown=lambda tree, old=None: compiled().unknown_fields(tree, old),
@@ -330,6 +330,12 @@ def _rules(schema: Tree) -> Rules:
         default=lambda tree, old=None: compiled().default(tree, old),
         validate=lambda new, old, _: compiled().validate(new, old),
     )
+
+
+@lru_cache(maxsize=32)
+def _compiled(schema: bytes) -> structural.Structural:
+    """Once for all servers of a process: a simulation starts hundreds of them."""
+    return structural.compile(msgspec.json.decode(schema))
 
 
 def _column(row: Tree) -> Column:
