@@ -110,24 +110,25 @@ class Processes:
             self._watch(uid, path, pid)
             return Attempt(number, started)
         # Once more: it may have ended between the two looks.
-        return self._ended(path) or self._bury(path, number)
+        return self._ended(path) or self._bury(path)
 
     def _ended(self, path: Path) -> Attempt | None:
         try:
             told = json.loads(path.with_suffix(".end").read_text())
         except FileNotFoundError:
             return None
-        reason = "StartError" if told["why"] else ""
+        reason = told.get("reason") or ("StartError" if told["why"] else "")
         ended = Ended(told["code"], told["at"], told["signal"], reason, told["why"])
         # What was never started has no guardian.
         started = _guardian(path)[1] if path.with_suffix(".pid").exists() else ended.at
         return Attempt(int(path.name), started, ended)
 
-    def _bury(self, path: Path, number: int) -> Attempt:
+    def _bury(self, path: Path) -> Attempt:
         """Write down that it was lost, so that it is the same story next time."""
         gone = unseen(self._clock.now())
-        _write(path.with_suffix(".end"), {"code": gone.code, "at": gone.at, "signal": 0, "why": gone.message})
-        return Attempt(number, gone.at, gone)
+        told = {"code": gone.code, "at": gone.at, "signal": 0, "reason": gone.reason, "why": gone.message}
+        _write(path.with_suffix(".end"), told)
+        return self._ended(path) or Attempt(int(path.name), gone.at, gone)
 
     # --- Starting -----------------------------------------------------------------------------------------------------
 
@@ -186,12 +187,12 @@ class Processes:
 
     async def _await_end(self, uid: str, path: Path, pid: int) -> None:
         await _gone(path, pid)
-        del self._watched[path]
+        self._watched.pop(path, None)
         self._asked.discard(path)
         made = self._attempts.get(uid, {}).get(path.parent.name, [])
         for place, each in enumerate(made):
             if each.number == int(path.name):
-                made[place] = self._ended(path) or self._bury(path, each.number)
+                made[place] = self._ended(path) or self._bury(path)
         self._free(uid)
         self.on_change(uid)
 
@@ -232,6 +233,7 @@ class Processes:
     async def close(self) -> None:
         """Look away. The processes go on."""
         watching = list(self._watched.values())
+        self._watched.clear()
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
@@ -269,12 +271,14 @@ def _launch(path: Path, prepared: Launch, now: int) -> None:
 
 
 def _is_guarded(path: Path) -> bool:
-    with open(path.with_suffix(".launch"), "rb+") as file:
-        try:
+    try:
+        with open(path.with_suffix(".launch"), "rb+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass  # somebody took the whole pod away
+    return False
 
 
 def _guardian(path: Path) -> tuple[int, int]:

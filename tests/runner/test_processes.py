@@ -1,0 +1,267 @@
+"""Containers as processes: real ones, with guardians that outlive whoever started them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykueue.clock import SystemClock
+from pykueue.runner.logs import Reader, Wanted
+from pykueue.runner.pod import Ended
+from pykueue.runner.processes import Processes
+
+GPUS = {"nvidia.com/gpu": 2}
+
+
+async def nothing(*_: str) -> None:
+    return None
+
+
+def opened(folder: Path) -> Processes:
+    return Processes(folder, nothing, lambda: GPUS, SystemClock(), dict(os.environ))
+
+
+@pytest.fixture
+async def processes(tmp_path: Path) -> AsyncIterator[Processes]:
+    made = opened(tmp_path / "pods")
+    try:
+        yield made
+    finally:
+        await made.sweep(())
+        await made.close()
+
+
+def pod(*command: str, uid: str = "u1", gpus: int = 0, **container: Any) -> dict[str, Any]:
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    main = {"name": "main", "image": "i", "command": list(command), "resources": {"limits": limits}, **container}
+    return {"metadata": {"name": "p", "namespace": "n", "uid": uid}, "spec": {"containers": [main]}}
+
+
+async def start(processes: Processes, tree: dict[str, Any], number: int = 0) -> None:
+    problem = await processes.start(tree, tree["spec"]["containers"][0], number)
+    assert problem is None, problem
+
+
+async def until(true: Callable[[], Any], seconds: float = 20.0) -> Any:
+    async with asyncio.timeout(seconds):
+        while not (found := true()):
+            await asyncio.sleep(0.01)
+        return found
+
+
+async def ended(processes: Processes, tree: dict[str, Any]) -> Ended:
+    found: Ended = await until(lambda: processes.attempts(tree)["main"][-1].ended)
+    return found
+
+
+def log(processes: Processes, uid: str = "u1", **wanted: Any) -> str:
+    reader = Reader(processes.logs(uid, "main")[-1], Wanted(**wanted))
+    try:
+        return b"".join(iter(reader.next, b"")).decode()
+    finally:
+        reader.close()
+
+
+class TestOne:
+    async def test_its_exit_code_and_its_words_are_kept(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "echo out; echo err >&2; sleep 0.5; exit 3")
+        told: list[str] = []
+        processes.on_change = told.append
+        await start(processes, tree)
+        assert (await ended(processes, tree)).code == 3
+        assert sorted(log(processes).splitlines()) == ["err", "out"]
+        assert told == ["u1"]
+
+    async def test_no_shell_touches_its_words(self, processes: Processes) -> None:
+        tree = pod("echo", "$HOME; *")
+        await start(processes, tree)
+        await ended(processes, tree)
+        assert log(processes) == "$HOME; *\n"
+
+    async def test_a_program_that_is_not_there_is_a_start_error(self, processes: Processes) -> None:
+        tree = pod("no-such-program")
+        await start(processes, tree)
+        over = await ended(processes, tree)
+        assert (over.code, over.reason) == (127, "StartError")
+        assert over.message == "cannot run 'no-such-program': No such file or directory"
+
+    async def test_a_directory_that_is_not_there_is_named(self, processes: Processes) -> None:
+        tree = pod("true", workingDir="/no/such/place")
+        await start(processes, tree)
+        assert "'/no/such/place'" in (await ended(processes, tree)).message
+
+    async def test_without_a_command_nothing_is_started(self, processes: Processes) -> None:
+        tree = pod()
+        await start(processes, tree)
+        over = await ended(processes, tree)
+        assert (over.code, over.reason) == (128, "StartError")
+
+    async def test_more_memory_than_its_limit_it_cannot_have(self, processes: Processes) -> None:
+        tree = pod("python3", "-c", "bytearray(10**9)", resources={"limits": {"memory": "200Mi"}})
+        await start(processes, tree)
+        assert (await ended(processes, tree)).code == 1
+        assert "MemoryError" in log(processes)
+
+    async def test_what_it_starts_ends_with_it(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "sleep 1000 & echo $!")
+        await start(processes, tree)
+        await ended(processes, tree)
+        child = int(log(processes))
+        await until(lambda: not _is_alive(child))
+
+    async def test_secrets_do_not_stay_on_the_disk(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sleep", "1000", env=[{"name": "WORD", "value": "hush-hush"}])
+        await start(processes, tree)
+        kept = [path for path in (tmp_path / "pods").rglob("*") if path.is_file()]
+        assert kept
+        assert not any(b"hush-hush" in path.read_bytes() for path in kept)
+        assert all(path.stat().st_mode & 0o077 == 0 for path in kept)
+
+
+class TestStopping:
+    async def test_it_is_asked_first(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
+        await start(processes, tree)
+        await until(lambda: "ready" in log(processes))
+        processes.stop("u1", "main", kill=False)
+        assert (await ended(processes, tree)).code == 5
+        assert "bye\n" in log(processes)
+
+    async def test_and_killed_when_it_will_not_listen(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+        await start(processes, tree)
+        await until(lambda: "ready" in log(processes))
+        processes.stop("u1", "main", kill=False)
+        processes.stop("u1", "main", kill=True)
+        over = await ended(processes, tree)
+        assert (over.code, over.signal) == (137, 9)
+
+    async def test_what_is_left_of_a_pod_that_is_gone_goes_too(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sleep", "1000")
+        await start(processes, tree)
+        guardian = _guardian(tmp_path)
+        await processes.discard("u1")
+        assert not _is_alive(guardian)
+        assert list((tmp_path / "pods").iterdir()) == []
+
+
+class TestRestarting:
+    async def test_what_runs_is_found_again(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod(
+            "sh", "-c", "echo before; while [ ! -e end ]; do sleep 0.05; done; echo after", workingDir=str(tmp_path)
+        )
+        await start(processes, tree)
+        await processes.close()
+        later = opened(tmp_path / "pods")
+        assert [(each.number, each.ended) for each in later.attempts(tree)["main"]] == [(0, None)]
+        (tmp_path / "end").touch()
+        assert (await ended(later, tree)).code == 0
+        assert log(later) == "before\nafter\n"
+        await later.close()
+
+    async def test_what_ended_meanwhile_is_told_as_it_was(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", "exit 4")
+        await start(processes, tree)
+        await processes.close()
+        await until(lambda: list((tmp_path / "pods").rglob("0.end")))
+        later = opened(tmp_path / "pods")
+        assert (await ended(later, tree)).code == 4
+
+    async def test_what_lost_its_guardian_is_lost_and_does_not_run(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", "echo $$$$; sleep 1000")
+        await start(processes, tree)
+        await until(lambda: log(processes))
+        worker = int(log(processes))
+        os.kill(_guardian(tmp_path), signal.SIGKILL)
+        over = await ended(processes, tree)
+        assert (over.code, over.message) == (137, "it ended while nobody was there to see how")
+        await until(lambda: not _is_alive(worker))
+        assert opened(tmp_path / "pods").attempts(tree)["main"] == processes.attempts(tree)["main"]
+
+    async def test_pods_that_nobody_knows_are_swept_away(self, processes: Processes, tmp_path: Path) -> None:
+        for uid in ("u1", "u2"):
+            await start(processes, pod("sleep", "1000", uid=uid))
+        await processes.close()
+        later = opened(tmp_path / "pods")
+        await later.sweep(["u2"])
+        assert [path.name for path in (tmp_path / "pods").iterdir()] == ["u2"]
+        assert later.running == 1
+        await later.sweep(())
+
+    async def test_of_many_attempts_the_last_two_are_kept(self, processes: Processes, tmp_path: Path) -> None:
+        for number in range(4):
+            tree = pod("echo", str(number))
+            await start(processes, tree, number)
+            await ended(processes, tree)
+        assert [each.number for each in processes.attempts(tree)["main"]] == [2, 3]
+        assert {path.stem for path in (tmp_path / "pods" / "u1" / "main").iterdir()} == {"2", "3"}
+
+
+class TestDevices:
+    async def test_each_pod_has_its_own_until_it_ends(self, processes: Processes) -> None:
+        first, second = pod("sleep", "1000", gpus=1), pod("sh", "-c", "echo $CUDA_VISIBLE_DEVICES", uid="u2", gpus=1)
+        await start(processes, first)
+        await start(processes, second)
+        await ended(processes, second)
+        assert log(processes, "u2") == "1\n"
+        third = pod("sh", "-c", "echo $PYKUEUE_DEVICES_NVIDIA_COM_GPU; sleep 1000", uid="u3", gpus=1)
+        await start(processes, third)
+        await until(lambda: log(processes, "u3") == "1\n")
+        fourth = pod("true", uid="u4", gpus=1)
+        problem = await processes.start(fourth, fourth["spec"]["containers"][0], 0)
+        assert problem is not None
+        assert problem.reason == "DevicesTaken"
+
+    async def test_a_restart_gives_nobody_elses_away(self, processes: Processes, tmp_path: Path) -> None:
+        await start(processes, pod("sleep", "1000", gpus=1))
+        await processes.close()
+        later = opened(tmp_path / "pods")
+        second = pod("sh", "-c", "echo $CUDA_VISIBLE_DEVICES", uid="u2", gpus=1)
+        await start(later, second)
+        await ended(later, second)
+        assert log(later, "u2") == "1\n"
+        await later.sweep(())
+
+
+class TestLogs:
+    async def test_the_last_lines(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "seq 1 9; printf rest")
+        await start(processes, tree)
+        await ended(processes, tree)
+        assert log(processes, tail=3) == "8\n9\nrest"
+        assert log(processes, tail=0) == ""
+
+    async def test_lines_that_come_in_pieces_are_one(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "printf a; sleep 0.2; printf b; sleep 0.2; echo c; echo d")
+        await start(processes, tree)
+        await ended(processes, tree)
+        assert log(processes) == "abc\nd\n"
+        first, second = log(processes, timestamps=True).splitlines()
+        assert first.endswith("Z abc")
+        assert second.endswith("Z d")
+
+    async def test_lines_since_a_time(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "echo old; sleep 0.3; echo new")
+        await start(processes, tree)
+        await ended(processes, tree)
+        told = [line.split()[0] for line in log(processes, timestamps=True).splitlines()]
+        assert log(processes, since=told[1]) == "new\n"
+
+
+def _guardian(folder: Path) -> int:
+    (path,) = (folder / "pods").rglob("0.pid")
+    return int(path.read_text().split()[0])
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not fetched by its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
