@@ -18,7 +18,7 @@ import msgspec
 
 from pykueue.api import meta, structural
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import limits
+from pykueue.apiserver import limits, scale
 from pykueue.apiserver.apply import Shape
 from pykueue.apiserver.jsonpath import PathError, compile_path
 from pykueue.apiserver.objects import Change, Objects
@@ -57,7 +57,6 @@ class CustomResources:
             on_create=_both(base.rules.on_create, self._on_create),
             on_update=_both(base.rules.on_update, self._on_update),
             validate=self._with_checks(base.rules.validate),
-            warn=_warn,
         )
         return replace(base, rules=rules)
 
@@ -252,13 +251,6 @@ def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[.
     return both
 
 
-def _warn(tree: Tree) -> Sequence[str]:
-    versions = (tree.get("spec") or {}).get("versions") or []
-    if any(isinstance(one, dict) and "scale" in (one.get("subresources") or {}) for one in versions):
-        return (limits.words("scale"),)
-    return ()
-
-
 def _complete_names(tree: Tree) -> None:
     names = (tree.get("spec") or {}).get("names")
     if isinstance(names, dict) and isinstance(names.get("kind"), str):
@@ -284,6 +276,8 @@ def _resource(spec: Tree, version: Tree, revision: int, *, leaving: bool) -> Res
     schema: Tree = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
     columns = version.get("additionalPrinterColumns")
     stored = next(one["name"] for one in spec["versions"] if one.get("storage"))
+    doors = version.get("subresources") or {}
+    scaling = scale.Scaling.of(doors[scale.NAME]) if doors.get(scale.NAME) is not None else None
     deprecated = ""
     if version.get("deprecated"):
         told = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
@@ -304,10 +298,11 @@ def _resource(spec: Tree, version: Tree, revision: int, *, leaving: bool) -> Res
         categories=tuple(names.get("categories") or ()),
         namespaced=spec["scope"] == "Namespaced",
         verbs=tuple(verb for verb in ALL_VERBS if verb != "create") if leaving else ALL_VERBS,
-        subresources=frozenset({"status"}) if "status" in (version.get("subresources") or {}) else frozenset(),
+        subresources=frozenset(name for name in ("status", scale.NAME) if doors.get(name) is not None),
+        scaling=scaling,
         schema=lambda: schema,
         shape=shape,
-        rules=_rules(schema),
+        rules=_rules(schema, scaling),
         columns=tuple(_column(one) for one in columns) if columns else None,
         selectable=_selectable(version),
         custom=True,
@@ -318,17 +313,21 @@ def _resource(spec: Tree, version: Tree, revision: int, *, leaving: bool) -> Res
     )
 
 
-def _rules(schema: Tree) -> Rules:
+def _rules(schema: Tree, scaling: scale.Scaling | None) -> Rules:
     @cache
     def compiled() -> structural.Structural:
         # Compiled when the first object comes: a server with many CRDs starts as fast as one with few.
         return _compiled(msgspec.json.encode(schema))
 
+    def validate(new: Tree, old: Tree | None, _: str) -> Sequence[FieldError]:
+        found = compiled().validate(new, old)
+        return found if scaling is None else [*found, *scaling.check(new)]
+
     return Rules(
         unknown=lambda tree, old=None: compiled().unknown_fields(tree, old),
         prune=lambda tree: compiled().prune(tree),
         default=lambda tree, old=None: compiled().default(tree, old),
-        validate=lambda new, old, _: compiled().validate(new, old),
+        validate=validate,
     )
 
 
@@ -416,6 +415,9 @@ def _check_version(version: Any, path: str, *, reads: bool) -> Iterator[FieldErr
         yield FieldError(f"{path}.schema.openAPIV3Schema", ErrorSort.REQUIRED, "schemas are required")
     elif reads:
         yield from structural.check_schema(schema, f"{path}.schema.openAPIV3Schema")
+    doors = version.get("subresources")
+    if isinstance(doors, dict) and doors.get(scale.NAME) is not None:
+        yield from scale.check(doors[scale.NAME], f"{path}.subresources.scale")
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
         yield from _check_column(column, f"{path}.additionalPrinterColumns[{index}]")
     for index, selectable in enumerate(version.get("selectableFields") or ()):

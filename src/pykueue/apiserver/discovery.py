@@ -8,11 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pykueue.apiserver import scale
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.strategy import Resource, Tree
 
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-_SUBRESOURCE_VERBS: Final = {"status": ("get", "patch", "update"), "finalize": ("update",)}
+_SUBRESOURCE_VERBS: Final = {
+    "status": ("get", "patch", "update"),
+    "finalize": ("update",),
+    scale.NAME: ("get", "patch", "update"),
+}
+
+
+_KIND_OF_SCALE: Final = {"group": scale.KIND.group, "version": scale.KIND.version, "kind": scale.KIND.kind}
 
 
 def wants_aggregated(accept: str) -> bool:
@@ -76,7 +84,11 @@ def _resource_discovery(resource: Resource) -> Tree:
     if resource.categories:
         found["categories"] = list(resource.categories)
     subresources = [
-        {"subresource": name, "responseKind": kind, "verbs": list(_SUBRESOURCE_VERBS.get(name, ("get",)))}
+        {
+            "subresource": name,
+            "responseKind": _KIND_OF_SCALE if name == scale.NAME else kind,
+            "verbs": list(_SUBRESOURCE_VERBS.get(name, ("get",))),
+        }
         for name in sorted(resource.subresources)
     ] + [
         {"subresource": name, "responseKind": {**kind, "kind": view.kind}, "verbs": ["get"]}
@@ -168,6 +180,7 @@ def _subresource_row(resource: Resource, name: str) -> Tree:
         "name": f"{resource.plural}/{name}",
         "singularName": "",
         "namespaced": resource.namespaced,
-        "kind": resource.kind,
+        # Only what is of another group says of which: that is how kubectl learns what it can scale.
+        **(_KIND_OF_SCALE if name == scale.NAME else {"kind": resource.kind}),
         "verbs": list(_SUBRESOURCE_VERBS.get(name, ("get",))),
     }

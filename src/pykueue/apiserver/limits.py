@@ -52,12 +52,6 @@ LIMITS: Final = (
         subresources=("serviceaccounts/token",),
     ),
     Limit(
-        "scale",
-        "x/scale answers 404; a CRD that asks for it is accepted with a warning",
-        "the scale subresource is not served",
-        subresources=("*/scale",),
-    ),
-    Limit(
         "openapi-v2",
         "/openapi/v2 answers 404",
         "OpenAPI v2 is not served; the documents are at /openapi/v3",

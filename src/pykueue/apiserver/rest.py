@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pykueue.api import meta, patches
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import admission, apply, bodies, forms, metadata, namespaces, status
+from pykueue.apiserver import admission, apply, bodies, forms, metadata, namespaces, scale, status
 from pykueue.apiserver.access import User
 from pykueue.apiserver.admission import Admission, Review
 from pykueue.apiserver.objects import Entry, Objects
@@ -337,6 +337,27 @@ class Rest:
             return old
 
         return await self._update(call, change, in_place=True)
+
+    async def rescale(self, call: Call, change: Callable[[Tree], Any]) -> Outcome:
+        """Write the Scale that `change` makes of the one that the newest object shows."""
+        scaling = call.resource.scaling
+        assert scaling is not None, "the resource has no scale"
+
+        def rescaled(old: Tree) -> Tree:
+            wanted = scale.read(change(scaling.shown(old)))
+            self._place(call, metadata.read(wanted))
+            return scaling.rescaled(old, wanted)
+
+        return await self._update(call, rescaled)
+
+    async def patch_scale(self, call: Call, kind: str, patch: Any) -> Outcome:
+        def change(shown: Tree) -> Any:
+            try:
+                return _patched(scale.KIND, kind, shown, patch)
+            except patches.PatchError as error:
+                raise self._unpatchable(call, error) from None
+
+        return await self.rescale(call, change)
 
     # --- Patch --------------------------------------------------------------------------------------------------------
 

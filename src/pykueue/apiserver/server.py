@@ -23,7 +23,19 @@ import msgspec
 
 from pykueue.api import meta
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import access, bodies, discovery, extensions, forms, limits, listing, paths, protobuf, status
+from pykueue.apiserver import (
+    access,
+    bodies,
+    discovery,
+    extensions,
+    forms,
+    limits,
+    listing,
+    paths,
+    protobuf,
+    scale,
+    status,
+)
 from pykueue.apiserver.access import Access, User
 from pykueue.apiserver.forms import Form, Presenter
 from pykueue.apiserver.objects import Objects
@@ -324,6 +336,8 @@ class ApiServer:
             raise status.no_such_path(request.path[:200])
         access.check(user, verb, resource.group, resource.plural, address.name)
         form = forms.negotiate(request.headers.get("accept", ""))
+        if address.subresource == scale.NAME:
+            return await self._scale(user, request, address, resource, form, verb, warnings)
         presenter = Presenter(self._registry, self._clock, resource, form, _include(request))
         match verb:
             case "list":
@@ -413,19 +427,58 @@ class ApiServer:
         await self._rest.change(call, lambda tree: action.alter(tree, body))
         return Response(status=201, body=bodies.encode(status.success()))
 
+    async def _scale(
+        self,
+        user: User,
+        request: Request,
+        address: Address,
+        resource: Resource,
+        form: Form,
+        verb: str,
+        warnings: list[str],
+    ) -> Response:
+        """The object behind is read and written; what is answered is its Scale."""
+        scaling = resource.scaling
+        assert scaling is not None, "the subresource is served where there is something to scale"
+        presenter = Presenter(self._registry, self._clock, scale.KIND, form, _include(request))
+        if verb == "get":
+            outcome = Outcome(entry=self._rest.get(resource, address.namespace, address.name))
+        else:
+            body = await request.read(bodies.BODY_BYTES)
+            kind = bodies.media_type(request.headers.get("content-type", ""))
+            call = _call(user, request, address, resource, warnings)
+            if verb == "update":
+                sent = self._decoded(resource, kind, body, call)
+                outcome = await self._rest.rescale(call, lambda _: sent)
+            elif kind == bodies.APPLY_YAML:
+                configuration = scale.read(self._configuration(call, request, body))
+                outcome = await self._rest.apply(call, scaling.configuration(resource, configuration))
+            else:
+                _refuse_force(request)
+                outcome = await self._rest.patch_scale(call, kind, bodies.parse_json(body))
+        tree = outcome.tree if outcome.entry is None else self._rest.tree(resource, outcome.entry)
+        assert tree is not None, "a write comes to an object"
+        if verb == "get":
+            scaling.refuse_unsaid(tree)
+        return _formed(presenter.of_tree(scaling.shown(tree)), form, outcome.code)
+
     async def _patch(self, call: Call, request: Request, kind: str, body: bytes) -> Outcome:
         if kind == bodies.APPLY_YAML:
-            if not request.first("fieldManager"):
-                raise _bad_option("PatchOptions", "fieldManager", ErrorSort.REQUIRED, "is required for apply patch")
-            configuration = bodies.parse_yaml(body)
-            if not isinstance(configuration, dict):
-                raise status.bad_request("the configuration to apply is not an object")
-            if body.lstrip()[:1] == b"{":
-                call.repeated = bodies.duplicates(body, configuration)
-            return await self._rest.apply(call, configuration)
-        if request.first("force"):
-            raise _bad_option("PatchOptions", "force", ErrorSort.FORBIDDEN, "may not be specified for non-apply patch")
+            return await self._rest.apply(call, self._configuration(call, request, body))
+        _refuse_force(request)
         return await self._rest.patch(call, kind, bodies.parse_json(body))
+
+    @staticmethod
+    def _configuration(call: Call, request: Request, body: bytes) -> Tree:
+        """What is to be applied."""
+        if not request.first("fieldManager"):
+            raise _bad_option("PatchOptions", "fieldManager", ErrorSort.REQUIRED, "is required for apply patch")
+        configuration = bodies.parse_yaml(body)
+        if not isinstance(configuration, dict):
+            raise status.bad_request("the configuration to apply is not an object")
+        if body.lstrip()[:1] == b"{":
+            call.repeated = bodies.duplicates(body, configuration)
+        return configuration
 
     def _decoded(self, resource: Resource, kind: str, body: bytes, call: Call) -> Tree:
         """The object in a body, whatever it is written in. No type at all means JSON."""
@@ -551,6 +604,11 @@ def _dry_run(values: Any) -> bool:
 
 def _bad_option(kind: str, path: str, sort: ErrorSort, why: str, value: Any = msgspec.UNSET) -> status.StatusError:
     return status.invalid("meta.k8s.io", kind, "", [FieldError(path, sort, why, value)])
+
+
+def _refuse_force(request: Request) -> None:
+    if request.first("force"):
+        raise _bad_option("PatchOptions", "force", ErrorSort.FORBIDDEN, "may not be specified for non-apply patch")
 
 
 def _include(request: Request) -> str:

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from pykueue.api.errors import FieldError
 from pykueue.apiserver.apply import Shape
+
+if TYPE_CHECKING:
+    from pykueue.apiserver.scale import Scaling
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -143,6 +146,8 @@ class Resource:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: frozenset[str] = frozenset()
+    # Where its objects keep what the subresource `scale` shows, if they have it.
+    scaling: Scaling | None = None
     # Schemas are large and mostly not asked for: they are made on demand, and whoever makes them keeps them.
     schema: Callable[[], Mapping[str, Any]] = dict
     # Where its parts have names of their own in OpenAPI documents: the kind's, and the schemas of all of them by name.
