@@ -21,7 +21,7 @@ from pykueue.api import conditions, registry, schema
 from pykueue.api.kinds import Kind, Version
 from pykueue.api.versions import Added, Gone, Limited, Needs, Renamed, Ruled
 from pykueue.apiserver import limits
-from pykueue.installing import layout
+from pykueue.installing import chart, layout
 from pykueue.installing.documents import Plan
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.observe import metrics
@@ -241,8 +241,11 @@ def files() -> Iterator[tuple[str, str]]:
     for name, page in PAGES.items():
         yield name, _MADE + "\n\n" + "\n".join(page()).rstrip() + "\n"
     # Kinds of jobs that other packages bring along here belong to this machine, not to the project.
-    for name, text in layout.files(Plan(kinds=JobKinds(BUILT_IN))):
+    plan = Plan(kinds=JobKinds(BUILT_IN))
+    for name, text in layout.files(plan):
         yield f"deploy/{name}", text
+    for name, text in chart.files(plan):
+        yield f"deploy/chart/{name}", text
 
 
 def stale(root: Path) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,10 +15,10 @@ import yaml
 from click.testing import CliRunner
 
 from pykueue import app
-from pykueue.api import registry
+from pykueue.api import registry, trees
 from pykueue.apiserver import access
 from pykueue.cli import install
-from pykueue.installing import applying, documents, layout, rbac
+from pykueue.installing import applying, chart, documents, layout, rbac
 from pykueue.installing.documents import Plan
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.kube.client import Client
@@ -95,6 +97,61 @@ def test_files_for_kustomize_hold_the_very_same_objects(tmp_path: Path) -> None:
         return one["kind"], one["metadata"]["name"]
 
     assert sorted(found, key=key) == sorted(rendered(), key=key)
+
+
+# --- As a chart -------------------------------------------------------------------------------------------------------
+
+_FORM = re.compile(r"\{\{ (toJson )?\.([A-Za-z.]+) \}\}")
+
+
+def helm(values: Tree, namespace: str) -> dict[tuple[str, str], Tree]:
+    """What Helm makes of the chart, by kind and name: its templates have two forms and no others."""
+    context = {"Values": values, "Release": {"Namespace": namespace}}
+
+    def filled(found: re.Match[str]) -> str:
+        value = trees.get(context, *found[2].split("."))
+        return json.dumps(value) if found[1] else str(value)
+
+    texts = [text for name, text in chart.files(Plan()) if name.startswith("templates/")]
+    made = [one for text in texts for one in yaml.safe_load_all(_FORM.sub(filled, text))]
+    return {(one["kind"], one["metadata"]["name"]): one for one in made}
+
+
+def test_a_chart_with_its_own_values_is_the_very_same_installation() -> None:
+    values = yaml.safe_load(dict(chart.files(Plan()))["values.yaml"])
+    wanted = {(one["kind"], one["metadata"]["name"]): one for one in rendered() if one["kind"] != "Namespace"}
+    made = helm(values, "kueue-system")
+    for (kind, _), one in made.items():
+        if kind == "CustomResourceDefinition":
+            assert one["metadata"]["annotations"].pop("helm.sh/resource-policy") == "keep"
+        if kind == "Deployment":
+            pod = one["spec"]["template"]["spec"]
+            for name in ("priorityClassName", "imagePullSecrets", "nodeSelector", "tolerations"):
+                assert not pod.pop(name)
+            assert not pod.pop("topologySpreadConstraints")
+            assert pod["containers"][0].pop("imagePullPolicy") == "IfNotPresent"
+    assert {key: _without_empty(one) for key, one in made.items()} == {
+        key: _without_empty(one) for key, one in wanted.items()
+    }
+
+
+def _without_empty(tree: Tree) -> Tree:
+    notes = tree["metadata"].get("annotations")
+    return tree if notes != {} else trees.without(tree, ("metadata", "annotations"))
+
+
+def test_a_chart_follows_its_values_and_its_namespace() -> None:
+    values = chart.values(Plan())
+    text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nwebhook: {port: 1}\n"
+    values["managerConfig"]["controllerManagerConfigYaml"] = text
+    values["controllerManager"]["replicas"] = 2
+    values["controllerManager"]["manager"]["image"] = {"repository": "here/pykueue", "tag": "9", "pullPolicy": "Always"}
+    made = helm(values, "batch")
+    spec = made["Deployment", "kueue-controller-manager"]["spec"]
+    assert (spec["replicas"], spec["template"]["spec"]["containers"][0]["image"]) == (2, "here/pykueue:9")
+    assert made["ConfigMap", "kueue-manager-config"]["data"]["controller_manager_config.yaml"] == text
+    assert {one["metadata"].get("namespace", "batch") for one in made.values()} == {"batch", "kube-system"}
+    assert "kueue-system" not in json.dumps(list(made.values()))
 
 
 def test_a_framework_that_nobody_implements_is_refused_by_name(tmp_path: Path) -> None:
@@ -252,3 +309,14 @@ def test_the_folder_deploy_holds_what_is_installed() -> None:
     root = Path(__file__).resolve().parents[2] / "deploy"
     for name, text in layout.files(Plan(kinds=KINDS)):
         assert (root / name).read_text() == text, f"deploy/{name} is stale; run python -m pykueue.reference"
+
+
+async def test_a_namespace_that_was_there_before_is_neither_taken_nor_taken_away(client: Client) -> None:
+    objects = applicable(Plan(namespace="default"))
+    told: list[str] = []
+    await applying.install(client, objects, told.append)
+    assert told[0] == "namespace/default was there before"
+    gone: list[str] = []
+    await applying.uninstall(client, objects, gone.append, kinds_too=False)
+    assert "namespace/default stays, because it was there before" in gone
+    assert await client.find(applying.kind_of(objects[0]), "default") is not None

@@ -51,9 +51,9 @@ async def connected(target: access.Target) -> AsyncIterator[Client]:
         await client.close()
 
 
-async def installed(client: Client) -> list[str]:
+async def installed(client: Client, namespace: str = "kueue-system") -> list[str]:
     told: list[str] = []
-    await applying.install(client, documents.everything(documents.Plan()), told.append)
+    await applying.install(client, documents.everything(documents.Plan(namespace=namespace)), told.append)
     return told
 
 
@@ -128,3 +128,49 @@ async def test_from_install_to_uninstall(cluster: access.Target) -> None:
         async with asyncio.timeout(30):
             while await client.find(kind("ClusterQueue"), "cq") is not None:
                 await asyncio.sleep(0.1)
+
+
+async def test_an_older_installation_is_brought_up_to_date_under_what_people_made(cluster: access.Target) -> None:
+    """Another image, a kind with a new field, rights that are no longer needed: each changes, and nothing else does."""
+    older = documents.everything(documents.Plan(namespace="batch-system", image="pykueue:older"))
+    for one in older:
+        if one["metadata"]["name"] == "kueue-manager-role":
+            one["rules"].append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]})
+        if one["metadata"]["name"] == "clusterqueues.kueue.x-k8s.io":
+            for version in one["spec"]["versions"]:
+                del version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["stopPolicy"]
+    async with connected(cluster) as client:
+        await applying.install(client, older, lambda line: None)
+        sources, configuration = (
+            facts.InformedSources(client, ()),
+            settings.defaults(namespace="batch-system").configuration,
+        )
+        async with running.webhooks(
+            client, choices(), sources, await running.beside(client, configuration), SystemClock(), "batch-system"
+        ) as served:
+            await served.register()
+            await until_asked(client)
+            before = await client.create(kind("ClusterQueue"), cluster_queue("kept", stopPolicy="Hold"))
+            assert "stopPolicy" not in before["spec"]
+
+            told = await installed(client, "batch-system")
+            # Of the kinds, those that are converted learn that the manager says where.
+            changed = [line for line in told if line.endswith(" configured") and "customresource" not in line]
+            assert changed == [
+                "clusterrole.rbac.authorization.k8s.io/kueue-manager-role configured",
+                "deployment.apps/kueue-controller-manager configured",
+            ]
+            role = next(one for one in older if one["metadata"]["name"] == "kueue-manager-role")
+            rules = (await client.get(applying.kind_of(role), "kueue-manager-role"))["rules"]
+            assert not any(rule["resources"] == ["secrets"] for rule in rules)
+
+            assert (await client.get(kind("ClusterQueue"), "kept"))["metadata"] == before["metadata"]
+            async with asyncio.timeout(20):
+                while True:
+                    held = {**before, "spec": {**before["spec"], "stopPolicy": "Hold"}}
+                    after = await client.replace(kind("ClusterQueue"), held)
+                    if after["spec"].get("stopPolicy") == "Hold":
+                        break
+                    before = after
+                    await asyncio.sleep(0.2)
+        await applying.uninstall(client, older, lambda line: None, kinds_too=True)

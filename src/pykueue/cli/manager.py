@@ -36,7 +36,7 @@ def command(kubeconfig: str, config: Path | None, told: Log) -> None:
     """
     from pykueue.kube import access
 
-    settings = configured(config)
+    settings = configured(config, access.own_namespace())
     target = access.find(os.environ, kubeconfig, fallback=Path("~/.pykueue/kubeconfig").expanduser())
     event_loop().run(_manage(target, settings, told))
 

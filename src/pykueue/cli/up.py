@@ -154,17 +154,20 @@ def _address(listen: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def configured(path: Path | None) -> Settings:
-    """What the operator said; a Configuration that cannot be used is refused before anything starts."""
+def configured(path: Path | None, namespace: str = "") -> Settings:
+    """What the operator said; a Configuration that cannot be used is refused before anything starts.
+
+    `namespace` is the one that this runs in, for a Configuration that names none.
+    """
     from pykueue import documents, settings
     from pykueue.jobs import kinds
 
     if path is None:
-        return settings.defaults()
+        return settings.defaults(namespace=namespace)
     found = list(documents.read(path))
     if len(found) != 1:
         raise UsageError(f"{path}: holds {len(found)} documents; a Configuration is one")
-    chosen = settings.load(found[0].tree, str(path))
+    chosen = settings.load(found[0].tree, str(path), namespace=namespace)
     integrations = chosen.configuration.integrations
     try:
         kinds.load().enabled(integrations.frameworks if integrations is not None else ())

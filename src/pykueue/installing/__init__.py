@@ -6,4 +6,5 @@ program     the program itself: where it runs, with what settings, behind which 
 names       what installed things are called
 applying    bringing documents to a cluster, and taking them away
 layout      the same documents as files for `kubectl apply -k`
+chart       the same documents as a Helm chart
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from pykueue.controllers import aggregation
 from pykueue.errors import AnswerIsNo, UsageError
 from pykueue.installing.names import MANAGED_BY, MANAGER, OWNER
 from pykueue.kube import errors
+from pykueue.kube.again import until_done
 from pykueue.kube.client import Client
 from pykueue.webhooks import registration
 
@@ -36,6 +38,7 @@ def _kind(api_version: str, kind: str, scope: Scope = Scope.NAMESPACED) -> Kind:
     return Kind(group, kind, f"{kind.lower()}s", (Version(version, storage=True),), scope)
 
 
+_NAMESPACE: Final = _kind("v1", "Namespace", _CLUSTER)
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 _KINDS: Final = {
     (kind.api_version, kind.kind): kind
@@ -43,7 +46,7 @@ _KINDS: Final = {
         *registration.KINDS.values(),
         registration.CRD,
         aggregation.API_SERVICE,
-        _kind("v1", "Namespace", _CLUSTER),
+        _NAMESPACE,
         _kind("v1", "ServiceAccount"),
         _kind("v1", "ConfigMap"),
         _kind("v1", "Secret"),
@@ -86,7 +89,7 @@ async def _refuse_strangers(client: Client, documents: Iterable[Tree]) -> None:
     for document in documents:
         if document["kind"] == "Deployment" and document["metadata"]["name"] == MANAGER:
             found = await _found(client, document)
-            if found is not None and trees.get(found, "metadata", "labels", MANAGED_BY) != OWNER:
+            if found is not None and not _is_ours(found):
                 namespace = document["metadata"]["namespace"]
                 raise UsageError(
                     f"Deployment {MANAGER} in namespace {namespace} was not installed by pykueue;"
@@ -99,12 +102,18 @@ async def _apply(client: Client, document: Tree) -> str:
     found = await _found(client, document)
     if found is not None and kind in _LEADING:
         return "left to the manager"
+    if found is not None and kind is _NAMESPACE and not _is_ours(found):
+        return "was there before"
     if found is not None and kind is registration.CRD and trees.get(found, "spec", "conversion", "webhook"):
         document = trees.put(document, ("spec", "conversion"), found["spec"]["conversion"])
     applied = await client.apply(kind, document, FIELD_MANAGER)
     if found is None:
         return "created"
     return "unchanged" if _revision(applied) == _revision(found) else "configured"
+
+
+def _is_ours(found: Tree) -> bool:
+    return bool(trees.get(found, "metadata", "labels", MANAGED_BY) == OWNER)
 
 
 async def _found(client: Client, document: Tree) -> Tree | None:
@@ -141,15 +150,20 @@ def _is_established(definition: Tree) -> bool:
 
 async def uninstall(client: Client, documents: Sequence[Tree], tell: Tell, *, kinds_too: bool) -> None:
     """Delete the documents, the last first: webhooks go before the manager, so that nobody's write waits for it."""
-    if kinds_too:
-        await _let_go(client, tell)
+    objects_are_free = False
     for document in reversed(documents):
         kind, metadata = kind_of(document), document["metadata"]
         if kind is registration.CRD and not kinds_too:
             continue
-        there = await _found(client, document) is not None
+        if kind is registration.CRD and not objects_are_free:
+            await _let_go(client, tell)
+            objects_are_free = True
+        found = await _found(client, document)
+        if kind is _NAMESPACE and found is not None and not _is_ours(found):
+            tell(f"{title(document)} stays, because it was there before")
+            continue
         await client.delete(kind, metadata["name"], metadata.get("namespace", ""))
-        tell(f"{title(document)} {'deleted' if there else 'was not there'}")
+        tell(f"{title(document)} {'deleted' if found is not None else 'was not there'}")
     if not kinds_too:
         tell("the CustomResourceDefinitions stay, and with them every queue and Workload; --crds deletes them, too")
 
@@ -166,5 +180,6 @@ async def _let_go(client: Client, tell: Tell) -> None:
             kept = [name for name in metadata.get("finalizers", ()) if name != defaults.IN_USE]
             if len(kept) != len(metadata.get("finalizers", ())):
                 patch = {"metadata": {"finalizers": kept or None}}
-                await client.patch(row, metadata["name"], patch, metadata.get("namespace", ""))
+                # The API server learns a moment later that our webhooks are gone.
+                await until_done(partial(client.patch, row, metadata["name"], patch, metadata.get("namespace", "")))
                 tell(f"{row.singular}/{metadata['name']} may go")

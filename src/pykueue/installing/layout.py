@@ -56,7 +56,7 @@ def files(plan: Plan) -> Iterator[tuple[str, str]]:
     """Path below the folder, and what the file holds."""
     by_file: dict[str, list[Tree]] = {}
     for one in everything(plan):
-        by_file.setdefault(_file(one), []).append(one)
+        by_file.setdefault(file_of(one), []).append(one)
     for path, objects in by_file.items():
         yield path, render(objects)
     listed = {
@@ -67,7 +67,8 @@ def files(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "kustomization.yaml", render([listed])
 
 
-def _file(document: Tree) -> str:
+def file_of(document: Tree) -> str:
+    """The file that an object goes into."""
     kind, name = document["kind"], document["metadata"]["name"]
     if kind == "CustomResourceDefinition":
         return f"crds/{name}.yaml"

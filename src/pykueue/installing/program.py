@@ -23,8 +23,7 @@ def documents(written: Tree, settings: Settings, namespace: str, image: str) -> 
     """Settings, certificate, Services, Deployment. `written` is what goes into the file, `settings` what it means."""
     effective = settings.configuration
     own = effective.internal_cert_management or config.InternalCertManagement()
-    text = yaml.dump(written, sort_keys=False, width=120, allow_unicode=True)
-    yield document("v1", "ConfigMap", CONFIG_MAP, namespace, data={CONFIG_FILE: text})
+    yield document("v1", "ConfigMap", CONFIG_MAP, namespace, data={CONFIG_FILE: configuration_text(written)})
     if own.enable:
         yield document("v1", "Secret", own.webhook_secret_name, namespace, type="Opaque")
     ports = _ports(settings)
@@ -34,6 +33,11 @@ def documents(written: Tree, settings: Settings, namespace: str, image: str) -> 
     if "visibility" in ports:
         yield _service(visibility.SERVICE, namespace, "https", visibility.SERVICE_PORT, "visibility")
     yield document("apps/v1", "Deployment", MANAGER, namespace, spec=_deployment(effective, image, ports))
+
+
+def configuration_text(written: Tree) -> str:
+    """The Configuration as the file that the manager reads."""
+    return yaml.dump(written, sort_keys=False, width=120, allow_unicode=True)
 
 
 def _ports(settings: Settings) -> dict[str, int]:

@@ -62,14 +62,19 @@ def find(
 def in_cluster(environment: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> Target:
     """The API server of the cluster that this pod runs in, as its service account."""
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
-    namespace = account / "namespace"
     return Target(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
-        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
+        namespace=own_namespace(account) or "default",
         cluster={"certificate-authority": str(account / "ca.crt")},
         user={"tokenFile": str(account / "token")},
         folder=account,
     )
+
+
+def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
+    """The namespace of the pod that this runs in; empty outside of one."""
+    file = account / "namespace"
+    return file.read_text().strip() if file.is_file() else ""
 
 
 def from_files(paths: Sequence[Path], context: str = "") -> Target:

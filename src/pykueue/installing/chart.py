@@ -1,0 +1,121 @@
+"""The documents as a Helm chart. Its templates are the very documents, with what people choose left open.
+
+A template holds two forms and nothing else, so that it can be read, and be tried out without Helm: `{{ .Path }}` inside
+of a text, and `{{ toJson .Path }}` for a whole value (JSON is YAML). Our kinds come with the chart, and stay when it
+goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from pykueue.api import trees
+from pykueue.api.trees import Tree
+from pykueue.installing import layout, program
+from pykueue.installing.documents import Plan, everything
+from pykueue.installing.names import CONFIG_FILE
+from pykueue.version import __version__
+
+# Stands for the namespace while documents are made, which want a name that can be one.
+_NAMESPACE: Final = "the-namespace-of-the-release"
+_REPOSITORY, _TAG = "controllerManager.manager.image.repository", "controllerManager.manager.image.tag"
+_CONFIGURATION: Final = "managerConfig.controllerManagerConfigYaml"
+_KEEP: Final = {"helm.sh/resource-policy": "keep"}
+
+_POD: Final = ("spec", "template", "spec")
+# What people choose about the Deployment: the name of the value, and where it goes.
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "controllerManager.replicas": ("spec", "replicas"),
+    "controllerManager.manager.podAnnotations": ("spec", "template", "metadata", "annotations"),
+    "controllerManager.manager.priorityClassName": (*_POD, "priorityClassName"),
+    "controllerManager.imagePullSecrets": (*_POD, "imagePullSecrets"),
+    "controllerManager.nodeSelector": (*_POD, "nodeSelector"),
+    "controllerManager.tolerations": (*_POD, "tolerations"),
+    "controllerManager.topologySpreadConstraints": (*_POD, "topologySpreadConstraints"),
+}
+# The same about its one container.
+_OF_CONTAINER: Final[dict[str, str]] = {
+    "controllerManager.manager.image.pullPolicy": "imagePullPolicy",
+    "controllerManager.manager.resources": "resources",
+    "controllerManager.livenessProbe": "livenessProbe",
+    "controllerManager.readinessProbe": "readinessProbe",
+}
+# Where the documents say nothing, and a chart has to say something.
+_OTHERWISE: Final[dict[str, Any]] = {
+    "controllerManager.manager.priorityClassName": "",
+    "controllerManager.imagePullSecrets": [],
+    "controllerManager.nodeSelector": {},
+    "controllerManager.tolerations": [],
+    "controllerManager.topologySpreadConstraints": [],
+    "controllerManager.manager.image.pullPolicy": "IfNotPresent",
+}
+_WHOLE: Final = re.compile(r"'(\{\{ toJson [^}]* \}\})'")
+
+
+def files(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Path below the folder of the chart, and what the file holds."""
+    yield "Chart.yaml", layout.render([_about()])
+    yield "values.yaml", layout.render([values(plan)])
+    by_file: dict[str, list[Tree]] = {}
+    for one in everything(replace(plan, namespace=_NAMESPACE, image=_image())):
+        if one["kind"] != "Namespace":  # Helm makes it, if it is asked to
+            by_file.setdefault(layout.file_of(one), []).append(_opened(one))
+    for path, objects in by_file.items():
+        text = _WHOLE.sub(r"\1", layout.render(objects))
+        yield f"templates/{path}", text.replace(_NAMESPACE, "'{{ .Release.Namespace }}'")
+
+
+def values(plan: Plan) -> Tree:
+    """Everything that can be chosen, with what is chosen if nobody says otherwise."""
+    deployment = next(one for one in everything(plan) if one["kind"] == "Deployment")
+    (container,) = trees.get(deployment, *_POD, "containers")
+    repository, _, tag = plan.image.rpartition(":")
+    found: Tree = {_REPOSITORY: repository, _TAG: tag}
+    found |= {name: trees.get(deployment, *path) for name, path in _CHOICES.items()}
+    found |= {name: container.get(field) for name, field in _OF_CONTAINER.items()}
+    found = {name: _OTHERWISE.get(name) if value is None else value for name, value in found.items()}
+    found[_CONFIGURATION] = program.configuration_text(plan.written)
+    tree: Tree = {}
+    for name, value in found.items():
+        tree = trees.put(tree, tuple(name.split(".")), value)
+    return tree
+
+
+def _about() -> Tree:
+    return {
+        "apiVersion": "v2",
+        "name": "pykueue",
+        "description": "Job queueing for Kubernetes, compatible with the Kueue API.",
+        "type": "application",
+        "version": __version__,
+        "appVersion": __version__,
+        "kubeVersion": ">=1.29.0-0",
+    }
+
+
+def _image() -> str:
+    return f"{{{{ .Values.{_REPOSITORY} }}}}:{{{{ .Values.{_TAG} }}}}"
+
+
+def _value(name: str) -> str:
+    return f"{{{{ toJson .Values.{name} }}}}"
+
+
+def _opened(document: Tree) -> Tree:
+    """The document with what people choose left open."""
+    match document["kind"]:
+        case "CustomResourceDefinition":
+            notes = trees.mapping(trees.get(document, "metadata", "annotations"))
+            return trees.put(document, ("metadata", "annotations"), {**notes, **_KEEP})
+        case "ConfigMap":
+            return trees.put(document, ("data", CONFIG_FILE), _value(_CONFIGURATION))
+        case "Deployment":
+            (container,) = trees.get(document, *_POD, "containers")
+            opened = {**container, **{field: _value(name) for name, field in _OF_CONTAINER.items()}}
+            document = trees.put(document, (*_POD, "containers"), [opened])
+            for name, path in _CHOICES.items():
+                document = trees.put(document, path, _value(name))
+    return document
