@@ -6,6 +6,7 @@ import stat
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -137,8 +138,50 @@ class TestReviews:
             "username": "view",
             "groups": ["embedded:view", "system:authenticated"],
         }
-        rules = self.ask(viewer, "SelfSubjectRulesReview", {"namespace": "default"})
-        assert rules["resourceRules"] == [{"verbs": ["get", "list", "watch"], "apiGroups": ["*"], "resources": ["*"]}]
+
+    def test_about_all_that_one_may(self, client: Client, viewer: Client) -> None:
+        """What is listed is what is true: every resource that is served, and of Secrets nothing."""
+        everything = self.ask(client, "SelfSubjectRulesReview", {"namespace": "default"})
+        assert everything["resourceRules"] == [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+        rules: Any = self.ask(viewer, "SelfSubjectRulesReview", {"namespace": "default"})["resourceRules"]
+        assert all(rule["verbs"] == ["get", "list", "watch"] for rule in rules)
+        readable = {rule["apiGroups"][0]: rule["resources"] for rule in rules}
+        assert {"pods", "pods/status", "configmaps"} <= set(readable[""])
+        assert "widgets" in readable["example.com"]
+        assert "secrets" not in readable[""]
+
+    @pytest.mark.parametrize(
+        ("groups", "attributes", "allowed"),
+        [
+            ("embedded:view", {"verb": "get", "resource": "*"}, False),
+            ("embedded:view", {"verb": "*", "resource": "pods"}, False),
+            ("embedded:view", {"verb": "list", "group": "*", "resource": "secrets"}, False),
+            ("embedded:view", {"verb": "list", "group": "batch", "resource": "*"}, True),
+            ("system:unauthenticated", {"verb": "get", "resource": "pods"}, False),
+            ("system:authenticated", {"verb": "delete", "resource": "nodes"}, True),
+        ],
+    )
+    def test_an_answer_for_many_is_an_answer_for_each(
+        self, client: Client, groups: str, attributes: dict[str, str], allowed: bool
+    ) -> None:
+        spec = {"user": "x", "groups": [groups], "resourceAttributes": attributes}
+        assert self.ask(client, "SubjectAccessReview", spec)["allowed"] is allowed
+
+    @pytest.mark.parametrize(
+        ("groups", "verb", "path", "allowed"),
+        [
+            ("embedded:view", "get", "/openapi/v3", True),
+            ("embedded:view", "post", "/.well-known/embedded-backup", False),
+            ("system:unauthenticated", "get", "/livez", True),
+            ("system:unauthenticated", "get", "/openapi/v3", False),
+            ("system:masters", "post", "/.well-known/embedded-backup", True),
+        ],
+    )
+    def test_about_paths_that_are_no_resources(
+        self, client: Client, groups: str, verb: str, path: str, allowed: bool
+    ) -> None:
+        spec = {"user": "x", "groups": [groups], "nonResourceAttributes": {"verb": verb, "path": path}}
+        assert self.ask(client, "SubjectAccessReview", spec)["allowed"] is allowed
 
 
 class TestSecrets:

@@ -19,6 +19,8 @@ from pykueue.serving import Request
 ADMINISTRATORS: Final = "system:masters"
 VIEWERS: Final = "embedded:view"
 AUTHENTICATED: Final = "system:authenticated"
+UNAUTHENTICATED: Final = "system:unauthenticated"
+ANONYMOUS: Final = "system:anonymous"
 
 _READING: Final = frozenset({"get", "list", "watch"})
 # Reading these would give a viewer somebody else's rights.
@@ -38,6 +40,11 @@ class User:
     @property
     def is_viewer(self) -> bool:
         return VIEWERS in self.groups and ADMINISTRATORS not in self.groups
+
+    @property
+    def is_nobody(self) -> bool:
+        """Such a user never comes through the door, but it can be asked about."""
+        return self.name == ANONYMOUS or UNAUTHENTICATED in self.groups
 
 
 ADMIN: Final = User("admin", (ADMINISTRATORS, AUTHENTICATED))
@@ -92,11 +99,15 @@ def is_open(path: str) -> bool:
 
 
 def allows(user: User, verb: str, group: str, plural: str) -> bool:
+    """Whether a user may do this; `*` asks for all verbs, groups or resources at once."""
+    if user.is_nobody:
+        return False
     if not user.is_viewer:
         return True
     if verb == "create" and group in ("authorization.k8s.io", "authentication.k8s.io") and plural in _REVIEWS:
         return True
-    return verb in _READING and (group, plural) not in _SECRET
+    hidden = any(group in (of, "*") and plural in (secret, "*") for of, secret in _SECRET)
+    return verb in _READING and not hidden
 
 
 def check(user: User, verb: str, group: str, plural: str, name: str) -> None:
@@ -109,8 +120,11 @@ def check(user: User, verb: str, group: str, plural: str, name: str) -> None:
 # --- Reviews ----------------------------------------------------------------------------------------------------------
 
 
-def review(door: Access, user: User, kind: str, tree: Tree) -> Tree:
-    """The answer to a question about access; `kind` says which question it is. The answer is never stored."""
+def review(door: Access, user: User, kind: str, tree: Tree, served: Mapping[str, Iterable[str]]) -> Tree:
+    """The answer to a question about access; `kind` says which question it is. The answer is never stored.
+
+    `served` are the resources of every group, subresources among them (`pods/status`).
+    """
     spec = tree.get("spec")
     spec = spec if isinstance(spec, dict) else {}
     match kind:
@@ -123,7 +137,7 @@ def review(door: Access, user: User, kind: str, tree: Tree) -> Tree:
         case "SelfSubjectReview":
             found = {"userInfo": _info(user)}
         case "SelfSubjectRulesReview":
-            found = _rules(user)
+            found = _rules(user, served)
         case "TokenReview":
             known = door.holder(str(spec.get("token") or ""))
             found = {"authenticated": True, "user": _info(known)} if known else {"authenticated": False}
@@ -139,25 +153,38 @@ def _may(user: User, spec: Tree) -> Tree:
         allowed = allows(user, verb, group, plural)
     else:
         other = spec.get("nonResourceAttributes")
-        verb = str(other.get("verb") or "get") if isinstance(other, dict) else "get"
-        allowed = not user.is_viewer or verb == "get"
-    reason = "embedded: authorization off" if not user.is_viewer else "embedded: the role view may get, list and watch"
-    return {"allowed": allowed, "reason": reason}
+        verb, path = (str(other.get(key) or "") for key in ("verb", "path")) if isinstance(other, dict) else ("", "")
+        may_look = is_open(path) if user.is_nobody else True
+        allowed = verb == "get" and may_look if user.is_viewer or user.is_nobody else True
+    return {"allowed": allowed, "reason": _reason(user)}
+
+
+def _reason(user: User) -> str:
+    if user.is_nobody:
+        return "embedded: nobody is let in without credentials"
+    if user.is_viewer:
+        return "embedded: the role view may get, list and watch all but Secrets"
+    return "embedded: authorization off"
 
 
 def _info(user: User) -> Tree:
     return {"username": user.name, "groups": list(user.groups)}
 
 
-def _rules(user: User) -> Tree:
-    verbs = sorted(_READING) if user.is_viewer else ["*"]
-    paths = ["get"] if user.is_viewer else ["*"]
-    return {
-        "resourceRules": [{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}],
-        "nonResourceRules": [{"verbs": paths, "nonResourceURLs": ["*"]}],
-        # There is no way to say "all but Secrets" in these rules.
-        "incomplete": user.is_viewer,
-    }
+def _rules(user: User, served: Mapping[str, Iterable[str]]) -> Tree:
+    if not user.is_viewer:
+        everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+        paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}
+        return {"resourceRules": [everything], "nonResourceRules": [paths], "incomplete": False}
+    verbs = sorted(_READING)
+    # There is no way to say "all but Secrets" in these rules, so what may be read is named.
+    rules = [
+        {"verbs": verbs, "apiGroups": [group], "resources": readable}
+        for group, names in sorted(served.items())
+        if (readable := sorted(name for name in names if allows(user, "get", group, name.partition("/")[0])))
+    ]
+    paths = {"verbs": ["get"], "nonResourceURLs": ["*"]}
+    return {"resourceRules": rules, "nonResourceRules": [paths], "incomplete": False}
 
 
 def _digest(token: str) -> bytes:

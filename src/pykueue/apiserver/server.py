@@ -501,7 +501,11 @@ class ApiServer:
     def _reviewed(self, call: Call, tree: Tree) -> Tree:
         kind = call.resource.kind
         said = {**tree, "apiVersion": call.resource.api_version, "kind": kind, "metadata": {}}
-        return access.review(self._door, call.user, kind, said)
+        served: dict[str, list[str]] = {}
+        for one in self._registry.all():
+            parts = (*one.subresources, *one.views)
+            served.setdefault(one.group, []).extend((one.plural, *(f"{one.plural}/{part}" for part in parts)))
+        return access.review(self._door, call.user, kind, said, served)
 
     def _delete_options(self, request: Request, call: Call, kind: str, body: bytes) -> Tree:
         options: Tree = {}
