@@ -1,0 +1,45 @@
+"""kubectl says the same of our server as of the real one."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from apiserver.conftest import Running
+from cluster import kubectl_session as session
+from cluster import real
+from pykueue import app
+
+SESSION = Path(__file__).with_name("kubectl_session.txt")
+CRDS = Path(__file__).resolve().parents[2] / "deploy" / "crds"
+
+
+def person(home: Path, server: real.Client) -> session.Person:
+    home.mkdir()
+    (home / "kubeconfig").write_text(server.kubeconfig())
+    shutil.copytree(CRDS, home / "crds")
+    return session.Person(home)
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
+def test_a_session_gives_what_the_real_server_gives(tmp_path: Path) -> None:
+    settings = app.ServerSettings(data_dir=tmp_path / "data")
+    with real.started() as theirs, Running(settings, app.bare_parts()) as server, ThreadPoolExecutor(2) as threads:
+        credentials = server.serving.credentials
+        ours = real.Client(server.serving.url, credentials.admin_token, credentials.ca)
+        people = (person(tmp_path / "real", theirs), person(tmp_path / "ours", ours))
+        wrong: list[str] = []
+        unused = set(session.EXPLAINED)
+        for step in session.read(SESSION):
+            left, right = threads.map(lambda one, step=step: one.do(step), people)
+            for line in session.differences(left, right):
+                why = session.explanation(step.command, line)
+                if why is None:
+                    wrong += [f"$ {step.command}", f"    {line}"]
+                unused.discard(why)
+    assert not wrong, "\n".join(dict.fromkeys(wrong))
+    assert not unused, "explanations that nothing needs:\n" + "\n".join(row.why for row in unused)
