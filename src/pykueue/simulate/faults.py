@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -21,8 +22,7 @@ from pykueue.kube import errors
 from pykueue.kube.errors import KubeError, Unanswered
 from pykueue.kube.transport import Answer, Call, Lines, Transport
 
-# name -> how likely it is, per request or per line of a watch, in a story that has it. Crashes and compactions are per
-# second.
+# name -> how likely it is in a story that has it: per request, or per line of a watch
 FAULTS: Final = {
     "lost answer": 0.08,  # carried out, and the connection breaks
     "gave up": 0.05,  # carried out, and answered 504
@@ -38,10 +38,21 @@ FAULTS: Final = {
     "watch repeated": 0.05,  # the same line twice
     "watch coalesced": 0.10,  # only the last of several states of one object
     "watch refused": 0.20,  # 500 instead of a stream
+    "stale list": 0.25,  # a new list shows what the last one showed; what happened since comes after it
+}
+# The same for what strikes the whole system, per second.
+TROUBLES: Final = {
+    "crash": 0.05,  # a manager is gone between two instructions, and comes back
     "history gone": 0.05,  # a compaction: watches that are behind are told 410
-    "crash": 0.04,  # the manager is gone, and comes back
+    "pause": 0.04,  # a manager stands still for up to half a minute, and goes on as if nothing had happened
+    "clock set": 0.05,  # the clock of a manager jumps by up to a minute, either way
+    "server killed": 0.03,  # with everything that was not answered yet
+    "webhooks down": 0.03,  # for some seconds: what they look at is refused
+    "webhooks missing": 0.03,  # for some seconds: jobs come in unseen
 }
 _EVENTS: Final = "/apis/events.k8s.io/"
+_INITIAL_END: Final = b"k8s.io/initial-events-end"
+_USUAL_SECONDS: Final = 0.001
 _SLOW_SECONDS: Final = 2.0
 _LATE_SECONDS: Final = 1.0
 
@@ -63,8 +74,9 @@ class Weather:
     @classmethod
     def drawn(cls, chance: random.Random) -> Weather:
         """A few faults in every story, rather than all in each: some hide others."""
-        names = chance.sample(list(FAULTS), chance.randint(0, 8))
-        rates = {name: FAULTS[name] * chance.choice((0.5, 1.0, 2.0)) for name in sorted(names)}
+        usual = {**FAULTS, **TROUBLES}
+        names = chance.sample(list(usual), chance.randint(0, 9))
+        rates = {name: usual[name] * chance.choice((0.5, 1.0, 2.0)) for name in sorted(names)}
         return cls(chance, chance.choice((0.0, 0.01, 0.2)), rates)
 
     def strikes(self, name: str) -> bool:
@@ -101,47 +113,69 @@ class Stormy:
         self._weather = weather
         self._is_cut = False
         self._streams: dict[asyncio.Task[None], asyncio.Queue[bytes | None]] = {}
+        self._lists: dict[str, list[bytes]] = {}  # path -> the last list that was streamed from there
+        # What is on the network goes on when the one who sent it stands still.
+        self._network = contextvars.copy_context()
 
     def crash(self) -> None:
         self._is_cut = True
 
     async def send(self, call: Call) -> Answer:
-        weather = self._weather
-        if not self._keeps_events and call.path.startswith(_EVENTS):
-            self._alive()
-            return Answer(201, b"{}")
-        if weather.strikes("slow"):
-            await asyncio.sleep(weather.chance.uniform(0.0, _SLOW_SECONDS))
-        else:
-            await asyncio.sleep(0.001)
         self._alive()
+        if not self._keeps_events and call.path.startswith(_EVENTS):
+            return Answer(201, b"{}")
+        sent = asyncio.get_running_loop().create_task(self._carried(call), context=self._network)
+        answer = await asyncio.shield(sent)
+        self._alive()
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+    async def _carried(self, call: Call) -> Answer | KubeError:
+        """The way of a request to the server and back. It ends well for itself, though nobody may wait for it."""
+        weather = self._weather
+        await self._pass("slow")
+        if self._is_cut:
+            return Refused("the manager has crashed", applied=False)
         for name, code, reason, seconds in _REFUSALS:
             # A read cannot conflict, and a POST that conflicts says something else: that it is there already.
             if (name != "conflict" or call.method in ("PUT", "PATCH")) and weather.strikes(name):
                 return _status(code, reason, seconds)
         if weather.strikes("never arrived"):
-            raise Unanswered("the connection was refused", applied=False)
-        answer = await self._inner.send(call)
-        if weather.strikes("slow answer"):
-            await asyncio.sleep(weather.chance.uniform(0.0, _SLOW_SECONDS))
-        else:
-            await asyncio.sleep(0.001)
-        self._alive()
+            return Unanswered("the connection was refused", applied=False)
+        try:
+            answer = await self._inner.send(call)
+        except KubeError as error:
+            return error
+        await self._pass("slow answer")
         if call.method in _WRITES:
             if weather.strikes("lost answer"):
-                raise Unanswered("the connection broke")
+                return Unanswered("the connection broke")
             if weather.strikes("gave up"):
                 return _status(504, "Timeout", 0)
         return answer
+
+    async def _pass(self, fault: str) -> None:
+        slow = self._weather.strikes(fault)
+        await asyncio.sleep(self._weather.chance.uniform(0.0, _SLOW_SECONDS) if slow else _USUAL_SECONDS)
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Lines]:
         self._alive()
         if self._weather.strikes("watch refused"):
             raise errors.from_answer(500, b"")
+        is_list = ("sendInitialEvents", "true") in call.query
+        old = self._lists.get(call.path) if is_list else None
+        if old is not None and self._weather.strikes("stale list"):
+            call = _following(call, old)
+        else:
+            old = None
         async with self._inner.stream(call) as lines:
             arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
-            pump = asyncio.get_running_loop().create_task(_pump(lines, arrived))
+            for line in old or ():
+                arrived.put_nowait(line)
+            pumped = self._pump(lines, arrived, call.path if is_list and old is None else "")
+            pump = asyncio.get_running_loop().create_task(pumped)
             self._streams[pump] = arrived
             try:
                 yield self._disturbed(arrived)
@@ -150,6 +184,21 @@ class Stormy:
                 pump.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await pump
+
+    async def _pump(self, lines: Lines, arrived: asyncio.Queue[bytes | None], path: str) -> None:
+        """Hand the lines on. `path` is where the list at their beginning comes from, which is kept for later."""
+        listed: list[bytes] = []
+        try:
+            async for line in lines:
+                arrived.put_nowait(line)
+                if path:
+                    listed.append(line)
+                    if _INITIAL_END in line:
+                        self._lists[path], path = listed, ""
+        except KubeError:
+            pass
+        finally:
+            arrived.put_nowait(None)
 
     def drop_watches(self) -> None:
         """End every stream at once."""
@@ -188,9 +237,10 @@ class Stormy:
         await self._inner.close()
 
 
-class _Meta(msgspec.Struct, frozen=True):
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
     name: str = ""
+    resource_version: str = ""
 
 
 class _Object(msgspec.Struct, frozen=True):
@@ -222,14 +272,11 @@ def _coalesced(lines: list[bytes]) -> list[bytes]:
     return kept[::-1]
 
 
-async def _pump(lines: Lines, arrived: asyncio.Queue[bytes | None]) -> None:
-    try:
-        async for line in lines:
-            arrived.put_nowait(line)
-    except KubeError:
-        pass
-    finally:
-        arrived.put_nowait(None)
+def _following(call: Call, listed: list[bytes]) -> Call:
+    """The call that goes on where an older list ended."""
+    revision = _read_line(listed[-1]).object.metadata.resource_version
+    kept = [(name, value) for name, value in call.query if name not in ("sendInitialEvents", "resourceVersionMatch")]
+    return replace(call, query=(*kept, ("resourceVersion", revision)))
 
 
 def _status(code: int, reason: str, seconds: int) -> Answer:

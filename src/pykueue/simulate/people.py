@@ -1,49 +1,40 @@
-"""The people and controllers around the manager: they submit, run, stop and finish work, and change their minds.
-
-A played job does what lifecycle asks of the owner of a Workload: it runs while admitted; told that it is evicted, it
-stops its pods and then gives the quota back in one write; when its time is over it says Finished. Its writes are
-conditional on the revision that it saw, as a job controller's are, and it tries again when somebody was faster.
-"""
+"""The people of a story: they build the world, submit work, and change their minds."""
 
 from __future__ import annotations
 
 import asyncio
-import datetime
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 import msgspec
 
 from pykueue.api import registry
-from pykueue.clock import Clock
+from pykueue.api.kinds import Kind
 from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError, Conflict, KubeError, NotFound
+from pykueue.kube.errors import KubeError
 from pykueue.simulate import worlds
-from pykueue.simulate.revisions import Stored
-from pykueue.simulate.server import History
-from pykueue.simulate.worlds import NAMESPACE, Deed, Tree, World
+from pykueue.simulate.revisions import Tree
+from pykueue.simulate.worlds import NAMESPACE, Deed, World
 
-_WORKLOADS: Final = "workloads.kueue.x-k8s.io"
-# Evictions after which the work goes back to its queue by itself.
-_COMES_BACK: Final = ("Preempted", "NodeFailures")
+_WAIT_TO_RETURN_SECONDS: Final = 1.0
 
 
-class Players:
-    def __init__(self, world: World, client: Client, history: History, clock: Clock) -> None:
+def kind_of(name: str) -> Kind:
+    row = registry.ALL.named(name)
+    assert row is not None, f"there is no kind {name}"
+    return row
+
+
+class People:
+    def __init__(self, world: World, client: Client, tell: Callable[[str], None]) -> None:
         self._world = world
         self._plans = {plan.name: plan for plan in world.plans}
         self._client = client
-        self._clock = clock
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._latest: dict[str, Tree] = {}
-        self._long_may_end = asyncio.Event()
-        # When each piece of work started to run for good; one that is evicted starts anew.
-        self.trace: list[str] = []
-        history.listeners.append(self._stored)
-
-    # --- People -------------------------------------------------------------------------------------------------------
+        self._tell = tell
+        self._returning: list[asyncio.Task[None]] = []
 
     async def build(self) -> None:
-        for tree in self._world.objects:
+        for tree in (*worlds.priority_classes(), *self._world.objects):
             await self._create(tree)
 
     async def act(self) -> None:
@@ -51,163 +42,152 @@ class Players:
         coming = [Deed(plan.at, "create", plan.name) for plan in self._world.plans]
         for deed in sorted((*coming, *self._world.deeds), key=lambda deed: deed.at):
             await asyncio.sleep(max(0.0, deed.at - asyncio.get_running_loop().time()))
+            about = "" if deed.argument is None or isinstance(deed.argument, dict) else f" {deed.argument}"
             try:
-                await self._do(deed)
-                self._tell(f"{deed.verb} {deed.name}{'' if deed.argument is None else f' {deed.argument}'}")
-            except ApiError as error:
+                await _VERBS[deed.verb](self, deed)
+                self._tell(f"{deed.verb} {deed.name}{about}")
+            except KubeError as error:
                 # People meet refusals too: what they wanted to change is gone, or may not be changed now.
-                self._tell(f"{deed.verb} {deed.name}: refused: {error}")
+                self._tell(f"{deed.verb} {deed.name}{about}: refused: {error}")
+        await asyncio.gather(*self._returning)
 
-    async def _do(self, deed: Deed) -> None:
-        match deed.verb:
-            case "create":
-                await self._create(worlds.workload(self._plans[deed.name]))
-            case "delete":
-                await self._client.delete(_kind("Workload"), deed.name, NAMESPACE)
-            case "touch":
-                await self._patch("Workload", deed.name, {"metadata": {"labels": {"touched": f"at-{deed.at}"}}})
-            case "priority":
-                await self._patch("Workload", deed.name, {"spec": {"priority": deed.argument}})
-            case "activate":
-                await self._patch("Workload", deed.name, {"spec": {"active": deed.argument}})
-            case "stop":
-                kind, policy = deed.argument
-                await self._patch(kind, deed.name, {"spec": {"stopPolicy": policy}})
-            case "quota":
-                await self._change_quota(deed.name, deed.argument)
+    # --- Work ---------------------------------------------------------------------------------------------------------
 
-    async def _change_quota(self, queue: str, amount: int) -> None:
-        found = await self._client.get(_kind("ClusterQueue"), queue)
+    async def _submit(self, deed: Deed) -> None:
+        await self._create(worlds.manifest(self._plans[deed.name]))
+
+    async def _delete(self, deed: Deed) -> None:
+        plan = self._plans[deed.name]
+        await self._client.delete(kind_of(plan.kind), deed.name, plan.namespace)
+
+    async def _touch(self, deed: Deed) -> None:
+        await self._patch_work(deed.name, {"metadata": {"labels": {"touched": f"at-{deed.at}"}}})
+
+    async def _priority(self, deed: Deed) -> None:
+        if self._plans[deed.name].is_job:
+            labels = {"kueue.x-k8s.io/priority-class": f"class-{deed.argument}"}
+            await self._patch_work(deed.name, {"metadata": {"labels": labels}})
+        else:
+            await self._patch_work(deed.name, {"spec": {"priority": deed.argument}})
+
+    async def _activate(self, deed: Deed) -> None:
+        """Through the Workload; that of a Job is found by its owner."""
+        if not self._plans[deed.name].is_job:
+            await self._patch_work(deed.name, {"spec": {"active": deed.argument}})
+            return
+        for tree in await self._list("Workload"):
+            owners = tree["metadata"].get("ownerReferences", ())
+            if any(owner["name"] == deed.name for owner in owners):
+                await self._patch("Workload", tree["metadata"]["name"], {"spec": {"active": deed.argument}})
+
+    async def _send_elsewhere(self, deed: Deed) -> None:
+        if self._plans[deed.name].is_job:
+            labels = {"kueue.x-k8s.io/queue-name": deed.argument}
+            await self._patch_work(deed.name, {"metadata": {"labels": labels}})
+        else:
+            await self._patch_work(deed.name, {"spec": {"queueName": deed.argument}})
+
+    async def _patch_work(self, name: str, patch: Tree) -> None:
+        plan = self._plans[name]
+        await self._client.patch(kind_of(plan.kind), name, patch, plan.namespace)
+
+    # --- Queues -------------------------------------------------------------------------------------------------------
+
+    async def _stop(self, deed: Deed) -> None:
+        kind, policy = deed.argument
+        await self._patch(kind, deed.name, {"spec": {"stopPolicy": policy}})
+
+    async def _quota(self, deed: Deed) -> None:
+        found = await self._client.get(kind_of("ClusterQueue"), deed.name)
         for group in found["spec"]["resourceGroups"]:
             for flavor in group["flavors"]:
                 for resource in flavor["resources"]:
-                    resource["nominalQuota"] = str(amount)
+                    resource["nominalQuota"] = str(deed.argument)
                     if "lendingLimit" in resource:
-                        resource["lendingLimit"] = str(min(amount, int(resource["lendingLimit"])))
-        await self._client.replace(_kind("ClusterQueue"), found)
+                        resource["lendingLimit"] = str(min(deed.argument, int(resource["lendingLimit"])))
+        await self._client.replace(kind_of("ClusterQueue"), found)
+
+    async def _move(self, deed: Deed) -> None:
+        await self._patch("ClusterQueue", deed.name, {"spec": {"cohortName": deed.argument or None}})
+
+    async def _change_cohort(self, deed: Deed) -> None:
+        await self._patch("Cohort", deed.name, {"spec": {"resourceGroups": deed.argument}})
+
+    async def _remove(self, deed: Deed) -> None:
+        row = kind_of(deed.argument)
+        await self._client.delete(row, deed.name, NAMESPACE if row.namespaced else "")
+
+    async def _bring_back(self, deed: Deed) -> None:
+        self._returning.append(asyncio.create_task(self._until_back(deed.argument)))
+
+    async def _until_back(self, tree: Tree) -> None:
+        """What is in use goes only when it is not; as long as that takes, it cannot come back."""
+        row, place = kind_of(tree["kind"]), tree["metadata"].get("namespace", "")
+        for _ in range(100):
+            try:
+                found = await self._client.find(row, tree["metadata"]["name"], place)
+                if found is None:
+                    await self._create(tree)
+                    self._tell(f"{tree['kind']} {tree['metadata']['name']} is back")
+                    return
+                if "deletionTimestamp" not in found["metadata"]:
+                    return
+            except KubeError as error:
+                self._tell(f"{tree['kind']} {tree['metadata']['name']} cannot come back yet: {error}")
+            await asyncio.sleep(_WAIT_TO_RETURN_SECONDS)
+
+    async def _check(self, deed: Deed) -> None:
+        await self._patch("AdmissionCheck", deed.name, {"status": {"conditions": [active(deed.argument)]}}, "status")
+
+    async def _poison(self, deed: Deed) -> None:
+        await self._create(deed.argument)
+
+    # --- Requests -----------------------------------------------------------------------------------------------------
 
     async def _create(self, tree: Tree) -> None:
-        await self._client.create(_kind(tree["kind"]), tree)
+        await self._client.create(kind_of(tree["kind"]), tree)
+        if tree["kind"] == "Node":
+            # A server marks every new node as not ready; whoever runs it takes the mark off.
+            await self._patch("Node", tree["metadata"]["name"], {"spec": {"taints": None}})
+        if "status" in tree:
+            await self._patch(tree["kind"], tree["metadata"]["name"], {"status": tree["status"]}, "status")
+        if tree["kind"] == "AdmissionCheck":
+            status = {"conditions": [active(True)]}
+            await self._patch("AdmissionCheck", tree["metadata"]["name"], {"status": status}, "status")
 
     async def _patch(self, kind: str, name: str, patch: Tree, subresource: str = "") -> None:
-        row = _kind(kind)
-        place = NAMESPACE if row.namespaced else ""
-        await self._client.patch(row, name, patch, place, subresource=subresource)
+        row = kind_of(kind)
+        await self._client.patch(row, name, patch, NAMESPACE if row.namespaced else "", subresource=subresource)
 
-    def let_long_ones_end(self) -> None:
-        self._long_may_end.set()
-
-    # --- Jobs ---------------------------------------------------------------------------------------------------------
-
-    def _stored(self, stored: Stored) -> None:
-        if stored.resource != _WORKLOADS:
-            return
-        name = stored.name
-        if stored.op == "DELETED":
-            self._latest.pop(name, None)
-            self._end(name)
-            return
-        tree = self._latest[name] = msgspec.json.decode(stored.body)
-        wanted = _wanted(tree)
-        under_way = self._tasks.get(name)
-        if under_way is not None and under_way.get_name() != wanted:
-            self._end(name)
-            under_way = None
-        if wanted and under_way is None:
-            self._tasks[name] = asyncio.get_running_loop().create_task(self._play(name, wanted), name=wanted)
-
-    def _end(self, name: str) -> None:
-        task = self._tasks.pop(name, None)
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
-
-    async def _play(self, name: str, part: str) -> None:
-        plan = self._plans[name]
-        if part == "run":
-            if plan.is_long:
-                await self._long_may_end.wait()
-            await asyncio.sleep(plan.seconds)
-        else:
-            await asyncio.sleep(plan.stop_seconds)
-        while (tree := self._latest.get(name)) is not None and _wanted(tree) == part:
-            status = self._finished(tree) if part == "run" else self._released(tree)
-            revision = tree["metadata"]["resourceVersion"]
-            try:
-                await self._patch(
-                    "Workload", name, {"metadata": {"resourceVersion": revision}, "status": status}, "status"
-                )
-                self._tell(f"{name} {'finished' if part == 'run' else 'stopped'}")
-                return
-            except Conflict:
-                await asyncio.sleep(0.01)
-            except NotFound:
-                return
-            except KubeError as error:
-                self._tell(f"{name}: {error}")
-                return
-
-    def _finished(self, tree: Tree) -> Tree:
-        return {"conditions": self._with(tree, ("Finished", "True", "Succeeded", "It is done"))}
-
-    def _released(self, tree: Tree) -> Tree:
-        evicted = _conditions(tree)["Evicted"]
-        reason, message = evicted["reason"], evicted["message"]
-        comes_back = "True" if reason in _COMES_BACK else "False"
-        said = self._with(
-            tree,
-            ("Requeued", comes_back, reason, message),
-            ("QuotaReserved", "False", "PendingEvaluation", message),
-            ("Admitted", "False", "NoReservation", "The workload has no reservation"),
-        )
-        return {"conditions": said, "admission": None}
-
-    def _with(self, tree: Tree, *said: tuple[str, str, str, str]) -> list[Tree]:
-        found = dict(_conditions(tree))
-        for type_, status, reason, message in said:
-            before = found.get(type_)
-            moved = before is None or before["status"] != status
-            found[type_] = {
-                "type": type_,
-                "status": status,
-                "reason": reason,
-                "message": message,
-                "lastTransitionTime": self._time() if moved or before is None else before["lastTransitionTime"],
-                "observedGeneration": tree["metadata"].get("generation", 0),
-            }
-        return list(found.values())
-
-    def _time(self) -> str:
-        return _rfc3339(self._clock.now())
-
-    def _tell(self, line: str) -> None:
-        self.trace.append(f"{asyncio.get_running_loop().time():9.3f} {line}")
-
-    async def close(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+    async def _list(self, kind: str) -> list[Tree]:
+        found = await self._client.list(kind_of(kind), NAMESPACE)
+        return [msgspec.json.decode(item) for item in found.items]
 
 
-def _rfc3339(nanoseconds: int) -> str:
-    moment = datetime.datetime.fromtimestamp(nanoseconds // 1_000_000_000, datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+def active(is_active: bool) -> Tree:
+    """The condition by which a check's controller says that it is there."""
+    return {
+        "type": "Active",
+        "status": "True" if is_active else "False",
+        "reason": "Played",
+        "message": "",
+        "lastTransitionTime": "2030-01-01T00:00:00Z",
+    }
 
 
-def _wanted(tree: Tree) -> str:
-    """What the owner of a Workload has to do about it now: run it, stop it, or nothing."""
-    said = {type_: each["status"] == "True" for type_, each in _conditions(tree).items()}
-    if said.get("Finished") or "deletionTimestamp" in tree["metadata"] or not said.get("QuotaReserved"):
-        return ""
-    if said.get("Evicted"):
-        return "stop"
-    return "run" if said.get("Admitted") else ""
-
-
-def _conditions(tree: Tree) -> dict[str, Tree]:
-    return {each["type"]: each for each in tree.get("status", {}).get("conditions", ())}
-
-
-def _kind(name: str) -> Any:
-    row = registry.ALL.named(name)
-    assert row is not None, f"there is no kind {name}"
-    return row
+_VERBS: Final[Mapping[str, Callable[[People, Deed], Awaitable[None]]]] = {
+    "create": People._submit,
+    "delete": People._delete,
+    "touch": People._touch,
+    "priority": People._priority,
+    "activate": People._activate,
+    "send elsewhere": People._send_elsewhere,
+    "stop": People._stop,
+    "quota": People._quota,
+    "move": People._move,
+    "cohort": People._change_cohort,
+    "remove": People._remove,
+    "bring back": People._bring_back,
+    "check": People._check,
+    "poison": People._poison,
+}

@@ -127,6 +127,8 @@ def _quota(resource: Tree) -> Quota:
 
 
 def milli(text: str | int) -> int:
-    """Whole units and thousandths are all that these worlds use; anything else is an error of the world."""
+    """Whole units, thousandths and billionths are all that these worlds use; anything else is an error of the world."""
     text = str(text)
+    if text.endswith("n"):
+        return -(-int(text[:-1]) // 1_000_000)
     return int(text[:-1]) if text.endswith("m") else int(text) * 1000

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+Tree: TypeAlias = dict[str, Any]
+
+# What is written all the time and says nothing about queues.
+CHATTER: Final = ("events", "events.events.k8s.io", "leases.coordination.k8s.io")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class Mark:
 class Violation:
     """Something that must never be, and was."""
 
-    law: str  # as in the table of `checkers`
+    law: str  # as in the tables of `safety` and `liveness`
     revision: int
     about: str
     what: str

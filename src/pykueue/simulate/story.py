@@ -1,8 +1,8 @@
 """One seed from beginning to end: a world is built, chaos, healing, quiet; a restart that must change nothing; the end.
 
-seconds 0-60   people submit, stop, change and delete; faults strike; the manager crashes and comes back
+chaos          people submit, stop, change and delete; faults strike; managers crash, stand still and come back
 healing        faults stop. Long-running work goes on, so somebody waits; everything must come to rest
-restart        a new manager on the same store: it must admit nothing, and write nothing
+restart        new managers on the same store: they must admit nothing, and write nothing
 the end        long-running work may end: now everything that fits its queue must have had its turn
 """
 
@@ -13,24 +13,37 @@ import contextlib
 import gc
 import logging
 import random
+import shutil
+import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
-from pykueue import app, settings
-from pykueue.clock import Clock
-from pykueue.controllers.assembly import Manager
-from pykueue.kube.client import Client
-from pykueue.simulate import checkers, worlds
-from pykueue.simulate.faults import Stormy, Weather
-from pykueue.simulate.loop import Stuck, VirtualClock, VirtualLoop
-from pykueue.simulate.players import Players
-from pykueue.simulate.revisions import Mark, Violation
-from pykueue.simulate.server import Server
+import msgspec
 
-QUIET_SECONDS: Final = 15.0
+from pykueue import app, settings
+from pykueue.apiserver.admission import Hook
+from pykueue.apiserver.embedded import Find
+from pykueue.controllers.assembly import Choices
+from pykueue.kube.client import Client
+from pykueue.simulate import checkers, traits, worlds
+from pykueue.simulate.faults import TROUBLES, Weather
+from pykueue.simulate.loop import Stuck, VirtualClock, VirtualLoop
+from pykueue.simulate.managers import Member
+from pykueue.simulate.owners import CheckController, JobController, Owners, Stage
+from pykueue.simulate.people import People
+from pykueue.simulate.revisions import CHATTER, Mark, Stored, Violation
+from pykueue.simulate.server import Door, Server, installed
+
+# Longer than any pause that the product makes between two tries, a lease included.
+QUIET_SECONDS: Final = 70.0
 LONGEST_SECONDS: Final = 1800.0
+_PARTS: Final = ("traits", "world", "weather", "server", "people", "owners")
+# Losing a lease is told as an error; here it is part of the story.
+_EXPECTED: Final = ("pykueue.kube.election",)
 
 
 @dataclass(slots=True)
@@ -39,6 +52,7 @@ class Report:
 
     seed: int
     violations: list[Violation] = field(default_factory=list)
+    traits: frozenset[str] = frozenset()
     faults: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)  # what happened in it, so that nobody tests nothing
     revisions: int = 0
@@ -50,20 +64,17 @@ class Report:
         return f"python -m pykueue.simulate --replay {self.seed}"
 
 
-def run(seed: int, weather: Mapping[str, float] | None = None) -> Report:
-    """The story of a seed. The same seed tells the same story. `weather` is for faults of one's own choice."""
+def run(seed: int, weather: Mapping[str, float] | None = None, also: Collection[str] = ()) -> Report:
+    """The story of a seed. The same seed tells the same story.
+
+    `weather` and `also` are for faults and traits of one's own choice.
+    """
     report = Report(seed)
-    handler = _Errors(report)
-    root = logging.getLogger("pykueue")
-    level, propagate = root.level, root.propagate
-    root.addHandler(handler)
-    root.setLevel(logging.ERROR)
-    root.propagate = False
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with contextlib.suppress(Stuck), asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            story = Story(seed, report, VirtualClock(runner.get_loop()), weather)
+        with _errors_told(report), contextlib.suppress(Stuck), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            story = Story(seed, report, VirtualClock(runner.get_loop()), weather, also)
             try:
                 runner.run(story.tell())
             except Stuck as error:
@@ -73,67 +84,115 @@ def run(seed: int, weather: Mapping[str, float] | None = None) -> Report:
     finally:
         if collecting:
             gc.enable()
-        root.removeHandler(handler)
-        root.setLevel(level)
-        root.propagate = propagate
     return report
 
 
 class Story:
-    def __init__(self, seed: int, report: Report, clock: Clock, rates: Mapping[str, float] | None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        report: Report,
+        clock: VirtualClock,
+        rates: Mapping[str, float] | None,
+        also: Collection[str],
+    ) -> None:
         self._report = report
         self._clock = clock
+        self._seed = seed
         # One stream of chance for each part, so that a change in one does not shift the others.
-        self._chances = {part: random.Random(f"{seed} {part}") for part in ("world", "weather", "server", "manager")}
-        self._settings = settings.defaults()
-        self.world = worlds.draw(self._chances["world"])
+        self._chances = {part: random.Random(f"{seed} {part}") for part in _PARTS}
+        self.traits = report.traits = traits.draw(self._chances["traits"]) | frozenset(also)
+        self.configuration = traits.configuration(self.traits, self._chances["traits"])
+        self.world = worlds.draw(self._chances["world"], self.traits)
         self.weather = Weather.drawn(self._chances["weather"])
         if rates is not None:
             self.weather.rates = dict(rates)
-        self.server = Server(clock, self._chances["server"])
-        self.history = self.server.history
-        self.history.listeners.append(self._stored)
-        self.players = Players(
-            self.world, Client(self.server.transport(), self._chances["server"]), self.history, clock
-        )
-        self._transport: Stormy | None = None
-        self._managing: asyncio.Task[None] | None = None
-        self._last_write = 0.0
+        self._installed = installed()
+        self._trace: list[str] = []
         self._marks: list[Mark] = []
-
-    def _stored(self, stored: object) -> None:
-        self._last_write = asyncio.get_running_loop().time()
+        self._last_write = 0.0
+        self._under_way: set[asyncio.Task[None]] = set()
 
     # --- Telling ------------------------------------------------------------------------------------------------------
 
     async def tell(self) -> None:
-        await self.server.embedded.start()
-        await self.players.build()
-        self._begin()
-        acting = asyncio.create_task(self.players.act())
+        folder = Path(tempfile.mkdtemp(prefix="pykueue-")) if "disk" in self.traits else None
+        try:
+            await self._tell(folder)
+        finally:
+            if folder is not None:
+                shutil.rmtree(folder)
+
+    async def _tell(self, folder: Path | None) -> None:
+        plugins, choices = _configured(msgspec.json.encode(self.configuration))
+        self.server = Server(self._installed, self._clock, self._chances["server"], plugins, folder)
+        self.server.history.listeners.append(self._stored)
+        client = Client(self.server, self._chances["people"])
+        stage = Stage(
+            self.world,
+            client,
+            self._clock,
+            self._chances["owners"],
+            self._note,
+            watches_pods="pods ready" in self.traits,
+        )
+        played = [player(stage, self.server.history) for player in (Owners, JobController, CheckController)]
+        people = People(self.world, client, self._note)
+        await self.server.start()
+        await people.build()
+        self.members = self._drawn_members(choices)
+        for member in self.members:
+            member.begin()
+        acting = asyncio.create_task(people.act())
         await self._chaos()
         await acting
-        self.weather.heal()
-        self._note("the weather is fine again")
+        stage.is_calm = True
+        await self._heal()
         await self._rest("healed")
-        await self._restart()
+        for member in self.members:
+            await self._restart(member)
         await self._rest("restarted")
-        self.players.let_long_ones_end()
+        stage.long_may_end.set()
         await self._rest("ended")
-        await self._crash()
-        await self.players.close()
-        await self.server.embedded.close()
+        for member in self.members:
+            await self._crash(member)
+        for player in played:
+            await player.close()
+        await self.server.close()
+
+    def _drawn_members(self, choices: Choices) -> list[Member]:
+        names = ("a", "b") if "two managers" in self.traits else ("a",)
+        return [
+            Member(
+                name,
+                self.server,
+                self.weather,
+                choices,
+                random.Random(f"{self._seed} manager {name}"),
+                is_alone=len(names) == 1,
+                keeps_events=self._seed % 8 == 0,
+            )
+            for name in names
+        ]
 
     async def _chaos(self) -> None:
         loop = asyncio.get_running_loop()
         while loop.time() < worlds.CHAOS_SECONDS:
             await asyncio.sleep(1.0)
-            if self.weather.strikes("crash"):
-                await asyncio.sleep(self.weather.chance.uniform(0.0, 1.0))
-                await self._restart(self.weather.chance.choice((0.0, 0.5, 5.0)))
-            if self.weather.strikes("history gone") and self._transport is not None:
-                await self.server.compact()
-                self._transport.drop_watches()
+            for name, strike in _STRIKES.items():
+                if self.weather.strikes(name):
+                    await asyncio.sleep(self.weather.chance.uniform(0.0, 1.0))
+                    await strike(self, self.weather.chance.choice(self.members))
+
+    async def _heal(self) -> None:
+        self.weather.heal()
+        for task in self._under_way:
+            task.cancel()
+        self.server.webhooks = Door.OPEN
+        for member in self.members:
+            member.go_on()
+            member.clock.wrong_by_seconds = 0.0
+        self._note("-- the weather is fine again")
 
     async def _rest(self, name: str) -> None:
         """Wait until nothing has been written for a while. One who never comes to rest writes in circles."""
@@ -144,65 +203,126 @@ class Story:
                 self._report.violations.append(Violation("L6", 0, "", f"no rest after {name}: writes go on and on"))
                 break
             await asyncio.sleep(1.0)
-        self._marks.append(Mark(name, len(self.history.stored)))
-        self._note(f"at rest: {name}")
+        self._marks.append(Mark(name, len(self.server.history.stored)))
+        self._note(f"-- at rest: {name}")
 
-    # --- The manager --------------------------------------------------------------------------------------------------
-
-    def _begin(self) -> None:
-        transport = self._transport = Stormy(
-            self.server.transport(), self.weather, keeps_events=self._report.seed % 4 == 0
-        )
-        chance = self._chances["manager"]
-        manager = Manager(Client(transport, chance), app.manager_choices(self._settings), self._clock, chance)
-        self._managing = asyncio.create_task(_manage(manager))
-
-    async def _crash(self) -> None:
-        """Gone between two instructions: nothing more of it arrives, whatever it does while it falls."""
-        assert self._transport is not None
-        assert self._managing is not None
-        self._transport.crash()
-        if self._managing.done() and not self._managing.cancelled() and (error := self._managing.exception()):
-            self._report.violations.append(Violation("alive", 0, "", f"the manager ended by itself: {error!r}"))
-        self._managing.cancel()
-        with contextlib.suppress(asyncio.CancelledError, BaseExceptionGroup):
-            await self._managing
-
-    async def _restart(self, pause: float = 0.0) -> None:
-        await self._crash()
-        self._note("the manager is gone")
-        await asyncio.sleep(pause)
-        self._begin()
-        self._note("a new manager begins")
+    def _stored(self, stored: Stored) -> None:
+        is_sample = "admission fair sharing" in self.traits and stored.resource.startswith("localqueues.")
+        if stored.resource not in CHATTER and not is_sample:
+            self._last_write = asyncio.get_running_loop().time()
 
     def _note(self, line: str) -> None:
-        self.players.trace.append(f"{asyncio.get_running_loop().time():9.3f} -- {line}")
+        self._trace.append(f"{asyncio.get_running_loop().time():9.3f} {line}")
+
+    # --- Troubles -----------------------------------------------------------------------------------------------------
+
+    async def _crash(self, member: Member) -> None:
+        died = await member.crash()
+        if died:
+            self._report.violations.append(Violation("alive", 0, member.name, died))
+
+    async def _restart(self, member: Member, pause: float = 0.0) -> None:
+        await self._crash(member)
+        self._note(f"-- manager {member.name} is gone")
+        await asyncio.sleep(pause)
+        member.begin()
+        self._note(f"-- manager {member.name} begins again")
+
+    async def _strike_crash(self, member: Member) -> None:
+        await self._restart(member, self.weather.chance.choice((0.0, 0.5, 5.0)))
+
+    async def _strike_pause(self, member: Member) -> None:
+        seconds = self.weather.chance.uniform(1.0, 30.0)
+        self._note(f"-- manager {member.name} stands still for {seconds:.1f} seconds")
+        member.stand_still()
+        self._later(seconds, member.go_on)
+
+    async def _strike_clock(self, member: Member) -> None:
+        member.clock.wrong_by_seconds = self.weather.chance.uniform(-60.0, 60.0)
+        self._note(f"-- the clock of manager {member.name} is wrong by {member.clock.wrong_by_seconds:.1f} seconds")
+
+    async def _strike_history(self, member: Member) -> None:
+        await self.server.compact()
+        for each in self.members:
+            each.transport.drop_watches()
+        self._note("-- the history is gone")
+
+    async def _strike_server(self, member: Member) -> None:
+        await self.server.kill()
+        self._note("-- the server was killed and is back")
+
+    async def _strike_webhooks(self, door: Door) -> None:
+        self.server.webhooks = door
+        self._note(f"-- webhooks: {door.name.lower()}")
+        self._later(self.weather.chance.uniform(1.0, 10.0), lambda: setattr(self.server, "webhooks", Door.OPEN))
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        async def wait() -> None:
+            await asyncio.sleep(seconds)
+            act()
+
+        task = asyncio.create_task(wait())
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
 
     # --- Judging ------------------------------------------------------------------------------------------------------
 
     def judge(self) -> None:
-        report = self._report
-        found = checkers.judge(self.history.stored, self._marks)
+        report, history = self._report, self.server.history
+        found = checkers.judge(history.stored, self._marks, self.configuration)
+        report.violations += [
+            Violation("S11", 0, about, "differs after the server came back") for about in self.server.lost
+        ]
         report.violations += found.violations
         report.seen = found.seen
         report.faults = self.weather.fired
-        report.revisions = len(self.history.stored)
-        report.digest = self.history.digest()
-        report.trace = sorted((*self.players.trace, *found.trace), key=lambda line: float(line[:9]))
+        report.revisions = len(history.stored)
+        report.digest = history.digest()
+        report.trace = sorted((*self._trace, *found.trace), key=lambda line: float(line[:9]))
 
 
-async def _manage(manager: Manager) -> None:
-    async with manager.reading():
-        await manager.lead()
+_STRIKES: Final[Mapping[str, Callable[[Story, Member], Awaitable[None]]]] = {
+    "crash": Story._strike_crash,
+    "history gone": Story._strike_history,
+    "pause": Story._strike_pause,
+    "clock set": Story._strike_clock,
+    "server killed": Story._strike_server,
+    "webhooks down": lambda story, _: story._strike_webhooks(Door.DOWN),
+    "webhooks missing": lambda story, _: story._strike_webhooks(Door.MISSING),
+}
+assert _STRIKES.keys() == TROUBLES.keys()
+
+
+@lru_cache(maxsize=256)
+def _configured(configuration: bytes) -> tuple[Callable[[Find], Sequence[Hook]], Choices]:
+    """What a configuration means to the server and to its managers. Many stories share one."""
+    chosen = settings.load(msgspec.json.decode(configuration))
+    return app.managed_parts(chosen).plugins, app.manager_choices(chosen)
+
+
+@contextlib.contextmanager
+def _errors_told(report: Report) -> Iterator[None]:
+    """A promise that was broken is told to the log; here it breaks the story."""
+    handler = _Errors(report)
+    root = logging.getLogger("pykueue")
+    level, propagate = root.level, root.propagate
+    root.addHandler(handler)
+    root.setLevel(logging.ERROR)
+    root.propagate = False
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        root.propagate = propagate
 
 
 class _Errors(logging.Handler):
-    """A promise that was broken is told to the log; here it breaks the story."""
-
     def __init__(self, report: Report) -> None:
         super().__init__(logging.ERROR)
         self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        reason = f": {record.exc_info[1]!r}" if record.exc_info else ""
-        self._report.violations.append(Violation("promise", 0, "", f"{record.getMessage()}{reason}"))
+        if record.name not in _EXPECTED:
+            reason = f": {record.exc_info[1]!r}" if record.exc_info else ""
+            self._report.violations.append(Violation("promise", 0, "", f"{record.getMessage()}{reason}"))

@@ -1,20 +1,29 @@
 """Worlds drawn from a seed: flavors, a tree of cohorts, queues, work, and what people do to them meanwhile.
 
-A world is plain data, printed at the head of a story. Amounts are whole CPUs, so that anybody can check them by hand.
+A world is plain data. Amounts are whole CPUs, so that anybody can check them by hand.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-Tree = dict[str, Any]
+from pykueue.simulate.revisions import Tree
+from pykueue.simulate.traits import Traits
 
 API_VERSION: Final = "kueue.x-k8s.io/v1beta2"
 NAMESPACE: Final = "default"
-CHAOS_SECONDS: Final = 60.0
-_DEEDS: Final = ("delete", "recreate", "touch", "deactivate", "stop", "stop", "quota", "quota", "priority")
+# Namespaces beside it: one that the operator's selector takes in, and one that it does not.
+TEAMS: Final = ("ours", "theirs")
+CHAOS_SECONDS: Final = 40.0
+CHECK_CONTROLLER: Final = "simulated.example.com/check"
+EXCLUDED: Final = "example.com/license"
+UNDECLARED: Final = "example.com/widget"
+RACK: Final = "example.com/rack"
+HOST: Final = "kubernetes.io/hostname"
+NODE_CPUS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +32,7 @@ class Plan:
 
     name: str
     at: float
+    namespace: str
     queue: str
     count: int
     cpu: int
@@ -31,6 +41,17 @@ class Plan:
     stop_seconds: float
     # Runs until the story lets it end: so that there is something to wait for when people ask who waits.
     is_long: bool
+    is_job: bool
+    # How long its pods take to come up; None: they never do.
+    ready_seconds: float | None = 0.0
+    limit_seconds: int | None = None
+    min_count: int | None = None
+    also: str = ""  # another resource that each pod asks for one of
+    topology: str = ""  # required, preferred or unconstrained
+
+    @property
+    def kind(self) -> str:
+        return "Job" if self.is_job else "Workload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +71,61 @@ class World:
     deeds: tuple[Deed, ...]
 
 
-def draw(chance: random.Random) -> World:
+def draw(chance: random.Random, traits: Traits) -> World:
     flavors = [f"flavor-{number}" for number in range(chance.randint(1, 2))]
     cohorts = _cohorts(chance, flavors)
-    queues = _cluster_queues(chance, flavors, [each["metadata"]["name"] for each in cohorts])
-    names = [each["metadata"]["name"] for each in queues]
-    plans = _plans(chance, names)
-    objects = (
-        *(_object("ResourceFlavor", name, {}) for name in flavors),
-        *cohorts,
-        *queues,
-        *(_object("LocalQueue", name, {"clusterQueue": name}, NAMESPACE) for name in names),
+    checks = _checks(chance, traits)
+    queues = _cluster_queues(
+        chance, traits, flavors, [_name(each) for each in cohorts], [_name(each) for each in checks]
     )
-    return World(objects, plans, _deeds(chance, queues, cohorts, plans))
+    plans = tuple(_plans(chance, traits, [_name(each) for each in queues]))
+    local_queues = [_object("LocalQueue", _name(each), {"clusterQueue": _name(each)}, NAMESPACE) for each in queues]
+    objects = (
+        *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in TEAMS),
+        *_nodes(traits),
+        *(_flavor(name, traits) for name in flavors),
+        *cohorts,
+        *checks,
+        *queues,
+        *local_queues,
+    )
+    return World(objects, plans, tuple(_deeds(chance, traits, queues, cohorts, checks, plans)))
 
 
-def _object(kind: str, name: str, spec: Tree, namespace: str = "") -> Tree:
+def _object(kind: str, name: str, spec: Tree, namespace: str = "", api_version: str = API_VERSION) -> Tree:
     place = {"namespace": namespace} if namespace else {}
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, **place}, "spec": spec}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **place}, "spec": spec}
+
+
+def _name(tree: Tree) -> str:
+    name: str = tree["metadata"]["name"]
+    return name
+
+
+# --- Queues -----------------------------------------------------------------------------------------------------------
+
+
+def _flavor(name: str, traits: Traits) -> Tree:
+    if name != "flavor-0" or "topology" not in traits:
+        return _object("ResourceFlavor", name, {})
+    return _object("ResourceFlavor", name, {"nodeLabels": {"example.com/pool": name}, "topologyName": "racks"})
+
+
+def _nodes(traits: Traits) -> Iterator[Tree]:
+    """Two racks of two nodes each."""
+    if "topology" not in traits:
+        return
+    yield _object("Topology", "racks", {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]})
+    for number in range(4):
+        name = f"node-{number}"
+        labels = {"example.com/pool": "flavor-0", RACK: f"rack-{number // 2}", HOST: name}
+        node = _object("Node", name, {}, api_version="v1")
+        node["metadata"]["labels"] = labels
+        node["status"] = {
+            "allocatable": {"cpu": str(NODE_CPUS), "pods": "110", EXCLUDED: "100", UNDECLARED: "100"},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Played", "message": ""}],
+        }
+        yield node
 
 
 def _cohorts(chance: random.Random, flavors: list[str]) -> list[Tree]:
@@ -78,28 +136,55 @@ def _cohorts(chance: random.Random, flavors: list[str]) -> list[Tree]:
         spec: Tree = {}
         if number:
             parent = number - 1 if number < levels else chance.randrange(levels - 1) if levels > 1 else 0
-            spec["parentName"] = found[parent]["metadata"]["name"]
+            spec["parentName"] = _name(found[parent])
         if chance.random() < 0.4:
             spec["resourceGroups"] = [_group(chance, flavors, 0, 6, in_cohort=bool(number))]
         found.append(_object("Cohort", f"cohort-{number}", spec))
     return found
 
 
-def _cluster_queues(chance: random.Random, flavors: list[str], cohorts: list[str]) -> list[Tree]:
+def _checks(chance: random.Random, traits: Traits) -> list[Tree]:
     found = []
-    for number in range(chance.randint(1, 6)):
+    for number in range(chance.randint(1, 2) if "checks" in traits else 0):
+        spec: Tree = {"controllerName": CHECK_CONTROLLER, "retryDelayMinutes": chance.choice((0, 0, 1))}
+        if "deferred preemptions" in traits and chance.random() < 0.7:
+            spec["preemptionPolicy"] = "AfterCheckPassedOrOnDemand"
+        found.append(_object("AdmissionCheck", f"check-{number}", spec))
+    return found
+
+
+def _cluster_queues(
+    chance: random.Random, traits: Traits, flavors: list[str], cohorts: list[str], checks: list[str]
+) -> list[Tree]:
+    found = []
+    for number in range(chance.randint(1, 4)):
         cohort = chance.choice(cohorts) if cohorts and chance.random() < 0.85 else ""
         offered = flavors if chance.random() < 0.7 else flavors[:1]
         spec: Tree = {
             "namespaceSelector": {},
             "queueingStrategy": chance.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
             "resourceGroups": [_group(chance, offered, 1, 8, in_cohort=bool(cohort))],
-            "preemption": _preemption(chance),
+            "preemption": _preemption(chance, in_cohort=bool(cohort)),
         }
         if cohort:
             spec["cohortName"] = cohort
+        if "fair sharing" in traits:
+            spec["fairSharing"] = {"weight": chance.choice(("1", "1", "2", "0"))}
+        if "admission fair sharing" in traits and chance.random() < 0.7:
+            spec["admissionScope"] = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+        asked = [name for name in checks if chance.random() < 0.7]
+        if asked:
+            spec["admissionChecksStrategy"] = {"admissionChecks": [_rule(chance, name, offered) for name in asked]}
+        if "excluded resources" in traits and chance.random() < 0.7:
+            spec["excludeResourcePrefixes"] = ["example.com/lic"]
+        if "default queues" in traits and chance.random() < 0.7:
+            spec["defaultLocalQueue"] = {"name": f"default-{number}"}
         found.append(_object("ClusterQueue", f"queue-{number}", spec))
     return found
+
+
+def _rule(chance: random.Random, name: str, flavors: list[str]) -> Tree:
+    return {"name": name, "onFlavors": flavors[:1]} if chance.random() < 0.3 else {"name": name}
 
 
 def _group(chance: random.Random, flavors: list[str], least: int, most: int, *, in_cohort: bool) -> Tree:
@@ -114,75 +199,252 @@ def _group(chance: random.Random, flavors: list[str], least: int, most: int, *, 
     return {"coveredResources": ["cpu"], "flavors": [{"name": name, "resources": [quota()]} for name in flavors]}
 
 
-def _preemption(chance: random.Random) -> Tree:
+def _preemption(chance: random.Random, *, in_cohort: bool) -> Tree:
     found: Tree = {
         "withinClusterQueue": chance.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
         "reclaimWithinCohort": chance.choice(("Never", "LowerPriority", "Any")),
     }
-    if found["reclaimWithinCohort"] != "Never" and chance.random() < 0.4:
+    if in_cohort and found["reclaimWithinCohort"] != "Never" and chance.random() < 0.4:
         found["borrowWithinCohort"] = {"policy": "LowerPriority", "maxPriorityThreshold": chance.randint(0, 2)}
     return found
 
 
-def _plans(chance: random.Random, queues: list[str]) -> tuple[Plan, ...]:
-    return tuple(
-        Plan(
+# --- Work -------------------------------------------------------------------------------------------------------------
+
+
+def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
+    for number in range(chance.randint(6, 14)):
+        count = chance.choice((1, 1, 1, 2, 3))
+        is_job = "jobs" in traits and chance.random() < 0.85
+        seconds = round(chance.uniform(0.5, 12.0), 3)
+        is_long = chance.random() < 0.2
+        yield Plan(
             name=f"work-{number:02}",
             at=round(chance.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
+            namespace=NAMESPACE,
             queue=chance.choice(queues),
-            count=chance.choice((1, 1, 1, 2)),
-            cpu=chance.choice((1, 1, 2, 3, 5)),
+            count=count,
+            cpu=chance.choice((1, 1, 2, 3, 5)) if count == 1 else chance.choice((1, 1, 2)),
             priority=chance.choice((0, 0, 1, 2)),
-            seconds=round(chance.uniform(0.5, 15.0), 3),
+            seconds=seconds,
             stop_seconds=round(chance.choice((0.0, chance.uniform(0.0, 3.0))), 3),
-            is_long=chance.random() < 0.2,
+            is_long=is_long,
+            is_job=is_job,
+            ready_seconds=_ready(chance) if "pods ready" in traits else 0.0,
+            limit_seconds=chance.randint(1, 20) if "limited time" in traits and chance.random() < 0.4 else None,
+            min_count=1 if "partial" in traits and count > 1 and chance.random() < 0.7 else None,
+            also=_also(chance, traits),
+            topology=chance.choice(("required", "preferred", "unconstrained")) if "topology" in traits else "",
         )
-        for number in range(chance.randint(20, 40))
-    )
+    for number in range(3 if "unnamed jobs" in traits else 0):
+        yield Plan(
+            name=f"unnamed-{number}",
+            at=round(chance.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
+            namespace=chance.choice(TEAMS),
+            queue=chance.choice(("", "", "nowhere")),
+            count=1,
+            cpu=1,
+            priority=0,
+            seconds=5.0,
+            stop_seconds=0.0,
+            is_long=chance.random() < 0.5,
+            is_job=True,
+        )
 
 
-def _deeds(chance: random.Random, queues: list[Tree], cohorts: list[Tree], plans: tuple[Plan, ...]) -> tuple[Deed, ...]:
-    """What people do during the chaos. What they stop they also start again, so that everybody's turn comes."""
+def _ready(chance: random.Random) -> float | None:
+    """Mostly in time, sometimes too late, sometimes never."""
+    return chance.choice((0.5, 0.5, 2.0, 12.0, None))
+
+
+def _also(chance: random.Random, traits: Traits) -> str:
+    wanted = [
+        resource
+        for trait, resource in (("excluded resources", EXCLUDED), ("undeclared resources", UNDECLARED))
+        if trait in traits
+    ]
+    return chance.choice(wanted) if wanted and chance.random() < 0.4 else ""
+
+
+def template(plan: Plan) -> Tree:
+    requests = {"cpu": str(plan.cpu), **({plan.also: "1"} if plan.also else {})}
+    limits = {"limits": {plan.also: "1"}} if plan.also else {}
+    container = {"name": "c", "image": "example.com/work:1", "resources": {"requests": requests, **limits}}
+    found: Tree = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    if plan.topology and plan.is_job:
+        value = "true" if plan.topology == "unconstrained" else RACK
+        found["metadata"] = {"annotations": {f"kueue.x-k8s.io/podset-{plan.topology}-topology": value}}
+    return found
+
+
+def manifest(plan: Plan) -> Tree:
+    return _job(plan) if plan.is_job else _workload(plan)
+
+
+def _workload(plan: Plan) -> Tree:
+    pod_set: Tree = {"name": "main", "count": plan.count, "template": template(plan)}
+    if plan.min_count is not None:
+        pod_set["minCount"] = plan.min_count
+    if plan.topology:
+        pod_set["topologyRequest"] = {plan.topology: True if plan.topology == "unconstrained" else RACK}
+    spec: Tree = {"queueName": plan.queue, "priority": plan.priority, "podSets": [pod_set]}
+    if plan.limit_seconds is not None:
+        spec["maximumExecutionTimeSeconds"] = plan.limit_seconds
+    return _object("Workload", plan.name, spec, plan.namespace)
+
+
+def _job(plan: Plan) -> Tree:
+    spec = {"parallelism": plan.count, "completions": plan.count, "template": template(plan)}
+    found = _object("Job", plan.name, spec, plan.namespace, "batch/v1")
+    labels = {"kueue.x-k8s.io/priority-class": f"class-{plan.priority}"}
+    if plan.queue:
+        labels["kueue.x-k8s.io/queue-name"] = plan.queue
+    if plan.limit_seconds is not None:
+        labels["kueue.x-k8s.io/max-exec-time-seconds"] = str(plan.limit_seconds)
+    found["metadata"]["labels"] = labels
+    if plan.min_count is not None:
+        found["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": str(plan.min_count)}
+    return found
+
+
+def priority_classes() -> Iterator[Tree]:
+    for value in range(4):
+        found = _object("WorkloadPriorityClass", f"class-{value}", {})
+        del found["spec"]
+        yield {**found, "value": value}
+
+
+# --- Deeds ------------------------------------------------------------------------------------------------------------
+
+
+class _Drawing:
+    """What a deed may be about, and when."""
+
+    def __init__(
+        self,
+        chance: random.Random,
+        queues: list[Tree],
+        cohorts: list[Tree],
+        checks: list[Tree],
+        plans: tuple[Plan, ...],
+    ) -> None:
+        self.chance = chance
+        self.cohorts = [_name(each) for each in cohorts]
+        self.checks = [_name(each) for each in checks]
+        self.queue = chance.choice(queues)
+        self.queue_name = _name(self.queue)
+        self.plan = chance.choice(plans)
+        self.at = round(chance.uniform(1.0, CHAOS_SECONDS), 3)
+        self.later = round(self.at + chance.uniform(0.5, 10.0), 3)
+
+
+def _stop(draw: _Drawing) -> Iterator[Deed]:
+    policy, kind = draw.chance.choice(("Hold", "HoldAndDrain")), draw.chance.choice(("ClusterQueue", "LocalQueue"))
+    yield Deed(draw.at, "stop", draw.queue_name, (kind, policy))
+    yield Deed(draw.later, "stop", draw.queue_name, (kind, "None"))
+
+
+def _recreate_work(draw: _Drawing) -> Iterator[Deed]:
+    yield Deed(draw.at, "delete", draw.plan.name)
+    yield Deed(draw.at, "create", draw.plan.name)
+
+
+def _deactivate(draw: _Drawing) -> Iterator[Deed]:
+    yield Deed(draw.at, "activate", draw.plan.name, False)
+    yield Deed(draw.later, "activate", draw.plan.name, True)
+
+
+def _recreate_queue(draw: _Drawing) -> Iterator[Deed]:
+    """Gone at some time, and there again later: with other quota, and perhaps in another cohort."""
+    kind = draw.chance.choice(("ClusterQueue", "LocalQueue"))
+    tree = draw.queue
+    if kind == "LocalQueue":
+        tree = _object("LocalQueue", draw.queue_name, {"clusterQueue": draw.queue_name}, NAMESPACE)
+    yield Deed(draw.at, "remove", draw.queue_name, kind)
+    yield Deed(draw.later, "bring back", draw.queue_name, tree)
+
+
+def _move(draw: _Drawing) -> Iterator[Deed]:
+    if draw.cohorts:
+        yield Deed(draw.at, "move", draw.queue_name, draw.chance.choice(("", *draw.cohorts)))
+
+
+def _cohort(draw: _Drawing) -> Iterator[Deed]:
+    """Its own quota changes."""
+    if draw.cohorts:
+        name = draw.chance.choice(draw.cohorts)
+        flavors = [flavor["name"] for flavor in draw.queue["spec"]["resourceGroups"][0]["flavors"]]
+        amount = str(draw.chance.randint(0, 8))
+        quota = [{"name": flavor, "resources": [{"name": "cpu", "nominalQuota": amount}]} for flavor in flavors]
+        yield Deed(draw.at, "cohort", name, [{"coveredResources": ["cpu"], "flavors": quota}])
+
+
+def _check(draw: _Drawing) -> Iterator[Deed]:
+    """Its controller is gone for a while."""
+    if draw.checks:
+        name = draw.chance.choice(draw.checks)
+        yield Deed(draw.at, "check", name, False)
+        yield Deed(draw.later, "check", name, True)
+
+
+# What people do -> how often among ten deeds or so, and how. What they stop or remove comes back, so that everybody's
+# turn comes.
+DEEDS: Final[Mapping[str, tuple[int, Callable[[_Drawing], Iterator[Deed]]]]] = {
+    "delete": (2, lambda draw: iter((Deed(draw.at, "delete", draw.plan.name),))),
+    "recreate": (1, _recreate_work),
+    "touch": (1, lambda draw: iter((Deed(draw.at, "touch", draw.plan.name),))),
+    "priority": (2, lambda draw: iter((Deed(draw.at, "priority", draw.plan.name, draw.chance.randint(0, 3)),))),
+    "deactivate": (1, _deactivate),
+    "stop": (2, _stop),
+    "quota": (3, lambda draw: iter((Deed(draw.at, "quota", draw.queue_name, draw.chance.randint(1, 10)),))),
+    "queue": (1, _recreate_queue),
+    "move": (2, _move),
+    "cohort": (1, _cohort),
+    "check": (1, _check),
+    "send elsewhere": (1, lambda draw: iter((Deed(draw.at, "send elsewhere", draw.plan.name, draw.queue_name),))),
+}
+
+
+def _deeds(
+    chance: random.Random,
+    traits: Traits,
+    queues: list[Tree],
+    cohorts: list[Tree],
+    checks: list[Tree],
+    plans: tuple[Plan, ...],
+) -> list[Deed]:
+    names, weights = list(DEEDS), [weight for weight, _ in DEEDS.values()]
     found: list[Deed] = []
-
-    def moment() -> float:
-        return round(chance.uniform(1.0, CHAOS_SECONDS), 3)
-
     for _ in range(chance.randint(0, 8)):
-        plan, queue = chance.choice(plans), chance.choice(queues)["metadata"]["name"]
-        at = moment()
-        match chance.choice(
-            ("delete", "recreate", "touch", "deactivate", "stop", "stop", "quota", "quota", "priority")
-        ):
-            case "delete":
-                found.append(Deed(at, "delete", plan.name))
-            case "recreate":
-                found += (Deed(at, "delete", plan.name), Deed(at, "create", plan.name))
-            case "touch":
-                found.append(Deed(at, "touch", plan.name))
-            case "priority":
-                found.append(Deed(at, "priority", plan.name, chance.randint(0, 3)))
-            case "deactivate":
-                later = round(at + chance.uniform(0.5, 10.0), 3)
-                found += (Deed(at, "activate", plan.name, False), Deed(later, "activate", plan.name, True))
-            case "stop":
-                later = round(at + chance.uniform(0.5, 10.0), 3)
-                policy, kind = chance.choice(("Hold", "HoldAndDrain")), chance.choice(("ClusterQueue", "LocalQueue"))
-                found += (
-                    Deed(at, "stop", queue, (kind, policy)),
-                    Deed(later, "stop", queue, (kind, "None")),
-                )
-            case "quota":
-                found.append(Deed(at, "quota", queue, chance.randint(1, 10)))
-    return tuple(sorted(found, key=lambda deed: deed.at))
+        _, drawn = DEEDS[chance.choices(names, weights)[0]]
+        found += drawn(_Drawing(chance, queues, cohorts, checks, plans))
+    if "poison" in traits:
+        for tree in chance.sample(POISON, chance.randint(1, 3)):
+            found.append(Deed(round(chance.uniform(1.0, CHAOS_SECONDS), 3), "poison", _name(tree), tree))
+    return sorted(found, key=lambda deed: deed.at)
 
 
-def workload(plan: Plan) -> Tree:
-    container = {"name": "c", "image": "example.com/work:1", "resources": {"requests": {"cpu": str(plan.cpu)}}}
-    pods = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    spec: Tree = {
-        "queueName": plan.queue,
-        "priority": plan.priority,
-        "podSets": [{"name": "main", "count": plan.count, "template": pods}],
-    }
-    return _object("Workload", plan.name, spec, NAMESPACE)
+# --- Poison -----------------------------------------------------------------------------------------------------------
+
+
+def _poison_work(name: str, queue: str, requests: Tree, **more: Any) -> Tree:
+    container = {"name": "c", "image": "example.com/work:1", "resources": {"requests": requests}}
+    pods = {"spec": {"restartPolicy": "Never", "containers": [container], **more}}
+    spec = {"queueName": queue, "podSets": [{"name": "main", "count": 1, "template": pods}]}
+    return _object("Workload", f"poison-{name}", spec, NAMESPACE)
+
+
+# Objects that a server takes and nobody can make sense of.
+POISON: Final = (
+    _object("Cohort", "poison-chicken", {"parentName": "poison-egg"}),
+    _object("Cohort", "poison-egg", {"parentName": "poison-chicken"}),
+    _object("ClusterQueue", "poison-circle", {"namespaceSelector": {}, "cohortName": "poison-chicken"}),
+    _object("LocalQueue", "poison-circle", {"clusterQueue": "poison-circle"}, NAMESPACE),
+    _object("LocalQueue", "poison-nowhere", {"clusterQueue": "poison-nothing"}, NAMESPACE),
+    _poison_work("huge", "queue-0", {"cpu": "9223372036854775807"}),
+    _poison_work("tiny", "queue-0", {"cpu": "1n"}),
+    _poison_work("circle", "poison-circle", {"cpu": "1"}),
+    _poison_work("nowhere", "poison-nowhere", {"cpu": "1"}),
+    _poison_work("selector", "queue-0", {"cpu": "1"}, nodeSelector={"example.com/moon": "full"}),
+    _poison_work("class", "queue-0", {"cpu": "1"}, runtimeClassName="there-is-none"),
+)

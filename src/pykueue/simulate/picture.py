@@ -1,0 +1,284 @@
+"""What is stored at one moment of a history, folded from its first revision. Read from bytes and words alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from pykueue.simulate.quota_tree import QuotaTree, milli
+from pykueue.simulate.revisions import Stored, Tree
+
+# A change may take this long to reach a manager: it stands still, or its watch is broken.
+GRACE_SECONDS: Final = 60.0
+_GROUP: Final = ".kueue.x-k8s.io"
+_SHAPES_TREES: Final = ("clusterqueues", "cohorts")
+_KEPT: Final = (
+    *_SHAPES_TREES,
+    "localqueues",
+    "admissionchecks",
+    "resourceflavors",
+    "nodes",
+    "namespaces",
+    "jobs.batch",
+)
+_DEFERS: Final = "AfterCheckPassedOrOnDemand"
+_HOST: Final = "kubernetes.io/hostname"
+
+Usage = Counter[tuple[str, str]]  # (ClusterQueue, flavor) -> milli CPUs
+
+
+class Life:
+    """One state of a Workload, in the few words that count."""
+
+    __slots__ = ("checks", "conditions", "is_active", "key", "name", "reservation", "seconds", "spec", "tree", "uid")
+
+    def __init__(self, tree: Tree, seconds: float = 0.0) -> None:
+        status, metadata = tree.get("status", {}), tree["metadata"]
+        self.tree = tree
+        self.spec: Tree = tree["spec"]
+        self.seconds = seconds  # when it was stored
+        self.name: str = metadata["name"]
+        self.key = f"{metadata['namespace']}/{self.name}"
+        self.uid: str = metadata["uid"]
+        self.conditions: dict[str, Tree] = {each["type"]: each for each in status.get("conditions", ())}
+        self.reservation: Tree | None = status.get("admission")
+        self.checks: dict[str, str] = {each["name"]: each["state"] for each in status.get("admissionChecks", ())}
+        self.is_active = self.spec.get("active", True) is not False
+
+    def says(self, condition: str) -> bool:
+        return bool(self.conditions.get(condition, {}).get("status") == "True")
+
+    def reason(self, condition: str) -> str:
+        found: str = self.conditions.get(condition, {}).get("reason", "")
+        return found
+
+    def words(self) -> object:
+        """Everything but messages, times, and why it waits, which a search that goes on elsewhere says differently."""
+        said = [
+            (each["type"], each["status"], each["reason"] if each["status"] == "True" else "")
+            for each in self.conditions.values()
+        ]
+        return self.reservation, self.checks, said
+
+    @property
+    def holds(self) -> bool:
+        return self.says("QuotaReserved") and not self.says("Finished") and self.is_active
+
+    @property
+    def waits(self) -> bool:
+        return not self.says("QuotaReserved") and not self.says("Finished") and self.is_active
+
+    @property
+    def is_going(self) -> bool:
+        return "deletionTimestamp" in self.tree["metadata"]
+
+    @property
+    def is_strange(self) -> bool:
+        """One of those that make no sense; nobody promised it anything."""
+        return self.name.startswith("poison-")
+
+    @property
+    def owner(self) -> str:
+        """The uid of the job it stands for; empty for a bare one."""
+        return next((each["uid"] for each in self.tree["metadata"].get("ownerReferences", ())), "")
+
+    @property
+    def local_queue(self) -> str:
+        return f"{self.tree['metadata']['namespace']}/{self.spec.get('queueName', '')}"
+
+    def usage(self) -> Usage:
+        found: Usage = Counter()
+        if self.holds and self.reservation is not None:
+            for given in self.reservation.get("podSetAssignments", ()):
+                for resource, flavor in given.get("flavors", {}).items():
+                    found[self.reservation["clusterQueue"], flavor] += milli(given["resourceUsage"][resource])
+        return found
+
+    def hosts(self) -> Counter[str]:
+        """Milli CPUs by host, where it was placed."""
+        found: Counter[str] = Counter()
+        if self.holds and self.reservation is not None:
+            for given in self.reservation.get("podSetAssignments", ()):
+                pod_set = next(each for each in self.spec["podSets"] if each["name"] == given["name"])
+                for host, pods in _placed(given.get("topologyAssignment") or {"slices": ()}):
+                    found[host] += pods * asked_by_pod(pod_set).get("cpu", 0)
+        return found
+
+    def least(self) -> Iterator[tuple[Tree, int]]:
+        """Its pod sets, each with the fewest pods that it would run with."""
+        for pod_set in self.spec["podSets"]:
+            yield pod_set, pod_set.get("minCount", pod_set["count"])
+
+    def shape(self) -> bytes:
+        """What it asks for; not what its pods are called."""
+        return msgspec.json.encode([{**each, "template": each["template"]["spec"]} for each in self.spec["podSets"]])
+
+
+def asked_by_pod(pod_set: Tree) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for container in pod_set["template"]["spec"]["containers"]:
+        for resource, amount in container["resources"]["requests"].items():
+            found[resource] += milli(amount)
+    return found
+
+
+def _placed(assignment: Tree) -> Iterator[tuple[str, int]]:
+    """(host, pods) of a placement; the host is the last level."""
+    for part in assignment["slices"]:
+        hosts, counts = part["valuesPerLevel"][-1], part["podCounts"]
+        for number in range(part["domainCount"]):
+            if "universal" in hosts:
+                host = hosts["universal"]
+            else:
+                own = hosts["individual"]
+                host = f"{own.get('prefix', '')}{own['roots'][number]}{own.get('suffix', '')}"
+            yield host, counts["universal"] if "universal" in counts else counts["individual"][number]
+
+
+@dataclass(slots=True)
+class Picture:
+    configuration: Tree
+    seconds: float = 0.0
+    objects: dict[str, dict[str, Tree]] = field(default_factory=lambda: {kind: {} for kind in _KEPT})
+    lives: dict[str, Life] = field(default_factory=dict)
+    reserved: Usage = field(default_factory=Counter)  # what all reservations take together
+    counted: Usage = field(default_factory=Counter)  # the same without those that wait for others to go
+    hosts: Counter[str] = field(default_factory=Counter)
+    trees: list[QuotaTree] = field(default_factory=lambda: [QuotaTree.read({}, {})])
+    # Where a LocalQueue led when it was last there.
+    led_to: dict[str, str] = field(default_factory=dict)
+    # When a Workload of this job was last seen admitted.
+    admitted: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def gates(self) -> dict[str, bool]:
+        found: dict[str, bool] = self.configuration.get("featureGates", {})
+        return found
+
+    def read_structure(self, kind: str, stored: Stored) -> tuple[Tree | None, Tree | None]:
+        """An object that is no Workload: before and after."""
+        known, key = self.objects[kind], f"{stored.namespace}/{stored.name}"
+        before = known.get(key)
+        after = None if stored.op == "DELETED" else msgspec.json.decode(stored.body)
+        if after is None:
+            known.pop(key, None)
+        else:
+            known[key] = after
+        if kind == "localqueues" and after is not None:
+            self.led_to[key] = after["spec"].get("clusterQueue", "")
+        if kind in _SHAPES_TREES and (before or {}).get("spec") != (after or {}).get("spec"):
+            self.trees[-1].until = stored.seconds
+            self.trees = [tree for tree in self.trees if tree.until >= stored.seconds - GRACE_SECONDS]
+            self.trees.append(QuotaTree.read(self.specs("clusterqueues"), self.specs("cohorts")))
+        return before, after
+
+    def read_workload(self, stored: Stored) -> tuple[Life | None, Life | None]:
+        """A Workload: before and after."""
+        key = f"{stored.namespace}/{stored.name}"
+        before = self.lives.pop(key, None)
+        after = None if stored.op == "DELETED" else Life(msgspec.json.decode(stored.body), stored.seconds)
+        if before is not None:
+            self._count(before, -1)
+        if after is not None:
+            self.lives[key] = after
+            self._count(after, 1)
+            if after.says("Admitted") and after.owner:
+                self.admitted[after.owner] = stored.seconds
+        if before is not None and before.says("Admitted") and before.owner:
+            self.admitted[before.owner] = stored.seconds
+        return before, after
+
+    def _count(self, life: Life, sign: int) -> None:
+        usage = life.usage()
+        is_deferred = self.is_deferred(life)
+        for pair, amount in usage.items():
+            self.reserved[pair] += sign * amount
+            if not is_deferred:
+                self.counted[pair] += sign * amount
+        for host, amount in life.hosts().items():
+            self.hosts[host] += sign * amount
+
+    def is_deferred(self, life: Life) -> bool:
+        """Whether it may hold what others have not given back yet: it is not admitted before they have (KEP-993)."""
+        checks = self.objects["admissionchecks"]
+        return not life.says("Admitted") and any(
+            checks.get(f"/{name}", {"spec": {}})["spec"].get("preemptionPolicy") == _DEFERS for name in life.checks
+        )
+
+    def specs(self, kind: str) -> dict[str, Tree]:
+        """By name alone; for kinds without namespaces."""
+        return {key.removeprefix("/"): tree.get("spec", {}) for key, tree in self.objects[kind].items()}
+
+    def recent_trees(self) -> Iterator[QuotaTree]:
+        return (tree for tree in self.trees if tree.until >= self.seconds - GRACE_SECONDS)
+
+    # --- Questions ----------------------------------------------------------------------------------------------------
+
+    def queue_of(self, life: Life) -> str | None:
+        """The ClusterQueue that a Workload waits for; None while something on the way there is stopped or missing."""
+        local_queue = self.objects["localqueues"].get(life.local_queue)
+        if local_queue is None or not _works(local_queue):
+            return None
+        name: str = local_queue["spec"]["clusterQueue"]
+        queue = self.objects["clusterqueues"].get(f"/{name}")
+        if queue is None or not _works(queue):
+            return None
+        listed = queue["spec"].get("admissionChecksStrategy", {}).get("admissionChecks", ())
+        checks = [self.objects["admissionchecks"].get(f"/{rule['name']}") for rule in listed]
+        if not all(check is not None and _is_active(check) for check in checks):
+            return None
+        flavors = self.trees[-1].flavors.get(name, ())
+        return name if all(f"/{flavor}" in self.objects["resourceflavors"] for flavor in flavors) else None
+
+    def fits(self, life: Life, queue: str) -> bool:
+        """Whether there is room for it now, without anybody giving way. A pod set is never split over flavors."""
+        pod_sets = list(life.least())
+        if len(pod_sets) != 1:
+            return False
+        pod_set, count = pod_sets[0]
+        asked = asked_by_pod(pod_set)
+        if not all(resource == "cpu" or self.is_free(resource, queue) for resource in asked):
+            return False
+        tree = self.trees[-1]
+        return any(
+            asked["cpu"] * count <= tree.available(queue, flavor, self.reserved)
+            and self._can_be_placed(pod_set, count, asked["cpu"], flavor)
+            for flavor in tree.flavors.get(queue, ())
+        )
+
+    def is_free(self, resource: str, queue: str) -> bool:
+        """Whether quota does not ask for a resource that the queue does not declare (KEP-5800, KEP-7513)."""
+        said = self.configuration.get("resources", {}).get("quotaCheck")
+        if self.gates.get("QuotaCheck") and said == "OnlyDeclared":
+            return True
+        spec = self.specs("clusterqueues").get(queue, {})
+        prefixes = (
+            spec.get("excludeResourcePrefixes", ()) if self.gates.get("ClusterQueueExcludeResourcePrefixes") else ()
+        )
+        return any(resource.startswith(prefix) for prefix in prefixes)
+
+    def _can_be_placed(self, pod_set: Tree, count: int, cpu: int, flavor: str) -> bool:
+        has_nodes = "topologyName" in self.objects["resourceflavors"][f"/{flavor}"].get("spec", {})
+        request = pod_set.get("topologyRequest")
+        if not has_nodes:
+            return not request
+        room: Counter[str] = Counter()
+        for node in self.objects["nodes"].values():
+            labels = node["metadata"]["labels"]
+            free = milli(node["status"]["allocatable"]["cpu"]) - self.hosts[labels[_HOST]]
+            level = (request or {}).get("required")
+            room[labels[level] if level else ""] += max(0, free) // cpu
+        return max(room.values(), default=0) >= count
+
+
+def _works(queue: Tree) -> bool:
+    return queue["spec"].get("stopPolicy", "None") == "None" and "deletionTimestamp" not in queue["metadata"]
+
+
+def _is_active(tree: Tree) -> bool:
+    said: list[Any] = tree.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Active" and each["status"] == "True" for each in said)

@@ -1,0 +1,273 @@
+"""What must hold of every write, whatever goes wrong around it.
+
+    S1     no write raises usage above what the tree of cohorts allows, nor above what a node has
+    S2     a reservation names the queue that its LocalQueue leads to, flavors of that queue, and its own pod sets
+    S3     conditions move only as the life of a Workload allows; Finished is final
+    S4     no reservation vanishes or changes without eviction, end, or deletion
+    S5     whoever is preempted had something to give, and his queue or the other's policy allows it
+    S6     a strict queue never lets somebody in before an older one of the same priority
+    S7     a job starts only while its Workload is admitted
+    S9     a job has one Workload
+    S11    revisions grow, and an object comes and goes in order
+
+Quota may be lowered under running work, and a manager cannot know at once. So growth is judged by the trees that stood
+within the last `GRACE_SECONDS`: it is wrong only when it is wrong under each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pykueue.simulate.picture import GRACE_SECONDS, Life, Picture, Usage, asked_by_pod
+from pykueue.simulate.quota_tree import milli
+from pykueue.simulate.revisions import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One write of a Workload."""
+
+    picture: Picture  # after it
+    before: Life | None
+    after: Life
+    counted_before: Usage
+
+    def rises(self, condition: str) -> bool:
+        return self.after.says(condition) and not (self.before is not None and self.before.says(condition))
+
+    def falls(self, condition: str) -> bool:
+        return self.before is not None and self.before.says(condition) and not self.after.says(condition)
+
+
+Law = Callable[[Move], Iterator[str]]
+
+
+# --- S1 ---------------------------------------------------------------------------------------------------------------
+
+
+def within_quota(move: Move) -> Iterator[str]:
+    picture = move.picture
+    for queue, flavor in move.after.usage():
+        trees = picture.recent_trees()
+        found = [tree.overrun(queue, flavor, move.counted_before, picture.counted) for tree in trees]
+        if found and all(found):
+            yield found[-1]
+
+
+def within_nodes(move: Move) -> Iterator[str]:
+    for host in move.after.hosts():
+        node = move.picture.objects["nodes"].get(f"/{host}")
+        room = milli(node["status"]["allocatable"]["cpu"]) if node is not None else 0
+        is_new = move.before is None or not move.before.hosts()
+        if is_new and move.picture.hosts[host] > room:
+            yield f"node {host} is given {move.picture.hosts[host]}m of {room}m"
+
+
+# --- S2 ---------------------------------------------------------------------------------------------------------------
+
+
+def reservation_is_its_own(move: Move) -> Iterator[str]:
+    life, picture = move.after, move.picture
+    if not move.rises("QuotaReserved") or life.reservation is None:
+        return
+    queue = life.reservation.get("clusterQueue")
+    if queue != picture.led_to.get(life.local_queue):
+        yield f"reserved in {queue}, its queue is {picture.led_to.get(life.local_queue)}"
+    given = {each["name"]: each for each in life.reservation.get("podSetAssignments", ())}
+    asked = {each["name"]: (each, least) for each, least in life.least()}
+    if given.keys() != asked.keys():
+        yield f"is given {sorted(given)}, asked for {sorted(asked)}"
+        return
+    for name, (pod_set, least) in asked.items():
+        if not least <= given[name]["count"] <= pod_set["count"]:
+            yield f"is given {given[name]['count']} pods of {least} to {pod_set['count']}"
+        expected = given[name]["count"] * asked_by_pod(pod_set)["cpu"]
+        charged = milli(given[name]["resourceUsage"].get("cpu", 0))
+        if charged != expected and not life.is_strange:
+            yield f"is charged {charged}m for {expected}m"
+        placed = given[name].get("topologyAssignment")
+        if placed is not None and sum(life.hosts().values()) != expected and not life.is_strange:
+            yield f"is placed with {sum(life.hosts().values())}m of {expected}m"
+    flavors = {flavor for each in given.values() for flavor in each.get("flavors", {}).values()}
+    if not any(flavors <= set(tree.flavors.get(queue or "", ())) for tree in picture.recent_trees()):
+        yield f"is given {sorted(flavors)}, which {queue} does not have"
+
+
+# --- S3 ---------------------------------------------------------------------------------------------------------------
+
+
+def conditions_agree(move: Move) -> Iterator[str]:
+    life = move.after
+    if life.says("QuotaReserved") != (life.reservation is not None):
+        yield "QuotaReserved and status.admission say different things"
+    if life.says("Admitted") and not life.says("QuotaReserved"):
+        yield "admitted without a reservation"
+
+
+def finished_is_final(move: Move) -> Iterator[str]:
+    if move.before is None or not move.before.says("Finished"):
+        return
+    for condition in ("QuotaReserved", "Admitted", "Evicted", "Requeued"):
+        if move.rises(condition):
+            yield f"{condition} after it was finished"
+    if move.falls("Finished"):
+        yield "is not finished any more"
+
+
+def admitted_passed_its_checks(move: Move) -> Iterator[str]:
+    if move.rises("Admitted"):
+        if move.after.says("Evicted"):
+            yield "admitted while it is evicted"
+        open_ = sorted(name for name, state in move.after.checks.items() if state != "Ready")
+        if open_:
+            yield f"admitted though {open_} have not said Ready"
+
+
+def quota_is_for_the_living(move: Move) -> Iterator[str]:
+    if move.rises("QuotaReserved"):
+        if move.after.says("Evicted"):
+            yield "has quota again and still counts as evicted"
+        if not move.after.is_active:
+            yield "is given quota though it is not active"
+
+
+def evicted_is_asked_anew(move: Move) -> Iterator[str]:
+    """An eviction clears what checks have said."""
+    if move.rises("Evicted") and "Ready" in move.after.checks.values():
+        yield f"evicted, and its checks are {move.after.checks}"
+
+
+def eviction_ends_with_quota(move: Move) -> Iterator[str]:
+    if move.falls("Evicted") and not move.rises("QuotaReserved"):
+        yield "its eviction is forgotten before it has quota again"
+
+
+# --- S4 ---------------------------------------------------------------------------------------------------------------
+
+
+def reservation_stays(move: Move) -> Iterator[str]:
+    before, after = move.before, move.after
+    if before is None:
+        return
+    if move.falls("QuotaReserved") and before.says("Admitted") and not before.says("Evicted"):
+        yield "its reservation is gone, and nobody evicted it"
+    both = before.says("QuotaReserved") and after.says("QuotaReserved")
+    if both and before.reservation != after.reservation:
+        yield "its assignment changed under it"
+
+
+def waits_out_its_time(move: Move) -> Iterator[str]:
+    """Nobody has quota before the time that was set for him."""
+    at = (move.before.tree.get("status", {}).get("requeueState") or {}).get("requeueAt") if move.before else None
+    if move.rises("QuotaReserved") and at is not None:
+        yield f"has quota although it was to wait until {at}"
+
+
+# --- S5 ---------------------------------------------------------------------------------------------------------------
+
+
+def preempted_had_something(move: Move) -> Iterator[str]:
+    if not move.rises("Evicted") or move.after.reason("Evicted") != "Preempted":
+        return
+    if move.before is None or not move.before.says("QuotaReserved"):
+        yield "preempted without having anything"
+        return
+    queue = (move.before.reservation or {}).get("clusterQueue", "")
+    if move.after.reason("Preempted") == "InClusterQueue":
+        policies = {_preemption(tree.specs.get(queue, {})) for tree in move.picture.recent_trees()}
+        if policies <= {"Never"}:
+            yield f"preempted within {queue}, where nobody is"
+
+
+def _preemption(spec: Tree) -> str:
+    found: str = spec.get("preemption", {}).get("withinClusterQueue", "Never")
+    return found
+
+
+# --- S6 ---------------------------------------------------------------------------------------------------------------
+
+
+def strict_queues_keep_order(move: Move) -> Iterator[str]:
+    life, picture = move.after, move.picture
+    if not move.rises("QuotaReserved") or life.reservation is None or _is_usage_based(picture, life):
+        return
+    queue = life.reservation["clusterQueue"]
+    if any(tree.specs.get(queue, {}).get("queueingStrategy") != "StrictFIFO" for tree in picture.recent_trees()):
+        return
+    for other in picture.lives.values():
+        if (
+            other.waits
+            and not other.is_strange
+            and picture.queue_of(other) == queue
+            and other.spec.get("priority", 0) == life.spec.get("priority", 0)
+            and _born(other) < _born(life)
+            # It has stood there for a while and was never sent away: nothing keeps it from being the first.
+            and "Evicted" not in other.conditions
+            and other.seconds < picture.seconds - GRACE_SECONDS
+        ):
+            yield f"comes before {other.name} of the same priority, which is older"
+
+
+def _born(life: Life) -> str:
+    found: str = life.tree["metadata"]["creationTimestamp"]
+    return found
+
+
+def _is_usage_based(picture: Picture, life: Life) -> bool:
+    queue = (life.reservation or {}).get("clusterQueue", "")
+    return "admissionScope" in picture.specs("clusterqueues").get(queue, {})
+
+
+# --- S9 ---------------------------------------------------------------------------------------------------------------
+
+
+def one_workload_for_a_job(move: Move) -> Iterator[str]:
+    life = move.after
+    if move.before is None and life.owner:
+        others = [
+            other.name
+            for other in move.picture.lives.values()
+            if other.owner == life.owner and other is not life and not other.says("Finished") and not other.is_going
+        ]
+        if others:
+            yield f"its job has {others} already"
+
+
+ON_WORKLOADS: Final[tuple[tuple[str, Law], ...]] = (
+    ("S1", within_quota),
+    ("S1", within_nodes),
+    ("S2", reservation_is_its_own),
+    ("S3", conditions_agree),
+    ("S3", finished_is_final),
+    ("S3", admitted_passed_its_checks),
+    ("S3", quota_is_for_the_living),
+    ("S3", evicted_is_asked_anew),
+    ("S3", eviction_ends_with_quota),
+    ("S4", reservation_stays),
+    ("S4", waits_out_its_time),
+    ("S5", preempted_had_something),
+    ("S6", strict_queues_keep_order),
+    ("S9", one_workload_for_a_job),
+)
+
+
+# --- S7 ---------------------------------------------------------------------------------------------------------------
+
+# A job that was told to start may do so a little after its Workload has lost its place.
+START_SECONDS: Final = 45.0
+
+
+def starts_admitted(picture: Picture, before: Tree | None, after: Tree | None) -> Iterator[str]:
+    if before is None or after is None or not before["spec"].get("suspend") or after["spec"].get("suspend"):
+        return
+    at = picture.admitted.get(after["metadata"]["uid"])
+    is_admitted = any(
+        life.owner == after["metadata"]["uid"] and life.says("Admitted") for life in picture.lives.values()
+    )
+    if not is_admitted and (at is None or at < picture.seconds - START_SECONDS):
+        yield "starts though its Workload is not admitted"
+
+
+ON_JOBS: Final[Mapping[str, Callable[[Picture, Tree | None, Tree | None], Iterator[str]]]] = {"S7": starts_admitted}

@@ -1,0 +1,89 @@
+"""What kind of story it is: which features its world uses, which gates are on, and how the manager is configured.
+
+A trait is a row of `TRAITS` with how many stories in a hundred have it; the seed picks. A gate of a proposal is on in
+half of the stories, whether or not their worlds use its field: off, the field must do nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Final
+
+from pykueue.simulate.revisions import Tree
+
+# trait -> how many stories in a hundred have it
+TRAITS: Final[Mapping[str, int]] = {
+    "jobs": 50,  # most work comes as batch/v1 Jobs instead of bare Workloads
+    "checks": 30,  # queues have admission checks, and somebody plays their controller
+    "deferred preemptions": 50,  # some checks want preemptions to wait for them (KEP-993)
+    "fair sharing": 20,
+    "admission fair sharing": 12,
+    "topology": 15,  # one flavor has nodes
+    "pods ready": 20,  # pods that do not come up cost a Workload its place
+    "one at a time": 30,  # and nobody else is admitted before they are (blockAdmission)
+    "limited time": 15,  # some work may run only so long
+    "partial": 15,  # some work is content with fewer pods
+    "two managers": 25,
+    "disk": 10,  # the server keeps its objects in SQLite
+    "poison": 20,  # objects that make no sense, and must stop nobody else
+    "default queues": 20,  # ClusterQueues ask for LocalQueues in the namespaces they select (KEP-7610)
+    "unnamed jobs": 20,  # Jobs that name no queue (KEP-3589)
+    "excluded resources": 20,  # ClusterQueues leave resources out (KEP-5800)
+    "undeclared resources": 20,  # work asks for what queues do not declare (KEP-7513)
+}
+_NEEDS: Final[Mapping[str, str]] = {
+    "deferred preemptions": "checks",
+    "one at a time": "pods ready",
+    "unnamed jobs": "jobs",
+}
+# The gates of the proposals; KEP-993 has none.
+GATES: Final = (
+    "DefaultLocalQueue",
+    "ManagedJobsNamespaceSelectorAlwaysRespected",
+    "ClusterQueueExcludeResourcePrefixes",
+    "QuotaCheck",
+)
+
+# Where jobs without a queue name are ours.
+_MANAGED: Final = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default", "ours"]}
+
+Traits = frozenset[str]
+
+
+def draw(chance: random.Random) -> Traits:
+    """Every trait is drawn, also those that then lack what they need, so that one row does not move the others."""
+    drawn = {name for name, percent in TRAITS.items() if chance.random() * 100 < percent}
+    return frozenset(name for name in drawn if _NEEDS.get(name, name) in drawn)
+
+
+def configuration(traits: Traits, chance: random.Random) -> Tree:
+    """What the operator wrote."""
+    found: Tree = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "featureGates": {name: chance.random() < 0.5 for name in GATES},
+    }
+    if "fair sharing" in traits:
+        strategies = [["LessThanOrEqualToFinalShare", "LessThanInitialShare"], ["LessThanInitialShare"]]
+        found["fairSharing"] = {"preemptionStrategies": chance.choice(strategies)}
+    if "admission fair sharing" in traits:
+        found["admissionFairSharing"] = {"usageHalfLifeTime": "30s", "usageSamplingInterval": "5s"}
+    if "pods ready" in traits:
+        found["waitForPodsReady"] = {
+            "timeout": "8s",
+            "recoveryTimeout": "8s",
+            "blockAdmission": "one at a time" in traits,
+            "requeuingStrategy": {
+                "timestamp": chance.choice(("Creation", "Eviction")),
+                "backoffLimitCount": chance.randint(0, 3),
+                "backoffBaseSeconds": chance.randint(0, 3),
+                "backoffMaxSeconds": 10,
+            },
+        }
+    if "unnamed jobs" in traits:
+        found["manageJobsWithoutQueueName"] = chance.random() < 0.7
+        found["managedJobsNamespaceSelector"] = {"matchExpressions": [_MANAGED]}
+    if "undeclared resources" in traits:
+        found["resources"] = {"quotaCheck": chance.choice(("All", "OnlyDeclared"))}
+    return found
