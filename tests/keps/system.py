@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from tests.controllers.conftest import Story
 
-from pykueue.api import registry
+from pykueue.api import kube, registry
 from pykueue.api.kinds import Kind
 from pykueue.api.trees import get
 from pykueue.controllers.assembly import Manager
-from pykueue.kube.errors import AlreadyExists, NotFound
+from pykueue.kube.errors import AlreadyExists, Conflict, NotFound
 from pykueue.kube.recorder import EVENTS
 from pykueue.webhooks.registration import CRD
 
@@ -62,6 +62,28 @@ class System(Story):
 
     async def namespace(self, name: str, **labels: str) -> None:
         await self.create("Namespace", name, {}, labels=labels)
+
+    async def remove_namespace(self, name: str) -> None:
+        """Nobody is here who would empty it and let it go, on a real server; it goes all the same."""
+        row = registry.KUBERNETES.of(kube.Namespace)
+        await self.client.delete(row, name)
+        if (found := await self.client.find(row, name)) is not None:
+            with suppress(NotFound, Conflict):
+                await self.client.replace(row, {**found, "spec": {"finalizers": []}}, "finalize")
+
+        async def is_gone() -> bool:
+            return await self.find("Namespace", name) is None
+
+        await self.until(is_gone)
+
+    async def node(self, name: str, has: Mapping[str, str], **labels: str) -> None:
+        """A node that is ready for pods."""
+        await self.create("Node", name, {}, labels={"kubernetes.io/hostname": name, **labels})
+        said = {"type": "Ready", "status": "True", "reason": "Up", "message": "", "lastTransitionTime": now()}
+        amounts = {"pods": "10", **has}
+        status = {"allocatable": amounts, "capacity": amounts, "conditions": [said]}
+        await self.patch("Node", name, {"status": status}, "status")
+        await self.patch("Node", name, {"spec": {"taints": None}})
 
     async def relabel(self, namespace: str, **labels: str | None) -> None:
         await self.patch("Namespace", namespace, {"metadata": {"labels": labels}})
@@ -109,11 +131,17 @@ class System(Story):
 
     async def answers(self, workload: str, check: str, state: str, **more: Any) -> None:
         """The check's controller says what it found."""
-        await self.until_asked(workload, check)
-        found = await self.read("Workload", workload)
-        said = [each for each in found["status"]["admissionChecks"] if each["name"] != check]
-        said.append({"name": check, "state": state, "message": "", "lastTransitionTime": now(), **more})
-        await self.patch("Workload", workload, {"status": {"admissionChecks": said}}, "status")
+        await self.answer_together(workload, {check: state}, **more)
+
+    async def answer_together(self, workload: str, states: Mapping[str, str], **more: Any) -> None:
+        """Several controllers say what they found, one right after the other."""
+        await self.until_said(workload, "QuotaReserved", "True/QuotaReserved")
+        await self.until_asked(workload, *states)
+        for check, state in states.items():
+            found = await self.read("Workload", workload)
+            said = [each for each in found["status"]["admissionChecks"] if each["name"] != check]
+            said.append({"name": check, "state": state, "message": "", "lastTransitionTime": now(), **more})
+            await self.patch("Workload", workload, {"status": {"admissionChecks": said}}, "status")
 
     async def states(self, workload: str) -> dict[str, str]:
         """What each check says, by its name."""

@@ -160,6 +160,17 @@ async def test_a_job_that_no_webhook_saw_is_suspended_by_the_reconciler(engine: 
             assert not await is_suspended(story, "out", "early")
 
 
+async def test_pods_that_no_webhook_saw_are_left_alone(engine: Engine) -> None:
+    """A pod that runs cannot be suspended: the pod integration marks what is its own when it is made."""
+    async with engine.bare() as story:
+        await rooms(story)
+        await story.create("Pod", "early", template("1")["spec"], namespace="in")
+        async with story.manager(**WIDE) as story.running:
+            await story.quiet()
+            assert await workloads(story) == []
+            assert await story.find_in("in", "Pod", "early") is not None
+
+
 async def test_a_namespace_that_is_labelled_later_counts_from_then_on(engine: Engine) -> None:
     async with system(engine, **WIDE) as story:
         await rooms(story)
@@ -167,7 +178,12 @@ async def test_a_namespace_that_is_labelled_later_counts_from_then_on(engine: En
         await story.relabel("out", managed="yes")
         await story.quiet()
         await job(story, "out", "after")
-        assert await is_suspended(story, "out", "after")
+        await story.until(lambda: is_suspended(story, "out", "after"))
+        await story.relabel("in", managed=None)
+        await story.quiet()
+        await job(story, "in", "free")
+        await story.quiet()
+        assert not await is_suspended(story, "in", "free")
 
 
 # --- Alternatives: what a managed job owns ----------------------------------------------------------------------------
@@ -192,14 +208,26 @@ async def test_a_child_of_a_managed_job_is_not_managed_a_second_time(engine: Eng
 
 
 def _owner(tree: dict[str, Any]) -> dict[str, Any]:
-    metadata = tree["metadata"]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-    }
+    return _reference("batch/v1", "Job", tree["metadata"]["name"], tree["metadata"]["uid"])
+
+
+def _reference(api_version: str, kind: str, name: str, uid: str = "0") -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
+
+
+async def test_the_pods_of_a_deployment_go_by_the_chain_of_their_owners(engine: Engine) -> None:
+    """A pod of a ReplicaSet of a Deployment: nobody runs Deployments here, so that the pod itself is what is managed."""
+    async with system(engine, **WIDE) as story:
+        await rooms(story)
+        spec = template("1")["spec"]
+        for namespace in ("in", "out"):
+            chain = [_reference("apps/v1", "ReplicaSet", "web-1")]
+            await story.create("Pod", "web-1-a", spec, namespace=namespace, ownerReferences=chain)
+        marked = {
+            namespace: get(await story.find_in(namespace, "Pod", "web-1-a"), "metadata", "labels", labels.MANAGED)
+            for namespace in ("in", "out")
+        }
+        assert marked == {"in": "true", "out": None}
 
 
 # --- Story 1, and Implementation: the configuration -------------------------------------------------------------------
@@ -215,6 +243,31 @@ def test_by_default_the_system_and_the_manager_itself_are_left_out() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("selector", "managed"),
+    [
+        (
+            {
+                "matchExpressions": [
+                    {"key": labels.NAMESPACE_NAME, "operator": "NotIn", "values": ["kube-system", "queueing"]}
+                ]
+            },
+            ["team", "labelled"],
+        ),
+        ({"matchLabels": {"kueue.x-k8s.io/managed-namespace": "true"}}, ["labelled"]),
+    ],
+    ids=["all but some", "those that are labelled"],
+)
+def test_administrators_name_those_that_are_exempt_or_those_that_are_not(selector: Any, managed: list[str]) -> None:
+    """Story 1, in both of its forms."""
+    found = options(manageJobsWithoutQueueName=True, managedJobsNamespaceSelector=selector)
+    namespaces: dict[str, dict[str, str]] = {name: {} for name in ("kube-system", "queueing", "team")}
+    namespaces["labelled"] = {"kueue.x-k8s.io/managed-namespace": "true"}
+    assert managed == [
+        name for name, marks in namespaces.items() if found.namespaces.matches({labels.NAMESPACE_NAME: name, **marks})
+    ]
+
+
 def test_the_old_selector_is_accepted_in_v1beta1_with_a_notice_and_intersected() -> None:
     old = {"integrations": {"podOptions": {"namespaceSelector": {"matchLabels": {"pods": "yes"}}}}}
     configuration: dict[str, Any] = {"manageJobsWithoutQueueName": True, **SELECTOR, **old}
@@ -222,12 +275,11 @@ def test_the_old_selector_is_accepted_in_v1beta1_with_a_notice_and_intersected()
     found = options("v1beta1", **configuration)
     both, one = {"managed": "yes", "pods": "yes"}, {"managed": "yes"}
     by_framework = {row.framework: row for row in EVERY_KIND}
-    for framework in ("pod", "deployment", "statefulset"):
-        row = by_framework.get(framework)
-        if row is not None and row.implementation is not None:  # those that this version runs
-            assert selection.selects(row, both, found)
-            assert not selection.selects(row, one, found)
-    assert selection.selects(by_framework["batch/job"], one, found)
+    taken = {
+        name: [selection.selects(row, labels, found) for labels in (both, one)] for name, row in by_framework.items()
+    }
+    assert [name for name, answers in taken.items() if answers == [True, False]] == ["pod", "deployment", "statefulset"]
+    assert all(answers[0] for answers in taken.values())
 
 
 def test_in_v1beta2_it_is_an_unknown_field_and_the_message_names_its_replacement() -> None:

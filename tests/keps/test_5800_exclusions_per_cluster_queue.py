@@ -170,3 +170,23 @@ async def test_what_was_left_out_and_by_which_list_is_told_at_reservation(
         await story.quiet()
         (event,) = await story.events("plain", "QuotaReserved")
         assert "not counted" not in event["note"]
+
+
+async def test_what_was_left_out_is_logged_once_however_long_a_workload_waits(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with system(engine, **ON) as story:
+        await story.queue({"cpu": "1"}, excludeResourcePrefixes=["vendor.example/"])
+        await story.asks("first", {"cpu": "1"})
+        await story.until_said("first", "Admitted", "True/Admitted")
+        with caplog.at_level(logging.INFO, "pykueue"):
+            await story.asks("w", NET)
+            for prefix in ("a.example/", "b.example/"):  # each change has it considered again
+                await story.until_said("w", "QuotaReserved", "False/WaitingForQuota")
+                prefixes = ["vendor.example/", prefix]
+                await story.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": prefixes}})
+                await story.quiet()
+            await story.finish("first")
+            await story.until_said("w", "Admitted", "True/Admitted")
+            await story.quiet()
+        assert len([each for each in caplog.messages if each.startswith("default/w: not counted")]) == 1

@@ -144,3 +144,19 @@ async def test_what_was_skipped_is_told_and_logged_once(engine: Engine, caplog: 
         ]
         (event,) = await story.events("second", "QuotaReserved")
         assert skipped in event["note"]
+
+
+# --- Non-Goals: placement ---------------------------------------------------------------------------------------------
+
+
+async def test_a_place_is_looked_for_by_everything_that_is_asked_for(engine: Engine) -> None:
+    """What quota ignores, a node must have all the same."""
+    async with system(engine, **ONLY_DECLARED) as story:
+        await story.create("Topology", "hosts", {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
+        await story.create("ResourceFlavor", "plain", {"nodeLabels": {"pool": "a"}, "topologyName": "hosts"})
+        await story.node("bare", {"cpu": "8"}, pool="a")
+        await story.queue()
+        await story.asks("w", FPGA)
+        await story.until_said("w", "QuotaReserved", "False/TopologyPlacementFailed")
+        await story.node("equipped", {"cpu": "8", "vendor.example/fpga": "2"}, pool="a")
+        await story.until_said("w", "Admitted", "True/Admitted")

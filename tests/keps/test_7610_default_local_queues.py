@@ -17,7 +17,7 @@ from pykueue.clock import SystemClock
 from pykueue.controllers import populator
 from pykueue.controllers.assembly import Manager
 from pykueue.errors import ConfigurationError
-from pykueue.kube.errors import ApiError
+from pykueue.kube.errors import ApiError, Invalid
 from pykueue.kube.informer import Key
 
 ON = gates("DefaultLocalQueue")
@@ -112,6 +112,38 @@ async def test_with_the_gate_off_the_field_is_kept_and_does_nothing(engine: Engi
         await story.quiet()
         assert await local_queues(story) == []
         assert get(await story.read("ClusterQueue", "cq"), "spec", "defaultLocalQueue") == {"name": "team-queue"}
+
+
+async def test_a_selector_that_changes_serves_those_it_takes_in_and_leaves_the_others(engine: Engine) -> None:
+    async with system(engine, **ON) as story:
+        await story.namespace("one", team="red")
+        await story.namespace("two", team="blue")
+        await story.cluster_queue("cq", **RED, **MAKES)
+        await story.until_there("one", "LocalQueue", "team-queue")
+        await story.patch("ClusterQueue", "cq", {"spec": {"namespaceSelector": {"matchLabels": {"team": "blue"}}}})
+        await story.until_there("two", "LocalQueue", "team-queue")
+        assert await local_queues(story) == ["one/team-queue", "two/team-queue"]
+
+
+async def test_a_namespace_that_goes_as_it_comes_leaves_no_trace(engine: Engine) -> None:
+    async with system(engine, **ON) as story:
+        await story.cluster_queue("cq", **RED, **MAKES)
+        for _ in range(5):
+            await story.namespace("brief", team="red")
+            await story.remove_namespace("brief")
+        await story.namespace("lasting", team="red")
+        await story.until_there("lasting", "LocalQueue", "team-queue")
+        await story.quiet()
+        assert await story.events("cq", "LocalQueueCreationFailed") == []
+        assert await story.events("cq", "LocalQueueExists") == []
+
+
+@pytest.mark.parametrize("name", ["", "Queue", "q" * 64, "-q", "a..b"])
+async def test_a_name_that_no_local_queue_could_have_is_refused(engine: Engine, name: str) -> None:
+    """API Proposal: one to 63 characters, a DNS subdomain."""
+    async with system(engine, **ON) as story:
+        with pytest.raises(Invalid, match=r"spec\.defaultLocalQueue\.name"):
+            await story.cluster_queue("cq", defaultLocalQueue={"name": name})
 
 
 # --- Non-Goals: nothing is deleted ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Sections are those of the proposal; its states Unknown, True, False+Retry and Fa
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -142,17 +143,51 @@ async def test_from_prechecked_to_admitted_without_checks(engine: Engine) -> Non
 # --- Goals, Proposal --------------------------------------------------------------------------------------------------
 
 
+@ONE_AND_TWO
 @pytest.mark.parametrize(
     ("state", "reason"), [("Retry", "AdmissionCheck"), ("Rejected", "DeactivatedDueToAdmissionCheck")]
 )
-async def test_a_check_that_changes_its_mind_stops_a_running_workload(engine: Engine, state: str, reason: str) -> None:
+async def test_a_check_that_changes_its_mind_stops_a_running_workload(
+    engine: Engine, names: tuple[str, ...], state: str, reason: str
+) -> None:
     async with system(engine) as story:
-        await checked(story, ("c1",))
+        await checked(story, names)
         await story.asks("w")
-        await story.answers("w", "c1", "Ready")
+        for name in names:
+            await story.answers("w", name, "Ready")
         await story.until_said("w", "Admitted", "True/Admitted")
-        await story.answers("w", "c1", state)
+        await story.answers("w", names[-1], state)
         await story.until_said("w", "Evicted", f"True/{reason}")
+
+
+async def test_checks_are_asked_before_there_is_quota_and_all_at_the_same_time(engine: Engine) -> None:
+    """Design Details: QuotaReserved is False and every check is Unknown for each Workload that comes to the queue."""
+    async with system(engine) as story:
+        await checked(story, ("c1", "c2"))
+        await story.asks("first")
+        await story.until_said("first", "QuotaReserved", "True/QuotaReserved")
+        await story.asks("second")
+        await story.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        assert await story.states("second") == {"c1": "Pending", "c2": "Pending"}
+        mirror = (await story.read("Workload", "second"))["status"]["admissionChecksConditions"]
+        assert [(each["type"], each["status"]) for each in mirror] == [("c1", "Unknown"), ("c2", "Unknown")]
+
+
+async def test_the_order_in_which_checks_answer_does_not_matter(engine: Engine) -> None:
+    """Every pair of answers, in both orders: one Rejected is enough, else one Retry, else all must be Ready."""
+    outcomes = {
+        "Rejected": ("Evicted", "True/DeactivatedDueToAdmissionCheck"),
+        "Retry": ("Evicted", "True/AdmissionCheck"),
+    }
+    async with system(engine) as story:
+        await checked(story, ("c1", "c2"))
+        for number, (first, second) in enumerate(itertools.product(("Ready", "Retry", "Rejected"), repeat=2)):
+            for names in (("c1", "c2"), ("c2", "c1")):
+                workload = f"w-{number}-{names[0]}"
+                await story.asks(workload, {"cpu": "100m"})
+                await story.answer_together(workload, {names[0]: first, names[1]: second})
+                worst = next((state for state in outcomes if state in (first, second)), "Ready")
+                await story.until_said(workload, *outcomes.get(worst, ("Admitted", "True/Admitted")))
 
 
 @pytest.mark.parametrize(
@@ -194,6 +229,77 @@ async def test_after_a_retry_it_stays_out_for_a_quarter_of_an_hour(engine: Engin
         assert 895 <= (datetime.fromisoformat(at) - datetime.fromisoformat(since)).total_seconds() <= 905
 
 
+async def test_a_check_may_say_itself_how_long(engine: Engine) -> None:
+    """`requeueAfterSeconds` overrides the delay; when it is over the check is Pending and quota is reserved again."""
+    async with system(engine) as story:
+        await checked(story, ("c1",))
+        await story.asks("w")
+        await story.answers("w", "c1", "Retry", requeueAfterSeconds=1)
+        await story.until_said("w", "Evicted", "True/AdmissionCheck")
+        await story.release("w")
+        await story.until_said("w", "QuotaReserved", "True/QuotaReserved")
+        assert await story.states("w") == {"c1": "Pending"}
+
+
+async def test_whoever_waits_for_checks_keeps_its_quota_from_others(engine: Engine) -> None:
+    """A queue does not let the next one in because the first does not pass its checks."""
+    async with system(engine) as story:
+        await checked(story, ("c1",))
+        await story.asks("first")
+        await story.until_said("first", "QuotaReserved", "True/QuotaReserved")
+        await story.asks("second")
+        await story.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await story.quiet()
+        assert (await story.condition("second", "QuotaReserved")).startswith("False")
+        await story.answers("first", "c1", "Rejected")
+        await story.until_said("first", "Evicted", "True/DeactivatedDueToAdmissionCheck")
+        await story.release("first")
+        await story.until_said("second", "QuotaReserved", "True/QuotaReserved")
+
+
+async def test_nobody_is_let_in_while_a_check_is_not_active(engine: Engine) -> None:
+    async with system(engine) as story:
+        await checked(story, ("c1",))
+        await story.asks("waits")
+        await story.until_said("waits", "QuotaReserved", "True/QuotaReserved")
+        await story.say("AdmissionCheck", "c1", "Active", "False", "Gone")
+        await story.until_said("cq", "Active", "False/AdmissionCheckInactive", "ClusterQueue")
+        await story.asks("new", {"cpu": "1"})
+        await story.quiet()
+        assert not (await story.condition("new", "QuotaReserved")).startswith("True")
+        assert (await story.condition("waits", "QuotaReserved")) == "True/QuotaReserved"
+        await story.say("AdmissionCheck", "c1", "Active", "True", "Active")
+        await story.until_said("new", "QuotaReserved", "True/QuotaReserved")
+
+
+async def test_a_check_is_not_deleted_under_those_who_wait_for_it(engine: Engine) -> None:
+    """It is kept until no queue names it. Taken off the list, it keeps nobody waiting."""
+    async with system(engine) as story:
+        await checked(story, ("c1", "c2"))
+        await story.asks("w")
+        await story.answers("w", "c1", "Ready")
+        await story.until_asked("w", "c2")
+        await story.delete("AdmissionCheck", "c2")
+        await story.quiet()
+        assert get(await story.read("AdmissionCheck", "c2"), "metadata", "deletionTimestamp")
+        assert not (await story.condition("w", "Admitted")).startswith("True")
+        await story.patch("ClusterQueue", "cq", {"spec": strategy(("c1",))})
+        await story.until_said("w", "Admitted", "True/Admitted")
+
+        async def is_gone() -> bool:
+            return await story.find("AdmissionCheck", "c2") is None
+
+        await story.until(is_gone)
+
+
+@pytest.mark.parametrize(("spec", "place"), [({"controllerName": ""}, "controllerName"), ({}, "controllerName")])
+async def test_a_check_names_its_controller(engine: Engine, spec: dict[str, Any], place: str) -> None:
+    """Design Details: the name with which the controller identifies; it cannot be empty."""
+    async with system(engine) as story:
+        with pytest.raises(Invalid, match=place):
+            await story.create("AdmissionCheck", "c1", spec)
+
+
 async def test_an_unknown_preemption_policy_is_refused(engine: Engine) -> None:
     async with system(engine) as story:
         with pytest.raises(Invalid, match="preemptionPolicy"):
@@ -216,7 +322,7 @@ async def test_anytime_preempts_at_reservation_time(engine: Engine) -> None:
         await _meek_runs(story)
         await story.asks("bold", priority=9)
         await story.until_said("meek", "Evicted", "True/Preempted")
-        assert (await story.condition("bold", "QuotaReserved")).startswith("False")
+        assert not (await story.condition("bold", "QuotaReserved")).startswith("True")
 
 
 @ONE_AND_TWO
@@ -309,6 +415,46 @@ async def test_a_manager_that_comes_back_finishes_what_was_put_off(engine: Engin
             await story.release("meek")
             async with asyncio.timeout(3):
                 await story.until_said("bold", "Admitted", "True/Admitted")
+
+
+async def test_a_victim_stays_when_its_preemptor_goes_first(engine: Engine) -> None:
+    """What was put off is not done for somebody who has given up."""
+    async with system(engine) as story:
+        await checked(story, ("c1",), LATER, preemption=LOWER)
+        await _meek_runs(story)
+        await story.asks("bold", priority=9)
+        await story.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await story.patch("Workload", "bold", {"spec": {"active": False}})
+        await story.until_said("bold", "Evicted", "True/Deactivated")
+        await story.release("bold")
+        await story.quiet()
+        assert await story.condition("meek", "Evicted") == ""
+        assert await story.condition("meek", "Admitted") == "True/Admitted"
+        await story.asks("small", {"cpu": "1"})  # nothing is promised to anybody any more
+        await story.until_said("small", "QuotaReserved", "True/QuotaReserved")
+
+
+async def test_a_preemptor_is_itself_preempted_before_its_time(engine: Engine) -> None:
+    """Whoever comes last takes the place of both, and nobody runs beside it."""
+    async with system(engine) as story:
+        await checked(story, ("c1",), LATER, preemption=LOWER)
+        await _meek_runs(story)
+        await story.asks("bold", priority=9)
+        await story.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await story.asks("bolder", priority=10)
+        await story.until_said("bolder", "QuotaReserved", "True/QuotaReserved")
+        await story.quiet()
+        assert await story.condition("meek", "Evicted") == ""  # its checks have not been heard yet
+        await story.answers("bolder", "c1", "Ready")
+        for victim in ("bold", "meek"):  # whoever was to go for the one that goes is the next
+            await story.until_said(victim, "Evicted", "True/Preempted")
+            await story.quiet()
+            assert not (await story.condition("bolder", "Admitted")).startswith("True")
+            await story.release(victim)
+        await story.until_said("bolder", "Admitted", "True/Admitted")
+        await story.quiet()
+        assert not (await story.condition("bold", "QuotaReserved")).startswith("True")
+        assert await story.manager_now.auditor.look() == []
 
 
 async def test_whoever_only_has_quota_can_be_preempted_and_its_answers_are_cleared(engine: Engine) -> None:

@@ -397,22 +397,7 @@ async def test_a_place_is_chosen_once_the_nodes_exist(engine: Engine) -> None:
             return found
 
         assert (await assigned())["delayedTopologyRequest"] == "Pending"
-        names = {"pool": "elastic", "kubernetes.io/hostname": "fresh"}
-        await story.create("Node", "fresh", {}, labels=names)
-        ready = {
-            "type": "Ready",
-            "status": "True",
-            "reason": "Up",
-            "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }
-        status = {
-            "allocatable": {"cpu": "4", "pods": "10"},
-            "capacity": {"cpu": "4", "pods": "10"},
-            "conditions": [ready],
-        }
-        await story.patch("Node", "fresh", {"status": status}, "status")
-        await story.patch("Node", "fresh", {"spec": {"taints": None}})
+        await story.node("fresh", {"cpu": "4"}, pool="elastic")
         await autoscaler.says("w-nodes-1", "Provisioned")
         await story.until_said("w", "Admitted", "True/Admitted")
         found = await assigned()

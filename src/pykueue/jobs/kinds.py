@@ -53,10 +53,10 @@ class JobKinds:
         return tuple(found)
 
 
-def _named(framework: str, api_version: str, kind: str, plural: str) -> Row:
+def _named(framework: str, api_version: str, kind: str, plural: str, *, of_pods: bool = False) -> Row:
     """A kind that is known by its name alone."""
     group, _, version = api_version.rpartition("/")
-    return Row(framework, Kind(group, kind, plural, (Version(version, storage=True),)))
+    return Row(framework, Kind(group, kind, plural, (Version(version, storage=True),)), of_pods=of_pods)
 
 
 BUILT_IN: Final = (
@@ -94,8 +94,8 @@ BUILT_IN: Final = (
         "SparkApplication",
         "sparkapplications",
     ),
-    _named("deployment", "apps/v1", "Deployment", "deployments"),
-    _named("statefulset", "apps/v1", "StatefulSet", "statefulsets"),
+    _named("deployment", "apps/v1", "Deployment", "deployments", of_pods=True),
+    _named("statefulset", "apps/v1", "StatefulSet", "statefulsets", of_pods=True),
     _named(
         "leaderworkerset.x-k8s.io/leaderworkerset",
         "leaderworkerset.x-k8s.io/v1",
