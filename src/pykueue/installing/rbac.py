@@ -23,18 +23,18 @@ API: Final = "rbac.authorization.k8s.io/v1"
 _GROUP: Final = "rbac.authorization.k8s.io"
 
 _READ: Final = ("get", "list", "watch")
-_STATUS: Final = ("get", "patch", "update")
+_STATUS: Final = ("get", "patch")
 _EDIT: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 # What the manager does with our own kinds beyond reading them.
 _OWN: Final[Mapping[type, tuple[str, ...]]] = {
-    kueue.Workload: ("create", "delete", "patch", "update"),
-    kueue.LocalQueue: ("create", "delete", "patch", "update"),  # default LocalQueues (KEP-7610)
+    kueue.Workload: ("create", "delete", "patch"),
+    kueue.LocalQueue: ("create",),  # default LocalQueues (KEP-7610)
     # Their finalizers come off when nothing refers to them any more.
-    kueue.ClusterQueue: ("update",),
-    kueue.ResourceFlavor: ("update",),
-    kueue.AdmissionCheck: ("update",),
-    kueue.Topology: ("update",),
+    kueue.ClusterQueue: ("patch",),
+    kueue.ResourceFlavor: ("patch",),
+    kueue.AdmissionCheck: ("patch",),
+    kueue.Topology: ("patch",),
 }
 
 # What it does with the kinds of Kubernetes and its autoscaler that are no jobs.
@@ -43,13 +43,9 @@ _OTHERS: Final[Mapping[type, tuple[str, ...]]] = {
     kube.Namespace: _READ,
     kube.Node: _READ,
     kube.PodTemplate: ("create", "delete", "get", "update"),  # the pods of a ProvisioningRequest
-    kube.Event: ("create", "patch", "update"),
+    kube.Event: ("create", "patch"),
     kube.PriorityClass: _READ,
     kube.RuntimeClass: _READ,
-    kube.DeviceClass: _READ,
-    kube.ResourceClaim: _READ,
-    kube.ResourceClaimTemplate: _READ,
-    kube.ResourceSlice: _READ,
     autoscaling.ProvisioningRequest: ("create", "delete", *_READ),
 }
 
@@ -57,7 +53,7 @@ _OTHERS: Final[Mapping[type, tuple[str, ...]]] = {
 _PROOF_READER: Final = "extension-apiserver-authentication-reader"
 
 # What it does with jobs, of every kind that it can run.
-_JOB: Final = ("delete", "get", "list", "patch", "update", "watch")
+_JOB: Final = ("delete", "patch", *_READ)
 
 
 def documents(namespace: str, secret: str, kinds: JobKinds) -> Iterator[Tree]:
@@ -129,7 +125,7 @@ def _named(kind: Kind, names: list[str], verbs: tuple[str, ...]) -> Tree:
 
 def leader_rules() -> list[Tree]:
     lease = registry.KUBERNETES.of(kube.Lease)
-    return [{"apiGroups": [lease.group], "resources": [lease.plural], "verbs": ["create", "get", "patch", "update"]}]
+    return [{"apiGroups": [lease.group], "resources": [lease.plural], "verbs": ["create", "get", "update"]}]
 
 
 def secret_rules(secret: str) -> list[Tree]:

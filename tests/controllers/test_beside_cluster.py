@@ -1,4 +1,4 @@
-"""The visibility API and the metrics of a manager beside a real kube-apiserver: who is led there, and who may look."""
+"""A manager beside a real kube-apiserver: who is led to it, who may look, and what it may do itself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import datetime
 import random
 import ssl
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from pykueue.controllers.aggregation import API_SERVICE
 from pykueue.installing import applying, documents
 from pykueue.kube import access
 from pykueue.kube.client import Client
-from webhooks.conftest import cluster_queue, kind
+from pykueue.kube.errors import ApiError
+from webhooks.conftest import GROUP, cluster_queue, job, kind
 
 pytestmark = pytest.mark.cluster
 
@@ -30,6 +32,7 @@ Tree = dict[str, Any]
 
 LIST = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads"
 RBAC = "rbac.authorization.k8s.io"
+QUEUE = "kueue.x-k8s.io/queue-name"
 # On the loopback interface, and yet none of the addresses that count as this machine's own.
 GUARDED = "127.0.0.2"
 
@@ -61,20 +64,26 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real.Client]:
 
 
 @contextlib.asynccontextmanager
-async def managed(server: real.Client, metrics: str = "0") -> AsyncIterator[Client]:
-    """A manager beside the server, and somebody who may do everything."""
+async def managed(server: real.Client, metrics: str = "0", account: bool = False) -> AsyncIterator[Client]:
+    """A manager beside the server, as its own account or as an administrator; and somebody who may do everything."""
     target = access.Target(
         server.url, "default", {"insecure-skip-tls-verify": True}, {"token": server.token}, Path("/")
     )
     client = Client(access.connect(target, SystemClock()), random.Random(1))
     await applying.install(client, documents.everything(documents.Plan()), lambda line: None)
+    if account:
+        path = "/api/v1/namespaces/kueue-system/serviceaccounts/kueue-controller-manager/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        issued = await asyncio.to_thread(server.request, "POST", path, request)
+        target = replace(target, user={"token": issued.body["status"]["token"]})
     chosen = settings.load(
         {
             "apiVersion": "config.kueue.x-k8s.io/v1beta2",
             "kind": "Configuration",
             "metrics": {"bindAddress": metrics},
             "health": {"healthProbeBindAddress": "0"},
-            "leaderElection": {"leaderElect": False},
+            "integrations": {"frameworks": ["batch/job", "pod"]},
+            "leaderElection": {"leaderElect": account},
         }
     )
     managing = asyncio.create_task(app.manage(target, chosen))
@@ -158,3 +167,41 @@ async def test_metrics_that_others_can_reach_are_for_those_who_may(cluster: real
         allowed = await raw(port, tls, "/metrics", GUARDED, Authorization=f"Bearer {cluster.token}")
         assert allowed.startswith("HTTP/1.1 200")
         assert "kueue_" in allowed
+
+
+async def test_the_rights_that_are_installed_are_enough_for_its_work(
+    cluster: real.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The manager as the account of its Deployment: it leads, is asked, admits and starts, and is refused nothing."""
+    async with managed(cluster, account=True) as client:
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(ApiError):
+                    await client.create(kind("ClusterQueue"), cluster_queue("rights"))
+                    break
+                await asyncio.sleep(0.2)
+        flavor = {"apiVersion": GROUP, "kind": "ResourceFlavor", "metadata": {"name": "plain"}, "spec": {}}
+        await client.create(kind("ResourceFlavor"), flavor)
+        place = {"name": "lq", "namespace": "default"}
+        queue = {"apiVersion": GROUP, "kind": "LocalQueue", "metadata": place, "spec": {"clusterQueue": "rights"}}
+        await client.create(kind("LocalQueue"), queue)
+        await client.create(kind("Job"), job(**{QUEUE: "lq"}))
+        pod = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
+        metadata = {"name": "lone", "namespace": "default", "labels": {QUEUE: "lq"}}
+        await client.create(kind("Pod"), {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod})
+        async with asyncio.timeout(30):
+            while (await client.get(kind("Job"), "train", "default"))["spec"]["suspend"]:
+                await asyncio.sleep(0.1)
+            while "schedulingGates" in (await client.get(kind("Pod"), "lone", "default"))["spec"]:
+                await asyncio.sleep(0.1)
+        await client.delete(kind("Job"), "train", "default")
+        await client.delete(kind("Pod"), "lone", "default")
+        await client.delete(kind("LocalQueue"), "lq", "default")
+        await client.delete(kind("ClusterQueue"), "rights")
+        async with asyncio.timeout(30):
+            while await client.find(kind("ClusterQueue"), "rights") is not None:
+                await asyncio.sleep(0.1)
+    refused = [
+        line for line in caplog.messages if "forbidden" in line and "cannot be led to the visibility" not in line
+    ]
+    assert refused == []
