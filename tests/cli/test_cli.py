@@ -56,7 +56,7 @@ def test_every_command_has_help_that_says_what_it_does(path: str) -> None:
 def test_the_table_names_every_command_there_is() -> None:
     modules = Path(cli.__file__).parent.glob("*.py")
     commands = {path.stem for path in modules if "\ndef command(" in path.read_text()}
-    assert {verb.module for verb in cli.VERBS.values()} == commands
+    assert {verb.module for verb in cli.VERBS.values() if verb.attribute == "command"} == commands
     assert all(verb.summary.endswith(".") for verb in cli.VERBS.values())
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,8 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted((ROOT / "docs" / "tasks").glob("*.md"))
+FOLLOWED = ("docs/tasks/*.md", "docs/operations/*.md", "docs/keps/*.md", "examples/*/README.md")
+PAGES = sorted(page for pattern in FOLLOWED for page in ROOT.glob(pattern))
 
 
 class Block(NamedTuple):
@@ -34,6 +37,15 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     environment.pop("KUBECONFIG", None)
+    try:
+        _follow(page, tmp_path, environment)
+    finally:
+        for kept in tmp_path.glob("*.pid"):  # servers that a page started, and did not come to ending
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(kept.read_text()), signal.SIGTERM)
+
+
+def _follow(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     for block in blocks(page):
         if "kubectl" in block.commands and shutil.which("kubectl") is None:
             pytest.skip("kubectl is not here")

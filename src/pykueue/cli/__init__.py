@@ -21,6 +21,7 @@ from pykueue.version import __version__
 class Verb(NamedTuple):
     module: str
     summary: str
+    attribute: str = "command"
 
 
 # name -> where it lives, and the line that `pykueue --help` shows. A test holds the two against each other.
@@ -36,6 +37,15 @@ VERBS: Final[dict[str, Verb]] = {
     "explain": Verb("explain", "Say why a Workload waits, and the smallest change that would let it in."),
     "whatif": Verb("whatif", "Say who would start, wait or have to go if objects changed."),
     "lint": Verb("lint", "Find configurations that can never work, or that will surprise."),
+    "create": Verb("create", "Create a ClusterQueue, a LocalQueue or a ResourceFlavor."),
+    "list": Verb("list", "List ClusterQueues, LocalQueues, Workloads, ResourceFlavors or pods."),
+    "stop": Verb("stop", "Stop a ClusterQueue, a LocalQueue or a Workload."),
+    "resume": Verb("resume", "Resume a ClusterQueue, a LocalQueue or a Workload."),
+    "delete": Verb("delete", "Delete a Workload with its job, or a queue or flavor."),
+    "get": Verb("kubectl", "Get a Workload, a queue or a flavor, as kubectl does.", "get"),
+    "describe": Verb("kubectl", "Describe a Workload, a queue or a flavor, as kubectl does.", "describe"),
+    "edit": Verb("kubectl", "Edit a Workload, a queue or a flavor, as kubectl does.", "edit"),
+    "patch": Verb("kubectl", "Patch a Workload, a queue or a flavor, as kubectl does.", "patch"),
     "config": Verb("config", "Check a Configuration file."),
     "install": Verb("install", "Install what a cluster needs, or render it."),
     "uninstall": Verb("uninstall", "Take away what install brought, and leave what people made."),
@@ -54,7 +64,7 @@ class _LazyGroup(click.Group):
         verb = VERBS.get(cmd_name)
         if verb is None:
             return None
-        command: click.Command = importlib.import_module(f"pykueue.cli.{verb.module}").command
+        command: click.Command = getattr(importlib.import_module(f"pykueue.cli.{verb.module}"), verb.attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

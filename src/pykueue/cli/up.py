@@ -89,9 +89,14 @@ def command(
         view_kubeconfig=view_kubeconfig,
     )
     app.allow_many_files()
-    # Whoever can reach the server can run programs here, so beyond this machine that has to be asked for by name.
-    otherwise = "process" if host in app.LOOPBACK else "none"
-    event_loop().run(_serve(settings, chosen, app.RunnerName(runner or otherwise)))
+    event_loop().run(_serve(settings, chosen, app.RunnerName(runner or _usual_runner(host))))
+
+
+def _usual_runner(host: str) -> str:
+    """Whoever can reach the server can run programs here, so beyond this machine that has to be asked for by name."""
+    from pykueue import app
+
+    return "process" if host in app.LOOPBACK else "none"
 
 
 def event_loop() -> asyncio.Runner:

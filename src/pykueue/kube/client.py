@@ -232,9 +232,10 @@ class Client:
         content_type: str = MERGE,
         manager: str = "",
         answer: str = JSON,
+        dry_run: bool = False,
     ) -> Tree:
         """Change what the patch says. A `resourceVersion` in a merge patch makes it conditional."""
-        query = (("fieldManager", manager),) if manager else ()
+        query = (*((("fieldManager", manager),) if manager else ()), *((("dryRun", "All"),) if dry_run else ()))
         path = kind.path(namespace, name, subresource)
         return await self._write(kind, Call("PATCH", path, query, _body(patch), content_type, answer))
 
@@ -256,11 +257,14 @@ class Client:
         uid: str = "",
         propagation: str = "Background",
         grace_seconds: int | None = None,
+        dry_run: bool = False,
     ) -> None:
         """Delete it; one that is not there is deleted already. With `uid`, only the very object that was meant."""
         options: Tree = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
+        if dry_run:
+            options["dryRun"] = ["All"]
         if uid:
             options["preconditions"] = {"uid": uid}
         with suppress(errors.NotFound):

@@ -1,0 +1,129 @@
+"""`pykueue create`: queues and flavors in one line, as kueuectl makes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pykueue.cli import kinds
+from pykueue.cli.connection import Connection, connects
+from pykueue.errors import UsageError
+
+if TYPE_CHECKING:
+    from pykueue.kube.client import Client
+
+
+@click.group("create", cls=kinds.KindGroup)
+def command() -> None:
+    """Create a ClusterQueue, a LocalQueue or a ResourceFlavor."""
+
+
+@command.command("clusterqueue")
+@click.argument("name")
+@click.option("--cohort", default="", help="The cohort that it belongs to.")
+@click.option("--queuing-strategy", default="", help="StrictFIFO or BestEffortFIFO.")
+@click.option("--namespace-selector", multiple=True, help="KEY=VALUE,... of namespaces that may use it; all otherwise.")
+@click.option("--reclaim-within-cohort", default="", help="Whom it may preempt in other queues: Never, Any, ...")
+@click.option("--preemption-within-cluster-queue", default="", help="Whom it may preempt in its own: Never, ...")
+@click.option("--nominal-quota", multiple=True, help="FLAVOR:RESOURCE=AMOUNT;...,FLAVOR:...")
+@click.option("--borrowing-limit", multiple=True, help="The same form: how much it may borrow.")
+@click.option("--lending-limit", multiple=True, help="The same form: how much it lends.")
+@kinds.dry_run
+@kinds.output
+@connects
+def cluster_queue(
+    connection: Connection,
+    name: str,
+    cohort: str,
+    queuing_strategy: str,
+    namespace_selector: tuple[str, ...],
+    reclaim_within_cohort: str,
+    preemption_within_cluster_queue: str,
+    nominal_quota: tuple[str, ...],
+    borrowing_limit: tuple[str, ...],
+    lending_limit: tuple[str, ...],
+    dry_run: str,
+    output: str | None,
+) -> None:
+    """Create a ClusterQueue.
+
+    \b
+    pykueue create clusterqueue research --cohort all --nominal-quota "a100:cpu=9;memory=36Gi,spot:cpu=99;memory=1Ti"
+    """
+    from pykueue.work import making
+
+    tree = making.cluster_queue(
+        name,
+        cohort=cohort,
+        strategy=queuing_strategy,
+        namespace_labels=making.pairs("namespace-selector", namespace_selector),
+        reclaim_within_cohort=reclaim_within_cohort,
+        within_cluster_queue=preemption_within_cluster_queue,
+        limits={
+            "nominal-quota": nominal_quota,
+            "borrowing-limit": borrowing_limit,
+            "lending-limit": lending_limit,
+        },
+    )
+    _create(connection, tree, dry_run, output)
+
+
+@command.command("localqueue")
+@click.argument("name")
+@click.option("-c", "--clusterqueue", required=True, help="The ClusterQueue that it leads to.")
+@click.option("-i", "--ignore-unknown-cq", is_flag=True, help="Although there is no such ClusterQueue.")
+@kinds.dry_run
+@kinds.output
+@connects
+def local_queue(
+    connection: Connection, name: str, clusterqueue: str, ignore_unknown_cq: bool, dry_run: str, output: str | None
+) -> None:
+    """Create a LocalQueue that leads to a ClusterQueue."""
+    from pykueue.api import kueue, registry
+    from pykueue.work import making
+
+    async def work(client: Client, namespace: str) -> dict[str, Any]:
+        row = registry.KUEUE.of(kueue.ClusterQueue)
+        if not ignore_unknown_cq and await client.find(row, clusterqueue) is None:
+            raise UsageError(f"ClusterQueue {clusterqueue} does not exist; say -i to create it all the same")
+        return making.local_queue(name, namespace, clusterqueue)
+
+    _create(connection, connection.talk(work), dry_run, output)
+
+
+@command.command("resourceflavor")
+@click.argument("name")
+@click.option("--node-labels", multiple=True, help="KEY=VALUE,... that its nodes have.")
+@click.option("--node-taints", multiple=True, help="KEY[=VALUE]:EFFECT,... that its nodes have.")
+@click.option("--tolerations", multiple=True, help="KEY[=VALUE][:EFFECT],... that its pods get.")
+@kinds.dry_run
+@kinds.output
+@connects
+def resource_flavor(
+    connection: Connection,
+    name: str,
+    node_labels: tuple[str, ...],
+    node_taints: tuple[str, ...],
+    tolerations: tuple[str, ...],
+    dry_run: str,
+    output: str | None,
+) -> None:
+    """Create a ResourceFlavor."""
+    from pykueue.work import making
+
+    labels = making.pairs("node-labels", node_labels)
+    tree = making.resource_flavor(name, labels=labels, taints=node_taints, tolerations=tolerations)
+    _create(connection, tree, dry_run, output)
+
+
+def _create(connection: Connection, tree: dict[str, Any], dry_run: str, output: str | None) -> None:
+    from pykueue.api import registry
+
+    async def work(client: Client, namespace: str) -> dict[str, Any]:
+        found = registry.KUEUE.find(tree["apiVersion"], tree["kind"])
+        assert found is not None
+        return await client.create(found[0], tree, dry_run=dry_run == "server")
+
+    made = tree if dry_run == "client" else connection.talk(work)
+    kinds.tell(made, output, "created", dry_run)

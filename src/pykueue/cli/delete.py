@@ -1,0 +1,99 @@
+"""`pykueue delete`: Workloads with their jobs; queues and flavors through kubectl."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pykueue.cli import kinds
+from pykueue.cli.connection import Connection, connects
+from pykueue.errors import UsageError
+
+if TYPE_CHECKING:
+    from pykueue.api import kueue, meta
+    from pykueue.kube.client import Client
+
+
+@click.group("delete", cls=kinds.KindGroup)
+def command() -> None:
+    """Delete a Workload with its job, or a queue or flavor."""
+
+
+@command.command("workload")
+@click.argument("names", nargs=-1, metavar="NAME...")
+@click.option("--all", "everything", is_flag=True, help="All Workloads of the namespace.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@kinds.all_namespaces
+@kinds.dry_run
+@connects
+def workload(
+    connection: Connection, names: tuple[str, ...], everything: bool, yes: bool, all_namespaces: bool, dry_run: str
+) -> None:
+    """Delete Workloads together with the jobs that they were made for."""
+    from pykueue.api import codec, kueue, registry
+
+    if everything == bool(names):
+        raise UsageError("delete workload: name Workloads, or say --all")
+    if all_namespaces and names:
+        raise UsageError("delete workload: a Workload cannot be named across all namespaces")
+
+    async def find(client: Client, namespace: str) -> list[kueue.Workload]:
+        row = registry.KUEUE.of(kueue.Workload)
+        if names:
+            return [codec.from_tree(await client.get(row, name, namespace), kueue.Workload) for name in names]
+        listing = await client.list(row, "" if all_namespaces else namespace)
+        return [codec.decode(raw, kueue.Workload) for raw in listing.items]
+
+    found = connection.talk(find)
+    if not found:
+        click.echo("No resources found", err=True)
+        return
+    if not yes and dry_run == "none" and not _agreed(found):
+        click.echo("Deletion is canceled")
+        return
+    connection.talk(lambda client, _: _delete(client, found, dry_run))
+
+
+def _agreed(found: list[kueue.Workload]) -> bool:
+    """Whether a person says yes; asked only where jobs would go too."""
+    with_jobs = [each for each in found if each.metadata.owner_references]
+    if not with_jobs:
+        return True
+    click.echo("This operation will also delete:")
+    for each in with_jobs:
+        jobs = ", ".join(_named(owner) for owner in each.metadata.owner_references)
+        click.echo(f"  - {jobs} associated with the {each.metadata.namespace}/{each.metadata.name} workload")
+    return click.confirm("Do you want to proceed", default=False)
+
+
+def _named(owner: meta.OwnerReference) -> str:
+    group = owner.api_version.rpartition("/")[0]
+    return f"{'.'.join(filter(None, (f'{owner.kind.lower()}s', group)))}/{owner.name}"
+
+
+async def _delete(client: Client, found: list[kueue.Workload], dry_run: str) -> None:
+    """The jobs first, and then what their end leaves of the Workloads. What is gone already is gone."""
+    from pykueue.api import kueue, registry
+    from pykueue.api.kinds import Kind, Version
+
+    workloads = registry.KUEUE.of(kueue.Workload)
+    for each in found:
+        rows = [(workloads, each.metadata.name, f"workload.{kinds.GROUP}/{each.metadata.name}")]
+        for owner in each.metadata.owner_references:
+            group, _, version = owner.api_version.rpartition("/")
+            known = registry.ALL.find(owner.api_version, owner.kind)
+            row = (
+                known[0]
+                if known
+                else Kind(group, owner.kind, f"{owner.kind.lower()}s", (Version(version, storage=True),))
+            )
+            rows.insert(0, (row, owner.name, _named(owner)))
+        for row, name, title in rows:
+            if dry_run != "client":
+                await client.delete(row, name, each.metadata.namespace, dry_run=dry_run == "server")
+            click.echo(f"{title} deleted{kinds.DRY[dry_run]}")
+
+
+for _kind in ("clusterqueue", "localqueue", "resourceflavor"):
+    command.add_command(kinds.through_kubectl("delete", _kind))

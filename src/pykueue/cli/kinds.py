@@ -1,0 +1,84 @@
+"""What the commands of kueuectl have in common: names of kinds with their short forms, dry runs, and kubectl itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any, Final, NoReturn
+
+import click
+
+from pykueue.cli import printing
+from pykueue.cli.connection import LAST_UP
+from pykueue.errors import UsageError
+
+ALIASES: Final = {
+    "clusterqueue": ("cq", "clusterqueues"),
+    "localqueue": ("lq", "localqueues"),
+    "resourceflavor": ("rf", "resourceflavors"),
+    "workload": ("kwl", "kueueworkload", "kueueworkloads", "wl", "workloads"),
+    "pods": ("po", "pod"),
+}
+OURS: Final = ("workload", "clusterqueue", "localqueue", "resourceflavor")
+_FULL: Final = {short: name for name, shorts in ALIASES.items() for short in shorts}
+GROUP: Final = "kueue.x-k8s.io"
+# What is said after what was done.
+DRY: Final = {"none": "", "client": " (dry run)", "server": " (server dry run)"}
+
+
+class KindGroup(click.Group):
+    """Commands by kind, which may be named by their short forms."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, _FULL.get(cmd_name, cmd_name))
+
+
+dry_run = click.option(
+    "--dry-run",
+    type=click.Choice(["none", "client", "server"]),
+    is_flag=False,
+    flag_value="client",
+    default="none",
+    help="client: print what would be sent; server: have it checked, and not kept.",
+)
+output = click.option(
+    "-o", "--output", type=click.Choice(["json", "yaml", "name"]), default=None, help="Print the object itself."
+)
+labels = click.option("-l", "--selector", default="", help="A label query, such as team=a,tier!=test.")
+fields = click.option("--field-selector", default="", help="A field query, such as metadata.name=a.")
+all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
+
+
+def tell(tree: dict[str, Any], form: str | None, done: str, dry: str = "none") -> None:
+    """What became of an object: itself, its name, or a line such as `clusterqueue.kueue.x-k8s.io/a created`."""
+    if form in ("json", "yaml"):
+        metadata = {key: value for key, value in tree["metadata"].items() if key != "managedFields"}
+        printing.document({**tree, "metadata": metadata}, form)
+        return
+    name = f"{tree['kind'].lower()}.{GROUP}/{tree['metadata']['name']}"
+    click.echo(name if form == "name" else f"{name} {done}{DRY[dry]}")
+
+
+def through_kubectl(verb: str, kind: str) -> click.Command:
+    """A command that hands everything to kubectl."""
+
+    @click.command(kind, context_settings={"ignore_unknown_options": True})
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    def command(words: tuple[str, ...]) -> None:
+        run_kubectl(verb, f"{kind}s.{GROUP}", *words)
+
+    command.help = f"As `kubectl {verb} {kind}s.{GROUP}`, with all of its options."
+    command.short_help = f"As kubectl {verb}."
+    return command
+
+
+def run_kubectl(*words: str) -> NoReturn:
+    """Become kubectl. Where it would find no server, it is shown the one that `pykueue up` left word of."""
+    program = shutil.which("kubectl")
+    if program is None:
+        raise UsageError("kubectl is not on the PATH; this command hands over to it")
+    last, home = LAST_UP.expanduser(), os.path.expanduser("~/.kube/config")
+    environment = dict(os.environ)
+    if "KUBECONFIG" not in environment and not os.path.exists(home) and last.exists():
+        environment["KUBECONFIG"] = str(last)
+    os.execve(program, ["kubectl", *words], environment)

@@ -1,0 +1,34 @@
+"""`pykueue resume`: what was stopped goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pykueue.cli import kinds
+from pykueue.cli.connection import Connection, connects
+from pykueue.cli.stop import change
+
+
+@click.group("resume", cls=kinds.KindGroup)
+def command() -> None:
+    """Resume a ClusterQueue, a LocalQueue or a Workload."""
+
+
+def _resumes(kind: str, title: str, spec: dict[str, Any]) -> click.Command:
+    @click.command(kind)
+    @click.argument("name")
+    @kinds.dry_run
+    @kinds.output
+    @connects
+    def resume(connection: Connection, name: str, dry_run: str, output: str | None) -> None:
+        change(connection, kind, name, spec, "resumed", dry_run, output)
+
+    resume.help = f"Resume a {title} that was stopped."
+    return resume
+
+
+command.add_command(_resumes("clusterqueue", "ClusterQueue", {"stopPolicy": "None"}))
+command.add_command(_resumes("localqueue", "LocalQueue", {"stopPolicy": "None"}))
+command.add_command(_resumes("workload", "Workload", {"active": True}))

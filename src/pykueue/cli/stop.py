@@ -1,0 +1,72 @@
+"""`pykueue stop`: queues and Workloads that pause."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pykueue.cli import kinds
+from pykueue.cli.connection import Connection, connects
+
+if TYPE_CHECKING:
+    from pykueue.kube.client import Client
+
+
+@click.group("stop", cls=kinds.KindGroup)
+def command() -> None:
+    """Stop a ClusterQueue, a LocalQueue or a Workload."""
+
+
+def _stops_queue(kind: str, title: str) -> click.Command:
+    @click.command(kind)
+    @click.argument("name")
+    @click.option("--keep-already-running", is_flag=True, help="Let what runs go on; only nothing new starts.")
+    @kinds.dry_run
+    @kinds.output
+    @connects
+    def stop(connection: Connection, name: str, keep_already_running: bool, dry_run: str, output: str | None) -> None:
+        policy = "Hold" if keep_already_running else "HoldAndDrain"
+        change(connection, kind, name, {"stopPolicy": policy}, "stopped", dry_run, output)
+
+    stop.help = f"Stop a {title}: what runs is evicted, and nothing new starts."
+    return stop
+
+
+@click.command("workload")
+@click.argument("name")
+@kinds.dry_run
+@kinds.output
+@connects
+def _workload(connection: Connection, name: str, dry_run: str, output: str | None) -> None:
+    """Stop a Workload: it is evicted, and does not queue again until it is resumed."""
+    change(connection, "workload", name, {"active": False}, "stopped", dry_run, output)
+
+
+command.add_command(_stops_queue("clusterqueue", "ClusterQueue"))
+command.add_command(_stops_queue("localqueue", "LocalQueue"))
+command.add_command(_workload)
+
+
+def change(
+    connection: Connection,
+    kind: str,
+    name: str,
+    spec: dict[str, Any],
+    done: str,
+    dry_run: str,
+    output: str | None,
+) -> None:
+    """Patch the spec of one object, and tell what became of it."""
+    from pykueue.api import registry
+
+    row = next(row for row in registry.KUEUE if row.singular == kind)
+
+    async def work(client: Client, namespace: str) -> dict[str, Any]:
+        where = namespace if row.namespaced else ""
+        if dry_run == "client":
+            found = await client.get(row, name, where)
+            return {**found, "spec": {**found.get("spec", {}), **spec}}
+        return await client.patch(row, name, {"spec": spec}, where, dry_run=dry_run == "server")
+
+    kinds.tell(connection.talk(work), output, done, dry_run)

@@ -1,0 +1,80 @@
+"""What somebody types becomes a Job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykueue.api import labels
+from pykueue.errors import UsageError
+from pykueue.work import order
+from pykueue.work.order import Order
+
+
+def job(*command: str, **more: Any) -> dict[str, Any]:
+    return order.job(Order(command=command or ("true",), queue="q", namespace="n", **more))
+
+
+def container(**more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = job(**more)["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def test_a_command_alone_is_enough() -> None:
+    made = job("python", "train.py")
+    assert made["metadata"] == {"generateName": "python-", "namespace": "n", "labels": {labels.QUEUE_NAME: "q"}}
+    assert made["spec"]["backoffLimit"] == 0, "a command that failed is not simply run again"
+    (main,) = made["spec"]["template"]["spec"]["containers"]
+    assert main["command"] == ["python", "train.py"]
+    assert main["resources"] == {"requests": {"cpu": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("program", "base"),
+    [("./Train_me.sh", "train-me-sh-"), ("/usr/bin/env", "env-"), ("...", "job-"), ("x" * 99, "x" * 40 + "-")],
+)
+def test_a_job_without_a_name_is_called_after_its_program(program: str, base: str) -> None:
+    assert job(program)["metadata"]["generateName"] == base
+
+
+def test_memory_and_devices_are_asked_for_and_limited() -> None:
+    resources = container(cpu="2", memory="4Gi", gpus=1)["resources"]
+    assert resources["requests"] == {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "1"}
+    assert resources["limits"] == {"memory": "4Gi", "nvidia.com/gpu": "1"}
+
+
+def test_several_pods_are_numbered() -> None:
+    spec = job(parallelism=3)["spec"]
+    assert (spec["parallelism"], spec["completions"], spec["completionMode"]) == (3, 3, "Indexed")
+    assert "completionMode" not in job()["spec"]
+
+
+def test_the_rest_finds_its_place() -> None:
+    made = job(name="x", priority_class="high", retries=2, time_limit_seconds=60)
+    assert made["metadata"]["name"] == "x"
+    assert made["metadata"]["labels"][labels.PRIORITY_CLASS] == "high"
+    assert (made["spec"]["backoffLimit"], made["spec"]["activeDeadlineSeconds"]) == (2, 60)
+    main = container(environment={"A": "1"}, directory="/srv", image="i:1")
+    assert (main["env"], main["workingDir"], main["image"]) == ([{"name": "A", "value": "1"}], "/srv", "i:1")
+
+
+def test_variables_have_a_value_or_take_the_one_they_have_here() -> None:
+    assert order.variables(["A=1=2", "B", "C="], {"B": "here"}) == {"A": "1=2", "B": "here", "C": ""}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: order.variables(["B"], {}), "--env B: is not set here"),
+        (lambda: order.variables(["1x=2"], {}), "--env 1x=2: must be NAME=VALUE or NAME"),
+        (lambda: order.amount("abc", "--cpu"), "--cpu abc"),
+        (lambda: order.amount("0", "--cpu"), "--cpu 0: must be more than nothing"),
+        (lambda: order.seconds("soon", "--time-limit"), "--time-limit soon"),
+        (lambda: order.seconds("10ms", "--time-limit"), "--time-limit 10ms: must be at least a second"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(wrong: Any, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        wrong()
+    assert words in str(refused.value)

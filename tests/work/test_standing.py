@@ -1,0 +1,90 @@
+"""How a job stands, in a word and a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykueue.api import codec, kube, kueue, meta
+from pykueue.work import standing
+from pykueue.work.standing import Standing, Word
+
+
+def workload(*said: tuple[str, str, str], active: bool = True, **status: Any) -> kueue.Workload:
+    conditions = [
+        {
+            "type": type_,
+            "status": truth,
+            "reason": "R",
+            "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        for type_, truth, message in said
+    ]
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]
+    pod_set = {"name": "main", "count": 3, "template": {"spec": {"containers": containers}}}
+    tree = {"spec": {"active": active, "podSets": [pod_set]}, "status": {"conditions": conditions, **status}}
+    return codec.from_tree(tree, kueue.Workload)
+
+
+RESERVED = ("QuotaReserved", "True", "")
+
+
+@pytest.mark.parametrize(
+    ("found", "stands"),
+    [
+        (workload(), Standing(Word.WAITING, "its queue has not decided yet")),
+        (workload(("QuotaReserved", "False", "no cpu")), Standing(Word.WAITING, "no cpu")),
+        (workload(active=False), Standing(Word.WAITING, "it is deactivated")),
+        (
+            workload(RESERVED, admissionChecks=[{"name": "budget", "state": "Pending"}]),
+            Standing(Word.WAITING, "quota is reserved; waits for checks: budget"),
+        ),
+        (workload(RESERVED, ("Admitted", "True", "")), Standing(Word.STARTING)),
+        (workload(RESERVED, ("Admitted", "True", ""), ("PodsReady", "True", "")), Standing(Word.RUNNING)),
+        (workload(RESERVED, ("Evicted", "True", "preempted")), Standing(Word.STOPPING, "preempted")),
+        (workload(("Finished", "True", "")), Standing(Word.SUCCEEDED)),
+    ],
+)
+def test_a_workload(found: kueue.Workload, stands: Standing) -> None:
+    assert standing.of_workload(found) == stands
+
+
+def job(suspend: bool = False, labels: dict[str, str] | None = None, **status: Any) -> kube.Job:
+    tree = {"metadata": {"labels": labels or {}}, "spec": {"suspend": suspend}, "status": status}
+    return codec.from_tree(tree, kube.Job)
+
+
+def test_a_job_that_was_let_go_stands_by_its_own_pods() -> None:
+    assert standing.of_job(job(), None).word is Word.STARTING
+    assert standing.of_job(job(ready=1), None).word is Word.RUNNING
+    failed = {"type": "Failed", "status": "True", "message": "too many"}
+    assert standing.of_job(job(conditions=[failed]), None) == Standing(Word.FAILED, "too many")
+
+
+def test_a_job_that_is_held_back_stands_as_its_workload_does() -> None:
+    waits = workload(("QuotaReserved", "False", "no cpu"))
+    assert str(standing.of_job(job(suspend=True), waits)) == "waiting, no cpu"
+    assert "names no queue" in standing.of_job(job(suspend=True), None).why
+
+
+def test_a_failure_is_told_in_the_words_of_the_last_container_that_failed() -> None:
+    def pod(code: int, at: int, **more: Any) -> kube.Pod:
+        over = {"exitCode": code, "finishedAt": meta.format_time(at * meta.SECOND), **more}
+        status = {"name": "main", "ready": False, "restartCount": 0, "image": "i", "state": {"terminated": over}}
+        return codec.from_tree({"status": {"containerStatuses": [status]}}, kube.Pod)
+
+    assert standing.failure([pod(1, 5), pod(2, 9), pod(0, 12)]) == "exit code 2"
+    assert standing.failure([pod(137, 1, signal=9)]) == "ended by signal 9"
+    assert standing.failure([pod(127, 1, message="cannot run 'x'")]) == "cannot run 'x'"
+    assert standing.failure([pod(0, 1)]) == ""
+
+
+def test_what_is_asked_for_is_the_sum_over_all_pods() -> None:
+    assert standing.asks(workload()) == "cpu 1500m, memory 3Gi"
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (200_000, "2d")])
+def test_age_is_told_in_one_unit(seconds: int, told: str) -> None:
+    assert standing.age(meta.format_time(0), seconds * meta.SECOND) == told
