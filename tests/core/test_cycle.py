@@ -155,8 +155,9 @@ def test_scan_memory_is_forgotten_when_room_may_have_appeared_and_it_is_older_th
     for generation, age, starts_at in ((0, 5, "two"), (1, 1, "two"), (1, 2, "one")):
         snapshot.queues["q"].generation = generation
         workload = Workload("ns/w", "u", shape, cluster_queue="q")
-        workload.memory = ScanMemory(({"cpu": 0},), queue_generation=0, cycle=0, shape=shape)
-        [decision] = cycle.run(snapshot, [Head(workload)], Policy(), 0, cycle=age)
+        workload.memory = ScanMemory(({"cpu": 0},), queue_generation=0, turn=0, shape=shape)
+        workload.turn = age
+        [decision] = cycle.run(snapshot, [Head(workload)], Policy(), 0)
         assert flavors_of(decision)["main"]["cpu"] == starts_at
 
 
@@ -171,7 +172,7 @@ def test_w16_a_claim_beyond_the_borrowing_limit_never_lowers_usage() -> None:
         held = Reservation("ns/v", "v", "q", "lq", (AssignedPodSet("main", 1, {"cpu": "f"}, (("cpu", 5),)),))
         queue.seat(held)
         snapshot.assume(queue, held.numbers)
-        running = Cycle(snapshot, Policy(departures=departures), 0, 0)
+        running = Cycle(snapshot, Policy(departures=departures), 0)
         workload = Workload("ns/w", "u", Shape((pod_set("main", cpu=1),)), cluster_queue="q")
         running.run([Head(workload)])
         assert [dict(usage) for _, usage, _ in running.claims] == [{0: claimed}]

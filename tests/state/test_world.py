@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from laws.worlds import NAMESPACE, NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, figures
 from pykueue.api import kube, kueue, meta
-from pykueue.core.decision import Admit, Wait
+from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import Policy
 from pykueue.state import audit
 from pykueue.state.booking import Stage
@@ -209,5 +211,85 @@ def test_a_strict_queue_stays_strict_whichever_comes_first_it_or_its_cohort() ->
     world = World(told.policy)
     for thing in (*told.things(), kueue.Cohort(metadata=meta.ObjectMeta(name="c"))):
         world.put(thing, NOW)
-    for _ in range(3):
-        assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w1"]
+    assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w1"]
+    assert world.decide(NOW) == []
+
+
+def pending_preemption() -> tuple[World, WorkloadOf]:
+    """A head whose victim has been told to go, and is not gone yet; and another tree."""
+    queue = QueueOf("q", "", (QuotaOf(4, None, None),), "LowerPriority", "Never", strict=False)
+    victim = WorkloadOf(0, "q", 3, 0, 0, "f0")
+    case = WorldOf((), (queue, queue_of("r")), (victim, WorkloadOf(1, "q", 3, 5, 0)), fair=False)
+    world = case.world()
+    assert [type(decision) for decision in world.decide(NOW)] == [Preempt]
+    while world.decide(NOW):
+        pass
+    return world, victim
+
+
+def test_a_head_that_waits_for_its_victims_is_not_judged_anew_for_what_is_none_of_its_business() -> None:
+    world, _ = pending_preemption()
+    world.put(WorkloadOf(2, "q", 1, 0, 9).thing(), NOW)  # behind it in its own line
+    assert world.decide(NOW) == []
+    world.put(WorkloadOf(3, "r", 1, 0, 0).thing(), NOW)  # in another tree
+    assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w3"]
+
+
+def test_a_head_that_waits_for_its_victims_gets_in_when_they_are_gone() -> None:
+    world, victim = pending_preemption()
+    world.put(WorkloadOf(victim.number, "q", 3, 0, 0).thing(), NOW)
+    assert [(type(decision), decision.workload) for decision in world.decide(NOW)] == [(Admit, f"{NAMESPACE}/w1")]
+
+
+def test_what_is_written_about_a_workload_that_waits_has_nobody_judged_anew() -> None:
+    """Its own condition, as written for it, comes back by the watch."""
+    world = small(WorkloadOf(1, "q", 9, 0, 0))
+    assert len(world.decide(NOW)) == 1
+    told = meta.Condition(type="QuotaReserved", status="False", reason="ExceedsMaxQuota", message="9 asked, 4 at most")
+    thing = WorkloadOf(1, "q", 9, 0, 0).thing()
+    world.put(msgspec.structs.replace(thing, status=kueue.WorkloadStatus(conditions=(told,))), NOW)
+    assert world.decide(NOW) == []
+
+
+def test_an_admission_that_comes_back_by_the_watch_has_nobody_judged_anew() -> None:
+    strict = QueueOf("q", "", (QuotaOf(4, None, None),), "Never", "Never", strict=True)
+    first, second = WorkloadOf(1, "q", 3, 0, 1), WorkloadOf(2, "q", 3, 0, 0)
+    world = WorldOf((), (strict,), (first, second), fair=False).world()
+    while world.decide(NOW):
+        pass
+    world.ledger.written(first.key, "6")
+    reserved = meta.Condition(
+        type="QuotaReserved", status="True", reason="QuotaReserved", last_transition_time=meta.format_time(NOW)
+    )
+    admitted = msgspec.structs.replace(reserved, type="Admitted")
+    thing = at_revision(replace(first, flavor="f0"), "6")
+    status = msgspec.structs.replace(thing.status, conditions=(reserved, admitted))
+    world.put(msgspec.structs.replace(thing, status=status), NOW)
+    assert first.key not in world.ledger
+    assert world.decide(NOW) == []
+
+
+def test_a_heartbeat_of_a_node_wakes_nobody_and_a_node_that_vanishes_does() -> None:
+    world = World(Policy())
+    level = kueue.TopologyLevel(node_label="kubernetes.io/hostname")
+    world.put(kueue.Topology(metadata=meta.ObjectMeta(name="t"), spec=kueue.TopologySpec(levels=(level,))), NOW)
+    for thing in WorldOf((), (queue_of("q"), queue_of("r")), (WorkloadOf(1, "q", 3, 0, 0),), fair=False).things():
+        world.put(thing, NOW)
+    flavor = kueue.ResourceFlavorSpec(topology_name="t")
+    world.put(kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="f0"), spec=flavor), NOW)
+
+    def node(heartbeat: str) -> kube.Node:
+        ready = kube.NodeCondition(type="Ready", status="True", last_heartbeat_time=heartbeat)
+        return kube.Node(
+            metadata=meta.ObjectMeta(name="n", labels={"kubernetes.io/hostname": "n"}),
+            status=kube.NodeStatus(allocatable={"cpu": "2", "pods": "9"}, conditions=(ready,)),
+        )
+
+    world.put(node("2026-01-01T00:00:00Z"), NOW)
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Wait)
+    assert world.decide(NOW) == []
+    world.put(node("2026-01-01T00:00:10Z"), NOW)
+    assert world.decide(NOW) == []
+    world.drop(node("2026-01-01T00:00:10Z"), NOW)
+    assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w1"]

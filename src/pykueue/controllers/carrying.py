@@ -187,6 +187,8 @@ class Carrier:
             except (Exception, asyncio.CancelledError) as error:
                 if not _may_have_been_carried_out(error):
                     self.free(key)
+                    if isinstance(error, Invalid):
+                        self._set_aside(name, error)
                     raise
                 if name not in self._world.ledger:
                     return  # settled by a read, or deleted meanwhile
@@ -234,6 +236,12 @@ class Carrier:
         self.put_current(key)
         self._wake()
         self.settled(key)
+
+    def _set_aside(self, name: str, error: Invalid) -> None:
+        """The server will never take this reservation: trying again at once would keep its queue from moving on."""
+        told = self._world.set_aside(name, f"its reservation is refused by the server: {error}", self._clock.now())
+        if told is not None:
+            self._say(told)
 
     def settled(self, key: Key) -> None:
         for told in self.on_settled:

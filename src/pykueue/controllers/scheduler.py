@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
 _BROKEN_PAUSE_SECONDS: Final = 1.0
+_DECISIONS_AT_ONCE: Final = 20  # some milliseconds; then watches and answers get their turn
 
 
 class Scheduler:
@@ -125,18 +126,15 @@ class Scheduler:
                 await self._wake.wait()
 
     async def _cycles(self) -> None:
-        """Cycle after cycle until one of them would only say again what the last one said."""
-        said: list[Decision] = []
+        """Cycle after cycle until nobody is left who could hear anything new."""
         while True:
             decisions = self._decide()
             blocked = self._carry_out_all(decisions)
             if blocked:
                 await self._until_pods_ready(blocked)
-                said = []
                 continue
-            if not decisions or decisions == said:
+            if not decisions:
                 return
-            said = decisions
             # Let watches and answers in between two cycles; and never run ahead of the writes by more than their bound.
             await asyncio.sleep(0)
             await self.carrier.room()
@@ -144,7 +142,7 @@ class Scheduler:
     def _decide(self) -> list[Decision]:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        decisions = self.world.decide(self._clock.now())
+        decisions = self.world.decide(self._clock.now(), enough=_DECISIONS_AT_ONCE)
         for told in self.on_cycle:
             told(decisions, loop.time() - started)
         return decisions

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from pykueue.core import topology
+from pykueue.core import order, topology
 from pykueue.core.decision import Finding, FlavorAttempt, Kind, PodSetExplanation, Reason
 from pykueue.core.snapshot import Queue
 from pykueue.core.topology import PlacedPods, Placement
@@ -181,7 +181,8 @@ def _beyond(placement: Placement, held: Placement | None) -> Placement:
 
 def _with_flavor(choice: PodSetChoice) -> Requests:
     requested = dict(choice.requests)
-    return tuple((resource, requested.get(resource, 0)) for resource in sorted(choice.flavors))
+    resources = sorted(choice.flavors, key=order.visiting_order)
+    return tuple((resource, requested.get(resource, 0)) for resource in resources)
 
 
 def assigned_of(workload: Workload, pod_set: PodSet) -> AssignedPodSet | None:

@@ -10,6 +10,7 @@ Nothing is remembered here. What heads there are and what becomes of them afterw
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -88,23 +89,70 @@ class Entry:
         return {} if self.workload.reservation is not None else self.assignment.usage
 
 
-def run(snapshot: Snapshot, heads: Iterable[Head], policy: Policy, now: Nanoseconds, cycle: int = 0) -> list[Decision]:
-    """Decide every head. The picture is afterwards as it was; carrying out the decisions is somebody else's work."""
-    return Cycle(snapshot, policy, now, cycle).run(heads)
+def run(snapshot: Snapshot, heads: Iterable[Head], policy: Policy, now: Nanoseconds) -> list[Decision]:
+    """Decide every head. The picture is afterwards as it was; carrying out the decisions is somebody else's work.
+
+    A head that cannot be judged, because a promise was broken inside, is set aside and the others are decided without
+    it: one poison object stops nobody else.
+    """
+    sound, set_aside = list(heads), list[Decision]()
+    while True:
+        try:
+            return [*Cycle(snapshot, policy, now).run(sound), *set_aside]
+        except _Unjudged as failure:
+            sound = [head for head in sound if head is not failure.head]
+            set_aside.append(_set_aside(failure))
+
+
+class _Unjudged(Exception):
+    """Judging this head came to a bad end; the cause says how."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__(head.workload.key)
+        self.head = head
+
+
+@contextmanager
+def _judging(head: Head) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise _Unjudged(head) from error
+
+
+def _set_aside(failure: _Unjudged) -> Decision:
+    workload, error = failure.head.workload, failure.__cause__
+    message = f"could not be judged ({type(error).__name__}: {error}) and is left out until it changes"
+    if workload.reservation is not None:
+        return Retry(workload=workload.key, cluster_queue=workload.cluster_queue, message=message)
+    return Wait(
+        workload=workload.key,
+        cluster_queue=workload.cluster_queue,
+        reason=Reason.PENDING_EVALUATION,
+        requeue=Requeue.SET_ASIDE,
+        message=message,
+    )
 
 
 class Cycle:
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: Nanoseconds, number: int) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: Nanoseconds) -> None:
         self.snapshot = snapshot
         self.policy = policy
         self.now = now
-        self.nominator = Nominator(snapshot, policy, now, number)
+        self.nominator = Nominator(snapshot, policy, now)
         self.issued: dict[str, Reservation] = {}  # victims of this cycle so far
         self.vanished: dict[str, Reservation] = {}  # those that are to be preempted later, by somebody of this cycle
         self.claims: list[tuple[Queue, Mapping[int, int], tuple[PlacedPods, ...]]] = []  # of entries that have to wait
 
     def run(self, heads: Iterable[Head]) -> list[Decision]:
-        mark = self.snapshot.mark()
+        mark, gone = self.snapshot.mark(), self.snapshot.gone
+        try:
+            return self._run(heads)
+        finally:
+            self.snapshot.gone = gone
+            self.snapshot.undo(mark)
+
+    def _run(self, heads: Iterable[Head]) -> list[Decision]:
         refused: list[Decision] = []
         entries: list[Entry] = []
         for head in heads:
@@ -113,13 +161,14 @@ class Cycle:
                 refused.append(self._refuse(head, refusal))
                 continue
             queue = self.snapshot.queues[head.workload.cluster_queue]
-            assignment, targets = self.nominator.find(head.workload, queue)
+            with _judging(head):
+                assignment, targets = self.nominator.find(head.workload, queue)
             entries.append(Entry(head, queue, assignment, targets))
         for entry in self._in_order(entries):
-            entry.decision = self._process(entry)
+            with _judging(entry.head):
+                entry.decision = self._process(entry)
         for entry in entries:
             entry.workload.memory = entry.assignment.memory if entry.keeps_memory else None
-        self.snapshot.undo(mark)
         return [entry.decision or self._left_out(entry) for entry in entries] + refused
 
     def _in_order(self, entries: Sequence[Entry]) -> Iterator[Entry]:

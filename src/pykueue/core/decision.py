@@ -46,6 +46,7 @@ class Requeue(StrEnum):
     PENDING_PREEMPTION = "PendingPreemption"
     PENDING_MIGRATION = "PendingMigration"
     PREEMPTION_FAILED = "PreemptionFailed"
+    SET_ASIDE = "SetAside"  # ours: it cannot be judged, or what was decided cannot be written
 
 
 class PreemptionReason(StrEnum):

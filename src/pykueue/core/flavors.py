@@ -53,7 +53,6 @@ class Assigner:
     workload: Workload
     queue: Queue
     simulate: Simulation
-    cycle: int
     replaced: Reservation | None = None
     pinned: Mapping[str, Mapping[str, str]] | None = None
 
@@ -70,7 +69,7 @@ class Assigner:
                 for choice in assignment.pod_sets
             ),
             queue_generation=self.queue.generation,
-            cycle=self.cycle,
+            turn=self.workload.turn,
             shape=self.workload.shape if self.policy.equivalence_hashing else None,
         )
         is_complete = len(assignment.pod_sets) == len(choices)

@@ -26,7 +26,6 @@ class Nominator:
     snapshot: Snapshot
     policy: Policy
     now: Nanoseconds
-    cycle: int
 
     def find(
         self, workload: Workload, queue: Queue, pinned: Mapping[str, Mapping[str, str]] | None = None
@@ -41,7 +40,6 @@ class Nominator:
             workload=workload,
             queue=queue,
             simulate=self._simulation(workload, queue),
-            cycle=self.cycle,
             replaced=replaced,
             pinned=pinned,
         )
@@ -133,7 +131,7 @@ class Nominator:
         if self.policy.preserve_scan_progress:
             if memory.shape is not None and memory.shape is not workload.shape:
                 return True
-            if self.cycle - memory.cycle <= 1:
+            if workload.turn - memory.turn <= 1:
                 return False
         return queue.generation > memory.queue_generation
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts
@@ -143,9 +143,18 @@ class Reservation:
     def namespace(self) -> str:
         return self.key.partition("/")[0]
 
+    def is_like(self, other: Reservation) -> bool:
+        """Whether nothing that a decision looks at tells them apart."""
+        return all(getattr(self, name) == getattr(other, name) for name in _TELLING)
+
     def counted(self, pair: FlavorResource, amount: int) -> int:
         """Of so much usage, what counts as its own."""
         return amount - sum(hidden.get(pair, 0) for hidden in self.hidden.values())
+
+
+_TELLING: Final = tuple(
+    name for name in Reservation.__slots__ if name not in {"assumed_victims", "hidden", "numbers", "usage", "uses"}
+)
 
 
 def _usage(pod_sets: tuple[AssignedPodSet, ...]) -> tuple[tuple[FlavorResource, int], ...]:
@@ -167,7 +176,7 @@ class ScanMemory:
 
     stopped_at: tuple[Mapping[str, int], ...]  # per pod set: resource -> index in its flavor list, -1 at the end
     queue_generation: int
-    cycle: int
+    turn: int  # of the queue, when the attempt was made
     shape: Shape | None  # None: shapes are not compared
 
     @property
@@ -235,7 +244,9 @@ class Workload:
         "priority",
         "queue_time",
         "reservation",
+        "set_aside",
         "shape",
+        "turn",
         "uid",
     )
 
@@ -271,6 +282,8 @@ class Workload:
         self.details = details
         self.reservation = reservation
         self.memory: ScanMemory | None = None
+        self.set_aside = False  # something is wrong with it that no change elsewhere can mend
+        self.turn = 0  # how many heads its queue had offered when it was last taken as one
 
     def __repr__(self) -> str:
         return f"<workload {self.key} for {self.cluster_queue}>"
@@ -284,6 +297,13 @@ class Workload:
         """[QU12] Its equivalence class within a queue: Workloads of one kind get one verdict."""
         return self.shape, self.priority, self.details.allowed_flavors
 
+    @property
+    def resumes_at(self) -> tuple[tuple[tuple[str, int], ...], ...]:
+        """Where the next attempt goes on in the lists of flavors; empty where it starts from the first."""
+        if self.memory is None or not self.memory.has_untried_flavors:
+            return ()
+        return tuple(tuple(sorted(by_resource.items())) for by_resource in self.memory.stopped_at)
+
     def may_compete(self, now: Nanoseconds) -> bool:
         """[QU16] Whether its back-off is over."""
-        return not self.held_back and (self.back_off_until is None or self.back_off_until <= now)
+        return not self.held_back and not self.set_aside and (self.back_off_until is None or self.back_off_until <= now)

@@ -155,7 +155,7 @@ class PendingQueue:
         was_in_line = bucket is not None and not bucket.is_parked
         if bucket is not None:
             self._leave(key)
-        if was_in_line or workload.may_compete(now):
+        if (was_in_line and not workload.set_aside) or workload.may_compete(now):
             self._join(workload)  # [QU14] with its kind, which may be parked
         else:
             self._park(workload)
@@ -165,25 +165,19 @@ class PendingQueue:
         if workload.back_off_until is not None:
             heapq.heappush(self._timers, (workload.back_off_until, workload.key))
 
-    def wake(self, now: Nanoseconds) -> None:
-        """[QU16] Whoever waited only for its back-off to end competes again."""
+    def wake(self, now: Nanoseconds) -> bool:
+        """[QU16] Whoever waited only for its back-off to end competes again; whether there was anybody."""
+        before = len(self.pool)
         while self._timers and self._timers[0][0] <= now:
             _, key = heapq.heappop(self._timers)
             workload = self.pool.get(key)
             if workload is not None and workload.back_off_until is not None and workload.may_compete(now):
                 self.put(workload, now)
+        return len(self.pool) != before
 
     @property
     def next_wake(self) -> Nanoseconds | None:
         return self._timers[0][0] if self._timers else None
-
-    def refresh(self, workload: Workload) -> None:
-        """A parked Workload changed in nothing that could make a difference."""
-        bucket = self._where.get(workload.key)
-        if bucket is None:
-            self.pool[workload.key] = workload
-        else:
-            bucket.members[workload.key] = workload
 
     def drop(self, key: str) -> None:
         """The Workload is no longer pending. Only now is it forgotten as the preemptor ([QU5])."""
@@ -243,18 +237,19 @@ class PendingQueue:
     def pop(self) -> Workload | None:
         """[QU8] The head, which is then in flight."""
         self._pops += 1
-        head = self._head()
+        head = self.head()
         if head is not None:
             self._leave(head.key)
             self.in_flight[head.key] = head
             head.evaluated_generation = head.generation
+            head.turn = self._pops
         return head
 
     def is_preemptor(self, workload: Workload) -> bool:
         """[QU6]"""
         return self.preemptor == (workload.key, workload.generation)
 
-    def _head(self) -> Workload | None:
+    def head(self) -> Workload | None:
         """§2.2 By LocalQueue usage where that counts, then the sticky preemptor, then priority, time and UID."""
         sticky = self._sticky_in_line()
         if self.local_usage is None:

@@ -195,6 +195,22 @@ class Structure:
         self.snapshot.settle()
         return moved
 
+    def districts(self) -> Iterator[Iterable[str]]:
+        """Which queues could ever compete for the same room: those of one tree, and of all trees on nodes."""
+        on_nodes: list[str] = []
+        for grown in self._trees.values():
+            if any(map(self.places_pods, grown.tree.queues)):
+                on_nodes += grown.tree.queues
+            else:
+                yield grown.tree.queues
+        if on_nodes:
+            yield on_nodes
+
+    def places_pods(self, name: str) -> bool:
+        """Whether the queue has a flavor whose pods are given a place on nodes."""
+        groups = self.read[name].spec.groups
+        return any(self.snapshot.fleet.has_flavor(flavor) for group in groups for flavor in group.flavors)
+
     def companions(self, name: str) -> Iterator[str]:
         """The queues of the same tree, itself included; none where its cohorts run in a circle."""
         seat = self._seats.get(name)
@@ -252,9 +268,15 @@ class Structure:
         if queue is not None:
             queue.unseat(reservation)
             self.snapshot.end(queue, reservation)
-            queue.generation += 1
         if reservation.placed:
             self.snapshot.fleet.release(reservation.placed)
+        self.note_update(reservation.cluster_queue)
+
+    def note_update(self, cluster_queue: str) -> None:
+        """[FL24] Something was said anew about a reservation in the queue, or it is over."""
+        queue = self._seats.get(cluster_queue)
+        if queue is not None:
+            queue.generation += 1
 
     def recount(self, reservation: Reservation) -> None:
         """What of the reservation's usage is hidden has changed."""

@@ -39,6 +39,7 @@ from pykueue.state.history import UsageLedger
 from pykueue.state.queues import PendingQueue
 from pykueue.state.reading import Rules, Shapes
 from pykueue.state.structure import Structure
+from pykueue.state.waking import District, Waking
 
 _LONGEST_PAUSE_SECONDS: Final = 30
 
@@ -62,6 +63,7 @@ class World:
         self.policy = policy
         self.snapshot = Snapshot(Fleet() if profile is None else Fleet(profile))
         self.structure = Structure(policy, self.snapshot)
+        self.waking = Waking()
         self.queues: dict[str, PendingQueue] = {}
         self.reservations: dict[str, Reservation] = {}
         self.second_pass: dict[str, Workload] = {}
@@ -162,12 +164,13 @@ class World:
         self._local_queues[key] = facts
         if self.usage_history is not None:
             self._account(local_queue, key, now)
+            self.waking.stir(facts.cluster_queue)
         if before == facts:
             return
         if before is not None:
             self._withdraw_all(key, before)
         for workload in self._waiting.get(key, {}).values():
-            workload.cluster_queue = facts.cluster_queue
+            workload.cluster_queue, workload.memory = facts.cluster_queue, None
         self._enqueue_all(key, now)
 
     def _drop_local_queue(self, local_queue: kueue.LocalQueue, now: Nanoseconds) -> None:
@@ -196,9 +199,17 @@ class World:
             for queue, selector in self.structure.selectors.items():
                 if selector.matches(labels) and (before is None or not selector.matches(before)):
                     self._to_release.add(queue)
+            self._stir_queues_of(name)
 
     def _drop_namespace(self, namespace: kube.Namespace, now: Nanoseconds) -> None:
         self._namespaces.pop(namespace.metadata.name, None)
+        self._stir_queues_of(namespace.metadata.name)
+
+    def _stir_queues_of(self, namespace: str) -> None:
+        """Where Workloads of the namespace wait, they may be refused now, or not any more."""
+        for local_queue in self._waiting:
+            if local_queue.startswith(f"{namespace}/"):
+                self.waking.stir(self._cluster_queue_of(local_queue))
 
     def _put_limit_range(self, limit_range: kube.LimitRange, now: Nanoseconds) -> None:
         self._limit_ranges.setdefault(limit_range.metadata.namespace, {})[limit_range.metadata.name] = limit_range
@@ -229,25 +240,31 @@ class World:
             return
         read = topology.node_of(node)
         if read is None:
-            self.snapshot.fleet.drop_node(node.metadata.name)
-        else:
-            self.snapshot.fleet.put_node(read)
-        self._to_release.update(self.structure.read)
+            self._drop_node(node, now)
+        elif self.snapshot.fleet.put_node(read):
+            self._release_on_nodes()
 
     def _drop_node(self, node: kube.Node, now: Nanoseconds) -> None:
-        if self.policy.topology:
-            self.snapshot.fleet.drop_node(node.metadata.name)
+        """Pods that were to go there may fit elsewhere now."""
+        if self.snapshot.fleet.drop_node(node.metadata.name):
+            self._release_on_nodes()
+
+    def _release_on_nodes(self) -> None:
+        self._to_release.update(filter(self.structure.places_pods, self.structure.read))
 
     def _put_pod(self, pod: kube.Pod, now: Nanoseconds) -> None:
         """A pod that no placement accounts for takes room on its node all the same."""
         if not self.policy.topology:
             return
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        node = pod.spec.node_name
+        uses = reading.pod_usage(pod) if topology.counts_outside(pod) else None
+        if uses is not None and self._outside.get(node, {}).get(key) == uses:
+            return
         self._drop_pod(pod, now)
-        if topology.counts_outside(pod):
-            key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            node = pod.spec.node_name
+        if uses is not None:
             self._node_of_pod[key] = node
-            self._outside.setdefault(node, {})[key] = reading.pod_usage(pod)
+            self._outside.setdefault(node, {})[key] = uses
             self._tell_outside_usage(node)
 
     def _drop_pod(self, pod: kube.Pod, now: Nanoseconds) -> None:
@@ -256,7 +273,7 @@ class World:
         if node is not None:
             del self._outside[node][key]
             self._tell_outside_usage(node)
-            self._to_release.update(self.structure.read)
+            self._release_on_nodes()
 
     def _tell_outside_usage(self, node: str) -> None:
         total: dict[str, int] = {}
@@ -264,6 +281,8 @@ class World:
             for resource, amount in used.items():
                 total[resource] = total.get(resource, 0) + amount
         self.snapshot.fleet.put_outside_usage(node, total)
+        for name in filter(self.structure.places_pods, self.structure.read):
+            self.waking.stir(name)
 
     # Workloads.
 
@@ -305,13 +324,17 @@ class World:
         shape = self._shapes.read(workload, self._rules_of(workload), self.policy)
         reservation = reading.reservation(workload, shape, self.policy)
         before = self.reservations.get(key)
-        if before is not None:
-            reservation.assumed_victims, reservation.hidden = before.assumed_victims, before.hidden
-            self.structure.release(before)
-            if before.usage != reservation.usage or before.priority != reservation.priority:
-                self._to_release.add(before.cluster_queue)
-        self.reservations[key] = reservation
-        self.structure.reserve(reservation)
+        if before is not None and before.is_like(reservation):
+            reservation = before
+            self.structure.note_update(before.cluster_queue)
+        else:
+            if before is not None:
+                reservation.assumed_victims, reservation.hidden = before.assumed_victims, before.hidden
+                self.structure.release(before)
+                self.waking.stir(before.cluster_queue)
+                if before.usage != reservation.usage or before.priority != reservation.priority:
+                    self._to_release.add(before.cluster_queue)
+            self._reserve(reservation)
         self.second_pass.pop(key, None)
         if reading.needs_second_pass(workload):
             head = reading.pending(workload, shape, reservation.cluster_queue, self.policy)
@@ -320,6 +343,11 @@ class World:
             self.second_pass[key] = head
         else:
             self._tries.pop(key, None)
+
+    def _reserve(self, reservation: Reservation) -> None:
+        self.reservations[reservation.key] = reservation
+        self.structure.reserve(reservation)
+        self.waking.stir(reservation.cluster_queue)
 
     def _end(self, key: str) -> None:
         """A reservation is over: whoever waits in its tree may fit now."""
@@ -342,14 +370,18 @@ class World:
         if queue is not None and victims:
             for victim, amounts in deferral.hide(queue, dict(reservation.numbers), victims):
                 victim.hidden[reservation.key] = amounts
-                self.structure.recount(victim)
+                self._recount(victim)
 
     def _show_victims(self, reservation: Reservation) -> None:
         """Their successor is gone: they count for themselves again."""
         for key in reservation.assumed_victims:
             victim = self.reservations.get(key)
             if victim is not None and victim.hidden.pop(reservation.key, None) is not None:
-                self.structure.recount(victim)
+                self._recount(victim)
+
+    def _recount(self, victim: Reservation) -> None:
+        self.structure.recount(victim)
+        self.waking.stir(victim.cluster_queue)
 
     def waits_for(self, key: str) -> list[str]:
         """The assumed victims of a Workload that still hold quota; it must not start before they are gone."""
@@ -388,18 +420,18 @@ class World:
         shape = self._shapes.read(workload, self._rules_of(workload), self.policy)
         read = reading.pending(workload, shape, self._cluster_queue_of(local_queue), self.policy)
         before = self._waiting.setdefault(local_queue, {}).get(key)
+        if before is not None and not _may_matter(before, read) and self._is_in_line(before):
+            before.generation = read.generation
+            return
         self._waiting[local_queue][key] = read
         self._local_queue_of[key] = local_queue
         if before is not None:
             read.memory = before.memory
             read.evaluated_generation = before.evaluated_generation
         queue = self._queue_of(local_queue)
-        if queue is None:
-            return
-        if before is not None and queue.is_parked(key) and not _may_matter(before, read):
-            queue.refresh(read)
-        else:
+        if queue is not None:
             queue.put(read, now)
+            self.waking.look_at(queue.name)
 
     def _forget_pending(self, key: str) -> None:
         local_queue = self._local_queue_of.pop(key, None)
@@ -409,6 +441,7 @@ class World:
         queue = self._queue_of(local_queue)
         if queue is not None:
             queue.drop(key)
+            self.waking.look_at(queue.name)
 
     def _rules_of(self, workload: kueue.Workload) -> Rules:
         namespace = workload.metadata.namespace
@@ -456,18 +489,24 @@ class World:
         facts = self._local_queues.get(local_queue)
         return None if facts is None or facts.is_stopped else self.queues.get(facts.cluster_queue)
 
+    def _is_in_line(self, workload: Workload) -> bool:
+        queue = self.queues.get(workload.cluster_queue)
+        return queue is not None and workload.key in queue
+
     def _enqueue_all(self, local_queue: str, now: Nanoseconds) -> None:
         queue = self._queue_of(local_queue)
         if queue is not None:
             for workload in self._waiting.get(local_queue, {}).values():
                 workload.cluster_queue = queue.name
                 queue.put(workload, now)
+            self.waking.look_at(queue.name)
 
     def _withdraw_all(self, local_queue: str, facts: _LocalQueue) -> None:
         queue = self.queues.get(facts.cluster_queue)
         if queue is not None:
             for key in self._waiting.get(local_queue, {}):
                 queue.drop(key)
+            self.waking.look_at(queue.name)
 
     # Questions and cycles.
 
@@ -475,16 +514,22 @@ class World:
         """Bring trees and queues up to date with everything that was put and dropped."""
         self._regrow()
         for pending in self.queues.values():
-            pending.wake(now)
+            if pending.wake(now):
+                self.waking.look_at(pending.name)
         if self._to_release:
             named, self._to_release = self._to_release, set()
             for name in sorted({companion for one in named for companion in self.structure.companions(one)}):
                 if name in self.queues:
                     self.queues[name].release(lambda workload: self._may_return(workload, now))
+                    self.waking.stir(name)
 
     def _regrow(self) -> None:
         """Build the trees that changed, and have their queues in the order that they ask for."""
-        for name in self.structure.settle():
+        changed = self.structure.settle()
+        if changed:
+            self.waking.divide(self.structure.districts())
+        for name in sorted(changed):
+            self.waking.stir(name)
             queue, read = self.queues.get(name), self.structure.read.get(name)
             if queue is None or read is None:
                 continue
@@ -526,17 +571,31 @@ class World:
         queue = self.queues.get(workload.cluster_queue) if workload is not None else None
         return queue.condemned.get(workload.kind) if queue is not None and workload is not None else None
 
-    def decide(self, now: Nanoseconds) -> list[Decision]:
-        """One cycle: what it decided, already written into the memory."""
+    def decide(self, now: Nanoseconds, *, enough: int | None = None) -> list[Decision]:
+        """One cycle wherever something changed: what it decided, already written into the memory.
+
+        After `enough` decisions the other districts are left for the next call, so that nobody holds up everybody.
+        Nothing is decided where everybody would only hear again what they heard.
+        """
         self.settle(now)
-        heads = list(self._heads(now))
-        if not heads:
-            return []
-        self.cycles += 1
-        decisions = cycle.run(self.snapshot, heads, self.policy, now, self.cycles)
-        for decision in decisions:
-            self._carry_out(decision, now)
+        for workload in self._second_passes(now):
+            self.waking.stir(workload.cluster_queue)
+        decisions: list[Decision] = []
+        for district in self.waking.due(lambda: enough is None or len(decisions) < enough):
+            heads = self._heads(district, now)
+            if heads:
+                self.waking.look_at(district.queues[0])  # until nobody is left who has not been tried
+                for decision in cycle.run(self.snapshot, heads, self.policy, now):
+                    self._carry_out(decision, now)
+                    decisions.append(decision)
+        self.cycles += bool(decisions)
         return decisions
+
+    def wake_everybody(self) -> None:
+        """Try all who wait once more, for no cause: the safety net. Nobody should get in who was not woken before."""
+        self._to_release.update(self.queues)
+        for name in sorted(self.queues):
+            self.waking.stir(name)
 
     def next_wake(self) -> Nanoseconds | None:
         """When something happens without any event: the earliest end of a back-off."""
@@ -544,19 +603,33 @@ class World:
         times += [workload.back_off_until for workload in self.second_pass.values()]
         return min((time for time in times if time is not None), default=None)
 
-    def _heads(self, now: Nanoseconds) -> Iterator[Head]:
-        """[QU7] Second passes that are due, then one head of every queue that takes part, by name."""
+    def _heads(self, district: District, now: Nanoseconds) -> list[Head]:
+        """[QU7] Second passes that are due, then one head of every queue that takes part, by name. None at all where
+        all of them have been tried on the facts as they are."""
+        again = [w for w in self._second_passes(now) if w.cluster_queue in district.queues]
+        lines = [
+            queue
+            for name in district.queues
+            if (queue := self.queues.get(name)) is not None and len(queue) and self.structure.is_open(name)
+        ]
+        firsts = [(queue, head) for queue in lines if (head := queue.head()) is not None]
+        front = tuple((head, queue.is_preemptor(head), head.resumes_at) for queue, head in firsts)
+        if not again:
+            if not front or front in district.tried:
+                return []
+            district.tried.add(front)
+        for queue in lines:
+            queue.pop()
+        return [
+            *(Head(workload, refusal=self._refusal(workload)) for workload in again),
+            *(Head(head, queue.is_preemptor(head), self._refusal(head)) for queue, head in firsts),
+        ]
+
+    def _second_passes(self, now: Nanoseconds) -> Iterator[Workload]:
         for key in sorted(self.second_pass):
             workload = self.second_pass[key]
             if workload.may_compete(now):
-                yield Head(workload, refusal=self._refusal(workload))
-        for name in sorted(self.queues):
-            queue = self.queues[name]
-            if not len(queue) or not self.structure.is_open(name):
-                continue
-            head = queue.pop()
-            if head is not None:
-                yield Head(head, queue.is_preemptor(head), self._refusal(head))
+                yield workload
 
     def _refusal(self, workload: Workload) -> Refusal | None:
         """§1.10 Namespace, selector, limits: in this order."""
@@ -582,15 +655,17 @@ class World:
                 self._evict(decision.victims)
                 requeue = Requeue.PENDING_MIGRATION if decision.migrates else Requeue.PENDING_PREEMPTION
                 if decision.migrates:
-                    self.reservations[decision.migrates].evicted = True
+                    self._mark_evicted(decision.migrates)
                 self._requeue(decision, requeue, decision.reason, now)
             case Wait():
+                if decision.requeue is Requeue.SET_ASIDE:
+                    self.queues[decision.cluster_queue].in_flight[decision.workload].set_aside = True
                 self._requeue(decision, decision.requeue, decision.reason, now)
             case Retry():
                 self._evict(decision.victims)
                 self._try_later(decision.workload, now)
             case Evict():
-                self.reservations[decision.workload].evicted = True
+                self._mark_evicted(decision.workload)
                 self.second_pass.pop(decision.workload, None)
 
     def _try_later(self, key: str, now: Nanoseconds) -> None:
@@ -600,7 +675,12 @@ class World:
 
     def _evict(self, victims: Iterable[Victim]) -> None:
         for victim in victims:
-            self.reservations[victim.key].evicted = True
+            if not victim.already_evicted:
+                self._mark_evicted(victim.key)
+
+    def _mark_evicted(self, key: str) -> None:
+        self.reservations[key].evicted = True
+        self.waking.stir(self.reservations[key].cluster_queue)
 
     def _requeue(self, decision: Decision, requeue: Requeue, reason: Reason, now: Nanoseconds) -> None:
         queue = self.queues[decision.cluster_queue]
@@ -616,7 +696,7 @@ class World:
             reserved_at, evicted = held.reserved_at, held.evicted
         else:
             workload = self.queues[decision.cluster_queue].in_flight[decision.workload]
-            reserved_at, evicted = now, False
+            reserved_at, evicted = now - now % SECOND, False  # as its status will say it
             self._charge(workload, decision, now)
             self._forget_pending(decision.workload)
         reservation = Reservation(
@@ -635,8 +715,7 @@ class World:
             variant_flavor=workload.details.variant_flavor,
             assumed_victims={victim.key: victim.reason.value for victim in decision.assumes},
         )
-        self.reservations[workload.key] = reservation
-        self.structure.reserve(reservation)
+        self._reserve(reservation)
         self.ledger.assume(workload.key, self._revisions.get(workload.key, ""))
         self._hide_victims(reservation)
         if decision.replaces and decision.replaces in self.reservations:
@@ -650,6 +729,25 @@ class World:
             if self.usage_history is not None:
                 self.usage_history.forgive(f"{held.namespace}/{held.local_queue}", key)
             self._end(key)
+
+    def set_aside(self, key: str, why: str, now: Nanoseconds) -> Wait | None:
+        """What was decided for a Workload that waits again can never be written: leave it out until it changes. What to
+        tell about it; nothing where it does not wait any more."""
+        workload = self.pending(key)
+        if workload is None:
+            return None
+        workload.set_aside = True
+        queue = self.queues.get(workload.cluster_queue)
+        if queue is not None and key in queue:
+            queue.put(workload, now)
+            self.waking.look_at(queue.name)
+        return Wait(
+            workload=key,
+            cluster_queue=workload.cluster_queue,
+            reason=Reason.PENDING_EVALUATION,
+            requeue=Requeue.SET_ASIDE,
+            message=f"{why}; it is left out until it changes",
+        )
 
     def _charge(self, workload: Workload, decision: Admit, now: Nanoseconds) -> None:
         """[AF5]"""
@@ -667,9 +765,10 @@ class World:
 
 
 def _may_matter(before: Workload, after: Workload) -> bool:
-    """§2.7(a) Whether a parked Workload changed in a way that could let it in."""
+    """§2.7(a) Whether a waiting Workload changed in a way that could let it in."""
     return (
-        (before.evaluated_generation != 0 and after.generation != before.evaluated_generation)
+        before.uid != after.uid
+        or (before.evaluated_generation != 0 and after.generation != before.evaluated_generation)
         or before.shape is not after.shape
         or before.priority != after.priority
         or before.queue_time != after.queue_time

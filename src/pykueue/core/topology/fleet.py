@@ -30,22 +30,26 @@ class Fleet:
 
     # What watched objects say; lasting.
 
-    def put_node(self, node: Node) -> None:
-        """A Ready, schedulable node appeared or changed; an unchanged one costs nothing."""
+    def put_node(self, node: Node) -> bool:
+        """A Ready, schedulable node appeared or changed; whether it did: an unchanged one costs nothing."""
         known = self._nodes.get(node.name)
         if known == node:
-            return
+            return False
         self._settled()
         self._nodes[node.name] = node
         self._fell([node] if known is None else [known, node])
+        return True
 
-    def drop_node(self, name: str) -> None:
-        """The node is gone, not Ready or unschedulable; usage recorded on it waits for its return."""
+    def drop_node(self, name: str) -> bool:
+        """The node is gone, not Ready or unschedulable; usage recorded on it waits for its return. Whether it was
+        there."""
         node = self._nodes.get(name)
-        if node is not None:
-            self._settled()
-            del self._nodes[name]
-            self._fell([node])
+        if node is None:
+            return False
+        self._settled()
+        del self._nodes[name]
+        self._fell([node])
+        return True
 
     def put_flavor(self, flavor: Flavor) -> None:
         """A ResourceFlavor whose topology is known appeared or changed; one without levels is as good as unknown."""

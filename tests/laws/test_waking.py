@@ -1,0 +1,137 @@
+"""Waking by cause: whoever is left alone would have heard nothing new, and whoever could get in is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laws.worlds import NOW, QuotaOf, WorldOf, quotas, worlds
+from pykueue.core.decision import Admit, Decision, Preempt
+from pykueue.state.world import World
+
+SMALL = settings(max_examples=80, deadline=None)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens next: a Workload is submitted, ends or changes its priority; a queue gets another quota."""
+
+    kind: str
+    number: int
+    quota: QuotaOf
+
+
+steps = st.lists(
+    st.builds(Step, st.sampled_from(["submit", "end", "hurry", "quota"]), st.integers(0, 11), quotas), max_size=10
+)
+
+
+class History:
+    """One world through a series of steps. Whoever is evicted stops, one by one, and waits again."""
+
+    def __init__(self, case: WorldOf) -> None:
+        self.case = case
+        self.there = {n: w for n, w in enumerate(case.workloads) if n % 3 != 2 or w.flavor is not None}
+        self.world: World = replace(case, workloads=tuple(self.there.values())).world()
+
+    def take(self, step: Step) -> None:
+        workloads = self.case.workloads
+        match step.kind:
+            case "submit" if step.number < len(workloads) and step.number not in self.there:
+                self.there[step.number] = workloads[step.number]
+                self.world.put(workloads[step.number].thing(), NOW)
+            case "end" if step.number in self.there:
+                self.world.drop(self.there.pop(step.number).thing(), NOW)
+            case "hurry" if step.number in self.there and self.there[step.number].key not in self.world.reservations:
+                self.there[step.number] = replace(self.there[step.number], priority=9)
+                self.world.put(self.there[step.number].thing(), NOW)
+            case "quota":
+                queue = self.case.queues[step.number % len(self.case.queues)]
+                self.world.put(replace(queue, quotas=(step.quota, *queue.quotas[1:])).thing(), NOW)
+
+    def stop_one(self) -> bool:
+        """Whether there was anybody left to stop."""
+        for workload in self.there.values():
+            held = self.world.reservations.get(workload.key)
+            if held is not None and held.evicted:
+                self.world.ledger.end(workload.key)
+                self.world.put(replace(workload, flavor=None).thing(), NOW)
+                return True
+        return False
+
+    def decide(self, enough: int | None = None) -> list[Decision]:
+        return self.world.decide(NOW, enough=enough)
+
+    def ask_everybody(self) -> list[Decision]:
+        """A cycle of all heads, whether or not anything changed for them."""
+        for name in self.world.queues:
+            self.world.waking.stir(name)
+        return self.decide()
+
+    def settle(self, enough: int | None = None) -> list[Decision]:
+        """Cycles until there is nothing more to decide and nobody left to stop."""
+        made: list[Decision] = []
+        for _ in range(500):
+            decisions = self.decide(enough)
+            made += decisions
+            if not decisions and not self.stop_one():
+                return made
+        raise AssertionError("still deciding after 500 cycles")
+
+
+def effects(decisions: list[Decision]) -> list[tuple[str, ...]]:
+    """What comes of decisions for anybody else. Nothing comes of waiting."""
+    found = []
+    for decision in decisions:
+        if isinstance(decision, Admit):
+            found.append(("admit", decision.workload))
+        elif isinstance(decision, Preempt):
+            fresh = [victim.key for victim in decision.victims if not victim.already_evicted]
+            if fresh:
+                found.append(("preempt", decision.workload, *fresh))
+    return sorted(found)
+
+
+@SMALL
+@given(worlds(), steps)
+def test_leaving_alone_whoever_would_hear_nothing_new_changes_nothing(case: WorldOf, steps: list[Step]) -> None:
+    """Cycle by cycle, the same comes of asking only where something changed and of asking all heads."""
+    some, everybody = History(case), History(case)
+    for step in (*steps, None):
+        for _ in range(500):
+            decisions, of_all = some.decide(), everybody.ask_everybody()
+            assert effects(decisions) == effects(of_all)
+            assert len(decisions) <= len(of_all)
+            if not decisions and (some.stop_one(), everybody.stop_one()) == (False, False):
+                break
+        else:
+            raise AssertionError("still deciding after 500 cycles")
+        assert some.world.reservations.keys() == everybody.world.reservations.keys()
+        if step is not None:
+            some.take(step)
+            everybody.take(step)
+
+
+@SMALL
+@given(worlds(), steps)
+def test_deciding_in_small_helpings_ends_where_deciding_at_once_does(case: WorldOf, steps: list[Step]) -> None:
+    at_once, in_helpings = History(case), History(case)
+    for step in (*steps, None):
+        assert effects(at_once.settle()) == effects(in_helpings.settle(enough=1))
+        if step is not None:
+            at_once.take(step)
+            in_helpings.take(step)
+
+
+@SMALL
+@given(worlds(), steps)
+def test_waking_everybody_lets_in_nobody_whom_no_fact_woke(case: WorldOf, steps: list[Step]) -> None:
+    history = History(case)
+    history.settle()
+    for step in steps:
+        history.take(step)
+        history.settle()
+    history.world.wake_everybody()
+    assert effects(history.settle()) == []
