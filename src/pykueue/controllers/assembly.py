@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,7 +37,7 @@ from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.options import Options
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
-from pykueue.kube.informer import Informer
+from pykueue.kube.informer import Informer, kept_up
 from pykueue.kube.recorder import Recorder
 from pykueue.kube.transport import Fence
 from pykueue.lifecycle.facts import Options as LifeOptions
@@ -90,7 +90,7 @@ class Manager:
         self.metrics = measures.metrics
         reporter = Reporter(self.recorder, measures.written)
         self.writer = Writer(client, self.views.workloads, reporter)
-        self.auditor = Auditor(self.views, self.world, empty, clock)
+        self.auditor = Auditor(self.views, self.world, empty, clock, self.metrics.audited)
         self.scheduler = Scheduler(
             self.world,
             self.views.workloads,
@@ -175,16 +175,3 @@ class Manager:
     def idle(self) -> bool:
         """Whether nothing is to be decided, written or told now; what waits for its time does not count."""
         return self.scheduler.idle and self.recorder.idle and not any(len(loop.queue) for loop in self.loops)
-
-
-@asynccontextmanager
-async def kept_up(informers: Sequence[Informer[Any]]) -> AsyncIterator[None]:
-    """The copies are complete, and kept up to date while inside. What ends before its time ends everything."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(informer.run(), name=informer.kind.name) for informer in informers]
-        try:
-            await asyncio.gather(*(informer.synced() for informer in informers))
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()

@@ -23,13 +23,14 @@ _AT_A_TIME: Final = 200
 
 
 class Auditor:
-    def __init__(self, views: Views, world: World, empty: Callable[[], World], clock: Clock) -> None:
+    def __init__(
+        self, views: Views, world: World, empty: Callable[[], World], clock: Clock, count: Callable[[int], None]
+    ) -> None:
         self._views = views
         self._world = world
         self._empty = empty
         self._clock = clock
-        self.audits = 0
-        self.differences = 0
+        self._count = count
 
     async def run(self) -> None:
         """Look every minute, until cancelled."""
@@ -51,8 +52,7 @@ class Auditor:
         rebuilt.settle(now)
         self._world.settle(now)
         found = audit.differences(self._world, rebuilt)
-        self.audits += 1
-        self.differences += len(found)
+        self._count(len(found))
         for difference in found:
             log.error("the memory differs from the objects: %s", difference)
         return found

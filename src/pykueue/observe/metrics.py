@@ -237,6 +237,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         (ROLE,),
         "Requests that write for each admission, Events and the statuses of queues included.",
     ),
+    Metric(f"{OWN}memory_audits_total", Type.COUNTER, (ROLE,), "How often the memory was held against one built anew."),
+    Metric(
+        f"{OWN}memory_differences_total",
+        Type.COUNTER,
+        (ROLE,),
+        "What the two did not agree about. Anything above 0 is a fault of this program.",
+    ),
     Metric(
         "kueue_build_info",
         Type.GAUGE,
@@ -434,6 +441,11 @@ class Metrics:
             for victim in decision.victims if isinstance(decision, Preempt | Retry) else ():
                 if not victim.already_evicted:
                     self._add("kueue_preempted_workloads_total", decision.cluster_queue, str(victim.reason))
+
+    def audited(self, differences: int) -> None:
+        """The memory was held against one that was built anew."""
+        for name, count in (("audits", 1), ("differences", differences)):
+            self._series[f"{OWN}memory_{name}_total"][self.role.value,].inc(count)
 
     def slice_replaced(self, cluster_queue: str) -> None:
         self._add("kueue_replaced_workload_slices_total", cluster_queue)
