@@ -13,7 +13,7 @@ from pykueue.work.order import Order
 
 
 def job(*command: str, **more: Any) -> dict[str, Any]:
-    return order.job(Order(command=command or ("true",), queue="q", namespace="n", **more))
+    return order.job(Order(command=command or ("true",), queue="q", namespace="n", **more), now=0)
 
 
 def container(**more: Any) -> dict[str, Any]:
@@ -23,7 +23,12 @@ def container(**more: Any) -> dict[str, Any]:
 
 def test_a_command_alone_is_enough() -> None:
     made = job("python", "train.py")
-    assert made["metadata"] == {"generateName": "python-", "namespace": "n", "labels": {labels.QUEUE_NAME: "q"}}
+    assert made["metadata"] == {
+        "generateName": "python-",
+        "namespace": "n",
+        "labels": {labels.QUEUE_NAME: "q"},
+        "annotations": {order.SUBMITTED_AT: "1970-01-01T00:00:00.000000Z"},
+    }
     assert made["spec"]["backoffLimit"] == 0, "a command that failed is not simply run again"
     (main,) = made["spec"]["template"]["spec"]["containers"]
     assert main["command"] == ["python", "train.py"]

@@ -70,6 +70,7 @@ def command(
     """
     from pykueue.cli import printing
     from pykueue.cli.logs import printed
+    from pykueue.clock import SystemClock
     from pykueue.work import desk, order, standing
 
     variables = order.variables(environment, os.environ)
@@ -96,7 +97,7 @@ def command(
             image=image or order.NO_IMAGE,
             directory=workdir or (os.getcwd() if here else ""),
         )
-        tree = order.job(wanted)
+        tree = order.job(wanted, SystemClock().now())
         if dry_run:
             printing.document(tree, "json" if output == "json" else "yaml")
             return

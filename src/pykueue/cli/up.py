@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from pykueue import home
 from pykueue.cli.log_options import Log, log_options
 from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
     from pykueue import app
     from pykueue.settings import Settings
-
-_HOME = Path("~/.pykueue").expanduser
 
 
 @click.command(name="up")
@@ -81,7 +80,7 @@ def command(
     from pykueue import app
 
     settings = app.ServerSettings(
-        data_dir=data_dir or _HOME(),
+        data_dir=data_dir or home.data(),
         host=host,
         port=port,
         durability=app.Durability(durability),

@@ -15,7 +15,7 @@ from pykueue.kube import errors
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Call
 from pykueue.observe import visibility
-from pykueue.work import standing
+from pykueue.work import order, standing
 from pykueue.work.standing import Standing, Word
 
 JOBS: Final = registry.ALL.of(kube.Job)
@@ -92,11 +92,10 @@ class Desk:
 
     async def newest(self) -> str:
         """The job that was submitted last."""
-        found = await self._all(JOBS, kube.Job)
+        found: list[kube.Job] = await self._all(JOBS, kube.Job)
         if not found:
             raise UsageError(f"there are no jobs in namespace {self.namespace}")
-        name: str = max(found, key=lambda job: (job.metadata.creation_timestamp or "", job.metadata.name)).metadata.name
-        return name
+        return max(found, key=_moment).metadata.name
 
     async def workload(self, job: kube.Job) -> kueue.Workload | None:
         """What queues the job."""
@@ -168,6 +167,12 @@ class Desk:
         async with self._client.lines(call) as lines:
             async for line in lines:
                 say(LogLine(pod.metadata.name, line))
+
+
+def _moment(job: kube.Job) -> tuple[str, str, str]:
+    """When a job came; of one second, those that say more about it come later."""
+    created, told = job.metadata.creation_timestamp or "", job.metadata.annotations.get(order.SUBMITTED_AT, "")
+    return created, told, job.metadata.name
 
 
 def _has_begun(pod: kube.Pod) -> bool:

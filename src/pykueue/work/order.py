@@ -18,6 +18,9 @@ GPU: Final = "nvidia.com/gpu"
 # A name for an image where none is used.
 NO_IMAGE: Final = "none"
 
+# When a job was submitted, finer than the second in which it was created.
+SUBMITTED_AT: Final = "pykueue.io/submitted-at"
+
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
@@ -41,7 +44,7 @@ class Order:
     directory: str = ""
 
 
-def job(order: Order) -> dict[str, Any]:
+def job(order: Order, now: int) -> dict[str, Any]:
     """The Job; one that names no name gets one from its command."""
     requests = {"cpu": order.cpu, "memory": order.memory, GPU: str(order.gpus) if order.gpus else ""}
     requests = {name: text for name, text in requests.items() if text}
@@ -73,7 +76,8 @@ def job(order: Order) -> dict[str, Any]:
     if order.priority_class:
         marks[labels.PRIORITY_CLASS] = order.priority_class
     naming = {"name": order.name} if order.name else {"generateName": f"{_base(order.command)}-"}
-    metadata = {**naming, "namespace": order.namespace, "labels": marks}
+    told = {SUBMITTED_AT: meta.format_micro_time(now)}
+    metadata = {**naming, "namespace": order.namespace, "labels": marks, "annotations": told}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 

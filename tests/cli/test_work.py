@@ -1,0 +1,194 @@
+"""Jobs in one line, on a real `pykueue up`: what a person types, and what they see."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pykueue import cli
+from pykueue.cli import up
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    """Commands in this process, as somebody whose home is a folder of their own."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home = home
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Said:
+        self._capsys.readouterr()
+        code = 0
+        try:
+            cli.main(arguments)
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        return Said(code, *self._capsys.readouterr())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home in which `pykueue up` runs with everything as it is by default, but for the size of its memory."""
+    place = tmp_path_factory.mktemp("home")
+    environment = {**os.environ, "HOME": str(place)}
+    environment.pop("KUBECONFIG", None)
+    command = [sys.executable, "-m", "pykueue", "up", "--durability", "memory"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until = time.monotonic() + 60
+            while not (place / ".pykueue" / "kubeconfig").exists():
+                assert process.poll() is None, process.stderr.read() if process.stderr else ""
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            yield place
+        finally:
+            process.terminate()
+            _, told = process.communicate(timeout=30)
+    assert "Traceback" not in told
+
+
+@pytest.fixture
+def shell(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.chdir(home)
+    return Shell(home, capsys)
+
+
+class TestSubmit:
+    def test_the_first_job_needs_no_set_up(self, shell: Shell) -> None:
+        made = shell("submit", "--name", "first", "--", "sh", "-c", "echo hi")
+        assert made == (0, "job first submitted to queue default\n", "")
+        assert shell("wait", "first") == (0, "job first succeeded\n", "")
+        assert shell("logs", "first") == (0, "hi\n", "")
+
+    def test_following_shows_what_it_says_and_how_it_ended(self, shell: Shell) -> None:
+        followed = shell("submit", "-f", "--name", "told", "--", "sh", "-c", "pwd; echo $0; exit 3", "--name")
+        assert followed.code == 1
+        assert followed.out == f"job told submitted to queue default\n{shell.home}\n--name\n"
+        assert followed.err == "job told failed: exit code 3\n"
+
+    def test_what_cannot_be_run_is_said(self, shell: Shell) -> None:
+        failed = shell("submit", "--wait", "--name", "typo", "--", "pyhton")
+        assert (failed.code, failed.err) == (1, "job typo failed: cannot run 'pyhton': No such file or directory\n")
+
+    def test_pods_side_by_side_are_told_apart(self, shell: Shell) -> None:
+        made = shell("submit", "-f", "--cpu", "100m", "--parallelism", "2", "--name", "pair", "--", "sh", "-c",
+                     "echo $JOB_COMPLETION_INDEX")  # fmt: skip
+        lines = sorted(made.out.splitlines()[1:])
+        assert [(line.split("-")[1], line.split("] ")[1]) for line in lines] == [("0", "0"), ("1", "1")]
+
+    def test_the_job_can_be_seen_before_it_is_submitted(self, shell: Shell) -> None:
+        shown = shell("submit", "--dry-run", "-o", "json", "--gpus", "1", "-e", "A=1", "--", "x")
+        tree = json.loads(shown.out)
+        assert tree["kind"] == "Job"
+        assert {"name": "A", "value": "1"} in tree["spec"]["template"]["spec"]["containers"][0]["env"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (("-q", "nope", "--", "x"), "there is no LocalQueue nope in namespace default: there are default"),
+            (("--cpu", "lots", "--", "x"), "--cpu lots: "),
+            (("-n", "nowhere", "--", "x"), "name a LocalQueue of namespace nowhere"),
+            (("--env", "NOT_SET_HERE", "--", "x"), "--env NOT_SET_HERE: is not set here"),
+            (("--name", "Not A Name", "--", "x"), "metadata.name"),
+        ],
+    )
+    def test_what_is_wrong_is_one_sentence(self, shell: Shell, arguments: tuple[str, ...], words: str) -> None:
+        refused = shell("submit", *arguments)
+        assert refused.code == 2
+        assert words in refused.err
+        assert len(refused.err.splitlines()) == 1
+
+
+class TestQueue:
+    def test_shows_who_waits_where_and_why(self, shell: Shell) -> None:
+        shell("submit", "--name", "too-big", "--cpu", "9999", "--", "true")
+        shell("submit", "--name", "runs", "--cpu", "100m", "--", "sleep", "60")
+        deadline = time.monotonic() + 30
+        while "Running" not in (shown := shell("queue")).out or "asked" not in shown.out:
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.1)
+        head, first, second = shown.out.splitlines()
+        assert head.split() == ["NAME", "QUEUE", "STATE", "PLACE", "PODS", "ASKS", "FOR", "AGE", "WHY"]
+        assert first.split()[:3] == ["runs", "default", "Running"]
+        assert second.split()[:5] == ["too-big", "default", "Waiting", "1", "1"]
+        assert "9999 asked" in second
+        assert "\x1b" not in shown.out, "no colours in a pipe"
+        assert shell("logs", "too-big").err.startswith("job too-big has no log: waiting, ")
+        names = shell("queue", "-o", "name").out.splitlines()
+        assert [name.split("-")[2] for name in names] == ["runs", "too"]
+        assert {item["kind"] for item in json.loads(shell("queue", "-o", "json").out)["items"]} == {"Workload"}
+        assert "PRIORITY" in shell("queue", "-o", "wide").out
+        assert shell("cancel", "runs", "job/too-big") == (0, "job runs cancelled\njob too-big cancelled\n", "")
+        while (left := shell("queue")).out:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.1)
+        assert left == (0, "", "nothing waits and nothing runs\n")
+
+    def test_what_is_over_is_shown_when_asked_for(self, shell: Shell) -> None:
+        shell("submit", "--wait", "--name", "over", "--", "true")
+        assert "over " not in shell("queue").out
+        assert "over " in shell("queue", "--all").out
+
+
+class TestLater:
+    @pytest.mark.parametrize("verb", ["logs", "wait", "cancel"])
+    def test_a_job_that_is_not_there_is_one_sentence(self, shell: Shell, verb: str) -> None:
+        assert shell(verb, "nobody") == (2, "", "pykueue: there is no job nobody in namespace default\n")
+
+    def test_waiting_ends_when_it_has_taken_too_long(self, shell: Shell) -> None:
+        shell("submit", "--name", "endless", "--cpu", "100m", "--", "sleep", "600")
+        late = shell("wait", "endless", "--timeout", "1s")
+        shell("cancel", "endless")
+        assert (late.code, late.err) == (1, "job endless is not over after 1 s\n")
+
+    def test_without_a_name_the_last_job_is_meant(self, shell: Shell) -> None:
+        shell("submit", "--name", "one-before", "--", "echo", "not me")
+        shell("submit", "--wait", "--name", "last", "--", "echo", "here I am")
+        assert shell("logs").out == "here I am\n"
+        assert shell("logs", "--tail", "0").out == ""
+
+    def test_without_a_server_it_says_how_to_get_one(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(shell.home / "elsewhere"))
+        refused = shell("queue")
+        assert refused.code == 2
+        assert "start `pykueue up`" in refused.err
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
+def test_kubectl_shows_the_same_logs(shell: Shell) -> None:
+    script = "echo one; echo two; sleep 1; echo three"
+    shell("submit", "--name", "kubectl", "--", "sh", "-c", script)
+    shell("logs", "-f", "kubectl")
+    kubeconfig = str(shell.home / ".pykueue" / "kubeconfig")
+
+    def kubectl(*arguments: str) -> str:
+        command = ["kubectl", "--kubeconfig", kubeconfig, "logs", "job/kubectl", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert kubectl() == kubectl("-f") == kubectl("-c", "main") == "one\ntwo\nthree\n"
+    assert kubectl("--tail", "2") == "two\nthree\n"
+    times = [line.split()[0] for line in kubectl("--timestamps").splitlines()]
+    assert kubectl("--since-time", times[2]) == "three\n"
+    assert kubectl("--limit-bytes", "5") == "one\nt"
+
+
+def test_beyond_this_machine_nothing_runs_unless_it_is_asked_for() -> None:
+    assert up._usual_runner("127.0.0.1") == up._usual_runner("::1") == "process"
+    assert up._usual_runner("0.0.0.0") == up._usual_runner("192.0.2.1") == "none"
