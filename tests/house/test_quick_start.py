@@ -1,0 +1,46 @@
+"""README's first minute, followed to the letter: `make run` in one terminal, a job in another."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not on this machine")
+def test_the_first_minute_ends_with_hi(tmp_path: Path) -> None:
+    chapter = (ROOT / "README.md").read_text().partition("## In a minute")[2].partition("\n## ")[0]
+    first, second = re.findall(r"```sh\n(.*?)```", chapter, re.DOTALL)
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    environment.pop("KUBECONFIG", None)
+    # What `make test` has installed already is not installed once more.
+    installed = {"VENV": sys.prefix, "MAKEFLAGS": f"-o {sys.prefix}/.installed VENV={sys.prefix}"}
+    running = subprocess.Popen(
+        ["bash", "-c", first], cwd=ROOT, env={**environment, **installed}, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 60
+        while not (tmp_path / ".pykueue" / "kubeconfig").exists():
+            assert running.poll() is None, running.communicate()[1]
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        path = f"{sys.prefix}/bin:{environment['PATH']}"
+        typed = subprocess.run(
+            ["bash", "-eu", "-c", second], cwd=ROOT, env={**environment, "PATH": path}, capture_output=True, text=True,
+            timeout=60,
+        )  # fmt: skip
+        assert typed.returncode == 0, typed.stderr
+        assert typed.stdout.splitlines()[-1] == "hi"
+    finally:
+        os.killpg(running.pid, signal.SIGTERM)
+        running.communicate(timeout=30)
