@@ -198,7 +198,6 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     Explanation(
         "our own words for a body that is no JSON", "^kubectl patch cm colors -p '{\"data\":'$", r"\(BadRequest\): "
     ),
-    Explanation("our own words for a kind that cannot be scaled", "^kubectl scale job", r"\(NotFound\): "),
     Explanation(
         "nobody is granted paths one by one here, where the administrator may do everything",
         "^kubectl auth can-i --list",
