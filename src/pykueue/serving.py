@@ -23,6 +23,8 @@ from aiohttp import web
 log = logging.getLogger(__name__)
 
 BODY_SECONDS: Final = 30.0
+# Longer bodies are sent piece by piece: encrypting one of many megabytes at once would be felt by everybody else.
+PIECE_BYTES: Final = 256 * 1024
 SILENT_SECONDS: Final = 30.0
 
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
@@ -171,20 +173,36 @@ async def _answer(handler: Handler, incoming: web.BaseRequest) -> web.StreamResp
     except ValueError:
         return web.Response(status=400, text="the query has too many parameters")
     response = await handler(request)
-    if response.stream is None:
-        return web.Response(
-            status=response.status,
-            body=response.body,
-            headers={**response.headers, "Content-Type": response.content_type},
-        )
-    return await _stream(incoming, response, response.stream)
+    if response.stream is not None:
+        return await _stream(incoming, response, response.stream)
+    if len(response.body) > PIECE_BYTES and request.method != "HEAD":
+        return await _stream(incoming, response, _in_pieces(response.body), size=len(response.body))
+    return web.Response(
+        status=response.status,
+        body=response.body,
+        headers={**response.headers, "Content-Type": response.content_type},
+    )
 
 
-async def _stream(incoming: web.BaseRequest, response: Response, stream: Stream) -> web.StreamResponse:
+def _in_pieces(body: bytes) -> Stream:
+    async def send(write: Write) -> None:
+        for start in range(0, len(body), PIECE_BYTES):
+            await write(body[start : start + PIECE_BYTES])
+            await asyncio.sleep(0)
+
+    return send
+
+
+async def _stream(
+    incoming: web.BaseRequest, response: Response, stream: Stream, *, size: int | None = None
+) -> web.StreamResponse:
     outgoing = web.StreamResponse(
         status=response.status, headers={**response.headers, "Content-Type": response.content_type}
     )
-    outgoing.enable_chunked_encoding()
+    if size is None:
+        outgoing.enable_chunked_encoding()
+    else:
+        outgoing.content_length = size
     await outgoing.prepare(incoming)
     try:
         await stream(outgoing.write)

@@ -6,14 +6,14 @@ only other versions, Tables and metadata are decoded, and what they become is ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from pykueue.apiserver import bodies, status, tables
+from pykueue.apiserver import bodies, status, tables, turns
 from pykueue.apiserver.objects import Entry
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.strategy import Resource, Tree
@@ -98,9 +98,9 @@ class Presenter:
     def one(self, entry: Entry) -> bytes:
         match self._form.shape:
             case "partial":
-                return bodies.encode(tables.partial(self.tree(entry), self._form.api_version))
+                return bodies.encode(self._partial(entry))
             case "table":
-                return self.tabled([entry], {"resourceVersion": str(entry.revision)})
+                return self._table(self.tree(entry), {"resourceVersion": str(entry.revision)})
         return self.whole(entry)
 
     def of_tree(self, tree: Tree) -> bytes:
@@ -109,44 +109,41 @@ class Presenter:
             case "partial":
                 return bodies.encode(tables.partial(tree, self._form.api_version))
             case "table":
-                return bodies.encode(self._table([tree], {}))
+                return self._table(tree, {})
         return bodies.encode(tree)
 
     # --- Lists --------------------------------------------------------------------------------------------------------
 
-    def many(self, entries: Sequence[Entry], metadata: Tree) -> bytes:
+    async def many(self, entries: Sequence[Entry], metadata: Tree) -> bytes:
+        """A list; a long one is made in slices."""
+        resource, version = self._resource, self._form.api_version
         match self._form.shape:
             case "partial":
-                items = [tables.partial(self.tree(entry), self._form.api_version) for entry in entries]
-                return bodies.encode(
-                    {
-                        "kind": "PartialObjectMetadataList",
-                        "apiVersion": self._form.api_version,
-                        "metadata": metadata,
-                        "items": items,
-                    }
-                )
+                about = {"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": metadata}
+                return await _listed(about, b"items", entries, lambda entry: bodies.encode(self._partial(entry)))
             case "table":
-                return self.tabled(entries, metadata)
-        first = bodies.encode(
-            {"kind": self._resource.listed_as, "apiVersion": self._resource.api_version, "metadata": metadata}
-        )
-        return b"".join((first[:-1], b',"items":[', b",".join(self._items(entries)), b"]}\n"))
-
-    def _items(self, entries: Iterable[Entry]) -> Iterable[bytes]:
-        if self._resource.custom:
-            return (self.whole(entry) for entry in entries)
+                about, now = tables.table(resource, metadata, version), self._clock.now()
+                return await _listed(about, b"rows", entries, lambda entry: bodies.encode(self._row(entry, now)))
+        about = {"kind": resource.listed_as, "apiVersion": resource.api_version, "metadata": metadata}
+        if resource.custom:
+            return await _listed(about, b"items", entries, self.whole)
         # The items of a built-in list do not repeat what kind they are.
         skipped = len(self._head)
-        return (b"{" + self.whole(entry)[skipped:] for entry in entries)
+        return await _listed(about, b"items", entries, lambda entry: b"{" + self.whole(entry)[skipped:])
 
-    def tabled(self, entries: Iterable[Entry], metadata: Tree) -> bytes:
-        return bodies.encode(self._table([self.tree(entry) for entry in entries], metadata))
+    def _partial(self, entry: Entry) -> Tree:
+        return tables.partial(self.tree(entry), self._form.api_version)
 
-    def _table(self, trees: Sequence[Tree], metadata: Tree) -> Tree:
-        now = self._clock.now()
-        rows = [(tables.cells(self._resource, tree, now), self._beside(tree)) for tree in trees]
-        return tables.table(self._resource, rows, metadata, self._form.api_version)
+    def _row(self, entry: Entry, now: int) -> Tree:
+        return self._row_of(self.tree(entry), now)
+
+    def _row_of(self, tree: Tree, now: int) -> Tree:
+        return tables.row(tables.cells(self._resource, tree, now), self._beside(tree))
+
+    def _table(self, tree: Tree, metadata: Tree) -> bytes:
+        """The Table of one object."""
+        about = tables.table(self._resource, metadata, self._form.api_version)
+        return bodies.encode({**about, "rows": [self._row_of(tree, self._clock.now())]})
 
     def _beside(self, tree: Tree) -> Any:
         match self._include:
@@ -164,6 +161,14 @@ class Presenter:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         tree = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
         return self.of_tree(tree)
+
+
+async def _listed(about: Tree, key: bytes, entries: Sequence[Entry], encode: Callable[[Entry], bytes]) -> bytes:
+    """The document `about` a list, with the entries under `key` at its end."""
+    items: list[bytes] = []
+    async for some in turns.slices(entries):
+        items += map(encode, some)
+    return b"".join((bodies.encode(about)[:-1], b',"', key, b'":[', b",".join(items), b"]}\n"))
 
 
 def head(resource: Resource) -> bytes:

@@ -12,7 +12,7 @@ import msgspec
 
 from pykueue.api import selectors
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import status
+from pykueue.apiserver import status, turns
 from pykueue.apiserver.forms import Presenter
 from pykueue.apiserver.objects import Entry, Objects
 from pykueue.apiserver.strategy import Resource, Tree
@@ -257,27 +257,30 @@ async def select(
         revision = objects.revision
         if options.match == "Exact" and options.revision:
             revision = options.revision
-    entries = objects.at(resource.group_resource, revision, namespace, after)
-    return _page(resource, options, presenter, entries, revision)
+    # All of them at once: what is written while a long list is made does not belong to it.
+    entries = list(objects.at(resource.group_resource, revision, namespace, after))
+    return await _page(resource, options, presenter, entries, revision)
 
 
-def _page(
-    resource: Resource, options: ListOptions, presenter: Presenter, entries: Iterable[Entry], revision: int
+async def _page(
+    resource: Resource, options: ListOptions, presenter: Presenter, entries: list[Entry], revision: int
 ) -> tuple[list[Entry], Tree]:
-    match = matcher(resource, options, presenter.tree)
-    details: Tree = {"resourceVersion": str(revision)}
+    match, wanted = matcher(resource, options, presenter.tree), options.limit or len(entries)
     chosen: list[Entry] = []
-    rest = iter(entries)
-    for entry in rest:
-        if match is not None and not match(entry):
-            continue
-        if options.limit and len(chosen) == options.limit:
-            last = chosen[-1].key
-            details["continue"] = _write_token(_Token(revision, last.namespace, last.name))
-            if match is None:
-                details["remainingItemCount"] = 1 + sum(1 for _ in rest)
-            break
-        chosen.append(entry)
+    if match is None:
+        chosen = entries[:wanted]
+    else:
+        async for some in turns.slices(entries):
+            chosen += filter(match, some)
+            if len(chosen) > wanted:
+                break
+    details: Tree = {"resourceVersion": str(revision)}
+    if len(chosen if match else entries) > wanted:
+        chosen = chosen[:wanted]
+        last = chosen[-1].key
+        details["continue"] = _write_token(_Token(revision, last.namespace, last.name))
+        if match is None:
+            details["remainingItemCount"] = len(entries) - wanted
     return chosen, details
 
 

@@ -35,6 +35,7 @@ from pykueue.apiserver import (
     protobuf,
     scale,
     status,
+    turns,
 )
 from pykueue.apiserver.access import Access, User
 from pykueue.apiserver.forms import Form, Presenter
@@ -346,7 +347,7 @@ class ApiServer:
                 return await self._watch(request, address, resource, presenter)
             case "get":
                 entry = self._rest.get(resource, address.namespace, address.name)
-                return _formed(presenter.one(entry), form)
+                return await _formed(presenter.one(entry), form)
         return await self._write(user, request, address, resource, presenter, form, verb, warnings)
 
     @staticmethod
@@ -365,7 +366,7 @@ class ApiServer:
     ) -> Response:
         options = listing.ListOptions.read(request, resource)
         entries, details = await listing.select(self._objects, resource, address.namespace, options, presenter)
-        return _formed(presenter.many(entries, details), form)
+        return await _formed(await presenter.many(entries, details), form)
 
     async def _watch(self, request: Request, address: Address, resource: Resource, presenter: Presenter) -> Response:
         options = listing.ListOptions.read(request, resource, watch=True)
@@ -406,14 +407,14 @@ class ApiServer:
             options = self._delete_options(request, call, kind, body)
             if verb == "deletecollection":
                 return await self._delete_collection(request, call, options, presenter, form)
-            return self._shown(await self._rest.delete(call, options), presenter, form)
+            return await self._shown(await self._rest.delete(call, options), presenter, form)
         if verb == "patch":
-            return self._shown(await self._patch(call, request, kind, body), presenter, form)
+            return await self._shown(await self._patch(call, request, kind, body), presenter, form)
         tree = self._decoded(resource, kind, body, call)
         if resource.virtual:
-            return _formed(bodies.encode(self._reviewed(call, tree)), form, 201)
+            return await _formed(bodies.encode(self._reviewed(call, tree)), form, 201)
         action = self._rest.create if verb == "create" else self._rest.update
-        return self._shown(await action(call, tree), presenter, form)
+        return await self._shown(await action(call, tree), presenter, form)
 
     async def _act(
         self, user: User, request: Request, address: Address, resource: Resource, action: Action, warnings: list[str]
@@ -460,7 +461,7 @@ class ApiServer:
         assert tree is not None, "a write comes to an object"
         if verb == "get":
             scaling.refuse_unsaid(tree)
-        return _formed(presenter.of_tree(scaling.shown(tree)), form, outcome.code)
+        return await _formed(presenter.of_tree(scaling.shown(tree)), form, outcome.code)
 
     async def _patch(self, call: Call, request: Request, kind: str, body: bytes) -> Outcome:
         if kind == bodies.APPLY_YAML:
@@ -546,16 +547,17 @@ class ApiServer:
                 if error.code != 404:
                     raise
 
-        await asyncio.gather(*(delete(entry.key.namespace, entry.key.name) for entry in entries))
-        return _formed(presenter.many(entries, details), form)
+        async for some in turns.slices(entries):
+            await asyncio.gather(*(delete(entry.key.namespace, entry.key.name) for entry in some))
+        return await _formed(await presenter.many(entries, details), form)
 
     @staticmethod
-    def _shown(outcome: Outcome, presenter: Presenter, form: Form) -> Response:
+    async def _shown(outcome: Outcome, presenter: Presenter, form: Form) -> Response:
         if outcome.entry is not None:
-            return _formed(presenter.one(outcome.entry), form, outcome.code)
+            return await _formed(presenter.one(outcome.entry), form, outcome.code)
         tree = outcome.tree or {}
         body = bodies.encode(tree) if tree.get("kind") == "Status" else presenter.of_tree(tree)
-        return _formed(body, form, outcome.code)
+        return await _formed(body, form, outcome.code)
 
 
 # --- Options ----------------------------------------------------------------------------------------------------------
@@ -664,9 +666,10 @@ def _json(tree: Any, headers: Mapping[str, str] | None = None) -> Response:
     return Response(body=bodies.encode(tree), headers=dict(headers or {}))
 
 
-def _formed(body: bytes, form: Form, code: int = 200) -> Response:
+async def _formed(body: bytes, form: Form, code: int = 200) -> Response:
     if form.yaml:
-        body = bodies.to_yaml(body)
+        # Off the loop: it takes a hundred times as long as JSON.
+        body = await asyncio.to_thread(bodies.to_yaml, body)
     return Response(status=code, body=body, content_type=form.content_type)
 
 

@@ -116,17 +116,19 @@ def duration(seconds: int) -> str:
     return f"{seconds // (365 * 86_400)}y"
 
 
-def table(
-    resource: Resource, rows: Sequence[tuple[list[Any], Any]], metadata: Tree, api_version: str = "meta.k8s.io/v1"
-) -> Tree:
-    """The Table of rows, each its cells and the object beside them (or None)."""
+def table(resource: Resource, metadata: Tree, api_version: str = "meta.k8s.io/v1") -> Tree:
+    """A Table without its rows."""
     return {
         "kind": "Table",
         "apiVersion": api_version,
         "metadata": metadata,
         "columnDefinitions": definitions(resource),
-        "rows": [{"cells": values, "object": beside} for values, beside in rows],
     }
+
+
+def row(cells: list[Any], beside: Any) -> Tree:
+    """One row: its cells, and the object beside them (or None)."""
+    return {"cells": cells, "object": beside}
 
 
 def partial(tree: Tree, api_version: str = "meta.k8s.io/v1") -> Tree:

@@ -178,6 +178,8 @@ class WatchStream:
             if size >= CHUNK_BYTES:
                 await write(b"".join(chunk))
                 chunk, size = [], 0
+                # A reader that keeps up never makes us wait, and others want their turn.
+                await asyncio.sleep(0)
                 if self._stopped:
                     raise Stopped
         if chunk:
