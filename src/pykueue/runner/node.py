@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,11 +14,14 @@ from pykueue.api.trees import Tree
 from pykueue.clock import Clock
 from pykueue.kube import again
 from pykueue.kube.client import Client
+from pykueue.kube.errors import KubeError
 from pykueue.runner import conditions
 from pykueue.runner.conditions import Said
 from pykueue.runner.launch import LOOPBACK
 from pykueue.runner.machine import Machine
 from pykueue.version import __version__
+
+log = logging.getLogger(__name__)
 
 FLAVOR: Final = "default-flavor"
 # A LocalQueue of this name takes jobs that name no queue.
@@ -25,7 +30,12 @@ NAMESPACE: Final = "default"
 
 _NODES: Final = registry.ALL.of(kube.Node)
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
-_HEARTBEAT_SECONDS: Final = 60.0
+_LEASES: Final = registry.ALL.of(kube.Lease)
+_LEASE_NAMESPACE: Final = "kube-node-lease"
+_LEASE_SECONDS: Final = 40
+_RENEW_SECONDS: Final = 10.0
+# A status is a large thing to write only to say that nothing is new.
+_RENEWALS_PER_STATUS: Final = 30
 
 
 def queues(machine: Machine) -> Sequence[Tree]:
@@ -58,12 +68,26 @@ class NodeKeeper:
     async def begin(self) -> None:
         """The Node is there and ready."""
         await again.until_done(self._ensure)
+        await again.until_done(self._renew)
 
     async def run(self) -> None:
-        """Say from time to time that it still is."""
-        while True:
-            await asyncio.sleep(_HEARTBEAT_SECONDS)
-            await again.until_done(self._ensure)
+        """Say from time to time that it still is; a server that cannot hear it now may later."""
+        for turn in itertools.count(1):
+            await asyncio.sleep(_RENEW_SECONDS)
+            try:
+                await again.until_done(self._renew if turn % _RENEWALS_PER_STATUS else self._ensure)
+            except KubeError as error:
+                log.warning("node %s: %s", self._machine.name, error)
+
+    async def _renew(self) -> None:
+        metadata = {"name": self._machine.name, "namespace": _LEASE_NAMESPACE}
+        spec = {
+            "holderIdentity": self._machine.name,
+            "leaseDurationSeconds": _LEASE_SECONDS,
+            "renewTime": meta.format_micro_time(self._clock.now()),
+        }
+        lease = {"apiVersion": _LEASES.api_version, "kind": _LEASES.kind, "metadata": metadata, "spec": spec}
+        await again.put(self._client, _LEASES, lease, "spec")
 
     async def _ensure(self) -> None:
         machine = self._machine
@@ -85,7 +109,7 @@ class NodeKeeper:
     def _status(self, node: Tree) -> Tree:
         """What the machine has, beside what others say it has: devices that only they know of."""
         before, now = trees.mapping(node.get("status")), self._clock.now()
-        ready = Said("Ready", True, "RunnerReady", "pods run as processes of this machine")
+        ready = Said("Ready", True, "RunnerReady", "pods are run here")
         said = conditions.after(before, [ready], now)
         moment = meta.format_time(now)
         return {
