@@ -51,6 +51,10 @@ class TestCreate:
         client.post(WIDGETS, {**widget("a"), "kind": "Gadget"}).refused(400)
         client.post(WIDGETS, {**widget("a"), "apiVersion": "example.com/v1beta1"}).refused(400)
 
+    def test_a_namespace_means_nothing_to_an_object_of_the_whole_cluster(self, client: Client) -> None:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "placed", "namespace": "default"}}
+        assert "namespace" not in client.post("/api/v1/nodes", node).ok()["metadata"]
+
     def test_a_revision_is_not_for_the_client_to_choose(self, client: Client) -> None:
         client.post(WIDGETS, widget("rev", resourceVersion="5")).refused(400)
 

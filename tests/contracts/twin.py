@@ -262,11 +262,6 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         lines=r"^\.body\.metadata\.managedFields",
     ),
     Explanation(
-        "a namespace on an object of the whole cluster is refused, where kube-apiserver drops it without a word",
-        what="metadata.namespace",
-        codes=(201, 400),
-    ),
-    Explanation(
         "a patch that takes all metadata away leaves what names the object",
         what="^merge {'metadata': None}",
         codes=(400, 200),

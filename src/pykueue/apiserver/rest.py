@@ -164,9 +164,8 @@ class Rest:
             if not call.namespace:
                 raise status.bad_request("an object of this kind needs a namespace in its path")
             details["namespace"] = call.namespace
-        elif given:
-            raise status.bad_request("namespace should not be set: objects of this kind belong to the whole cluster")
         else:
+            # Charts and generators write one everywhere; of an object of the whole cluster it says nothing.
             details.pop("namespace", None)
         if call.name:
             if details.get("name", call.name) != call.name:
