@@ -386,10 +386,10 @@ def _terms(settings: Settings) -> Terms:
 
 @asynccontextmanager
 async def embedded_manager(
-    serving: Serving, settings: Settings, clock: Clock | None = None, chance: random.Random | None = None
+    embedded: Embedded, settings: Settings, clock: Clock | None = None, chance: random.Random | None = None
 ) -> AsyncIterator[Manager]:
     """A manager in the process of its server, without sockets between them and without rivals."""
-    client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), chance or random.Random())
+    client = Client(LocalTransport(partial(embedded.server.handle_as, access.ADMIN)), chance or random.Random())
     manager = Manager(client, manager_choices(settings), clock or SystemClock(), chance or random.Random())
     said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
     pages = {health.CONFIGURATION_PATH: health.document(said)}
@@ -400,7 +400,7 @@ async def embedded_manager(
     async with manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())
         try:
-            with serving.embedded.registry.extended(seen), serving.embedded.server.showing(pages):
+            with embedded.registry.extended(seen), embedded.server.showing(pages):
                 yield manager
         finally:
             leading.cancel()
@@ -416,7 +416,7 @@ class RunnerName(StrEnum):
 
 @asynccontextmanager
 async def embedded_runner(
-    serving: Serving,
+    embedded: Embedded,
     name: RunnerName,
     settings: ServerSettings,
     machine: Machine,
@@ -428,7 +428,7 @@ async def embedded_runner(
         yield None
         return
     clock, chance = clock or SystemClock(), chance or random.Random()
-    client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), chance)
+    client = Client(LocalTransport(partial(embedded.server.handle_as, access.ADMIN)), chance)
     if name is RunnerName.SIMULATED:
         pretended = Simulated(clock, chance)
         runner = Runner(client, machine, pretended, clock, chance, serves=lambda node: True)
@@ -442,7 +442,7 @@ async def embedded_runner(
     read = configuration_reader(client)
     processes = Processes(settings.data_dir / "pods", read, present, clock, os.environ)
     runner = Runner(client, machine, processes, clock, chance, serves=lambda node: node == machine.name)
-    with serving.embedded.server.answering({"pods/log": Logs(processes, clock.now)}):
+    with embedded.server.answering({"pods/log": Logs(processes, clock.now)}):
         async with _run(runner, processes):
             yield processes
             if settings.durability is Durability.MEMORY:

@@ -41,7 +41,7 @@ class Story:
         chosen = settings.load(
             {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration}
         )
-        async with app.embedded_manager(self.serving, chosen, chance=random.Random(7)) as manager:
+        async with app.embedded_manager(self.serving.embedded, chosen, chance=random.Random(7)) as manager:
             yield manager
 
     # --- Writing ------------------------------------------------------------------------------------------------------

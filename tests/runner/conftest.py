@@ -152,12 +152,11 @@ async def system(
     clock, chance = clock or SystemClock(), random.Random(seed)
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
     embedded = await _server(app.managed_parts(chosen, MACHINE), clock, chance)
-    serving: Any = app.Serving("", folder, embedded, None)  # type: ignore[arg-type]
     place = app.ServerSettings(data_dir=folder, durability=app.Durability.MEMORY)
     try:
         async with (
-            app.embedded_manager(serving, chosen, clock, chance),
-            app.embedded_runner(serving, app.RunnerName(name), place, MACHINE, clock, chance),
+            app.embedded_manager(embedded, chosen, clock, chance),
+            app.embedded_runner(embedded, app.RunnerName(name), place, MACHINE, clock, chance),
         ):
             yield System(embedded, pause_seconds=pause, patience_seconds=patience)
     finally:

@@ -11,11 +11,11 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
+from pykueue import home
 from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-# Where `pykueue up` writes its kubeconfig unless it is told otherwise.
-LAST_UP: Final = Path("~/.pykueue/kubeconfig")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class Connection:
         from pykueue.kube.client import Client
 
         async def run() -> T:
-            target = access.find(os.environ, self.kubeconfig, context=self.context, fallback=LAST_UP.expanduser())
+            target = access.find(os.environ, self.kubeconfig, context=self.context, fallback=home.kubeconfig())
             client = Client(access.connect(target, SystemClock()), random.Random())
             try:
                 return await work(client, self.namespace or target.namespace)

@@ -8,8 +8,8 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from pykueue import home
 from pykueue.cli import printing
-from pykueue.cli.connection import LAST_UP
 from pykueue.errors import UsageError
 
 ALIASES: Final = {
@@ -77,8 +77,8 @@ def run_kubectl(*words: str) -> NoReturn:
     program = shutil.which("kubectl")
     if program is None:
         raise UsageError("kubectl is not on the PATH; this command hands over to it")
-    last, home = LAST_UP.expanduser(), os.path.expanduser("~/.kube/config")
+    last, usual = home.kubeconfig(), os.path.expanduser("~/.kube/config")
     environment = dict(os.environ)
-    if "KUBECONFIG" not in environment and not os.path.exists(home) and last.exists():
+    if "KUBECONFIG" not in environment and not os.path.exists(usual) and last.exists():
         environment["KUBECONFIG"] = str(last)
     os.execve(program, ["kubectl", *words], environment)

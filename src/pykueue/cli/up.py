@@ -118,8 +118,8 @@ async def _serve(settings: app.ServerSettings, configured: Settings, runner: app
     parts = app.managed_parts(configured, None if runner is app.RunnerName.NONE else here)
     async with (
         app.api_server(settings, parts) as serving,
-        app.embedded_manager(serving, configured),
-        app.embedded_runner(serving, runner, settings, here) as processes,
+        app.embedded_manager(serving.embedded, configured),
+        app.embedded_runner(serving.embedded, runner, settings, here) as processes,
     ):
         app.calm_collector()
         _greet(serving.url, serving.kubeconfig, settings, runner)

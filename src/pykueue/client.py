@@ -1,0 +1,275 @@
+"""`pykueue.Client` and `pykueue.AsyncClient`: jobs, answers and news of a queueing system, from Python.
+
+    with pykueue.Client() as client:
+        job = client.submit(["python", "train.py"], cpu=2, gpus=1, queue="research")
+        print(client.explain(job).suggestions)
+        client.wait(job)
+
+The server is found as kubectl finds it; after `pykueue up`, it is the one that was started last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
+
+import msgspec
+
+from pykueue import home, live
+from pykueue.advising import whatif, why
+from pykueue.advising.whatif import Difference
+from pykueue.advising.why import Why
+from pykueue.api import codec, kueue
+from pykueue.clock import Clock, SystemClock
+from pykueue.documents import Document
+from pykueue.errors import UsageError
+from pykueue.kube import access
+from pykueue.kube.client import Client as Caller
+from pykueue.planning import read
+from pykueue.work import desk, order
+from pykueue.work.desk import Desk, Entry
+from pykueue.work.standing import Standing
+
+T = TypeVar("T")
+
+# How often, and how far apart, to look for what the controllers are about to make.
+_LOOKS: Final = 20
+_LOOK_SECONDS: Final = 0.1
+
+
+class News(NamedTuple):
+    """Something happened to a Workload."""
+
+    what: Literal["ADDED", "MODIFIED", "DELETED"]
+    workload: kueue.Workload
+
+
+class AsyncClient:
+    """One namespace of one system. An asynchronous context manager."""
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: str = "",
+        context: str = "",
+        namespace: str = "",
+        caller: Caller | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        if caller is None:
+            target = access.find(os.environ, kubeconfig, context=context, fallback=home.kubeconfig())
+            namespace = namespace or target.namespace
+            caller = Caller(access.connect(target, self._clock), random.Random())
+        self.namespace = namespace or "default"
+        self.caller = caller
+        self._desk = Desk(caller, self.namespace)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, sort: type[BaseException] | None, error: BaseException | None, where: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.caller.close()
+
+    async def submit(
+        self,
+        command: Sequence[str],
+        *,
+        name: str = "",
+        queue: str = "",
+        cpu: str | float = 1,
+        memory: str = "",
+        gpus: int = 0,
+        parallelism: int = 1,
+        retries: int = 0,
+        environment: Mapping[str, str] | None = None,
+        priority_class: str = "",
+        image: str = "",
+        directory: str = "",
+    ) -> str:
+        """Submit a command as a job; returns its name. It waits in its queue until there is room."""
+        wanted = order.Order(
+            command=tuple(command),
+            name=name,
+            queue=await self._desk.queue(queue),
+            namespace=self.namespace,
+            cpu=order.amount(str(cpu), "cpu"),
+            memory=order.amount(memory, "memory") if memory else "",
+            gpus=gpus,
+            parallelism=parallelism,
+            retries=retries,
+            environment=environment or {},
+            priority_class=priority_class,
+            image=image or order.NO_IMAGE,
+            directory=directory,
+        )
+        return (await self._desk.submit(order.job(wanted, self._clock.now()))).metadata.name
+
+    async def standing(self, job: str) -> Standing:
+        """How a job stands, in a word and a sentence."""
+        return await self._desk.standing(job)
+
+    async def wait(self, job: str, *, timeout_seconds: float | None = None) -> Standing:
+        """How the job ended. Raises AnswerIsNo when it is not over in time."""
+        return await self._desk.finished(job, lambda _: None, timeout_seconds)
+
+    async def logs(self, job: str, *, follow: bool = False) -> str:
+        """What its pods said; following, until the job is over."""
+        said: list[bytes] = []
+        wish = desk.LogWish(follow=follow)
+        await self._desk.logs(job, wish, lambda line: said.append(line.text), lambda _: None)
+        return b"\n".join(line.rstrip(b"\n") for line in said).decode(errors="replace")
+
+    async def cancel(self, job: str) -> None:
+        await self._desk.cancel(job)
+
+    async def queue(self) -> list[Entry]:
+        """Who runs and who waits, in order."""
+        return await desk.entries(self.caller, self.namespace)
+
+    async def explain(self, job: str, *, suggest: bool = True) -> Why:
+        """Why a job or a Workload waits, and what would let it in; see `pykueue.advising`."""
+        key = await self._workload_of(job)
+        case = await live.case(self.caller, told=lambda _: None)
+        return why.why(case, f"{self.namespace}/{key}", self._clock.now(), suggest=suggest)
+
+    async def _workload_of(self, job: str) -> str:
+        """The Workload that a job is queued as. One that was just submitted gets it in a moment."""
+        if await self.caller.find(desk.JOBS, job, self.namespace) is None:
+            return job  # a Workload by its own name
+        for _ in range(_LOOKS):
+            workload = await self._desk.workload(await self._desk.job(job))
+            if workload is not None:
+                return workload.metadata.name
+            await asyncio.sleep(_LOOK_SECONDS)
+        raise UsageError(f"job {job} has no Workload: does it name a queue?")
+
+    async def whatif(self, *objects: Mapping[str, Any]) -> Difference:
+        """Who would start, wait or have to go if these objects replaced those of the same name."""
+        change = read(Document(f"object {n}", dict(tree)) for n, tree in enumerate(objects, start=1))
+        case = await live.case(self.caller, told=lambda _: None)
+        return whatif.compare(case, change.objects, (), self._clock.now())
+
+    async def watch(self) -> AsyncGenerator[News]:
+        """Workloads as they come, change and go; first those that are there. Ends when the server hangs up."""
+        async with self.caller.watch(desk.WORKLOADS, self.namespace, initial=True) as lines:
+            async for line in lines:
+                event = msgspec.json.decode(line)
+                if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
+                    yield News(event["type"], codec.from_tree(event["object"], kueue.Workload))
+
+
+class Client:
+    """The same, for programs that do one thing after the other. A context manager."""
+
+    def __init__(self, *, kubeconfig: str = "", context: str = "", namespace: str = "") -> None:
+        self._runner = asyncio.Runner()
+        self._client = self._run(_made(kubeconfig, context, namespace))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, sort: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._run(self._client.close())
+        self._runner.close()
+
+    @property
+    def namespace(self) -> str:
+        return self._client.namespace
+
+    def submit(
+        self,
+        command: Sequence[str],
+        *,
+        name: str = "",
+        queue: str = "",
+        cpu: str | float = 1,
+        memory: str = "",
+        gpus: int = 0,
+        parallelism: int = 1,
+        retries: int = 0,
+        environment: Mapping[str, str] | None = None,
+        priority_class: str = "",
+        image: str = "",
+        directory: str = "",
+    ) -> str:
+        """Submit a command as a job; returns its name. It waits in its queue until there is room."""
+        return self._run(
+            self._client.submit(
+                command,
+                name=name,
+                queue=queue,
+                cpu=cpu,
+                memory=memory,
+                gpus=gpus,
+                parallelism=parallelism,
+                retries=retries,
+                environment=environment,
+                priority_class=priority_class,
+                image=image,
+                directory=directory,
+            )
+        )
+
+    def standing(self, job: str) -> Standing:
+        """How a job stands, in a word and a sentence."""
+        return self._run(self._client.standing(job))
+
+    def wait(self, job: str, *, timeout_seconds: float | None = None) -> Standing:
+        """How the job ended. Raises AnswerIsNo when it is not over in time."""
+        return self._run(self._client.wait(job, timeout_seconds=timeout_seconds))
+
+    def logs(self, job: str, *, follow: bool = False) -> str:
+        """What its pods said; following, until the job is over."""
+        return self._run(self._client.logs(job, follow=follow))
+
+    def cancel(self, job: str) -> None:
+        self._run(self._client.cancel(job))
+
+    def queue(self) -> list[Entry]:
+        """Who runs and who waits, in order."""
+        return self._run(self._client.queue())
+
+    def explain(self, job: str, *, suggest: bool = True) -> Why:
+        """Why a job or a Workload waits, and what would let it in."""
+        return self._run(self._client.explain(job, suggest=suggest))
+
+    def whatif(self, *objects: Mapping[str, Any]) -> Difference:
+        """Who would start, wait or have to go if these objects replaced those of the same name."""
+        return self._run(self._client.whatif(*objects))
+
+    def watch(self) -> Generator[News]:
+        """Workloads as they come, change and go; first those that are there."""
+        news = self._client.watch()
+        try:
+            while True:
+                try:
+                    yield self._run(_next(news))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._run(news.aclose())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+
+async def _made(kubeconfig: str, context: str, namespace: str) -> AsyncClient:
+    """Made where its loop runs."""
+    return AsyncClient(kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+async def _next(news: AsyncGenerator[News]) -> News:
+    return await anext(news)

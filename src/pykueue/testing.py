@@ -1,0 +1,208 @@
+"""A fresh queueing system for tests: an API server, the controllers and pretended pods in one process, in no time.
+
+Its clock is virtual: an hour of queueing passes in a moment, and only when the test says so. Nothing listens anywhere,
+nothing is written to disk. pytest finds the fixture by itself:
+
+    def test_my_queues(kueue):
+        kueue.apply(QUEUES)
+        job = kueue.submit(["sleep", "60"], cpu=2, queue="research")
+        kueue.advance(90)
+        assert kueue.standing(job).word == "Succeeded"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from pykueue import app, documents, settings
+from pykueue.advising.why import Why
+from pykueue.api import config, kinds, registry
+from pykueue.apiserver import access
+from pykueue.apiserver.embedded import Embedded, Parts
+from pykueue.apiserver.server import About
+from pykueue.apiserver.store import Loaded, MemoryJournal
+from pykueue.client import AsyncClient
+from pykueue.errors import UsageError
+from pykueue.kube.client import Client as Caller
+from pykueue.kube.transport import LocalTransport
+from pykueue.runner.machine import Machine
+from pykueue.simulate.loop import VirtualClock, VirtualLoop
+from pykueue.simulate.server import installed
+from pykueue.work.desk import Entry
+from pykueue.work.standing import Standing
+
+Tree = dict[str, Any]
+T = TypeVar("T")
+
+# How long the controllers get to look at what was written; nobody waits for it.
+SETTLE_SECONDS: Final = 1.0
+MACHINE: Final = Machine("test-machine", cpus=8, memory_bytes=32 * 2**30, devices={})
+
+
+class Kueue:
+    """A system at hand. Every call is over when it returns; time passes by `advance` and a moment at each write."""
+
+    def __init__(self, runner: asyncio.Runner, client: AsyncClient) -> None:
+        self._runner = runner
+        self._client = client
+
+    # --- Time ---------------------------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float = SETTLE_SECONDS) -> None:
+        """Let so much time pass, with all that happens in it."""
+        self._run(asyncio.sleep(seconds))
+
+    # --- Objects ------------------------------------------------------------------------------------------------------
+
+    def apply(self, *objects: str | Mapping[str, Any]) -> None:
+        """Put objects there, as YAML or as trees; those of the same name are replaced by server-side apply."""
+        for given in objects:
+            trees = [d.tree for d in documents.parse(given, "apply")] if isinstance(given, str) else [dict(given)]
+            for tree in trees:
+                self._run(self._client.caller.apply(_kind(tree), _placed(tree), "test"))
+        self.advance()
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> Tree:
+        """An object as a tree; KeyError where there is none."""
+        row = _named(kind)
+        found = self._run(self._client.caller.find(row, name, namespace if row.namespaced else ""))
+        if found is None:
+            raise KeyError(f"{kind} {name}")
+        return found
+
+    def all(self, kind: str, namespace: str = "") -> list[Tree]:
+        row = _named(kind)
+        listing = self._run(self._client.caller.list(row, namespace if row.namespaced else ""))
+        return [msgspec.json.decode(raw) for raw in listing.items]
+
+    def patch(self, kind: str, name: str, patch: Mapping[str, Any], namespace: str = "default") -> None:
+        """A merge patch."""
+        row = _named(kind)
+        self._run(self._client.caller.patch(row, name, patch, namespace if row.namespaced else ""))
+        self.advance()
+
+    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
+        row = _named(kind)
+        self._run(self._client.caller.delete(row, name, namespace if row.namespaced else ""))
+        self.advance()
+
+    # --- Jobs ---------------------------------------------------------------------------------------------------------
+
+    def submit(self, command: Iterable[str], **wishes: Any) -> str:
+        """Submit a job, as `pykueue.Client` does; the pod runs as long as `sleep N` says, and others for a second."""
+        name = self._run(self._client.submit(tuple(command), **wishes))
+        self.advance()
+        return name
+
+    def standing(self, job: str) -> Standing:
+        return self._run(self._client.standing(job))
+
+    def wait(self, job: str, *, timeout_seconds: float = 86_400) -> Standing:
+        """Let time pass until the job is over."""
+        return self._run(self._client.wait(job, timeout_seconds=timeout_seconds))
+
+    def explain(self, job: str) -> Why:
+        return self._run(self._client.explain(job))
+
+    def queue(self) -> list[Entry]:
+        return self._run(self._client.queue())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+
+@contextmanager
+def system(
+    configuration: Mapping[str, Any] | None = None, *, runner: str = "simulated", seed: int = 0
+) -> Iterator[Kueue]:
+    """A fresh system while inside. `runner="none"` leaves pods alone."""
+    said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **(configuration or {})}
+    chosen = settings.load(said, "the test's configuration")
+    base = installed()
+    with asyncio.Runner(loop_factory=VirtualLoop) as loop:
+        life = _Life(base, chosen, app.RunnerName(runner), seed)
+        client = loop.run(life.begin())
+        try:
+            yield Kueue(loop, client)
+        finally:
+            loop.run(life.end())
+
+
+class _Life:
+    """A system from its beginning to its end, in one task: what is entered there has to be left there."""
+
+    def __init__(
+        self, base: tuple[Parts, Loaded], chosen: settings.Settings, runner: app.RunnerName, seed: int
+    ) -> None:
+        self._base = base
+        self._chosen = chosen
+        self._runner = runner
+        self._seed = seed
+
+    async def begin(self) -> AsyncClient:
+        loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        began: asyncio.Future[AsyncClient] = loop.create_future()
+        self._task = loop.create_task(self._live(began))
+        either: list[asyncio.Future[Any]] = [began, self._task]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            await self._task
+        await asyncio.sleep(SETTLE_SECONDS)
+        return began.result()
+
+    async def end(self) -> None:
+        self._over.set()
+        await self._task
+
+    async def _live(self, began: asyncio.Future[AsyncClient]) -> None:
+        clock, chance = VirtualClock(asyncio.get_running_loop()), random.Random(self._seed)
+        base, loaded = self._base
+        machine = MACHINE if self._runner is not app.RunnerName.NONE else None
+        own = app.managed_parts(self._chosen, machine)
+        parts = replace(base, plugins=own.plugins, first=own.first)
+        embedded = Embedded(parts, MemoryJournal(), access.Access({}, ()), clock, chance, About("test"), loaded=loaded)
+        place = app.ServerSettings(data_dir=Path(), durability=app.Durability.MEMORY)
+        await embedded.start()
+        try:
+            async with (
+                app.embedded_manager(embedded, self._chosen, clock, chance),
+                app.embedded_runner(embedded, self._runner, place, MACHINE, clock, chance),
+            ):
+                caller = Caller(LocalTransport(partial(embedded.server.handle_as, access.ADMIN)), chance)
+                began.set_result(AsyncClient(namespace="default", caller=caller, clock=clock))
+                await self._over.wait()
+        finally:
+            await embedded.close()
+
+
+def _named(kind: str) -> kinds.Kind:
+    wanted = kind.lower()
+    for row in registry.ALL:
+        if wanted in (row.singular, row.plural, *row.short_names):
+            return row
+    raise UsageError(f"{kind} is no kind that is known here")
+
+
+def _kind(tree: Mapping[str, Any]) -> kinds.Kind:
+    found = registry.ALL.find(str(tree.get("apiVersion", "")), str(tree.get("kind", "")))
+    if found is None:
+        raise UsageError(f"{tree.get('apiVersion')} {tree.get('kind')} is no kind that is known here")
+    return found[0]
+
+
+def _placed(tree: Mapping[str, Any]) -> Tree:
+    """In the namespace `default` where none is named."""
+    metadata = dict(tree.get("metadata") or {})
+    if _kind(tree).namespaced:
+        metadata.setdefault("namespace", "default")
+    return {**tree, "metadata": metadata}
