@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 from pykueue.apiserver import access, bodies, crds, forms, namespaces, status, webhooks
 from pykueue.apiserver.access import Access
@@ -25,7 +25,7 @@ from pykueue.apiserver.registry import Convert, Registry
 from pykueue.apiserver.rest import Call, Rest
 from pykueue.apiserver.server import About, ApiServer
 from pykueue.apiserver.shedding import Caps, Shedder
-from pykueue.apiserver.store import Journal, Loaded
+from pykueue.apiserver.store import Journal, Key, Loaded
 from pykueue.apiserver.strategy import Resource, Tree
 from pykueue.apiserver.webhooks import Caller, Policy
 from pykueue.clock import Clock
@@ -33,8 +33,13 @@ from pykueue.clock import Clock
 log = logging.getLogger(__name__)
 
 
-# The objects of a resource, in a namespace or ("") in all. They are shared, so nobody changes them.
-Find: TypeAlias = Callable[[str, str], Iterable[Tree]]
+class Find(Protocol):
+    def __call__(self, group_resource: str, namespace: str, name: str = "", /) -> Iterable[Tree]:
+        """The objects of a resource, in a namespace or ("") in all, or the one that is called so.
+
+        They are shared, so nobody changes them.
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +48,7 @@ class Parts:
 
     builtin: Sequence[Resource]
     hooks: Sequence[Hook] = ()
-    # Hooks that look at other objects: given `find(group_resource, namespace)`, they come before the plain ones.
+    # Hooks that look at other objects come before the plain ones.
     plugins: Callable[[Find], Sequence[Hook]] = lambda find: ()
     # group -> how its objects change from one version to another.
     conversions: Mapping[str, Convert] = field(default_factory=dict)
@@ -113,8 +118,11 @@ class Embedded:
             return there, tree
         return there, forms.to_version(self.registry, there, tree)
 
-    def _find(self, group_resource: str, namespace: str) -> Iterable[Tree]:
+    def _find(self, group_resource: str, namespace: str, name: str = "") -> Iterable[Tree]:
         """For hooks that look around. They look often and at few things, so what was decoded is kept for a while."""
+        if name:
+            entry = self.objects.get(Key(group_resource, namespace, name))
+            return () if entry is None else (_decoded(entry.body),)
         return (_decoded(entry.body) for entry in self.objects.collection(group_resource).between(namespace))
 
     async def start(self) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from pykueue.api import trees
 from pykueue.api.kinds import Kind
 from pykueue.api.trees import Tree
 from pykueue.apiserver.admission import ACCEPTED, Hook, Review, Verdict, refused_by
+from pykueue.apiserver.embedded import Find
 from pykueue.webhooks import facts
 from pykueue.webhooks.review import AdmissionRequest, AdmissionResponse, Choices, Phase, review
 from pykueue.webhooks.table import Endpoint, endpoints
 
 T = TypeVar("T")
-
-# The objects of a resource, in a namespace or ("") in all, as the server's own plugins read them.
-Find: TypeAlias = Callable[[str, str], Iterable[Tree]]
 
 
 def hooks(choices: Choices, find: Find) -> tuple[Hook, ...]:
@@ -75,8 +72,7 @@ class _StoreSources:
     stored: Find
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
-        found = self.stored(kind.name, namespace)
-        return next((tree for tree in found if trees.get(tree, "metadata", "name") == name), None)
+        return next(iter(self.stored(kind.name, namespace, name)), None)
 
     async def objects(self, kind: Kind) -> Sequence[Tree]:
         return list(self.stored(kind.name, ""))
