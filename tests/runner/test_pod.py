@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from pykueue.api import meta
+from pykueue.runner import attempts as tried
 from pykueue.runner import pod
+from pykueue.runner.attempts import Attempt, Ended
 from pykueue.runner.launch import Problem
-from pykueue.runner.pod import Attempt, Ended, Step, Stop
+from pykueue.runner.pod import Step, Stop
 
 START = meta.parse_time("2026-01-01T00:00:00Z")
 SECOND = meta.SECOND
@@ -194,7 +196,7 @@ class TestLost:
     def test_what_only_the_status_knows_has_ended_unseen(self) -> None:
         found = tree()
         found["status"] = step(found, main=runs(2)).status
-        attempts = pod.lost(found, {}, START + 9 * SECOND)
+        attempts = tried.with_lost(found, {}, START + 9 * SECOND)
         (attempt,) = attempts["main"]
         assert (attempt.number, attempt.started) == (2, START)
         assert attempt.ended is not None
@@ -205,4 +207,4 @@ class TestLost:
     def test_what_is_known_is_believed(self) -> None:
         found = tree()
         found["status"] = step(found, main=runs()).status
-        assert pod.lost(found, {"main": runs()}, START) == {"main": runs()}
+        assert tried.with_lost(found, {"main": runs()}, START) == {"main": runs()}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pykueue.clock import SystemClock
+from pykueue.runner.attempts import Ended
 from pykueue.runner.logs import Reader, Wanted
-from pykueue.runner.pod import Ended
 from pykueue.runner.processes import Processes
 
 GPUS = {"nvidia.com/gpu": 2}

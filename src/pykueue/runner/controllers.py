@@ -15,7 +15,7 @@ from pykueue.kube.controller import Controller, Result
 from pykueue.kube.errors import NotFound
 from pykueue.kube.informer import Change, Informer, Key
 from pykueue.kube.recorder import Note, Recorder, Reference
-from pykueue.runner import conditions, job, placing, pod
+from pykueue.runner import attempts, conditions, job, placing, pod
 from pykueue.runner.conditions import Said
 from pykueue.runner.executor import Executor
 from pykueue.runner.launch import Problem
@@ -289,10 +289,10 @@ class PodsController:
 
     def _step(self, tree: Tree, problems: dict[str, Problem]) -> pod.Step:
         now = self._clock.now()
-        return pod.step(tree, pod.lost(tree, self._executor.attempts(tree), now), now, problems)
+        return pod.step(tree, attempts.with_lost(tree, self._executor.attempts(tree), now), now, problems)
 
     async def _start(self, tree: Tree, name: str) -> Problem | None:
-        container = pod.find(tree, name)
+        container = attempts.find(tree, name)
         assert container is not None, name
         made = self._executor.attempts(tree)
         if not made:

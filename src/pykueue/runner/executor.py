@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from pykueue.api.trees import Tree
+from pykueue.runner.attempts import Attempts
 from pykueue.runner.launch import Problem
-from pykueue.runner.pod import Attempts
 
 
 class Executor(Protocol):

@@ -18,7 +18,7 @@ import msgspec
 
 from pykueue.api import meta, trees
 from pykueue.api.trees import Tree
-from pykueue.runner import pod
+from pykueue.runner import attempts
 from pykueue.runner.processes import Processes
 from pykueue.serving import Request, Response, Write
 
@@ -200,7 +200,7 @@ async def _copy(path: Path, wanted: Wanted, write: Write, is_running: Callable[[
 
 
 def _container(tree: Tree, request: Request) -> str:
-    names = list(pod.names(tree))
+    names = attempts.names(tree)
     named = request.first("container")
     if named:
         if named not in names:

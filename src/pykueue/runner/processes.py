@@ -29,8 +29,8 @@ from pykueue.api import trees
 from pykueue.api.trees import Tree
 from pykueue.clock import Clock
 from pykueue.runner import devices, launch, supervisor
+from pykueue.runner.attempts import Attempt, Attempts, Ended, unseen
 from pykueue.runner.launch import Launch, Problem, Surroundings
-from pykueue.runner.pod import Attempt, Attempts, Ended, unseen
 
 _START_ERROR: Final = 128
 _POLL_SECONDS: Final = 0.2

@@ -20,9 +20,9 @@ from typing import Final
 from pykueue.api import meta, trees
 from pykueue.api.trees import Tree
 from pykueue.clock import Clock
-from pykueue.runner import pod
+from pykueue.runner import attempts
+from pykueue.runner.attempts import Attempt, Attempts, Ended
 from pykueue.runner.launch import Problem
-from pykueue.runner.pod import Attempt, Attempts, Ended
 
 SECONDS: Final = "pykueue.io/simulated-seconds"
 EXIT_CODE: Final = "pykueue.io/simulated-exit-code"
@@ -43,36 +43,36 @@ class Simulated:
         self._attempts: dict[str, dict[str, list[Attempt]]] = {}
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
-    def attempts(self, pod_: Tree) -> Attempts:
-        uid = trees.text(trees.get(pod_, "metadata", "uid"))
+    def attempts(self, pod: Tree) -> Attempts:
+        uid = trees.text(trees.get(pod, "metadata", "uid"))
         if uid not in self._attempts:
-            self._attempts[uid] = self._resumed(uid, pod_)
+            self._attempts[uid] = self._resumed(uid, pod)
         return self._attempts[uid]
 
-    def _resumed(self, uid: str, pod_: Tree) -> dict[str, list[Attempt]]:
+    def _resumed(self, uid: str, pod: Tree) -> dict[str, list[Attempt]]:
         """What an earlier program began, as the pod's status tells it: it goes on where it was."""
         found: dict[str, list[Attempt]] = {}
         for field in ("initContainerStatuses", "containerStatuses"):
-            for _, status in trees.entries(pod_, "status", field):
+            for _, status in trees.entries(pod, "status", field):
                 name, number = trees.text(status.get("name")), trees.integer(status.get("restartCount")) or 0
                 began = trees.text(trees.get(status, "state", "running", "startedAt"))
-                container = pod.find(pod_, name)
+                container = attempts.find(pod, name)
                 if began and container is not None:
                     started = meta.parse_time(began)
                     found[name] = [Attempt(number, started)]
                     passed = (self._clock.now() - started) / meta.SECOND
-                    self._end_after(uid, name, max(self._seconds(pod_, container) - passed, 0.0), _code(pod_))
+                    self._end_after(uid, name, max(self._seconds(pod, container) - passed, 0.0), _code(pod))
         return found
 
-    async def start(self, pod_: Tree, container: Tree, number: int) -> Problem | None:
-        uid, name = trees.text(trees.get(pod_, "metadata", "uid")), trees.text(container.get("name"))
+    async def start(self, pod: Tree, container: Tree, number: int) -> Problem | None:
+        uid, name = trees.text(trees.get(pod, "metadata", "uid")), trees.text(container.get("name"))
         made = self._attempts.setdefault(uid, {}).setdefault(name, [])
         made[:] = [*made[-1:], Attempt(number, self._clock.now())]
-        self._end_after(uid, name, self._seconds(pod_, container), _code(pod_))
+        self._end_after(uid, name, self._seconds(pod, container), _code(pod))
         return None
 
-    def _seconds(self, pod_: Tree, container: Tree) -> float:
-        written = trees.text(trees.get(pod_, "metadata", "annotations", SECONDS))
+    def _seconds(self, pod: Tree, container: Tree) -> float:
+        written = trees.text(trees.get(pod, "metadata", "annotations", SECONDS))
         if found := _RANGE.fullmatch(written):
             return self._chance.uniform(float(found[1]), float(found[2]))
         words = [*trees.sequence(container.get("command")), *trees.sequence(container.get("args"))]
@@ -108,11 +108,11 @@ class Simulated:
         for timer in self._timers.values():
             timer.cancel()
 
-    def ignored(self, pod_: Tree) -> Iterator[str]:
+    def ignored(self, pod: Tree) -> Iterator[str]:
         """Nothing runs at all, and everybody who chose this runner knows."""
         return iter(())
 
 
-def _code(pod_: Tree) -> int:
-    written = trees.text(trees.get(pod_, "metadata", "annotations", EXIT_CODE))
+def _code(pod: Tree) -> int:
+    written = trees.text(trees.get(pod, "metadata", "annotations", EXIT_CODE))
     return int(written) if written.isdigit() and int(written) < 256 else 0
