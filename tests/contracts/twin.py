@@ -227,11 +227,6 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     ),
     Explanation("the same, where what comes out is not valid", what="strategic", codes=(500, 422)),
     Explanation(
-        "a strategic patch that makes no sense is the client's mistake, not the server's",
-        what="strategic",
-        codes=(500, 400),
-    ),
-    Explanation(
         "a configuration that the schema does not know is the client's mistake, not the server's",
         what="apply",
         codes=(500, 400),
@@ -306,11 +301,6 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         "webhooks are called on this machine only, which is told beside whatever else is wrong with a URL",
         what=r"at \.webhooks\[0\]\.clientConfig",
         lines=r"^\.causes: real \[\[\"FieldValueInvalid\"",
-    ),
-    Explanation(
-        "what is wrong with a selector is told with its key",
-        what=r"at \.spec\.selector\.matchLabels",
-        lines=r"^\.causes\[\d\]: real \[\"FieldValueInvalid\",\"spec\.selector\.matchLabels\"",
     ),
     Explanation("every change counts as a generation", what="^update PriorityClass", lines=r"\.metadata\.generation"),
     Explanation(
