@@ -200,6 +200,20 @@ def test_a_crd_must_say_where_the_numbers_are(fleets: Client, paths: Tree, field
     ]
 
 
+def test_discovery_and_openapi_say_what_is_behind_the_door(fleets: Client) -> None:
+    """That it is a Scale of another group is how kubectl learns what it can scale."""
+    rows = {row["name"]: row for row in fleets.get("/apis/example.com/v1").ok()["resources"]}
+    told = {key: rows["fleets/scale"][key] for key in ("group", "version", "kind", "verbs")}
+    assert told == {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"]}
+    document = fleets.get("/openapi/v3/apis/example.com/v1").ok()
+    read = document["paths"]["/apis/example.com/v1/namespaces/{namespace}/fleets/{name}/scale"]["get"]
+    reference = read["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
+    assert document["components"]["schemas"][reference.rpartition("/")[2]]["x-kubernetes-group-version-kind"] == [
+        {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+    ]
+    assert not any(group["name"] == "autoscaling" for group in fleets.get("/apis").ok()["groups"])
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
 def test_kubectl_scales_and_shows_it(running: Running, fleets: Client, tmp_path: Path) -> None:
     kubectl = Kubectl(running, tmp_path)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.apiserver import bodies
+from pykueue.apiserver import bodies, scale
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.rest import patch_types
 from pykueue.apiserver.strategy import Resource, Tree, View
@@ -169,6 +169,8 @@ def document(resources: list[Resource], group: str, version: str) -> Tree:
         for view in resource.views.values():
             seen = _seen_through(view, resource)
             schemas[component(seen)] = _schema(seen)
+        if resource.scaling is not None:
+            schemas[component(scale.KIND)] = _schema(scale.KIND)
         paths.update(_paths(resource))
     return {
         "openapi": "3.0.0",
@@ -298,7 +300,10 @@ def _paths(resource: Resource) -> Iterator[tuple[str, Tree]]:
     yield f"{collection}/{{name}}", _item(resource, _ON_OBJECT, named)
     for name in sorted(resource.subresources):
         verbs = {verb: row for verb, row in _ON_OBJECT.items() if verb in ("get", "update", "patch")}
-        yield f"{collection}/{{name}}/{name}", _item(resource, verbs, named, name.capitalize())
+        if name == scale.NAME:
+            yield f"{collection}/{{name}}/{name}", _item(scale.KIND, verbs, named, resource.kind)
+        else:
+            yield f"{collection}/{{name}}/{name}", _item(resource, verbs, named, name.capitalize())
 
 
 def _in_path(name: str) -> Tree:

@@ -16,11 +16,33 @@ from pykueue.apiserver import status
 from pykueue.apiserver.strategy import Column, Resource, Tree
 
 NAME: Final = "scale"
+_SCHEMA: Final = {
+    "type": "object",
+    "description": "How many replicas an object wants and has.",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "description": "What is wanted.",
+            "properties": {"replicas": {"type": "integer", "format": "int32", "description": "How many are wanted."}},
+        },
+        "status": {
+            "type": "object",
+            "description": "What there is.",
+            "required": ["replicas"],
+            "properties": {
+                "replicas": {"type": "integer", "format": "int32", "description": "How many there are."},
+                "selector": {"type": "string", "description": "The label selector by which they are found."},
+            },
+        },
+    },
+}
 KIND: Final = Resource(
     group="autoscaling",
     version="v1",
     kind="Scale",
     plural="scales",
+    public_name="io.k8s.api.autoscaling.v1.Scale",
+    schema=lambda: _SCHEMA,
     columns=(
         Column(name="Name", path=".metadata.name", format="name"),
         Column(name="Desired", path=".spec.replicas", type="integer"),
