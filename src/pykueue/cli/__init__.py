@@ -34,6 +34,7 @@ VERBS: Final[dict[str, Verb]] = {
     "logs": Verb("logs", "Show the log of a job."),
     "cancel": Verb("cancel", "Cancel jobs."),
     "plan": Verb("plan", "Decide offline: the objects given, the scheduling decisions out."),
+    "replay": Verb("replay", "Play the trace of a manager again, and say whether the same is decided."),
     "explain": Verb("explain", "Say why a Workload waits, and the smallest change that would let it in."),
     "whatif": Verb("whatif", "Say who would start, wait or have to go if objects changed."),
     "lint": Verb("lint", "Find configurations that can never work, or that will surprise."),

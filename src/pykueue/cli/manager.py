@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from pykueue.cli.up import configured, event_loop
 
 if TYPE_CHECKING:
     from pykueue.controllers.assembly import Manager
+    from pykueue.controllers.recording import Write
     from pykueue.kube.access import Target
     from pykueue.settings import Settings
 
@@ -27,22 +29,31 @@ if TYPE_CHECKING:
     default=None,
     help="A Configuration file; by default everything is as its defaults say.",
 )
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Write what is seen and decided into this file, for pykueue replay. It grows with every change.",
+)
 @log_options
-def command(kubeconfig: str, config: Path | None, told: Log) -> None:
+def command(kubeconfig: str, config: Path | None, record: Path | None, told: Log) -> None:
     """Run the scheduler and the controllers against an API server.
 
     Of several managers of one cluster, one leads and the others wait. Ctrl-C or SIGTERM ends it; work that is running
     goes on, and the next manager finds everything in the cluster.
     """
+    from pykueue.controllers import recording
     from pykueue.kube import access
 
     settings = configured(config, access.own_namespace())
     target = access.find(os.environ, kubeconfig, fallback=Path("~/.pykueue/kubeconfig").expanduser())
-    event_loop().run(_manage(target, settings, told))
+    with recording.trace(record, settings.tree) if record is not None else nullcontext() as write:
+        event_loop().run(_manage(target, settings, told, write))
 
 
-async def _manage(target: Target, settings: Settings, told: Log) -> None:
+async def _manage(target: Target, settings: Settings, told: Log, write: Write | None) -> None:
     from pykueue import app
+    from pykueue.controllers import recording
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -51,6 +62,8 @@ async def _manage(target: Target, settings: Settings, told: Log) -> None:
     def built(manager: Manager) -> None:
         told.start(lambda: manager.metrics.role)
         app.calm_collector()
+        if write is not None:
+            recording.record(manager.world, write)
 
     managing = asyncio.create_task(app.manage(target, settings, built=built))
     stopping = asyncio.create_task(stop.wait())

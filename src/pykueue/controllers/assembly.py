@@ -12,7 +12,6 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from pykueue.clock import Clock
@@ -66,6 +65,10 @@ class Choices:
     def life(self) -> LifeOptions:
         return self.jobs.life
 
+    def empty_world(self) -> World:
+        """A memory that knows nothing yet, and decides as the operator chose."""
+        return World(self.policy, accounting=self.accounting, profile=self.profile)
+
 
 class Manager:
     """The controllers, wired to each other and not yet running."""
@@ -84,13 +87,12 @@ class Manager:
         client = client.fenced(may_write)
         self.views = Views(client, chance, topology=choices.policy.topology)
         self.recorder = Recorder(client.patiently(), clock, instance)
-        empty = partial(World, choices.policy, accounting=choices.accounting, profile=choices.profile)
-        self.world = empty()
+        self.world = choices.empty_world()
         measures = Measures(choices.metrics, self.world, self.views, clock, lambda: client.sent)
         self.metrics = measures.metrics
         reporter = Reporter(self.recorder, measures.written)
         self.writer = Writer(client, self.views.workloads, reporter)
-        self.auditor = Auditor(self.views, self.world, empty, clock, self.metrics.audited)
+        self.auditor = Auditor(self.views, self.world, choices.empty_world, clock, self.metrics.audited)
         self.scheduler = Scheduler(
             self.world,
             self.views.workloads,

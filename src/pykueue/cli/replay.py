@@ -1,0 +1,47 @@
+"""`pykueue replay`: plays a trace of a manager again, and says whether the same is decided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pykueue.errors import AnswerIsNo, UsageError
+
+
+@click.command("replay")
+@click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
+def command(trace: Path) -> None:
+    """Play a trace again that `pykueue manager --record` has written, and compare every decision.
+
+    Needs no cluster. Exit code 0 when all decisions are the same, 1 when one differs.
+    """
+    import msgspec
+
+    from pykueue import app, settings
+    from pykueue.controllers import recording
+    from pykueue.version import __version__
+
+    try:
+        # What comes after the last end of a line was being written when its manager was killed.
+        lines = trace.read_bytes().split(b"\n")[:-1]
+        header = msgspec.json.decode(lines[0] if lines else b"", type=dict[str, Any])
+        chosen = settings.load(header["configuration"], f"{trace}, line 1")
+    except OSError as error:
+        raise UsageError(f"{trace}: {error.strerror}") from None
+    except (msgspec.DecodeError, KeyError):
+        raise UsageError(f"{trace}: line 1: is not the head of a trace") from None
+    try:
+        found = recording.replay(lines[1:], app.manager_choices(chosen).empty_world(), first=2)
+    except UsageError as error:
+        raise UsageError(f"{trace}: {error}") from None
+    if found.difference is not None:
+        shown = msgspec.json.format(
+            msgspec.json.encode({"recorded": found.difference.recorded, "replayed": found.difference.replayed})
+        )
+        click.echo(shown.decode())
+        written_by = header.get("pykueue", "")
+        by = "" if written_by == __version__ else f"; it was written by {written_by}, and this is {__version__}"
+        raise AnswerIsNo(f"{trace}: line {found.difference.line}: another decision{by}")
+    click.echo(f"equal: {found.calls} calls, {found.cycles} cycles, {found.decisions} decisions")
