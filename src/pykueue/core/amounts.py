@@ -55,7 +55,8 @@ def add(a: Amount, b: Amount) -> Amount:
     """a + b: unlimited if either is."""
     if a == UNLIMITED or b == UNLIMITED:
         return UNLIMITED
-    return clamp(a + b)
+    total = a + b
+    return total if NOTHING_LEFT <= total <= UNLIMITED else clamp(total)
 
 
 def subtract(a: Amount, b: Amount) -> Amount:
@@ -64,7 +65,8 @@ def subtract(a: Amount, b: Amount) -> Amount:
         return 0 if b == UNLIMITED else UNLIMITED
     if b == UNLIMITED:
         return NOTHING_LEFT
-    return clamp(a - b)
+    rest = a - b
+    return rest if NOTHING_LEFT <= rest <= UNLIMITED else clamp(rest)
 
 
 def multiply(amount: Amount, count: int) -> Amount:

@@ -29,6 +29,7 @@ class Node:
         "ancestors",
         "borrowing_limit",
         "cohorts",
+        "descent",
         "guaranteed",
         "height",
         "is_queue",
@@ -38,6 +39,7 @@ class Node:
         "parent",
         "potential",
         "queues",
+        "root",
         "subtree",
         "tree",
         "usage",
@@ -49,6 +51,8 @@ class Node:
         self.name = name
         self.parent = parent
         self.ancestors: tuple[Node, ...] = () if parent is None else (parent, *parent.ancestors)
+        self.descent: tuple[Node, ...] = () if parent is None else (*parent.descent, self)  # from below the root to it
+        self.root: Node = self if parent is None else parent.root
         self.weight = weight
         self.is_queue = is_queue
         self.cohorts: list[Node] = []  # child cohorts by name
@@ -64,10 +68,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{'queue' if self.is_queue else 'cohort'} {self.name}>"
-
-    @property
-    def root(self) -> Node:
-        return self.ancestors[-1] if self.ancestors else self
 
     def subtree_queues(self) -> Iterator[Node]:
         """Every active queue below: those of this cohort first, then cohort by cohort."""

@@ -5,7 +5,7 @@ Nothing is decided here, and nothing is left behind: every what-if is undone bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pykueue.api.meta import Nanoseconds
@@ -16,6 +16,7 @@ from pykueue.core.flavors import Assigner, scaled, take_places
 from pykueue.core.policy import Policy
 from pykueue.core.preemption import Search, Target
 from pykueue.core.snapshot import Queue, Snapshot
+from pykueue.core.topology import PlacementRequest
 from pykueue.core.workload import Reservation, ScanMemory, Workload
 
 
@@ -34,35 +35,36 @@ class Nominator:
         if workload.memory is not None and self._is_outdated(workload.memory, workload, queue):
             workload.memory = None
         replaced = self._replaced(workload, queue)
+        victims = _Victims(self, workload, queue)
         assigner = Assigner(
             snapshot=self.snapshot,
             policy=self.policy,
             workload=workload,
             queue=queue,
-            simulate=self._simulation(workload, queue),
+            simulate=victims.simulate,
             replaced=replaced,
             pinned=pinned,
         )
-        assignment, targets = self._assign(assigner)
+        assignment, targets = self._assign(assigner, victims)
         self._reserve_places(assigner, assignment, targets)
         return assignment, targets
 
-    def _assign(self, assigner: Assigner) -> tuple[Assignment, list[Target]]:
+    def _assign(self, assigner: Assigner, victims: _Victims) -> tuple[Assignment, list[Target]]:
         """Whole if possible, then partly, else whole without victims."""
         old = [Target(assigner.replaced, None)] if assigner.replaced is not None else []
         full = assigner.assign()
         if full.mode is Mode.FIT:
             return full, old
-        victims = self._victims(assigner, full)
-        if victims:
-            return full, old + victims
+        targets = victims.of(assigner, full)
+        if targets:
+            return full, old + targets
         if self.policy.partial_admission and any(p.can_shrink for p in assigner.workload.shape.pod_sets):
-            partial = self._assign_partly(assigner)
+            partial = self._assign_partly(assigner, victims)
             if partial is not None:
                 return partial[0], old + partial[1]
         return full, []
 
-    def _assign_partly(self, assigner: Assigner) -> tuple[Assignment, list[Target]] | None:
+    def _assign_partly(self, assigner: Assigner, victims: _Victims) -> tuple[Assignment, list[Target]] | None:
         """§4.10 The largest counts that fit or find victims, by bisection over how much is cut."""
         pod_sets = assigner.workload.shape.pod_sets
         cuts = [p.spec_count - (p.spec_count if p.min_count is None else p.min_count) for p in pod_sets]
@@ -75,56 +77,12 @@ class Nominator:
             step = (low + high) // 2
             counts = [p.spec_count - cut * step // deepest for p, cut in zip(pod_sets, cuts, strict=True)]
             assignment = assigner.assign(counts)
-            victims = self._victims(assigner, assignment)
-            if assignment.mode is Mode.FIT or victims:
-                best, high = (assignment, victims), step
+            targets = victims.of(assigner, assignment)
+            if assignment.mode is Mode.FIT or targets:
+                best, high = (assignment, targets), step
             else:
                 low = step + 1
         return best if low <= deepest else None
-
-    def _victims(self, assigner: Assigner, assignment: Assignment) -> list[Target]:
-        if assignment.mode is not Mode.PREEMPT:
-            return []
-        placements = assigner.placement_requests(assignment) if self.policy.topology else ()
-        return preemption.find(
-            Search(
-                snapshot=self.snapshot,
-                policy=self.policy,
-                now=self.now,
-                workload=assigner.workload,
-                queue=assigner.queue,
-                contested=assignment.contested,
-                requests=requested(assigner.workload, assignment, with_pods=self.policy.departures),
-                placements=placements,
-            )
-        )
-
-    def _simulation(self, workload: Workload, queue: Queue) -> Callable[[int, int], tuple[Kind, int]]:
-        """[FL15] What preemption could do for one flavor-resource alone, without topology."""
-
-        def simulate(number: int, amount: int) -> tuple[Kind, int]:
-            targets = preemption.find(
-                Search(
-                    snapshot=self.snapshot,
-                    policy=self.policy,
-                    now=self.now,
-                    workload=workload,
-                    queue=queue,
-                    contested=frozenset((number,)),
-                    requests={number: amount},
-                )
-            )
-            if not targets:
-                return Kind.NO_CANDIDATES, quota.level(queue.node, number, amount)[0]
-            mark = self.snapshot.mark()
-            for target in targets:
-                self.snapshot.remove(target.reservation)
-            level, _ = quota.level(queue.node, number, amount)
-            self.snapshot.undo(mark)
-            is_own = any(target.reservation.cluster_queue == queue.name for target in targets)
-            return (Kind.PREEMPT if is_own else Kind.RECLAIM), level
-
-        return simulate
 
     def _is_outdated(self, memory: ScanMemory, workload: Workload, queue: Queue) -> bool:
         """[FL23]"""
@@ -163,6 +121,55 @@ class Nominator:
         else:
             outcome = topology.place(self.snapshot.fleet, requests, emptied=True)
         take_places(assignment, outcome)
+
+
+class _Victims:
+    """Whom to evict for one head, while it is looked at. Most ask for one thing, and who would have to go was found
+    when its flavor was judged: then the question for the whole Workload is the same, and so is the answer."""
+
+    def __init__(self, nominator: Nominator, workload: Workload, queue: Queue) -> None:
+        self._nominator = nominator
+        self._workload = workload
+        self._queue = queue
+        self._found: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], list[Target]] = {}
+
+    def of(self, assigner: Assigner, assignment: Assignment) -> list[Target]:
+        policy = self._nominator.policy
+        if assignment.mode is not Mode.PREEMPT:
+            return []
+        requests = requested(self._workload, assignment, with_pods=policy.departures)
+        placements = assigner.placement_requests(assignment) if policy.topology else ()
+        if placements:
+            return preemption.find(self._search(assignment.contested, requests, placements))
+        return self._find(assignment.contested, requests)
+
+    def simulate(self, number: int, amount: int) -> tuple[Kind, int]:
+        """[FL15] What preemption could do for one flavor-resource alone, without topology."""
+        snapshot, queue = self._nominator.snapshot, self._queue
+        targets = self._find(frozenset((number,)), {number: amount})
+        if not targets:
+            return Kind.NO_CANDIDATES, quota.level(queue.node, number, amount)[0]
+        mark = snapshot.mark()
+        for target in targets:
+            snapshot.remove(target.reservation)
+        level, _ = quota.level(queue.node, number, amount)
+        snapshot.undo(mark)
+        is_own = any(target.reservation.cluster_queue == queue.name for target in targets)
+        return (Kind.PREEMPT if is_own else Kind.RECLAIM), level
+
+    def _find(self, contested: frozenset[int], requests: Mapping[int, int]) -> list[Target]:
+        question = contested, frozenset(requests.items())
+        if question not in self._found:
+            self._found[question] = preemption.find(self._search(contested, requests))
+        return self._found[question]
+
+    def _search(
+        self, contested: frozenset[int], requests: Mapping[int, int], placements: Sequence[PlacementRequest] = ()
+    ) -> Search:
+        asking = self._nominator
+        return Search(
+            asking.snapshot, asking.policy, asking.now, self._workload, self._queue, contested, requests, placements
+        )
 
 
 def requested(workload: Workload, assignment: Assignment, *, with_pods: bool) -> dict[int, int]:

@@ -55,13 +55,13 @@ def remove(node: Node, number: int, amount: int, log: UndoLog) -> None:
     """[TR6] What was stored at the parent comes back first."""
     at: Node | None = node
     while at is not None:
-        before = at.usage[number]
-        stored = amounts.subtract(before, at.guaranteed[number])
-        log.append((at.usage, number, before))
-        at.usage[number] = amounts.subtract(before, amount)
-        if stored <= 0:
+        usage, kept = at.usage, at.guaranteed[number]
+        before = usage[number]
+        log.append((usage, number, before))
+        usage[number] = amounts.subtract(before, amount)
+        if before <= kept:
             return
-        amount = min(amount, stored)
+        amount = min(amount, amounts.subtract(before, kept))
         at = at.parent
 
 
@@ -77,10 +77,9 @@ def remove_all(node: Node, usage: Iterable[tuple[int, int]], log: UndoLog) -> No
 
 def balance(node: Node, number: int) -> int:
     """[TR8] What the node may still use; negative where it, or a cohort above it, is in debt."""
-    path = (node, *node.ancestors)
-    root = path[-1]
+    root = node.root
     free = amounts.subtract(root.subtree[number], root.usage[number])
-    for below in reversed(path[:-1]):
+    for below in node.descent:
         limit = below.borrowing_limit[number]
         if limit != UNLIMITED:
             kept = below.guaranteed[number]

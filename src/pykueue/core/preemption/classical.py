@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum, auto
+from itertools import chain
 from typing import NamedTuple
 
 from pykueue.core import quota
@@ -46,14 +47,12 @@ class Candidate(NamedTuple):
 def find(search: Search) -> list[Target]:
     own = [
         Candidate(reservation, Variant.WITHIN_QUEUE, ())
-        for reservation in search.ordered(
-            search.candidates(search.queue, search.queue.spec.preemption.within_cluster_queue)
-        )
+        for reservation in search.candidates(search.queue, search.queue.spec.preemption.within_cluster_queue)
     ]
     hierarchy, priority = _elsewhere(search)
-    if not (own or hierarchy or priority):
+    if search.is_hopeless(candidate.reservation for candidate in chain(own, hierarchy, priority)):
         return []
-    groups = (_in_order(search, hierarchy), _in_order(search, priority), own)
+    groups = [_in_order(search, group) for group in (hierarchy, priority, own)]
     candidates = [
         candidate
         for evicted in (True, False)

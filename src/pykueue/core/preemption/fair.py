@@ -18,18 +18,19 @@ from pykueue.core.workload import Reservation
 
 
 def find(search: Search) -> list[Target]:
-    candidates = search.ordered(_candidates(search))
-    if not candidates:
+    found = _candidates(search)
+    if search.is_hopeless(found):
         return []
+    candidates = search.ordered(found)
     snapshot = search.snapshot
     mark = snapshot.mark()
     snapshot.assume(search.queue, search.requests.items())
-    found = _Hunt(search).run(candidates)
-    if found is None:
+    targets = _Hunt(search).run(candidates)
+    if targets is None:
         snapshot.undo(mark)
         return []
     snapshot.withdraw(search.queue, search.requests.items())
-    targets = search.put_back(found, borrowing=True)
+    targets = search.put_back(targets, borrowing=True)
     snapshot.undo(mark)
     return targets
 

@@ -65,6 +65,19 @@ class Search:
             and reservation.key not in gone
         ]
 
+    def is_hopeless(self, candidates: Iterable[Reservation]) -> bool:
+        """Whether not even all candidates together make enough room: a victim gives back no more than it uses."""
+        lacking = {
+            number: missing
+            for number, amount in self.requests.items()
+            if (missing := amount - quota.balance(self.queue.node, number)) > 0
+        }
+        for candidate in candidates:
+            for number, amount in candidate.numbers:
+                if number in lacking:
+                    lacking[number] -= amount
+        return any(missing > 0 for missing in lacking.values())
+
     def put_back(self, targets: list[Target], *, borrowing: bool) -> list[Target]:
         """[PR7] Spare, from the second-to-last victim backwards, whoever need not go after all; the snapshot ends up
         with exactly the returned targets removed. The last one found is always needed."""
