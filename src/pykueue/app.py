@@ -253,7 +253,7 @@ async def manage(
                 place = await running.beside(office, conf, (SERVICE_BESIDE,))
             choices = webhook_choices(settings)
             async with (
-                running.webhooks(office, choices, sources, place, clock, conf.namespace) as served,
+                running.webhooks(office.fenced(may_write), choices, sources, place, clock, conf.namespace) as served,
                 _metrics_served(manager, settings, served, Door(office, clock), in_pod),
                 _lists_served(manager, settings, served, Door(office, clock), in_pod),
             ):

@@ -1,11 +1,11 @@
-"""A proxy on loopback that carries every request out, and loses some of the answers to writes.
+"""A proxy on loopback that carries every request out, loses some of the answers to writes, and lets watches run behind.
 
-    async with faulty_proxy.between(server, share=0.05, chance=random.Random(1)) as proxy:
+    async with faulty_proxy.between(server, Faults(lost=0.05, watch_lag_seconds=0.2), random.Random(1)) as proxy:
         ...  # proxy.kubeconfig() leads through it
 
 A lost answer looks as it does in the wild: half of the time the connection breaks, half of the time somebody on the way
-gives up waiting and says 504. The write has happened either way. Watches run behind by a moment, as those of a busy
-server do: who takes a lost answer for a refusal has time to give away again what was given already.
+gives up waiting and says 504. The write has happened either way. Watches that run behind are those of a busy server: who
+takes a lost answer for a refusal has time to give away again what was given already.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
@@ -25,20 +26,35 @@ from cluster import real
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _GAVE_UP: Final = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":504,"reason":"Timeout"}'
+_GIVING_UP_SECONDS: Final = 0.1  # nobody gives up at once
 # Headers that speak of one connection, or of a body as it was before it was read.
 _NOT_PASSED_ON: Final = frozenset(
     {"host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"}
 )
 
 
+@dataclass(frozen=True)
+class Faults:
+    """How bad the weather is."""
+
+    lost: float = 0.0  # the share of answers to writes
+    watch_lag_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Write:
+    at: float  # by the monotonic clock
+    method: str
+    path: str
+
+
 @dataclass
 class FaultyProxy:
     server: real.Client
-    share: float
+    faults: Faults
     chance: random.Random
-    lag_seconds: float
     url: str = ""
-    writes: int = 0
+    writes: list[Write] = field(default_factory=list)
     lost: int = 0
 
     def kubeconfig(self) -> str:
@@ -47,19 +63,19 @@ class FaultyProxy:
     async def answer(self, session: aiohttp.ClientSession, request: web.Request) -> web.StreamResponse:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON}
         body = await request.read()
+        if request.method in _WRITES:
+            self.writes.append(Write(time.monotonic(), request.method, request.path))
         async with session.request(request.method, request.path_qs, data=body or None, headers=headers) as found:
             if request.query.get("watch") == "true" and found.status == 200:
                 return await self._watched(request, found)
             answered = await found.read()
-        if request.method in _WRITES and found.status < 300:
-            self.writes += 1
-            if self.chance.random() < self.share:
-                return await self._lose(request)
+        if request.method in _WRITES and found.status < 300 and self.chance.random() < self.faults.lost:
+            return await self._lose(request)
         return web.Response(status=found.status, body=answered, headers=_passed_on(found))
 
     async def _lose(self, request: web.Request) -> web.Response:
         self.lost += 1
-        await asyncio.sleep(self.lag_seconds / 2)  # nobody gives up at once
+        await asyncio.sleep(_GIVING_UP_SECONDS)
         if self.chance.random() < 0.5:
             assert request.transport is not None
             request.transport.abort()
@@ -69,18 +85,16 @@ class FaultyProxy:
         passed = web.StreamResponse(status=found.status, headers=_passed_on(found))
         await passed.prepare(request)
         async for chunk in found.content.iter_any():
-            await asyncio.sleep(self.lag_seconds)  # what arrives meanwhile comes with the next chunk
+            await asyncio.sleep(self.faults.watch_lag_seconds)  # what arrives meanwhile comes with the next chunk
             await passed.write(chunk)
         return passed
 
 
 @asynccontextmanager
-async def between(
-    server: real.Client, share: float, chance: random.Random, *, lag_seconds: float = 0.4
-) -> AsyncIterator[FaultyProxy]:
-    """A proxy before `server` that loses this share of the answers to writes."""
+async def between(server: real.Client, faults: Faults, chance: random.Random) -> AsyncIterator[FaultyProxy]:
+    """A proxy before `server`."""
     assert server.ca is not None
-    proxy = FaultyProxy(server, share, chance, lag_seconds)
+    proxy = FaultyProxy(server, faults, chance)
     tls = ssl.create_default_context(cadata=server.ca.decode())
     connector = aiohttp.TCPConnector(ssl=tls, limit=0)
     timeout = aiohttp.ClientTimeout(total=None)

@@ -53,6 +53,7 @@ class Client:
     url: str
     token: str = ""
     ca: bytes | None = None  # None over TLS: whatever certificate there is, for the server has yet to make its own
+    etcd_url: str = ""  # where the server keeps everything
     _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
 
     def request(
@@ -185,7 +186,7 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
                 *flags,
             )
         )
-        client = Client(f"https://127.0.0.1:{port}", token)
+        client = Client(f"https://127.0.0.1:{port}", token, etcd_url=etcd_url)
         try:
             _wait_until_ready(client, server, log)
             # It made its certificate itself when it started, with its authority behind it.

@@ -1,0 +1,37 @@
+"""`pykueue` with a bug in it: `python planted.py BUG manager …`. Tests of faults have to notice each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from pykueue import cli
+from pykueue.controllers import carrying
+from pykueue.kube.election import Election
+
+
+def _a_lost_answer_frees() -> None:
+    """What was not answered is taken for refused, and its quota is given to the next."""
+    carrying._may_have_been_carried_out = lambda error: False
+
+
+def _a_lost_lease_is_not_noticed() -> None:
+    """Who once led goes on, whoever else leads meanwhile."""
+
+    async def keep_nothing(self: Election, lease: dict[str, Any]) -> None:
+        await asyncio.Event().wait()
+
+    Election.may_write = lambda self: True  # type: ignore[method-assign]
+    Election._keep = keep_nothing  # type: ignore[method-assign]
+
+
+BUGS: Final[dict[str, Callable[[], None]]] = {
+    "a lost answer frees": _a_lost_answer_frees,
+    "a lost lease is not noticed": _a_lost_lease_is_not_noticed,
+}
+
+if __name__ == "__main__":
+    BUGS[sys.argv.pop(1)]()
+    cli.main()

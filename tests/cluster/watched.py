@@ -1,0 +1,262 @@
+"""Stories of Workloads that compete on a real API server, seen revision by revision by somebody who shares no code with
+the manager.
+
+Sixty CPUs in three ClusterQueues that lend to each other, and more Workloads than fit. Many come while the queues are on
+hold, so that they compete from the moment the hold is lifted, however slow the machine is. Every revision is read from
+etcd itself, where no restart and no change of a kind can hide one; the reservations are added up in each. The same
+somebody plays the jobs: what is admitted runs for a moment and is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import random
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+
+from cluster import real
+
+QUEUES: Final = 3
+CPUS_EACH: Final = 20
+CPUS: Final = QUEUES * CPUS_EACH
+KUEUE: Final = "/apis/kueue.x-k8s.io/v1beta2"
+_SIZES: Final = (2, 3, 5, 11, 20)
+_CREATORS: Final = 16
+_URGENT_EVERY_SECONDS: Final = 0.08
+_MERGE: Final = "application/merge-patch+json"
+
+
+@dataclass
+class Story:
+    """One namespace, its queues and its Workloads, and what was seen of them."""
+
+    server: real.Client
+    session: aiohttp.ClientSession
+    namespace: str
+    cpu: dict[str, int] = field(default_factory=dict)
+    stays: set[str] = field(default_factory=set)  # these are never finished
+    reserved: dict[str, int] = field(default_factory=dict)
+    most: int = 0
+    revisions: int = 0
+    overruns: list[str] = field(default_factory=list)
+    seen: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ran: dict[str, int] = field(default_factory=dict)  # how often each was seen to become admitted
+    finished: set[str] = field(default_factory=set)
+    watching: asyncio.Task[None] | None = None
+    _acting: set[asyncio.Task[None]] = field(default_factory=set)
+
+    # --- Making -------------------------------------------------------------------------------------------------------
+
+    async def send(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
+        data = None if body is None else json.dumps(body)
+        url = self.server.url + path
+        async with self.session.request(method, url, data=data, headers={"Content-Type": kind}) as answer:
+            return answer.status, await answer.json()
+
+    async def insist(self, method: str, path: str, body: Any, kind: str = "application/json") -> None:
+        """Write until it works: while no manager lives nobody answers for its webhooks, and a kind that was just
+        changed asks to come back."""
+        async with asyncio.timeout(60):
+            while (answer := await self.send(method, path, body, kind))[0] in (429, 500, 503):
+                await asyncio.sleep(0.1)
+        # One that was told to come back may have been carried out nevertheless.
+        assert answer[0] in (200, 201, 409), answer
+
+    async def create(self, path: str, kind: str, name: str, spec: dict[str, Any]) -> None:
+        version = KUEUE.removeprefix("/apis/") if path.startswith(KUEUE) else "v1"
+        await self.insist("POST", path, {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+    async def forget_webhooks(self) -> None:
+        """Whoever managed this server before is gone; what leads to them goes, too."""
+        for phase in ("mutating", "validating"):
+            await self.send("DELETE", _webhooks(phase))
+
+    async def begin(self, *, managed: bool = True, on_hold: bool = True) -> None:
+        """Make the queues once the manager's webhooks are known, which it says last of all; watch from before that."""
+        self.watching = asyncio.create_task(self._watch())
+        async with asyncio.timeout(60):
+            while managed and (await self.send("GET", _webhooks("validating")))[0] != 200:
+                await asyncio.sleep(0.1)
+        await self.create("/api/v1/namespaces", "Namespace", self.namespace, {})
+        await self.create(f"{KUEUE}/resourceflavors", "ResourceFlavor", self.namespace, {})
+        for name in self._queues:
+            quota = {"name": "cpu", "nominalQuota": str(CPUS_EACH)}
+            flavors = [{"name": self.namespace, "resources": [quota]}]
+            spec = {
+                "cohortName": self.namespace,
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
+                "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
+                "stopPolicy": "Hold" if on_hold else "None",
+            }
+            await self.create(f"{KUEUE}/clusterqueues", "ClusterQueue", name, spec)
+            local = f"{KUEUE}/namespaces/{self.namespace}/localqueues"
+            await self.create(local, "LocalQueue", name, {"clusterQueue": name})
+
+    async def lift_hold(self) -> None:
+        for name in self._queues:
+            await self.insist("PATCH", f"{KUEUE}/clusterqueues/{name}", {"spec": {"stopPolicy": "None"}}, _MERGE)
+
+    async def submit(self, name: str, cpu: int, number: int, *, priority: int = 0, stays: bool = False) -> None:
+        self.cpu[name] = cpu
+        if stays:
+            self.stays.add(name)
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(cpu)}}}
+        pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
+        spec = {"queueName": self._queues[number % QUEUES], "podSets": [pod_set], "priority": priority}
+        await self.create(self._workloads, "Workload", name, spec)
+
+    async def submit_many(self, count: int, chance: random.Random) -> None:
+        """Large and small ones."""
+        several = asyncio.Semaphore(_CREATORS)
+
+        async def one(number: int, cpu: int, priority: int) -> None:
+            async with several:
+                await self.submit(f"w{number:04}", cpu, number, priority=priority)
+
+        drawn = [(number, chance.choice(_SIZES), chance.randrange(100)) for number in range(count)]
+        await asyncio.gather(*(one(*each) for each in drawn))
+
+    async def submit_urgent(self, count: int, chance: random.Random) -> None:
+        """One after the other, each more urgent than all before: whoever is put back finds others ahead."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(count):
+                cpu = chance.choice(_SIZES)
+                group.create_task(self.submit(f"urgent-{number:04}", cpu, number, priority=100 + number))
+                await asyncio.sleep(_URGENT_EVERY_SECONDS)
+
+    async def forge_reservation(self, name: str, number: int) -> None:
+        """Write what only a manager may."""
+        assigned = {"name": "main", "count": 1, "flavors": {"cpu": self.namespace}}
+        assigned["resourceUsage"] = {"cpu": str(self.cpu[name])}
+        given = {"clusterQueue": self._queues[number % QUEUES], "podSetAssignments": [assigned]}
+        await self.insist("PATCH", f"{self._workloads}/{name}/status", {"status": {"admission": given}}, _MERGE)
+
+    @property
+    def _queues(self) -> list[str]:
+        return [f"{self.namespace}-{number}" for number in range(QUEUES)]
+
+    @property
+    def _workloads(self) -> str:
+        return f"{KUEUE}/namespaces/{self.namespace}/workloads"
+
+    # --- Watching -----------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """See every revision of every Workload, in order."""
+        prefix = f"/registry/kueue.x-k8s.io/workloads/{self.namespace}/"
+        keys = {"key": _base64(prefix), "range_end": _base64(prefix[:-1] + chr(ord("/") + 1)), "start_revision": 1}
+        async with self.session.post(f"{self.server.etcd_url}/v3/watch", json={"create_request": keys}) as answer:
+            async for line in answer.content:
+                for event in json.loads(line)["result"].get("events", ()):
+                    stored = event["kv"]
+                    name = base64.b64decode(stored["key"]).decode().removeprefix(prefix)
+                    value = base64.b64decode(stored["value"]) if event.get("type") != "DELETE" else b"{}"
+                    self._take(name, json.loads(value), stored["mod_revision"])
+
+    def _take(self, name: str, workload: dict[str, Any], revision: str) -> None:
+        before = self.seen.get(name, {})
+        workload["revision"] = revision
+        self.revisions += 1
+        self.seen[name] = workload
+        given = workload.get("status", {}).get("admission")
+        holds = given is not None and not has(workload, "Finished")
+        self.reserved[name] = sum(int(each["resourceUsage"]["cpu"]) for each in _sets(given)) if holds else 0
+        total = sum(self.reserved.values())
+        self.most = max(self.most, total)
+        if total > CPUS:
+            self.overruns.append(f"revision {revision}: {total} of {CPUS} CPUs are given away")
+        if has(workload, "Finished"):
+            self.finished.add(name)
+            if given is None:
+                self.overruns.append(f"revision {revision}: {name} was finished without ever having been admitted")
+        if has(workload, "Admitted") and not has(before, "Admitted"):
+            self.ran[name] = self.ran.get(name, 0) + 1
+            if name not in self.stays:
+                task = asyncio.create_task(self._finish(name))
+                self._acting.add(task)
+                task.add_done_callback(self._acting.discard)
+
+    async def _finish(self, name: str) -> None:
+        await asyncio.sleep(0.2)
+        while name not in self.finished:
+            found = self.seen[name]
+            said = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "played"}
+            said["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+            status = {"conditions": [*found["status"]["conditions"], said]}
+            patch = {"metadata": {"resourceVersion": found["revision"]}, "status": status}
+            code, _ = await self.send("PATCH", f"{self._workloads}/{name}/status", patch, _MERGE)
+            if code == 200:
+                return
+            await asyncio.sleep(0.05)
+
+    # --- Asking -------------------------------------------------------------------------------------------------------
+
+    def admitted(self) -> set[str]:
+        return {name for name, found in self.seen.items() if has(found, "Admitted") and not has(found, "Finished")}
+
+    def waiting(self) -> set[str]:
+        """Those who were told that they wait for quota."""
+        return {name for name, found in self.seen.items() if told(found).get("QuotaReserved") == "False"}
+
+    async def until(self, true: Callable[[], bool], seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while not true():
+                    await asyncio.sleep(0.02)
+                    assert self.watching is not None
+                    assert not self.watching.done(), self.watching.exception()
+        except TimeoutError:
+            left = {name: told(found) for name, found in self.seen.items() if name not in self.finished}
+            raise AssertionError(
+                f"not within {seconds} s; {len(left)} are left: {dict(list(left.items())[:9])}"
+            ) from None
+
+    def figures(self) -> str:
+        return f"{self.namespace}: {len(self.cpu)} Workloads, {self.revisions} revisions, at most {self.most} of {CPUS} CPUs"
+
+
+def has(workload: dict[str, Any], type_: str) -> bool:
+    return told(workload).get(type_) == "True"
+
+
+def told(workload: dict[str, Any]) -> dict[str, str]:
+    return {each["type"]: each["status"] for each in workload.get("status", {}).get("conditions", ())}
+
+
+def _sets(given: dict[str, Any] | None) -> list[dict[str, Any]]:
+    return given["podSetAssignments"] if given is not None else []
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _webhooks(phase: str) -> str:
+    kind = f"/apis/admissionregistration.k8s.io/v1/{phase}webhookconfigurations"
+    return f"{kind}/kueue-{phase}-webhook-configuration"
+
+
+@contextlib.asynccontextmanager
+async def story(server: real.Client, namespace: str) -> AsyncIterator[Story]:
+    """A story; it starts with `begin`."""
+    assert server.ca is not None
+    tls = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=server.ca.decode()), limit=0)
+    headers = {"Authorization": f"Bearer {server.token}"}
+    timeout = aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(connector=tls, headers=headers, timeout=timeout, read_bufsize=2**24) as session:
+        told = Story(server, session, namespace)
+        await told.forget_webhooks()
+        try:
+            yield told
+        finally:
+            if told.watching is not None:
+                told.watching.cancel()
+                await asyncio.gather(told.watching, return_exceptions=True)
+            print(told.figures())
