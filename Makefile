@@ -54,7 +54,7 @@ test: $(STAMP)
 
 test-cluster: $(STAMP)
 	@assets=$$(cd tests && ../$(BIN)/python -m cluster.assets) || exit $$?; \
-	KUBEBUILDER_ASSETS="$$assets" $(BIN)/python -m pytest -m "cluster and not faults" $(ARGS)
+	KUBEBUILDER_ASSETS="$$assets" $(BIN)/python -m pytest -m cluster $(ARGS)
 
 soak: $(STAMP)
 	@$(BIN)/python -m pykueue.simulate $(ARGS)

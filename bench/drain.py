@@ -323,14 +323,14 @@ def serve(folder: Path) -> None:
 
 @contextlib.contextmanager
 def embedded() -> Iterator[Engine]:
-    with tempfile.TemporaryDirectory() as home, _process(__file__, "--serve", home) as process:
+    with tempfile.TemporaryDirectory() as home, process_of(__file__, "--serve", home) as process:
         folder = Path(home)
-        _until((folder / "ready").exists, process)
+        until((folder / "ready").exists, process)
 
         def requests() -> dict[str, int]:
             (folder / "sent").unlink(missing_ok=True)
             process.send_signal(signal.SIGUSR1)
-            _until((folder / "sent").exists, process)
+            until((folder / "sent").exists, process)
             found: dict[str, int] = json.loads((folder / "sent").read_text())
             return found
 
@@ -367,7 +367,7 @@ def real(cap: int) -> Iterator[Engine]:
             )
         )
         arguments = ("--kubeconfig", str(kubeconfig), "--config", str(folder / "config"))
-        with _process("-m", "pykueue", "manager", *arguments) as process:
+        with process_of("-m", "pykueue", "manager", *arguments) as process:
 
             def requests() -> dict[str, int]:
                 return _requests_of(server.request("GET", "/metrics").body)
@@ -387,7 +387,7 @@ def _requests_of(metrics: str) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def process_of(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     process = subprocess.Popen([sys.executable, *arguments], env=environment)
     try:
@@ -401,7 +401,7 @@ def _process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def _until(true: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+def until(true: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         if process.poll() is not None or time.monotonic() > deadline:

@@ -26,7 +26,6 @@ from cluster import real
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _GAVE_UP: Final = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":504,"reason":"Timeout"}'
-_GIVING_UP_SECONDS: Final = 0.1  # nobody gives up at once
 # Headers that speak of one connection, or of a body as it was before it was read.
 _NOT_PASSED_ON: Final = frozenset(
     {"host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"}
@@ -39,6 +38,7 @@ class Faults:
 
     lost: float = 0.0  # the share of answers to writes
     watch_lag_seconds: float = 0.0
+    patience_seconds: float = 0.1  # until an answer is given up
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class FaultyProxy:
 
     async def _lose(self, request: web.Request) -> web.Response:
         self.lost += 1
-        await asyncio.sleep(_GIVING_UP_SECONDS)
+        await asyncio.sleep(self.faults.patience_seconds)
         if self.chance.random() < 0.5:
             assert request.transport is not None
             request.transport.abort()

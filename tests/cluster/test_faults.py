@@ -31,7 +31,7 @@ FULL: Final = os.environ.get("PYKUEUE_FAULTS") == "full"
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.timeout(500 if FULL else 150)]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-WORKLOADS: Final = 400 if FULL else 120
+WORKLOADS: Final = 300 if FULL else 80
 # All of a story's Workloads end within this; there is no hurry on a busy machine, and no end to a broken one.
 PATIENCE_SECONDS: Final = 400.0 if FULL else 90.0
 
@@ -101,8 +101,10 @@ def _written(folder: Path, texts: dict[str, str]) -> dict[str, str]:
 
 # --- Lost answers -----------------------------------------------------------------------------------------------------
 
-WORST: Final = Faults(lost=0.2, watch_lag_seconds=0.2)
-WEATHER: Final = [Faults(lost, lag) for lost in (0.05, 0.2) for lag in (0.0, 0.2)] if FULL else [WORST]
+# Answers are given up late, news come later still, and work ends later than both: there is time to err.
+WORST: Final = Faults(lost=0.3, watch_lag_seconds=0.4, patience_seconds=0.2)
+RUNTIME_SECONDS: Final = 0.8
+WEATHER: Final = [WORST, *(Faults(lost, lag) for lost in (0.05, 0.2) for lag in (0.0, 0.2))] if FULL else [WORST]
 
 
 @contextlib.asynccontextmanager
@@ -113,7 +115,7 @@ async def in_weather(
     name = f"lost-{faults.lost:.0%}-{faults.watch_lag_seconds * 1000:.0f}ms{'-bug' if bug else ''}".replace("%", "")
     async with (
         faulty_proxy.between(server, faults, random.Random(f"{faults}")) as proxy,
-        watched.story(server, name) as story,
+        watched.story(server, name, runtime_seconds=RUNTIME_SECONDS) as story,
         manager(proxy.kubeconfig(), folder, bug=bug) as process,
     ):
         await story.begin()

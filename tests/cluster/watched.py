@@ -29,7 +29,7 @@ CPUS: Final = QUEUES * CPUS_EACH
 KUEUE: Final = "/apis/kueue.x-k8s.io/v1beta2"
 _SIZES: Final = (2, 3, 5, 11, 20)
 _CREATORS: Final = 16
-_URGENT_EVERY_SECONDS: Final = 0.08
+_URGENT_EVERY_SECONDS: Final = 0.15
 _MERGE: Final = "application/merge-patch+json"
 
 
@@ -40,6 +40,7 @@ class Story:
     server: real.Client
     session: aiohttp.ClientSession
     namespace: str
+    runtime_seconds: float
     cpu: dict[str, int] = field(default_factory=dict)
     stays: set[str] = field(default_factory=set)  # these are never finished
     reserved: dict[str, int] = field(default_factory=dict)
@@ -184,7 +185,7 @@ class Story:
                 task.add_done_callback(self._acting.discard)
 
     async def _finish(self, name: str) -> None:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(self.runtime_seconds)
         while name not in self.finished:
             found = self.seen[name]
             said = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "played"}
@@ -244,14 +245,14 @@ def _webhooks(phase: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def story(server: real.Client, namespace: str) -> AsyncIterator[Story]:
-    """A story; it starts with `begin`."""
+async def story(server: real.Client, namespace: str, *, runtime_seconds: float = 0.2) -> AsyncIterator[Story]:
+    """A story in which whoever is admitted runs for so long; it starts with `begin`."""
     assert server.ca is not None
     tls = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=server.ca.decode()), limit=0)
     headers = {"Authorization": f"Bearer {server.token}"}
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=tls, headers=headers, timeout=timeout, read_bufsize=2**24) as session:
-        told = Story(server, session, namespace)
+        told = Story(server, session, namespace, runtime_seconds)
         await told.forget_webhooks()
         try:
             yield told

@@ -32,7 +32,8 @@ from pykueue.state.world import World
 
 log = logging.getLogger(__name__)
 
-_WRITES_AT_ONCE: Final = 64
+# A real server asks our own webhooks about each of them, and keeps no more than 25 connections for that.
+_WRITES_AT_ONCE: Final = 24
 _REASONS_AT_ONCE: Final = 16
 _REASON_PATIENCE_SECONDS: Final = 1.0
 _REASON_PAUSE_SECONDS: Final = 0.1

@@ -1,0 +1,86 @@
+"""How long `pykueue up` takes from nothing to the first admission, in an empty data directory and in one that was used.
+
+    python -m bench start [--times=5] [--json=FILE]
+
+Beside the wall time stands the processor time, which a busy machine changes less. Never a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from bench import drain
+
+from pykueue.clock import SystemClock
+from pykueue.kube import access
+from pykueue.kube.client import Client
+
+_SMALL = drain.CLASSES[0]
+
+
+def first_admission(folder: Path, name: str) -> dict[str, float]:
+    """Seconds from the start of the process until it serves, and until a Workload is admitted."""
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.unlink(missing_ok=True)
+    began = time.monotonic()
+    with drain.process_of("-m", "pykueue", "up", "--data-dir", str(folder), "--runner", "none") as process:
+        drain.until(kubeconfig.exists, process)
+        serves = time.monotonic() - began
+        asyncio.run(_admitted(kubeconfig, name))
+        return {
+            "serves": serves,
+            "first admission": time.monotonic() - began,
+            "processor": drain.cpu_seconds(process.pid),
+            "MiB": drain.memory_mib(process.pid),
+        }
+
+
+async def _admitted(kubeconfig: Path, name: str) -> None:
+    target = access.from_files([kubeconfig])
+    client = Client(access.connect(target, SystemClock(), user_agent="bench"), random.Random(1))
+    try:
+        if await client.find(drain.WORKLOAD, "first", drain.NAMESPACE) is None:
+            for kind, tree in drain.queues():
+                await client.create(kind, tree)
+        await client.create(drain.WORKLOAD, drain.workload(name, "cq-0-0", _SMALL))
+        async with asyncio.timeout(60):
+            while True:
+                found = await client.get(drain.WORKLOAD, name, drain.NAMESPACE)
+                if found.get("status", {}).get("admission"):
+                    return
+                await asyncio.sleep(0.01)
+    finally:
+        await client.close()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="start", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    options = parser.parse_args(arguments)
+    runs: dict[str, list[dict[str, float]]] = {"empty": [], "used": []}
+    for number in range(options.times):
+        with tempfile.TemporaryDirectory() as home:
+            runs["empty"].append(first_admission(Path(home), "first"))
+            runs["used"].append(first_admission(Path(home), f"second-{number}"))
+    figures = {
+        name: {what: median(run[what] for run in several) for what in several[0]} for name, several in runs.items()
+    }
+    print(f"{'median':8}" + "".join(f"{what:>18}" for what in figures["empty"]))
+    for name, row in figures.items():
+        print(f"{name:8}" + "".join(f"{value:18.2f}" for value in row.values()))
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
