@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from pykueue import cli, features, settings
-from pykueue.api import conditions, registry, schema
+from pykueue.api import conditions, config, registry, schema
 from pykueue.api.kinds import Kind, Version
 from pykueue.api.versions import Added, Gone, Limited, Needs, Renamed, Ruled
 from pykueue.apiserver import limits
@@ -224,6 +224,49 @@ def limits_page() -> Iterator[str]:
     yield limits.page()
 
 
+def migration_page() -> Iterator[str]:
+    """Move from Kueue: what is the same, what differs, what is missing."""
+    yield "# Move from Kueue\n"
+    yield (
+        "pykueue speaks the API of Kueue: the same kinds, labels, conditions, events, metrics and Configuration,"
+        " and the same decisions. Manifests, dashboards and clients stay as they are.\n"
+    )
+    yield "## Do it\n"
+    yield "1. `pykueue config check FILE` on the Configuration of your manager: what cannot be had is named.\n"
+    yield "2. `kubectl get` your queues and Workloads into a file and `pykueue lint -f` it.\n"
+    yield (
+        "3. Scale Kueue's Deployment to 0, then `pykueue install --config FILE`. Reservations are read from the API and"
+        " counted before anything is decided; jobs that run go on running.\n"
+    )
+    yield "4. Back again: `pykueue uninstall` leaves every object, and Kueue picks them up.\n"
+    yield "## What differs on purpose\n"
+    yield "Each is a page of the [decisions](../decisions/index.md), with its scenario.\n"
+    yield from table(
+        ["", "what pykueue does"],
+        ([f"[{number}](../decisions/{name})", title] for number, name, title in _decisions()),
+    )
+    yield "Without an entry there, a decision that differs is a bug.\n"
+    missing = features.missing_by_default()
+    yield f"## What is missing: gates that are on in Kueue ({len(missing)})\n"
+    yield from table(["gate", "what is missing"], ([code(gate.name), gate.meaning] for gate in missing))
+    off = [gate for gate in features.GATES.values() if not gate.implemented and not gate.default]
+    yield f"## What is missing: gates that are off in Kueue ({len(off)})\n"
+    yield from table(["gate", "what is missing"], ([code(gate.name), gate.meaning] for gate in off))
+    yield "## Kinds of jobs\n"
+    here = {row.framework for row in BUILT_IN if row.implementation is not None}
+    yield from table(
+        ["framework", "here"], ([code(name), "yes" if name in here else "not yet"] for name in config.FRAMEWORKS)
+    )
+
+
+def _decisions() -> Iterator[tuple[str, str, str]]:
+    """Number, file and title of every page of the decisions that says what is done otherwise than by Kueue."""
+    for page in sorted((Path.cwd() / "docs" / "decisions").glob("0*.md")):
+        text = page.read_text(encoding="utf-8")
+        if "Kueue" in text:
+            yield page.name[:4], page.name, text.splitlines()[0].removeprefix("# ")
+
+
 PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "docs/reference/feature-gates.md": gates_page,
     "docs/reference/commands.md": commands_page,
@@ -232,6 +275,7 @@ PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/api/index.md": api_index_page,
     "docs/reference/embedded-limits.md": limits_page,
+    "docs/operations/migration.md": migration_page,
     **{f"docs/reference/api/{row.singular}.md": _kind_page(row) for row in registry.KUEUE},
 }
 
