@@ -33,6 +33,7 @@ VERBS: Final[dict[str, Verb]] = {
     "wait": Verb("wait", "Wait until jobs are over."),
     "logs": Verb("logs", "Show the log of a job."),
     "cancel": Verb("cancel", "Cancel jobs."),
+    "top": Verb("top", "Watch cohorts, queues and pending Workloads, live."),
     "plan": Verb("plan", "Decide offline: the objects given, the scheduling decisions out."),
     "replay": Verb("replay", "Play the trace of a manager again, and say whether the same is decided."),
     "explain": Verb("explain", "Say why a Workload waits, and the smallest change that would let it in."),
