@@ -19,7 +19,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
@@ -125,7 +127,10 @@ def in_racks(one: kueue.Workload) -> kueue.Workload:
     return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, pod_sets=(pod_set,)))
 
 
-def build(size: Size) -> tuple[World, Callable[[str], kueue.Workload]]:
+Made: TypeAlias = tuple[World, Callable[[str], kueue.Workload]]
+
+
+def build(size: Size) -> Made:
     """The world, and a maker of further Workloads for a queue."""
     policy = Policy(fair_sharing=tuple(Strategy)) if size.fair else Policy()
     world = World(policy)
@@ -175,9 +180,9 @@ class Figures:
     build_seconds: float
 
 
-def drive(name: str, size: Size, seconds: float) -> Figures:
+def drive(name: str, make: Callable[[], Made], seconds: float) -> Figures:
     started = time.process_time()
-    world, another = build(size)
+    world, another = make()
     built = time.process_time() - started
     gc.collect()
     gc.freeze()
@@ -239,13 +244,13 @@ WORLDS = {
 }
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to decide in each world")
     parser.add_argument("--only", default="", help="worlds whose name contains this")
-    given = parser.parse_args()
-    figures = [drive(name, size, given.seconds) for name, size in WORLDS.items() if given.only in name]
+    given = parser.parse_args(arguments)
+    figures = [drive(name, partial(build, size), given.seconds) for name, size in WORLDS.items() if given.only in name]
     print(f"{'world':32} {'decisions/s':>12} {'us/decision':>12} {'admitted':>9} {'preempted':>9} {'us/change':>10}")
     for f in figures:
         print(
@@ -259,7 +264,8 @@ def main() -> None:
         print(f"cost per decision, 1,000 queues in 10 cohorts against 100 in 1: {ratio:.2f}")
     if given.json:
         given.json.write_text(json.dumps([asdict(f) for f in figures], indent=2) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -134,14 +134,14 @@ class System(Story):
         await self.answer_together(workload, {check: state}, **more)
 
     async def answer_together(self, workload: str, states: Mapping[str, str], **more: Any) -> None:
-        """Several controllers say what they found, one right after the other."""
+        """Several controllers say what they found before anybody can act on it."""
         await self.until_said(workload, "QuotaReserved", "True/QuotaReserved")
         await self.until_asked(workload, *states)
+        found = await self.read("Workload", workload)
+        said = [each for each in found["status"]["admissionChecks"] if each["name"] not in states]
         for check, state in states.items():
-            found = await self.read("Workload", workload)
-            said = [each for each in found["status"]["admissionChecks"] if each["name"] != check]
             said.append({"name": check, "state": state, "message": "", "lastTransitionTime": now(), **more})
-            await self.patch("Workload", workload, {"status": {"admissionChecks": said}}, "status")
+        await self.patch("Workload", workload, {"status": {"admissionChecks": said}}, "status")
 
     async def states(self, workload: str) -> dict[str, str]:
         """What each check says, by its name."""

@@ -96,6 +96,7 @@ class DefaultLocalQueues:
         self._reporter = reporter
         self._wish = wish
         self._reports_as = reports_as
+        self._selectors: dict[str, Selector] = {}  # of the ClusterQueues, read once: every namespace meets all of them
         self._warned: dict[Place, tuple[str, str, str]] = {}  # of which LocalQueue, for which UIDs
         self.loop: Controller[Place] = Controller("default-local-queues", self._reconcile, chance, workers=4)
         cluster_queues.index(_MAKERS, lambda queue: (_ALL,) if wish.name(queue) else ())
@@ -107,11 +108,12 @@ class DefaultLocalQueues:
     def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
         old, new = change.old, change.new
         if new is None:
+            self._selectors.pop(change.key.name, None)
             self._forget(lambda place: place.cluster_queue == change.key.name)
             return
         if not self._wish.name(new) or (old is not None and self._asks_alike(old, new)):
             return
-        selector = selectors.compile(new.spec.namespace_selector)
+        selector = self._selectors[change.key.name] = selectors.compile(new.spec.namespace_selector)
         for namespace in self._namespaces.values():
             if selector.matches(namespace.metadata.labels):
                 self.loop.add(Place(change.key.name, namespace.metadata.name), patient=change.initial)
@@ -130,8 +132,8 @@ class DefaultLocalQueues:
             return
         if old is not None and old.metadata.uid == new.metadata.uid and old.metadata.labels == new.metadata.labels:
             return
-        for key, cluster_queue in self._cluster_queues.under(_MAKERS, _ALL):
-            if selectors.compile(cluster_queue.spec.namespace_selector).matches(new.metadata.labels):
+        for key, _ in self._cluster_queues.under(_MAKERS, _ALL):
+            if self._selectors[key.name].matches(new.metadata.labels):
                 self.loop.add(Place(key.name, change.key.name), patient=change.initial)
 
     def _forget(self, is_gone: Callable[[Place], bool]) -> None:
@@ -163,7 +165,7 @@ class DefaultLocalQueues:
             and namespace.metadata.deletion_timestamp is None
             and namespace.status.phase != "Terminating"
             and self._wish.namespaces.matches(found)
-            and selectors.compile(cluster_queue.spec.namespace_selector).matches(found)
+            and self._selectors[cluster_queue.metadata.name].matches(found)
         )
 
     async def _make(self, name: str, place: Place, cluster_queue: kueue.ClusterQueue) -> bool:
