@@ -49,7 +49,7 @@ def cluster_queues(
         Column("PENDING WORKLOADS", lambda queue: str(queue.status.pending_workloads)),
         Column("ADMITTED WORKLOADS", lambda queue: str(queue.status.admitted_workloads)),
         Column("ACTIVE", lambda queue: str(is_active(queue)).lower()),
-        Column("AGE", lambda queue: listing.age(queue.metadata, now)),
+        Column("AGE", lambda queue: listing.age(queue.metadata.creation_timestamp, now)),
     ]
     _show([each for each in found if active in (None, is_active(each))], columns, output)
 
@@ -84,7 +84,7 @@ def local_queues(
         Column("CLUSTERQUEUE", lambda queue: queue.spec.cluster_queue or ""),
         Column("PENDING WORKLOADS", lambda queue: str(queue.status.pending_workloads)),
         Column("ADMITTED WORKLOADS", lambda queue: str(queue.status.admitted_workloads)),
-        Column("AGE", lambda queue: listing.age(queue.metadata, now)),
+        Column("AGE", lambda queue: listing.age(queue.metadata.creation_timestamp, now)),
     ]
     _show([each for each in found if clusterqueue in ("", each.spec.cluster_queue)], columns, output)
 
@@ -104,7 +104,7 @@ def resource_flavors(connection: Connection, selector: str, field_selector: str,
     columns: list[Column[kueue.ResourceFlavor]] = [
         Column("NAME", lambda flavor: flavor.metadata.name),
         Column("NODE LABELS", lambda flavor: ", ".join(sorted(f"{k}={v}" for k, v in flavor.spec.node_labels.items()))),
-        Column("AGE", lambda flavor: listing.age(flavor.metadata, now)),
+        Column("AGE", lambda flavor: listing.age(flavor.metadata.creation_timestamp, now)),
     ]
     _show(found, columns, output)
 
@@ -184,7 +184,7 @@ def workloads(
         Column("STATUS", lambda each: listing.status(each).upper()),
         Column("POSITION IN QUEUE", place),
         Column("EXEC TIME", lambda each: listing.seconds_run(each, now)),
-        Column("AGE", lambda each: listing.age(each.metadata, now)),
+        Column("AGE", lambda each: listing.age(each.metadata.creation_timestamp, now)),
     ]
     _show([each for each in found if is_wanted(each)], columns, output)
 
@@ -227,7 +227,7 @@ def pods(
         *([Column[kube.Pod]("NAMESPACE", lambda pod: pod.metadata.namespace)] if all_namespaces else []),
         Column("NAME", lambda pod: pod.metadata.name),
         Column("STATUS", lambda pod: pod.status.phase or "Pending"),
-        Column("AGE", lambda pod: listing.age(pod.metadata, now)),
+        Column("AGE", lambda pod: listing.age(pod.metadata.creation_timestamp, now)),
     ]
     _show(connection.talk(work), columns, output)
 

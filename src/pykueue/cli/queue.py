@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, output: str | None) -> None:
     """Show jobs that wait or run: those that run first, then the others in the order of their queues."""
     from pykueue.clock import SystemClock
-    from pykueue.work import desk, standing
+    from pykueue.work import desk, listing
 
     async def work(client: Client, namespace: str) -> list[Entry]:
         return await desk.entries(client, "" if all_namespaces else namespace)
@@ -43,7 +43,7 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
         Column("PLACE", lambda entry: "" if entry.place is None else str(entry.place)),
         Column("PODS", lambda entry: str(entry.pods)),
         Column("ASKS FOR", lambda entry: entry.asks),
-        Column("AGE", lambda entry: standing.age(entry.created, now)),
+        Column("AGE", lambda entry: listing.age(entry.created, now)),
         Column("PRIORITY", lambda entry: str(entry.priority), wide=True),
         Column("CLUSTERQUEUE", lambda entry: entry.cluster_queue, wide=True),
         Column("WORKLOAD", lambda entry: entry.workload, wide=True),

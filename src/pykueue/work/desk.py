@@ -14,8 +14,7 @@ from pykueue.errors import AnswerIsNo, UsageError
 from pykueue.kube import errors
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Call
-from pykueue.observe import visibility
-from pykueue.work import order, standing
+from pykueue.work import listing, order, standing
 from pykueue.work.standing import Standing, Word
 
 JOBS: Final = registry.ALL.of(kube.Job)
@@ -113,8 +112,8 @@ class Desk:
         return sorted(found, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
 
     async def _all(self, kind: Any, type_: Any, labels: str = "") -> list[Any]:
-        listing = await self._client.list(kind, self.namespace, labels=labels)
-        return [codec.decode(item, type_) for item in listing.items]
+        found = await self._client.list(kind, self.namespace, labels=labels)
+        return [codec.decode(item, type_) for item in found.items]
 
     # --- Waiting ------------------------------------------------------------------------------------------------------
 
@@ -207,8 +206,8 @@ class Entry:
 
 async def entries(client: Client, namespace: str) -> list[Entry]:
     """All Workloads of a namespace, or of all: what runs, what waits in the order of its queue, what is over."""
-    listing = await client.list(WORKLOADS, namespace)
-    workloads = [codec.decode(item, kueue.Workload) for item in listing.items]
+    found = await client.list(WORKLOADS, namespace)
+    workloads = [codec.decode(item, kueue.Workload) for item in found.items]
     waiting = {
         (one.metadata.namespace, one.spec.queue_name or "")
         for one in workloads
@@ -218,7 +217,7 @@ async def entries(client: Client, namespace: str) -> list[Entry]:
     for place, queue in sorted(waiting):
         places |= await _places(client, place, queue)
     found = [
-        _entry(one, places, tree) for one, tree in zip(workloads, map(msgspec.json.decode, listing.items), strict=True)
+        _entry(one, places, tree) for one, tree in zip(workloads, map(msgspec.json.decode, found.items), strict=True)
     ]
     return sorted(found, key=_order)
 
@@ -252,14 +251,7 @@ def _entry(workload: kueue.Workload, places: Mapping[tuple[str, str], int], tree
 
 async def _places(client: Client, namespace: str, queue: str) -> dict[tuple[str, str], int]:
     """Who stands where in the ClusterQueue of a LocalQueue; nothing where the server does not tell."""
-    path = (
-        f"/apis/{visibility.GROUP}/{visibility.VERSIONS[0]}/namespaces/{namespace}/localqueues/{queue}/pendingworkloads"
-    )
-    try:
-        answer = await client.ask(Call("GET", path))
-    except errors.ApiError:
-        return {}
-    items = msgspec.json.decode(answer.body).get("items") or ()
     return {
-        (item["metadata"]["namespace"], item["metadata"]["name"]): item["positionInClusterQueue"] + 1 for item in items
+        (item["metadata"]["namespace"], item["metadata"]["name"]): item["positionInClusterQueue"] + 1
+        for item in await listing.in_line(client, namespace, queue)
     }

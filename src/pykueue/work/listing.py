@@ -10,11 +10,13 @@ import msgspec
 
 from pykueue.api import conditions, kueue, meta, registry
 from pykueue.api.conditions import WorkloadCondition
+from pykueue.api.trees import Tree
 from pykueue.errors import UsageError
 from pykueue.kube import errors
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Call
 from pykueue.lifecycle import states
+from pykueue.observe import visibility
 
 _TYPE_LENGTH: Final = 20
 
@@ -61,8 +63,8 @@ def seconds_run(workload: kueue.Workload, now: meta.Nanoseconds) -> str:
     return duration(end - meta.parse_time(admitted.last_transition_time))
 
 
-def age(metadata: meta.ObjectMeta, now: meta.Nanoseconds) -> str:
-    made = metadata.creation_timestamp
+def age(made: str | None, now: meta.Nanoseconds) -> str:
+    """How long ago something was made."""
     return duration(now - meta.parse_time(made)) if made else "<unknown>"
 
 
@@ -94,19 +96,25 @@ def duration(nanoseconds: int) -> str:
     return f"{years}y{rest}d" if years < 8 and rest else f"{years}y"
 
 
+async def in_line(client: Client, namespace: str, local_queue: str) -> list[Tree]:
+    """Who waits through a LocalQueue, first come first, from the visibility API; nobody where it is not served."""
+    group, version = visibility.GROUP, visibility.VERSIONS[0]
+    path = f"/apis/{group}/{version}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
+    try:
+        answer = await client.ask(Call("GET", path))
+    except errors.ApiError:
+        return []
+    return msgspec.json.decode(answer.body).get("items") or []
+
+
 async def positions(client: Client, queues: Mapping[str, set[str]]) -> dict[str, int]:
-    """Places in LocalQueues (named by namespace), from the visibility API; none where it is not served."""
-    found = {}
-    for namespace, names in queues.items():
-        for name in sorted(names):
-            path = f"/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/{namespace}/localqueues/{name}/pendingworkloads"
-            try:
-                answer = await client.ask(Call("GET", path))
-            except errors.ApiError:
-                continue
-            for item in msgspec.json.decode(answer.body).get("items") or ():
-                found[f"{namespace}/{item['metadata']['name']}"] = item["positionInLocalQueue"]
-    return found
+    """Places in LocalQueues, which are named by namespace."""
+    return {
+        f"{namespace}/{item['metadata']['name']}": item["positionInLocalQueue"]
+        for namespace, names in queues.items()
+        for name in sorted(names)
+        for item in await in_line(client, namespace, name)
+    }
 
 
 def of_type(text: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pykueue.api import conditions, kube, kueue, labels, meta, quantity
+from pykueue.api import conditions, kube, kueue, labels, quantity
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.core import requests
 from pykueue.lifecycle import states
@@ -98,17 +98,6 @@ def by_owner(workloads: Iterable[kueue.Workload]) -> Mapping[str, kueue.Workload
         for owner in workload.metadata.owner_references:
             found[owner.uid] = workload
     return found
-
-
-def age(moment: str | None, now: int) -> str:
-    """How long ago, as kubectl says it: `5s`, `3m`, `2h`, `4d`."""
-    if not moment:
-        return ""
-    passed = max(now - meta.parse_time(moment), 0) // meta.SECOND
-    for size, letter in ((86400, "d"), (3600, "h"), (60, "m")):
-        if passed >= 2 * size:
-            return f"{passed // size}{letter}"
-    return f"{passed}s"
 
 
 def asks(workload: kueue.Workload) -> str:
