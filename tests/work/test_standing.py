@@ -83,8 +83,3 @@ def test_a_failure_is_told_in_the_words_of_the_last_container_that_failed() -> N
 
 def test_what_is_asked_for_is_the_sum_over_all_pods() -> None:
     assert standing.asks(workload()) == "cpu 1500m, memory 3Gi"
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(0, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (200_000, "2d")])
-def test_age_is_told_in_one_unit(seconds: int, told: str) -> None:
-    assert standing.age(meta.format_time(0), seconds * meta.SECOND) == told

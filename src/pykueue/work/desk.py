@@ -216,10 +216,8 @@ async def entries(client: Client, namespace: str) -> list[Entry]:
     places: dict[tuple[str, str], int] = {}
     for place, queue in sorted(waiting):
         places |= await _places(client, place, queue)
-    found = [
-        _entry(one, places, tree) for one, tree in zip(workloads, map(msgspec.json.decode, found.items), strict=True)
-    ]
-    return sorted(found, key=_order)
+    trees = map(msgspec.json.decode, found.items)
+    return sorted((_entry(one, places, tree) for one, tree in zip(workloads, trees, strict=True)), key=_order)
 
 
 def _order(entry: Entry) -> tuple[Any, ...]:
