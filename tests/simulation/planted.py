@@ -6,18 +6,32 @@ planted, and under which laws (see `checkers`) it may show. Each is searched for
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from pykueue import app
+from pykueue.apiserver.store import SqliteJournal
 from pykueue.controllers import carrying, scheduler
+from pykueue.controllers.queues import QueuesController
+from pykueue.controllers.writing import Writer
 from pykueue.core import quota
+from pykueue.core.requests import Accounting
+from pykueue.core.topology.fleet import Fleet
+from pykueue.core.workload import Workload
+from pykueue.jobs import matching, reconcile, selection, workloads
 from pykueue.kube.client import Client
+from pykueue.kube.election import Election
 from pykueue.kube.errors import KubeError
 from pykueue.kube.informer import Informer
-from pykueue.state.booking import Ledger
+from pykueue.lifecycle import checks, eviction, states, step
+from pykueue.simulate import story
+from pykueue.state import reading
+from pykueue.state.booking import Ledger, Reading, Stage
 from pykueue.state.structure import Structure
 from pykueue.state.world import World
 
@@ -29,15 +43,15 @@ class Bug:
     name: str
     plant: Plant
     laws: tuple[str, ...]
+    # The stories that it is sought in: from which seed, how many, of what kind and in what weather.
     first_seed: int = 0
+    within: int = 10
+    traits: tuple[str, ...] = ()
+    weather: Mapping[str, float] | None = None
 
 
 def _frees_on_a_lost_answer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(carrying, "_may_have_been_carried_out", lambda error: False)
-
-
-def _forgets_what_is_on_its_way(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "assume", lambda self, key, base: None)
 
 
 def _writes_without_a_revision(patch: pytest.MonkeyPatch) -> None:
@@ -179,24 +193,168 @@ def _preempts_who_has_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(carrying.Carrier, "_take_away", blind)
 
 
-BUGS = (
-    Bug("forgets reservations at a restart", _forgets_reservations_at_a_restart, ("S1", "S8", "L1")),
-    Bug("counts what was given back", _counts_twice, ("L1", "L2", "promise")),
-    Bug("ignores what may be borrowed", _ignores_what_may_be_borrowed, ("S1",)),
-    Bug("forgets to count in cohorts", _forgets_cohorts, ("S1",)),
-)
+def _leaves_checks_as_they_were(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(checks, "reset", lambda said, now: said)
 
-# Sought and not yet measured to be found within the budget: the next dimensions of the worlds are for these.
-SOUGHT = (
-    Bug("frees quota when an answer is lost", _frees_on_a_lost_answer, ("S1",)),
-    Bug("forgets reservations that are on their way", _forgets_what_is_on_its_way, ("S1", "S3", "promise", "L1")),
-    Bug("writes without the revision it decided on", _writes_without_a_revision, ("S1", "S3", "S4")),
+
+def _does_not_wait_for_checks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(states, "are_checks_ready", lambda workload: True)
+
+
+def _starts_whoever_has_quota(patch: pytest.MonkeyPatch) -> None:
+    def eager(case: Any) -> Any:
+        return reconcile._started(case) if case.job.is_suspended() and states.is_reserved(case.workload) else None
+
+    phases = [eager if phase is reconcile._suspended else phase for phase in reconcile._PHASES]
+    patch.setattr(reconcile, "_PHASES", (*phases, reconcile._suspended))
+
+
+def _never_gives_back_what_an_evicted_job_had(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(eviction, "release", lambda workload, options, now: ())
+
+
+def _overlooks_the_workload_of_a_job(patch: pytest.MonkeyPatch) -> None:
+    """Every third look finds none, and makes another one under another name."""
+    looks, find, build = itertools.count(1), matching.find, workloads.build
+
+    def overlooking(job: Any, facts: Any, options: Any, now: int) -> Any:
+        return find(job, facts if next(looks) % 3 else replace(facts, workloads=()), options, now)
+
+    def another(*args: Any) -> Any:
+        tree = build(*args)
+        return {**tree, "metadata": {**tree["metadata"], "name": f"{tree['metadata']['name']}-{next(looks)}"}}
+
+    patch.setattr(matching, "find", overlooking)
+    patch.setattr(workloads, "build", another)
+
+
+def _leads_on_without_a_lease(patch: pytest.MonkeyPatch) -> None:
+    async def stubborn(self: Any, lease: Any) -> None:
+        await asyncio.Event().wait()
+
+    patch.setattr(Election, "_keep", stubborn)
+    patch.setattr(Election, "may_write", lambda self: True)
+
+
+def _ignores_back_off(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Workload, "may_compete", lambda self, now: True)
+
+
+def _opens_what_was_finished(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(states, "is_finished", lambda workload: False)
+
+
+def _keeps_finalizers(patch: pytest.MonkeyPatch) -> None:
+    async def kept(self: Any, before: Any, made: int) -> int:
+        return made
+
+    patch.setattr(Writer, "_remove_finalizer", kept)
+
+
+def _without(*names: str) -> Plant:
+    """Rules of a Workload's life that somebody has taken out."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(step, "RULES", tuple(rule for rule in step.RULES if rule.__name__ not in names))
+
+    return plant
+
+
+def _believes_old_news(stage: Stage) -> Plant:
+    """A read that does not show a reservation frees it, though the read is older than what is on its way."""
+    read = Ledger.read
+
+    def believing(self: Ledger, key: str, revision: str, *, shows_it: bool) -> Reading:
+        if self.stage(key) is stage and not shows_it:
+            self.end(key)
+            return Reading.FREE
+        return read(self, key, revision, shows_it=shows_it)
+
+    return lambda patch: patch.setattr(Ledger, "read", believing)
+
+
+def _goes_by_age_backwards(patch: pytest.MonkeyPatch) -> None:
+    forwards = reading.queue_time
+    patch.setattr(reading, "queue_time", lambda workload, policy: -forwards(workload, policy))
+
+
+def _forgets_what_is_on_nodes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Fleet, "book", lambda self, usage: None)
+    patch.setattr(Fleet, "release", lambda self, usage: None)
+
+
+def _makes_default_queues_with_the_gate_off(patch: pytest.MonkeyPatch) -> None:
+    choices = app.manager_choices
+    patch.setattr(app, "manager_choices", lambda settings: replace(choices(settings), default_local_queues=True))
+    # Stories share what they made of a configuration; these must not.
+    patch.setattr(story, "_configured", story._configured.__wrapped__)
+
+
+def _charges_what_a_queue_leaves_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Accounting, "for_queue", lambda self, own: self)
+
+
+def _manages_jobs_everywhere(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(selection, "selects", lambda row, namespace, options: True)
+
+
+def _counts_those_who_wait_twice(patch: pytest.MonkeyPatch) -> None:
+    counted = QueuesController._counted
+
+    def twice(self: Any, cluster_queue: Any) -> Any:
+        found = counted(self, cluster_queue)
+        return replace(found, pending=2 * found.pending)
+
+    patch.setattr(QueuesController, "_counted", twice)
+
+
+def _forgets_acknowledged_writes(patch: pytest.MonkeyPatch) -> None:
+    commit = SqliteJournal.commit
+
+    def forgetful(self: SqliteJournal, records: Any) -> None:
+        commit(self, [record for record in records if record.revision % 40])
+
+    patch.setattr(SqliteJournal, "commit", forgetful)
+
+
+_LOST = {"lost answer": 0.3, "slow answer": 0.5, "watch late": 0.8}
+_JUMPY = {"slow answer": 0.5, "watch late": 0.8}
+
+BUGS = (
+    Bug("forgets reservations at a restart", _forgets_reservations_at_a_restart, ("S1", "S8", "L1"), first_seed=1),
+    Bug("counts what was given back", _counts_twice, ("L1", "L2", "promise")),
+    Bug("ignores what may be borrowed", _ignores_what_may_be_borrowed, ("S1",), first_seed=2),
+    Bug("forgets to count in cohorts", _forgets_cohorts, ("S1",), first_seed=1),
+    Bug("frees quota when an answer is lost", _frees_on_a_lost_answer, ("S1",), traits=("rush",), weather=_LOST, first_seed=8),
+    Bug("frees a reservation that is being written", _believes_old_news(Stage.ASSUMED), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=8),
+    Bug("frees a reservation that was written", _believes_old_news(Stage.WRITTEN), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=3),
+    Bug("frees a reservation whose answer was lost", _believes_old_news(Stage.UNKNOWN), ("S1", "S3", "promise"), traits=("rush",), weather=_LOST),
+    Bug("writes without the revision it decided on", _writes_without_a_revision, ("S1", "S3", "S4"), weather=_JUMPY),
     Bug("wakes nobody when quota is given back", _wakes_nobody_when_quota_is_given_back, ("L1", "L2")),
-    Bug("wakes nobody when a queue changes", _wakes_nobody_when_a_queue_changes, ("L1", "L2")),
-    Bug("leaves out those of a restarted LocalQueue", _leaves_out_those_of_a_restarted_local_queue, ("L1", "L2")),
-    Bug("misses what happened while a watch was broken", _misses_what_happened_while_a_watch_was_broken, ("L1", "S8")),
-    Bug("keeps ghosts after a new list", _keeps_ghosts_after_a_new_list, ("L1", "S8", "L6")),
-    Bug("says why somebody waits only once", _says_why_only_once, ("L1", "L6")),
-    Bug("forgets evictions that were refused", _forgets_evictions_that_were_refused, ("L1", "L2", "L3", "L6")),
-    Bug("preempts who has nothing", _preempts_who_has_nothing, ("S3", "promise")),
-)
+    Bug("wakes nobody when a queue changes", _wakes_nobody_when_a_queue_changes, ("L1", "L2"), traits=("meddling",)),
+    Bug("leaves out those of a restarted LocalQueue", _leaves_out_those_of_a_restarted_local_queue, ("L1", "L2"), traits=("meddling",)),
+    Bug("misses what happened while a watch was broken", _misses_what_happened_while_a_watch_was_broken, ("L1", "S8"), weather={"watch dropped": 0.1}),
+    Bug("keeps ghosts after a new list", _keeps_ghosts_after_a_new_list, ("L1", "S8", "L6"), weather={"history gone": 0.2, "watch late": 0.5}),
+    Bug("says why somebody waits only once", _says_why_only_once, ("L1", "L6"), weather={"failed": 0.3}),
+    Bug("forgets evictions that were refused", _forgets_evictions_that_were_refused, ("L1", "L2", "L3", "L6"), weather={"failed": 0.3}),
+    Bug("preempts who has nothing", _preempts_who_has_nothing, ("S3", "S5", "promise"), weather=_JUMPY),
+    Bug("leaves checks as they were at an eviction", _leaves_checks_as_they_were, ("S3",), traits=("checks",), first_seed=1),
+    Bug("does not wait for checks", _does_not_wait_for_checks, ("S3",), traits=("checks",)),
+    Bug("starts whoever has quota", _starts_whoever_has_quota, ("S7",), traits=("jobs", "checks")),
+    Bug("never gives back what an evicted job had", _never_gives_back_what_an_evicted_job_had, ("L3",), traits=("jobs",), first_seed=1),
+    Bug("overlooks the Workload of a job", _overlooks_the_workload_of_a_job, ("S9",), traits=("jobs",)),
+    Bug("leads on without a lease", _leads_on_without_a_lease, ("S1", "S3", "L6"), traits=("two managers",), weather={"pause": 0.2}),
+    Bug("ignores back-off", _ignores_back_off, ("S4",), traits=("pods ready",), first_seed=1),
+    Bug("opens what was finished", _opens_what_was_finished, ("S3", "promise"), first_seed=2),
+    Bug("keeps finalizers", _keeps_finalizers, ("L5",), traits=("jobs",)),
+    Bug("lets everybody run as long as he likes", _without("execution_time"), ("limit",), traits=("limited time",), first_seed=1),
+    Bug("waits for pods for ever", _without("pods_ready"), ("limit",), traits=("pods ready",), first_seed=1),
+    Bug("does not hear a check that says no", _without("rejected", "retry"), ("L1", "check"), traits=("checks",), first_seed=1),
+    Bug("goes by age backwards", _goes_by_age_backwards, ("S6",)),
+    Bug("forgets what is on nodes", _forgets_what_is_on_nodes, ("S1",), traits=("topology",)),
+    Bug("makes default queues with the gate off", _makes_default_queues_with_the_gate_off, ("7610",), traits=("default queues",), first_seed=2),
+    Bug("charges what a queue leaves out", _charges_what_a_queue_leaves_out, ("L1",), traits=("excluded resources",), first_seed=1),
+    Bug("manages jobs everywhere", _manages_jobs_everywhere, ("3589",), traits=("jobs", "unnamed jobs")),
+    Bug("counts those who wait twice", _counts_those_who_wait_twice, ("S8",)),
+    Bug("forgets acknowledged writes", _forgets_acknowledged_writes, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
+)  # fmt: skip

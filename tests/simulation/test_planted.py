@@ -7,14 +7,12 @@ import pytest
 from pykueue.simulate import story
 from simulation.planted import BUGS, Bug
 
-SEEDS_MAX = 12
-
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
-    for seed in range(bug.first_seed, bug.first_seed + SEEDS_MAX):
-        broken = {violation.law for violation in story.run(seed).violations}
-        if broken & set(bug.laws):
+    for seed in range(bug.first_seed, bug.first_seed + bug.within):
+        report = story.run(seed, bug.weather, bug.traits)
+        if {violation.law for violation in report.violations} & set(bug.laws):
             return
-    pytest.fail(f"{SEEDS_MAX} stories, and nobody noticed")
+    pytest.fail(f"{bug.within} stories, and nobody noticed")

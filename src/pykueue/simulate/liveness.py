@@ -39,8 +39,8 @@ def _waiting(picture: Picture) -> dict[str, list[Life]]:
 def told_why(picture: Picture, name: str) -> Found:
     """What was said to one counts for all who ask for the same. In a strict queue only the first is looked at."""
     for queue, lives in _waiting(picture).items():
-        told = {life.shape() for life in lives if life.reason("QuotaReserved")}
-        silent = sorted(life.name for life in lives if life.shape() not in told)
+        told = [life for life in lives if life.shape() in picture.told.get(life.local_queue, ())]
+        silent = sorted(life.name for life in lives if life not in told)
         if silent and (not told or not _is_strict(picture.trees[-1], queue)):
             yield queue, f"{silent} wait and have not been told why"
 
@@ -83,6 +83,24 @@ def checks_were_asked(picture: Picture, name: str) -> Found:
     for life in picture.lives.values():
         if life.holds and not life.says("Admitted") and picture.queue_of(life) is not None:
             yield life.name, f"has quota and is not admitted, its checks are {life.checks}"
+
+
+def time_is_kept(picture: Picture, name: str) -> Found:
+    """The limits of these worlds are shorter than any rest: who runs into one does not run any more."""
+    watches_pods = "waitForPodsReady" in picture.configuration
+    for life in picture.lives.values():
+        if not life.holds or life.says("Evicted"):
+            continue
+        if life.says("Admitted") and "maximumExecutionTimeSeconds" in life.spec:
+            yield life.name, f"runs longer than {life.spec['maximumExecutionTimeSeconds']} seconds"
+        if life.says("Admitted") and watches_pods and not life.says("PodsReady"):
+            yield life.name, "its pods are not ready, and it was not evicted"
+
+
+def checks_are_heard(picture: Picture, name: str) -> Found:
+    for life in picture.lives.values():
+        if life.holds and {"Retry", "Rejected"} & set(life.checks.values()):
+            yield life.name, f"has quota although its checks are {life.checks}"
 
 
 # --- Others -----------------------------------------------------------------------------------------------------------
@@ -185,6 +203,8 @@ AT_REST: Final[tuple[tuple[str, Law], ...]] = (
     ("L1", admitted_if_possible),
     ("L1", checks_were_asked),
     ("L1", comes_to_its_end),
+    ("limit", time_is_kept),
+    ("check", checks_are_heard),
     ("L3", evictions_end),
     ("L5", deleted_is_gone),
     ("7610", default_queues_are_there),

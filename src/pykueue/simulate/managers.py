@@ -14,7 +14,7 @@ from pykueue.kube.transport import Transport
 from pykueue.simulate.faults import Stormy, Weather
 from pykueue.simulate.loop import Process, VirtualClock
 
-TERMS: Final = Terms(name="pykueue", namespace="default")
+TERMS: Final = Terms(name="pykueue", namespace="default", retry_seconds=4.0)
 _COMES_BACK_SECONDS: Final = 1.0
 
 

@@ -57,12 +57,12 @@ class Life:
         return found
 
     def words(self) -> object:
-        """Everything but messages, times, and why it waits, which a search that goes on elsewhere says differently."""
-        said = [
-            (each["type"], each["status"], each["reason"] if each["status"] == "True" else "")
-            for each in self.conditions.values()
-        ]
-        return self.reservation, self.checks, said
+        """What it has and what is true of it; not why it waits, which another manager may say in other words."""
+        return (
+            self.reservation,
+            self.checks,
+            [(type_, self.reason(type_)) for type_ in self.conditions if self.says(type_)],
+        )
 
     @property
     def holds(self) -> bool:
@@ -151,6 +151,8 @@ class Picture:
     trees: list[QuotaTree] = field(default_factory=lambda: [QuotaTree.read({}, {})])
     # Where a LocalQueue led when it was last there.
     led_to: dict[str, str] = field(default_factory=dict)
+    # What was asked for and refused with a reason, by LocalQueue: those who ask for the same are not told again.
+    told: dict[str, set[bytes]] = field(default_factory=dict)
     # When a Workload of this job was last seen admitted.
     admitted: dict[str, float] = field(default_factory=dict)
 
@@ -186,6 +188,8 @@ class Picture:
         if after is not None:
             self.lives[key] = after
             self._count(after, 1)
+            if after.waits and after.reason("QuotaReserved"):
+                self.told.setdefault(after.local_queue, set()).add(after.shape())
             if after.says("Admitted") and after.owner:
                 self.admitted[after.owner] = stored.seconds
         if before is not None and before.says("Admitted") and before.owner:

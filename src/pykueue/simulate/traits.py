@@ -24,6 +24,8 @@ TRAITS: Final[Mapping[str, int]] = {
     "one at a time": 30,  # and nobody else is admitted before they are (blockAdmission)
     "limited time": 15,  # some work may run only so long
     "partial": 15,  # some work is content with fewer pods
+    "rush": 10,  # many come at once, so that whatever is free is taken at once
+    "meddling": 15,  # people never stop changing things
     "two managers": 25,
     "disk": 10,  # the server keeps its objects in SQLite
     "poison": 20,  # objects that make no sense, and must stop nobody else

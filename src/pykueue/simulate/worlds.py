@@ -213,7 +213,7 @@ def _preemption(chance: random.Random, *, in_cohort: bool) -> Tree:
 
 
 def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
-    for number in range(chance.randint(6, 14)):
+    for number in range(chance.randint(5, 11)):
         count = chance.choice((1, 1, 1, 2, 3))
         is_job = "jobs" in traits and chance.random() < 0.85
         seconds = round(chance.uniform(0.5, 12.0), 3)
@@ -235,6 +235,21 @@ def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             min_count=1 if "partial" in traits and count > 1 and chance.random() < 0.7 else None,
             also=_also(chance, traits),
             topology=chance.choice(("required", "preferred", "unconstrained")) if "topology" in traits else "",
+        )
+    for number in range(chance.randint(15, 25) if "rush" in traits else 0):
+        yield Plan(
+            name=f"rush-{number:02}",
+            at=round(chance.uniform(5.0, 15.0), 3),
+            namespace=NAMESPACE,
+            queue=chance.choice(queues),
+            count=1,
+            cpu=chance.choice((1, 1, 2)),
+            priority=chance.randint(0, 3),
+            seconds=round(chance.uniform(0.5, 4.0), 3),
+            stop_seconds=0.0,
+            is_long=False,
+            is_job=False,
+            topology="unconstrained" if "topology" in traits else "",
         )
     for number in range(3 if "unnamed jobs" in traits else 0):
         yield Plan(
@@ -415,7 +430,7 @@ def _deeds(
 ) -> list[Deed]:
     names, weights = list(DEEDS), [weight for weight, _ in DEEDS.values()]
     found: list[Deed] = []
-    for _ in range(chance.randint(0, 8)):
+    for _ in range(chance.randint(10, 20) if "meddling" in traits else chance.randint(0, 6)):
         _, drawn = DEEDS[chance.choices(names, weights)[0]]
         found += drawn(_Drawing(chance, queues, cohorts, checks, plans))
     if "poison" in traits:
