@@ -12,6 +12,7 @@ from pykueue import settings
 from pykueue.api import config
 from pykueue.core.policy import Policy, Strategy
 from pykueue.errors import ConfigurationError
+from pykueue.lifecycle.facts import Options
 
 
 def load(version: str = "v1beta2", **fields: Any) -> settings.Settings:
@@ -204,3 +205,12 @@ def test_any_json_at_all_is_loaded_or_refused_in_words(version: str, fields: dic
     else:
         told = ()
     assert all(": " in finding for finding in told)
+
+
+def test_devices_that_nobody_counts_yet_are_refused_by_default() -> None:
+    """The integration cannot be asked for before it is here, and what claims devices does not slip in uncounted."""
+    loaded = settings.defaults()
+    options = Options.of(loaded.configuration, loaded.gates)
+    assert options.refuse_claims
+    assert not options.dynamic_resources
+    assert "KueueDRAIntegration" in findings(featureGates={"KueueDRAIntegration": True})[0]

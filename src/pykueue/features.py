@@ -5,8 +5,9 @@ A gate is read once, at the door: `resolve` turns the `featureGates` of a Config
 controls, and a scenario with it on and off.
 
 Where this program departs from the public defaults: `ManagedJobsNamespaceSelectorAlwaysRespected` is off and can be
-changed, because a job that names a queue is managed wherever it is (KEP-3589); and the three gates of the founding
-proposals exist only here.
+changed, because a job that names a queue is managed wherever it is (KEP-3589); `KueueDRAIntegration` and its kin are
+off, because nobody counts devices here yet, and a Workload that claims some is refused rather than let in uncounted;
+and the three gates of the founding proposals exist only here.
 """
 
 from __future__ import annotations
@@ -137,10 +138,10 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("MultiKueueOrchestratedPreemption", _OFF, _A, "0.17 Alpha", _NOT_YET, "Worker clusters may preempt one at a time."),
     Gate("MultiKueueRemoteSpecSync", _ON, _B, "0.20 Beta", _NOT_YET, "Changes of a running job reach its copy on the worker cluster."),
     # ----- devices
-    Gate(_DRA, _ON, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class."),
+    Gate(_DRA, _OFF, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class."),
     Gate("KueueDRAIntegrationConsumableCapacity", _OFF, _A, "0.19 Alpha", _NOT_YET, "Shares of a device count against quota.", needs=(_DRA,)),
-    Gate("KueueDRAIntegrationExtendedResource", _ON, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "A plain request that a DeviceClass backs is counted once.", needs=(_DRA,)),
-    Gate("KueueDRAIntegrationPartitionableDevices", _ON, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "Partitions of a device count by their counters.", needs=(_DRA,)),
+    Gate("KueueDRAIntegrationExtendedResource", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "A plain request that a DeviceClass backs is counted once.", needs=(_DRA,)),
+    Gate("KueueDRAIntegrationPartitionableDevices", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "Partitions of a device count by their counters.", needs=(_DRA,)),
     Gate("KueueDRARejectWorkloadsWhenDRADisabled", _ON, _B, "0.18 Beta", _HERE, "A Workload with ResourceClaims is refused while their integration is off."),
     # ----- operation
     Gate("CustomMetricLabels", _OFF, _A, "0.17 Alpha", _NOT_YET, "Labels and annotations of objects become labels of metrics."),

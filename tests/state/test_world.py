@@ -293,3 +293,17 @@ def test_a_heartbeat_of_a_node_wakes_nobody_and_a_node_that_vanishes_does() -> N
     assert world.decide(NOW) == []
     world.drop(node("2026-01-01T00:00:10Z"), NOW)
     assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w1"]
+
+
+def test_how_pods_are_to_be_spread_makes_a_workload_a_kind_of_its_own() -> None:
+    """[QU12] One verdict parks all of a kind; these two are not of one."""
+    world = small(WorkloadOf(1, "q", 9, 0, 1))
+    thing = WorkloadOf(2, "q", 9, 0, 0).thing()
+    [pod_set] = thing.spec.pod_sets
+    spread = ({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"},)
+    spec = msgspec.structs.replace(pod_set.template.spec, topology_spread_constraints=spread)
+    template = msgspec.structs.replace(pod_set.template, spec=spec)
+    pod_sets = (msgspec.structs.replace(pod_set, template=template),)
+    world.put(msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, pod_sets=pod_sets)), NOW)
+    assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w1"]
+    assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w2"]

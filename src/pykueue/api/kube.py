@@ -234,6 +234,9 @@ class PodSpec(ApiStruct, frozen=True):
     node_selector: Annotated[Labels, Field("Labels that the node must have.", map_type="atomic")] = {}
     affinity: Annotated[Affinity | None, Field("Further demands and wishes on where to run.")] = None
     tolerations: Annotated[tuple[Toleration, ...], Field("Taints that the pod tolerates.", list_type="atomic")] = ()
+    topology_spread_constraints: Annotated[
+        tuple[dict[str, Any], ...], Field("How evenly pods are spread over domains.", list_type="atomic")
+    ] = ()
     scheduling_gates: Annotated[
         tuple[PodSchedulingGate, ...],
         Field("Gates that must be gone before the pod is scheduled.", list_type="map", list_map_keys=("name",)),

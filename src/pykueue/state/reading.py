@@ -409,6 +409,7 @@ def _marks(spec: kube.PodSpec, needs: PodNeeds) -> Any:
         spec.tolerations,
         spec.runtime_class_name,
         spec.priority,
+        spec.topology_spread_constraints,
         written(needs.overhead),
         spec.resource_claims,
         written(needs.pod.requests) if needs.pod is not None else None,

@@ -45,7 +45,7 @@ class Search:
                 return False
             if amount > quota.available(node, number):
                 return False
-        return not self.placements or topology.place(self.snapshot.fleet, self.placements).fits
+        return not self.placements or topology.place(self.snapshot.fleet, self.placements, explain=False).fits
 
     def candidates(self, queue: Queue, policy: PreemptionPolicy) -> list[Reservation]:
         """[PR1], [PR2] The reservations of a queue that use something contested and that the policy allows to take."""
