@@ -26,7 +26,8 @@ from typing import Any
 import msgspec
 
 from pykueue.api import codec, kube, kueue, meta, topology_encoding
-from pykueue.core import explain
+from pykueue.api.config import ResourceTransformation
+from pykueue.core import explain, requests
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
 from pykueue.core.policy import GATES, Policy, Strategy, UsageHistory
 from pykueue.core.recheck import Holds, HoldsAfter, Lost
@@ -74,6 +75,7 @@ def tell(scenario: Scenario) -> tuple[str, ...]:
 @dataclass
 class Teller:
     policy: Policy = field(default_factory=Policy)
+    transformations: list[ResourceTransformation] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
     _world: World | None = None
     _named: set[str] = field(default_factory=set)
@@ -84,7 +86,7 @@ class Teller:
     @property
     def world(self) -> World:
         if self._world is None:
-            self._world = World(self.policy)
+            self._world = World(self.policy, accounting=requests.accounting((), self.transformations))
             self._world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)), self.now)
         return self._world
 
@@ -119,7 +121,17 @@ class Teller:
         past = UsageHistory(float(said["half-life"]), float(said["interval"]), {})
         self.policy = replace(self.policy, usage_history=past)
 
+    def transform(self, names: list[str], said: Words) -> None:
+        """What one unit of a resource counts as; `replace` where it does not count itself."""
+        strategy = "Replace" if "replace" in names else "Retain"
+        self.transformations.append(ResourceTransformation(input=names[0], strategy=strategy, outputs=dict(said)))
+
     # Objects.
+
+    def limit_range(self, names: list[str], said: Words) -> None:
+        limits = kube.LimitRangeItem(type="Container", default_request={"cpu": said["default-request"]})
+        metadata = meta.ObjectMeta(name="limits", namespace=NAMESPACE)
+        self._put(kube.LimitRange(metadata=metadata, spec=kube.LimitRangeSpec(limits=(limits,))))
 
     def topology(self, names: list[str], said: Words) -> None:
         levels = tuple(kueue.TopologyLevel(node_label=_level(level)) for level in said["levels"].split(","))
@@ -273,6 +285,7 @@ class Teller:
                 for kind, reason in told
             ),
             reclaimable_pods=_reclaimable(said),
+            unhealthy_nodes=(kueue.UnhealthyNode(name=said["lost"]),) if "lost" in said else (),
         )
         self._workloads[name] = msgspec.structs.replace(pending, status=status)
         self._put(self._workloads[name])
@@ -360,12 +373,18 @@ class Teller:
 
     def _workload(self, name: str, said: Words) -> kueue.Workload:
         selector = dict(pair.split(":", 1) for pair in said.get("selects", "").split(",") if pair)
-        container = kube.Container(name="c", resources=kube.ResourceRequirements(requests=dict(_requests(said))))
+        limits = {"cpu": said["limit"]} if "limit" in said else {}
+        needs = kube.ResourceRequirements(requests=dict(_requests(said)), limits=limits)
+        container = kube.Container(name="c", resources=needs)
         pod_set = kueue.PodSet(
             name="main",
             count=int(said.get("count", "1")),
             min_count=int(said["min"]) if "min" in said else None,
-            template=kube.PodTemplateSpec(spec=kube.PodSpec(containers=(container,), node_selector=selector)),
+            template=kube.PodTemplateSpec(
+                spec=kube.PodSpec(
+                    containers=(container,), init_containers=_first_containers(said), node_selector=selector
+                )
+            ),
             topology_request=_topology_request(said),
         )
         created = DAY + int(said.get("at", "0")) * meta.SECOND
@@ -395,12 +414,15 @@ class Teller:
 
 
 _RESOURCES = ("cpu", "memory", "pods", "gpu")
+_NOT_IN_QUOTA = ("widget", "socket")
 _COMMANDS: dict[str, Callable[[Teller, list[str], Words], None]] = {
     "gate": Teller.gate,
     "fair-sharing": Teller.fair_sharing,
     "ignore-undeclared": Teller.ignore_undeclared,
     "as-kueue": Teller.as_kueue,
     "history": Teller.history,
+    "transform": Teller.transform,
+    "limit-range": Teller.limit_range,
     "topology": Teller.topology,
     "node": Teller.node,
     "local-queue": Teller.local_queue,
@@ -422,7 +444,23 @@ _COMMANDS: dict[str, Callable[[Teller, list[str], Words], None]] = {
 
 
 def _requests(said: Words) -> dict[str, str]:
-    return {resource: said[resource] for resource in (*_RESOURCES, "widget") if resource in said and resource != "pods"}
+    return {
+        resource: said[resource]
+        for resource in (*_RESOURCES, *_NOT_IN_QUOTA)
+        if resource in said and resource != "pods"
+    }
+
+
+def _first_containers(said: Words) -> tuple[kube.Container, ...]:
+    """`init=3,sidecar:1`: the cpu of each container that starts before the main one, in this order."""
+    return tuple(
+        kube.Container(
+            name=f"i{n}",
+            resources=kube.ResourceRequirements(requests={"cpu": word.removeprefix("sidecar:")}),
+            restart_policy="Always" if word.startswith("sidecar:") else None,
+        )
+        for n, word in enumerate(word for word in said.get("init", "").split(",") if word)
+    )
 
 
 def _level(word: str) -> str:
