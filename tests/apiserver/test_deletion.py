@@ -268,3 +268,19 @@ def test_what_lost_its_owner_may_be_given_a_little_time(tmp_path: Path) -> None:
         client.delete(f"{WIDGETS}/owner", {"propagationPolicy": "Background"}).ok()
         client.get(f"{CONFIG_MAPS}/child").ok()
         soon(lambda: client.get(f"{CONFIG_MAPS}/child").code == 404)
+
+
+def test_a_reference_to_one_of_several_owners_may_outlast_it(tmp_path: Path) -> None:
+    """Whoever watches reads how it was; with others to stay for, there is no hurry."""
+    with Running(app.ServerSettings(data_dir=tmp_path), parts(orphan_seconds=0.2)) as server:
+        client = server.client()
+        first, second = (client.post(WIDGETS, widget(name)).ok() for name in ("first", "second"))
+        client.post(CONFIG_MAPS, config_map("child", ownerReferences=[*owned_by(first), *owned_by(second)])).ok()
+        client.delete(f"{WIDGETS}/first", {"propagationPolicy": "Background"}).ok()
+
+        def owners() -> int:
+            return len(client.get(f"{CONFIG_MAPS}/child").ok()["metadata"]["ownerReferences"])
+
+        time.sleep(0.5)
+        assert owners() == 2
+        soon(lambda: owners() == 1)

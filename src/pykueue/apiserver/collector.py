@@ -33,6 +33,8 @@ EVENT_AGE: Final = meta.HOUR
 EVENTS_MAX: Final = 20_000
 EVENTS: Final = "events"
 _MANAGER: Final = "embedded-collector"
+# A reference to an owner that is gone harms nobody while there are other owners: it may stay so many times longer.
+_OTHERS_LEFT: Final = 10
 
 
 class _Details(msgspec.Struct, rename="camel"):
@@ -251,22 +253,23 @@ class Collector:
             return
         if kept:
             # Those that are gone, and those that wait for this object although it has others to stay for.
-            await self._drop_owners(key, gone)
+            if waiting or not self._may_stay(key, node, _OTHERS_LEFT * self._orphan_seconds):
+                await self._drop_owners(key, gone)
             return
-        if node.leaving or (not waiting and self._may_stay(key, node)):
+        if node.leaving or (not waiting and self._may_stay(key, node, self._orphan_seconds)):
             return
         policy = "Foreground" if waiting and self._dependents.get(node.uid) else "Background"
         if node.orphan:
             policy = "Orphan"
         await self._delete(key, {"propagationPolicy": policy, "preconditions": {"uid": node.uid}})
 
-    def _may_stay(self, key: Key, node: _Node) -> bool:
-        """Whether an object that has lost its last owner is left alone a little longer. It is looked at again then."""
-        if not self._orphan_seconds:
+    def _may_stay(self, key: Key, node: _Node, seconds: float) -> bool:
+        """Whether an object that has lost owners is left alone a little longer. It is looked at again then."""
+        if not seconds:
             return False
         loop = asyncio.get_running_loop()
         since = self._alone_since.setdefault(node.uid, loop.time())
-        left = since + self._orphan_seconds - loop.time()
+        left = since + seconds - loop.time()
         if left > 0:
             loop.call_later(left, self._look_at, key)
         return left > 0

@@ -61,7 +61,8 @@ class Parts:
     caps: Caps = field(default_factory=Caps)
     bounds: HistoryBounds = field(default_factory=HistoryBounds)
     webhooks: Policy = field(default_factory=Policy)
-    # How long what has lost its last owner stays, so that whoever watches both sees the owner go first.
+    # How long what has lost its last owner stays, so that whoever watches both sees the owner go first. A reference to
+    # one of several owners outlasts it ten times longer.
     orphan_seconds: float = 0.0
 
 
