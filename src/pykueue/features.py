@@ -138,7 +138,7 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("MultiKueueOrchestratedPreemption", _OFF, _A, "0.17 Alpha", _NOT_YET, "Worker clusters may preempt one at a time."),
     Gate("MultiKueueRemoteSpecSync", _ON, _B, "0.20 Beta", _NOT_YET, "Changes of a running job reach its copy on the worker cluster."),
     # ----- devices
-    Gate(_DRA, _OFF, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class."),
+    Gate(_DRA, _OFF, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class. On in Kueue; off here until devices are counted."),
     Gate("KueueDRAIntegrationConsumableCapacity", _OFF, _A, "0.19 Alpha", _NOT_YET, "Shares of a device count against quota.", needs=(_DRA,)),
     Gate("KueueDRAIntegrationExtendedResource", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "A plain request that a DeviceClass backs is counted once.", needs=(_DRA,)),
     Gate("KueueDRAIntegrationPartitionableDevices", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "Partitions of a device count by their counters.", needs=(_DRA,)),

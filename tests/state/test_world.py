@@ -307,3 +307,21 @@ def test_how_pods_are_to_be_spread_makes_a_workload_a_kind_of_its_own() -> None:
     world.put(msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, pod_sets=pod_sets)), NOW)
     assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w1"]
     assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w2"]
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_pods_that_claim_devices_are_refused_before_anybody_could_admit_them_uncounted(is_on: bool) -> None:
+    world = World(Policy(refuse_claims=is_on))
+    for thing in WorldOf((), (queue_of(),), (), fair=False).things():
+        world.put(thing, NOW)
+    thing = WAITING.thing()
+    [pod_set] = thing.spec.pod_sets
+    claims = (kube.PodResourceClaim(name="gpu", resource_claim_template_name="one"),)
+    template = msgspec.structs.replace(
+        pod_set.template, spec=msgspec.structs.replace(pod_set.template.spec, resource_claims=claims)
+    )
+    pod_sets = (msgspec.structs.replace(pod_set, template=template),)
+    world.put(msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, pod_sets=pod_sets)), NOW)
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Wait if is_on else Admit)
+    assert not isinstance(decision, Wait) or decision.reason == "Misconfigured"

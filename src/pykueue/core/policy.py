@@ -64,6 +64,7 @@ class Policy:
     node_replacement_fail_fast: bool = True
     keep_pod_owned_placements: bool = True
     queue_exclusions: bool = False
+    refuse_claims: bool = True  # of pods on devices, which nobody counts here
 
     @property
     def is_fair(self) -> bool:
@@ -99,4 +100,5 @@ GATES: Final[Mapping[str, str]] = {
     "node_replacement_fail_fast": "TASFailedNodeReplacementFailFast",
     "keep_pod_owned_placements": "SkipReassignmentForPodOwnedWorkloads",
     "queue_exclusions": "ClusterQueueExcludeResourcePrefixes",
+    "refuse_claims": "KueueDRARejectWorkloadsWhenDRADisabled",
 }

@@ -338,7 +338,7 @@ class Shapes:
         if shape is not None:
             self._recent.move_to_end(source)
             return shape
-        shape = self._read(workload.spec.pod_sets, reclaimable, rules)
+        shape = self._read(workload.spec.pod_sets, reclaimable, rules, policy)
         self._recent[source] = shape
         if len(self._recent) > self._remembered:
             self._recent.popitem(last=False)
@@ -349,7 +349,11 @@ class Shapes:
         self._recent.clear()
 
     def _read(
-        self, pod_sets: Sequence[kueue.PodSet], reclaimable: Sequence[kueue.ReclaimablePod], rules: Rules
+        self,
+        pod_sets: Sequence[kueue.PodSet],
+        reclaimable: Sequence[kueue.ReclaimablePod],
+        rules: Rules,
+        policy: Policy,
     ) -> Shape:
         needs = [
             requests.read(pod_set.template.spec, runtime_classes=rules.runtime_classes, limits=rules.limits)
@@ -357,6 +361,8 @@ class Shapes:
         ]
         refusal = requests.check_pods(needs, rules.limits)
         problem = str(refusal) if refusal is not None else ""
+        if policy.refuse_claims and any(pod_set.template.spec.resource_claims for pod_set in pod_sets):
+            problem = problem or "its pods claim devices, which are not counted here"
         read = []
         marks: list[Any] = []
         for pod_set, need in zip(pod_sets, needs, strict=True):
