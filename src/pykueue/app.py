@@ -443,15 +443,13 @@ async def embedded_runner(
     processes = Processes(settings.data_dir / "pods", read, present, clock, os.environ)
     runner = Runner(client, machine, processes, clock, chance, serves=lambda node: node == machine.name)
     with embedded.server.answering({"pods/log": Logs(processes, clock.now)}):
-        async with _run(runner, processes):
+        async with _run(runner, processes, remembered=settings.durability is not Durability.MEMORY):
             yield processes
-            if settings.durability is Durability.MEMORY:
-                # Nobody will remember them.
-                await processes.sweep(())
 
 
 @asynccontextmanager
-async def _run(runner: Runner, executor: Processes | Simulated) -> AsyncIterator[None]:
+async def _run(runner: Runner, executor: Processes | Simulated, *, remembered: bool = True) -> AsyncIterator[None]:
+    """Run pods while inside. What no server will remember does not go on afterwards."""
     try:
         async with runner.reading(), asyncio.TaskGroup() as group:
             await executor.sweep(str(trees.get(pod, "metadata", "uid")) for pod in runner.pods.values())
@@ -461,6 +459,9 @@ async def _run(runner: Runner, executor: Processes | Simulated) -> AsyncIterator
             finally:
                 running.cancel()
     finally:
+        # Only now, when nobody is left who would start it again.
+        if not remembered:
+            await executor.sweep(())
         await executor.close()
 
 

@@ -166,6 +166,8 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         (("--listen", "127.0.0.1:99999"), "must be HOST:PORT"),
         (("--listen", "192.0.2.1:0"), "cannot listen on 192.0.2.1"),
         (("--config", "/does/not/exist"), "/does/not/exist"),
+        (("--data-dir", "/dev/null"), "the data directory cannot be used"),
+        (("--data-dir", "/dev/null", "--runner", "none"), "the data directory cannot be used"),
     ],
 )
 def test_a_call_that_cannot_work_is_refused_in_a_sentence(

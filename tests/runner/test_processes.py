@@ -265,3 +265,39 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+class TestFullLogs:
+    """A guardian moves a full file aside and begins another; whoever reads notices nothing."""
+
+    def entry(self, text: str) -> bytes:
+        return f"2026-01-01T00:00:00.000000000Z stdout F {text}\n".encode()
+
+    def test_the_file_before_is_read_first(self, tmp_path: Path) -> None:
+        (tmp_path / "0.log.old").write_bytes(self.entry("one"))
+        (tmp_path / "0.log").write_bytes(self.entry("two"))
+        reader = Reader(tmp_path / "0.log", Wanted())
+        assert b"".join(iter(reader.next, b"")) == b"one\ntwo\n"
+        reader.close()
+
+    def test_a_reader_goes_on_in_the_next_file(self, tmp_path: Path) -> None:
+        log_ = tmp_path / "0.log"
+        log_.write_bytes(self.entry("one"))
+        reader = Reader(log_, Wanted())
+        assert reader.next() == b"one\n"
+        with log_.open("ab") as file:
+            file.write(self.entry("two"))
+        log_.rename(tmp_path / "0.log.old")
+        log_.write_bytes(self.entry("three"))
+        assert b"".join(iter(reader.next, b"")) == b"two\nthree\n"
+        reader.close()
+
+    def test_half_an_entry_is_left_for_later(self, tmp_path: Path) -> None:
+        log_ = tmp_path / "0.log"
+        whole = self.entry("one")
+        log_.write_bytes(whole[:-5])
+        reader = Reader(log_, Wanted())
+        assert reader.next() == b""
+        log_.write_bytes(whole)
+        assert reader.next() == b"one\n"
+        reader.close()

@@ -114,7 +114,10 @@ async def _serve(settings: app.ServerSettings, configured: Settings, runner: app
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    here = machine.look()
+    try:
+        here = machine.look(settings.data_dir)
+    except OSError as error:
+        raise UsageError(f"the data directory cannot be used: {error}") from None
     parts = app.managed_parts(configured, None if runner is app.RunnerName.NONE else here)
     async with (
         app.api_server(settings, parts) as serving,

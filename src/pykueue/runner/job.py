@@ -255,7 +255,6 @@ def _difference(
     useful, surplus = _kept(tally, active, completions or 0)
     useful.sort(key=lambda pod: pod.order)
     surplus += useful[wanted:]
-    useful = useful[:wanted]
     # Where only failed pods are replaced, those that are on their way out still have their place.
     waits_for_end = trees.get(job, "spec", "podReplacementPolicy") == "Failed"
     going = [pod for pod in seen if pod.is_terminating and waits_for_end]

@@ -39,12 +39,20 @@ class Machine:
         }
 
 
-def look() -> Machine:
-    """This machine. Where a control group limits us, it is as large as that."""
-    name = re.sub("[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip("-.")
+def look(data_dir: Path) -> Machine:
+    """This machine. Where a control group limits us, it is as large as that.
+
+    Its name is kept in the data directory: a machine may be called otherwise tomorrow, and is the same Node still.
+    """
+    kept = data_dir / "node-name"
+    name = kept.read_text().strip() if kept.exists() else ""
+    if not name:
+        name = re.sub("[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip("-.")[:63] or "localhost"
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kept.write_text(name)
     devices = {"nvidia.com/gpu": _nvidia()}
     return Machine(
-        name=name or "localhost",
+        name=name,
         cpus=_cpus(),
         memory_bytes=_memory(),
         devices={name: count for name, count in devices.items() if count},
