@@ -1,14 +1,18 @@
 """What must hold when faults are over and nothing is written any more.
 
-S7     no job runs whose Workload is not admitted
-S8     the queues' own figures are those of the history
-L1     whoever could be admitted is; everybody else has been told why not
-L2     a new manager admits nothing new
-L3     nobody is evicted and still holds quota
-L5     what was deleted is gone
-L6     a new manager writes nothing
-7610   every namespace that a ClusterQueue selects has its default LocalQueue, with the gate alone
-3589   jobs that name no queue are managed where the operator said so, and nowhere else
+    S7     no job runs whose Workload is not admitted
+    S8     the queues' own figures are those of the history
+    L1     whoever could be admitted is; everybody else has been told why not
+    L2     a new manager admits nothing new
+    L3     nobody is evicted and still holds quota
+    L5     what was deleted is gone
+    L6     a new manager writes nothing
+    limit  nobody runs longer than he may, or without his pods
+    check  nobody has quota whom a check has sent away (KEP-993)
+    7610   every namespace that a ClusterQueue selects has its default LocalQueue, with the gate alone
+    3589   jobs that name no queue are managed where the operator said so, and nowhere else
+
+`name` is the rest that is looked at: `healed`, `restarted` or `ended`.
 """
 
 from __future__ import annotations
