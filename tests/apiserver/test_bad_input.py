@@ -126,7 +126,7 @@ PLACES: dict[str, Any] = {
     },
 }
 # Parts of a path that lead nowhere, or ought not to.
-DETOURS = ["..", ".", "%2e%2e", "%2F", "%00", "%ff", "%E2%80%AE", "", "x" * 300, "status", "scale", "watch", "*", "-"]
+DETOURS = ["..", ".", "%2e%2e", "%2F", "%00", "%ff", "%E2%80%AE", "", "x" * 300, "status", "scale", "*", "-"]
 TYPES = [
     "application/json",
     "application/yaml",
