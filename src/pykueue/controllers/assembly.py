@@ -103,6 +103,7 @@ class Manager:
             blocks_admission=choices.blocks_admission,
         )
         self.scheduler.on_cycle.append(self.metrics.cycle)
+        self.scheduler.on_sweep.append(self.metrics.swept)
         self.views.in_circle = lambda: self.world.in_circle(clock.now())
         for informer in self.views.shaping:
             informer.subscribe(self.scheduler.seen)

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
 _BROKEN_PAUSE_SECONDS: Final = 1.0
+_SWEEP_SECONDS: Final = 300
 _DECISIONS_AT_ONCE: Final = 20  # some milliseconds; then watches and answers get their turn
 
 
@@ -52,6 +53,9 @@ class Scheduler:
         self._blocks_admission = blocks_admission
         # Told what every cycle decided, and how many seconds it took.
         self.on_cycle: list[Callable[[list[Decision], float], None]] = []
+        # Told how many got in at a sweep, whom no cause had woken.
+        self.on_sweep: list[Callable[[int], None]] = []
+        self._sweep_at = clock.now() + _SWEEP_SECONDS * SECOND
         self._wake = asyncio.Event()
         workloads.subscribe(self._workload_seen)
 
@@ -99,9 +103,10 @@ class Scheduler:
         try:
             while True:
                 await self._woken()
+                is_sweep = not self._wake.is_set() and self._clock.now() >= self._sweep_at
                 self._wake.clear()
                 try:
-                    await self._cycles()
+                    await (self._sweep() if is_sweep else self._cycles())
                 except Exception:
                     # A promise was broken. Those who were being decided go back to their queues, and life goes on.
                     log.exception("a cycle failed")
@@ -118,23 +123,35 @@ class Scheduler:
                 self.carrier.put_current(key_of(name))
 
     async def _woken(self) -> None:
-        """Return when something has changed, or a pause that the memory keeps is over."""
-        at = self.world.next_wake()
-        pause = None if at is None else max(_SHORTEST_PAUSE_SECONDS, (at - self._clock.now()) / SECOND)
+        """Return when something has changed, a pause that the memory keeps is over, or it is time for a sweep."""
+        at = min(self._sweep_at, self.world.next_wake() or self._sweep_at)
+        pause = max(_SHORTEST_PAUSE_SECONDS, (at - self._clock.now()) / SECOND)
         with suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await self._wake.wait()
 
-    async def _cycles(self) -> None:
-        """Cycle after cycle until nobody is left who could hear anything new."""
+    async def _sweep(self) -> None:
+        """The safety net under waking by cause: try all who wait once more. Whoever gets in now should have been woken
+        before; unless something changed meanwhile, which makes it nobody's fault."""
+        self._sweep_at = self._clock.now() + _SWEEP_SECONDS * SECOND
+        self.world.wake_everybody()
+        admitted = await self._cycles()
+        if not self._wake.is_set():
+            for told in self.on_sweep:
+                told(admitted)
+
+    async def _cycles(self) -> int:
+        """Cycle after cycle until nobody is left who could hear anything new; how many were admitted."""
+        admitted = 0
         while True:
             decisions = self._decide()
+            admitted += sum(isinstance(decision, Admit) for decision in decisions)
             blocked = self._carry_out_all(decisions)
             if blocked:
                 await self._until_pods_ready(blocked)
                 continue
             if not decisions:
-                return
+                return admitted
             # Let watches and answers in between two cycles; and never run ahead of the writes by more than their bound.
             await asyncio.sleep(0)
             await self.carrier.room()

@@ -244,6 +244,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         (ROLE,),
         "What the two did not agree about. Anything above 0 is a fault of this program.",
     ),
+    Metric(f"{OWN}sweeps_total", Type.COUNTER, (ROLE,), "How often all who wait were tried again for no cause."),
+    Metric(
+        f"{OWN}admitted_by_sweep_total",
+        Type.COUNTER,
+        (ROLE,),
+        "Who got in only then. Anything above 0 is a fault of this program: a cause that woke nobody.",
+    ),
     Metric(
         "kueue_build_info",
         Type.GAUGE,
@@ -446,6 +453,11 @@ class Metrics:
         """The memory was held against one that was built anew."""
         for name, count in (("audits", 1), ("differences", differences)):
             self._series[f"{OWN}memory_{name}_total"][self.role.value,].inc(count)
+
+    def swept(self, admitted: int) -> None:
+        """All who wait were tried again for no cause."""
+        for name, count in (("sweeps", 1), ("admitted_by_sweep", admitted)):
+            self._series[f"{OWN}{name}_total"][self.role.value,].inc(count)
 
     def slice_replaced(self, cluster_queue: str) -> None:
         self._add("kueue_replaced_workload_slices_total", cluster_queue)
