@@ -83,6 +83,38 @@ def test_a_stated_shortage_is_true(nominal: int, used: int, asked: int) -> None:
 
 
 @SMALL
+@given(worlds())
+def test_a_stated_shortage_is_true_in_any_tree(case: WorldOf) -> None:
+    """The same where others lend, borrow, are in debt, or where a limit is in the way; for every flavor that is short."""
+    asking = next((w for w in case.workloads if w.flavor is None), None)
+    assume(asking is not None)
+    assert asking is not None
+    holders = tuple(w for w in case.workloads if w.flavor is not None)
+    queues = tuple(replace(queue, within="Never", reclaim="Never") for queue in case.queues)
+    [decision] = replace(case, queues=queues, workloads=(*holders, asking)).world().decide(NOW)
+    if not isinstance(decision, Wait):
+        return
+    for finding in {f for e in decision.explanation for f in e.findings if f.cause is Cause.SHORT}:
+        assert finding.short_by > 0
+        short = finding.short_by // 1000
+        for more, is_enough in ((short, True), (short - 1, False)):
+            raised = tuple(
+                replace(queue, quotas=_raised(queue.quotas, finding.flavor, more))
+                if queue.name == asking.queue
+                else queue
+                for queue in queues
+            )
+            [decision] = replace(case, queues=raised, workloads=(*holders, asking)).world().decide(NOW)
+            assert isinstance(decision, Admit) is is_enough, (finding, more)
+
+
+def _raised(quotas: tuple[QuotaOf, ...], flavor: str, more: int) -> tuple[QuotaOf, ...]:
+    return tuple(
+        replace(quota, nominal=quota.nominal + more) if f"f{n}" == flavor else quota for n, quota in enumerate(quotas)
+    )
+
+
+@SMALL
 @given(worlds(), st.lists(st.integers(0, 11), max_size=8))
 def test_a_rebuild_from_the_objects_equals_the_memory_after_any_history(case: WorldOf, ended: list[int]) -> None:
     """Cycles and endings in between; then a new world that is shown only what there is now."""

@@ -65,7 +65,9 @@ class History:
         return self.world.decide(NOW, enough=enough)
 
     def ask_everybody(self) -> list[Decision]:
-        """A cycle of all heads, whether or not anything changed for them."""
+        """One cycle of all heads, whether or not anything changed for them and whoever they compete with: as Kueue's."""
+        self.world.settle(NOW)
+        self.world.waking.divide([self.world.queues])
         for name in self.world.queues:
             self.world.waking.stir(name)
         return self.decide()
@@ -96,8 +98,8 @@ def effects(decisions: list[Decision]) -> list[tuple[str, ...]]:
 
 @SMALL
 @given(worlds(), steps)
-def test_leaving_alone_whoever_would_hear_nothing_new_changes_nothing(case: WorldOf, steps: list[Step]) -> None:
-    """Cycle by cycle, the same comes of asking only where something changed and of asking all heads."""
+def test_one_pass_over_what_changed_equals_a_cycle_of_all_heads(case: WorldOf, steps: list[Step]) -> None:
+    """Pass by pass, the same comes of asking only where something changed, tree by tree, and of asking everybody."""
     some, everybody = History(case), History(case)
     for step in (*steps, None):
         for _ in range(500):
