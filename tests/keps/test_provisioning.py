@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.keps.autoscaler import Autoscaler
-from tests.keps.engines import Engine
+from tests.keps.engines import Embedded, Engine
 from tests.keps.system import System, Tree, system
 
 from pykueue.api import labels
@@ -94,9 +95,8 @@ async def test_the_check_is_active_once_its_settings_are_there(engine: Engine) -
         await story.until_said("nodes", "Active", "False/BadParametersRef", "AdmissionCheck")
 
 
-async def test_without_an_autoscaler_the_check_says_so(tmp_path: Any) -> None:
-    from tests.keps.engines import Embedded  # a real server keeps the CRD of the stories before
-
+async def test_without_an_autoscaler_the_check_says_so(tmp_path: Path) -> None:
+    """Only here: a real server keeps the CRD of the stories before."""
     async with system(Embedded(tmp_path)) as story:
         await config(story)
         await check(story)

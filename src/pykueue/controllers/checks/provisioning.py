@@ -13,19 +13,17 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pykueue.api import codec, conditions, kube, kueue, labels, meta, names, registry, trees
+from pykueue.api import codec, conditions, kueue, labels, meta, registry
 from pykueue.api.autoscaling import ProvisioningRequest
 from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
 from pykueue.api.kinds import Kind
-from pykueue.api.trees import Tree
 from pykueue.clock import Clock
-from pykueue.controllers.checks import templates
+from pykueue.controllers.checks.asking import REQUEST, Asking, CannotAsk
 from pykueue.controllers.views import Views
 from pykueue.controllers.writing import WORKLOAD, Writer
-from pykueue.jobs.podsets import Conflict, Missing
 from pykueue.kube.client import METADATA, Client
 from pykueue.kube.controller import Controller
-from pykueue.kube.errors import AlreadyExists, ApiError, Busy, KubeError, NotFound
+from pykueue.kube.errors import ApiError, Busy, KubeError, NotFound
 from pykueue.kube.informer import Change, Informer, Key
 from pykueue.kube.transport import Call
 from pykueue.lifecycle import change, provisioning
@@ -34,19 +32,13 @@ from pykueue.observe.reporting import PROVISIONING
 
 log = logging.getLogger(__name__)
 
-_REQUEST: Final = registry.AUTOSCALING.of(ProvisioningRequest)
 _CHECK: Final = registry.KUEUE.of(kueue.AdmissionCheck)
 _CONFIG: Final = registry.KUEUE.of(kueue.ProvisioningRequestConfig)
-_TEMPLATE: Final = registry.KUBERNETES.of(kube.PodTemplate)
 
 _WORKERS: Final = 4
 _OWNER: Final = "owner"
 _ASKS: Final = "check"
 _UNTIL_SERVED_SECONDS: Final = 10.0
-
-
-class CannotAsk(KubeError):
-    """The pods of a Workload cannot be put into a request as things are. It is tried again."""
 
 
 class ProvisioningController:
@@ -61,12 +53,11 @@ class ProvisioningController:
         self._clock = clock
         self._cleanup = cleanup
         self.configs = _copy(client, _CONFIG, kueue.ProvisioningRequestConfig, chance)
-        self._requests = _copy(client, _REQUEST, ProvisioningRequest, chance)
+        self._asking = Asking(client, lambda: {key.name: flavor for key, flavor in views.flavors.items()})
+        self._requests = _copy(client, REQUEST, ProvisioningRequest, chance)
         self._requests.index(_OWNER, _owners)
         self._is_asked = asyncio.Event()  # some check is ours
         self._is_served: bool | None = None  # None: nobody has looked yet
-        self._deleted: set[str] = set()  # UIDs whose end the watch has not shown yet
-        self._handed_over: set[str] = set()  # UIDs of requests that own their templates
         self.loop: Controller[Key] = Controller("provisioning", self._reconcile, chance, workers=_WORKERS)
         self.checks_loop: Controller[str] = Controller("provisioning-checks", self._reconcile_check, chance)
         views.workloads.index(_ASKS, lambda workload: (check.name for check in workload.status.admission_checks))
@@ -83,13 +74,13 @@ class ProvisioningController:
                 break
             await asyncio.sleep(_UNTIL_SERVED_SECONDS)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._requests.run(), name=_REQUEST.name)
+            group.create_task(self._requests.run(), name=REQUEST.name)
             await self._requests.synced()
             self._everything_anew()
 
     async def _look_for_requests(self) -> bool:
         try:
-            await self._client.ask(Call("GET", _REQUEST.path(), (("limit", "1"),)))
+            await self._client.ask(Call("GET", REQUEST.path(), (("limit", "1"),)))
             found = True
         except NotFound:
             found = False
@@ -97,7 +88,7 @@ class ProvisioningController:
             log.info("provisioning: %s", error)
             return False
         if self._is_served is None and not found:
-            log.warning("the server does not serve %s: checks that need it wait", _REQUEST.name)
+            log.warning("the server does not serve %s: checks that need it wait", REQUEST.name)
         if found != self._is_served:
             self._is_served = found
             self._everything_anew()
@@ -132,8 +123,7 @@ class ProvisioningController:
 
     def _request_seen(self, change: Change[ProvisioningRequest]) -> None:
         if change.new is None and change.old is not None:
-            self._deleted.discard(change.old.metadata.uid)
-            self._handed_over.discard(change.old.metadata.uid)
+            self._asking.forget(change.old)
         for request in (change.old, change.new):
             for owner in _controllers(request) if request is not None else ():
                 self.loop.add(Key(change.key.namespace, owner.name))
@@ -188,7 +178,7 @@ class ProvisioningController:
     def _activity(self, check: str) -> tuple[Status, AdmissionCheckActiveReason, str]:
         reasons = AdmissionCheckActiveReason
         if not self._is_served:
-            return Status.FALSE, reasons.NOT_SERVED, f"The server does not serve {_REQUEST.name} ({_REQUEST.version})"
+            return Status.FALSE, reasons.NOT_SERVED, f"The server does not serve {REQUEST.name} ({REQUEST.version})"
         name = self._config_name(check)
         if not name:
             return Status.FALSE, reasons.BAD_PARAMETERS_REF, f"spec.parameters: must name a {_CONFIG.kind}"
@@ -210,80 +200,29 @@ class ProvisioningController:
                 for check in workload.status.admission_checks
                 if self._is_ours(check.name)
             }
-            requests = list(self._requests_of(workload))
+            owned = (request for _, request in self._requests.under(_OWNER, workload.metadata.uid))
+            requests = [request for request in owned if not self._asking.is_going(request)]
             now = self._clock.now()
             plan = provisioning.plan(workload, configs, requests, now, cleanup=self._cleanup)
             if plan.changes:
                 await self._writer.workload(workload, plan.changes, PROVISIONING, now)
-        for request in plan.unused:
-            await self._delete(request)
         for request in requests:
-            if request not in plan.unused:
-                await self._hand_over(request)
+            await (self._asking.delete if request in plan.unused else self._asking.hand_over)(request)
         for attempt in plan.attempts:
             await self._ask(key, workload, attempt)
 
-    def _requests_of(self, workload: kueue.Workload) -> Iterator[ProvisioningRequest]:
-        for _, request in self._requests.under(_OWNER, workload.metadata.uid):
-            if request.metadata.uid not in self._deleted and request.metadata.deletion_timestamp is None:
-                yield request
-
-    async def _delete(self, request: ProvisioningRequest) -> None:
-        metadata = request.metadata
-        await self._client.delete(_REQUEST, metadata.name, metadata.namespace, uid=metadata.uid)
-        self._deleted.add(metadata.uid)
-
     async def _ask(self, key: Key, workload: kueue.Workload, attempt: Attempt) -> None:
-        """Make a request and what it refers to. What goes wrong is told, and tried again."""
+        """Make a request. What keeps it from being made is told, and it is tried again."""
         try:
-            made = await self._make(workload, attempt)
+            made = await self._asking.make(workload, attempt)
         except (Busy, NotFound):
             raise  # a moment's trouble, or the namespace has just gone
-        except AlreadyExists as error:
-            if await self._is_own(workload, attempt.name):
-                return  # made before; the watch has not shown it yet
-            await self._tell_failure(key, attempt, str(error))
-            raise
         except (ApiError, CannotAsk) as error:
             await self._tell_failure(key, attempt, str(error))
             raise
-        note = f"Made ProvisioningRequest {attempt.name}"
-        self._writer.tell(workload, change.normal("ProvisioningRequestCreated", note), PROVISIONING)
-        await self._hand_over(made)
-
-    async def _make(self, workload: kueue.Workload, attempt: Attempt) -> ProvisioningRequest:
-        metadata = workload.metadata
-        tree = await self._client.get(WORKLOAD, metadata.name, metadata.namespace)
-        flavors = {key.name: flavor for key, flavor in self._views.flavors.items()}
-        asked = templates.asked(workload, tree, attempt.config, flavors)
-        if isinstance(asked, Conflict | Missing):
-            raise CannotAsk(f"{attempt.name}: {asked.message}")
-        pod_sets = []
-        for each in asked:
-            name = names.provisioning_template_name(attempt.name, each.pod_set)
-            await self._make_template({**_owned(_TEMPLATE, name, workload), "template": each.template})
-            pod_sets.append({"podTemplateRef": {"name": name}, "count": each.count})
-        spec = {
-            "provisioningClassName": attempt.config.provisioning_class_name,
-            "parameters": dict(attempt.parameters),
-            "podSets": pod_sets,
-        }
-        made = await self._client.create(_REQUEST, {**_owned(_REQUEST, attempt.name, workload), "spec": spec})
-        return codec.from_tree(made, ProvisioningRequest)
-
-    async def _make_template(self, tree: Tree) -> None:
-        """One of the same name is left from an attempt that failed half-way, or is about to go with its request."""
-        try:
-            await self._client.create(_TEMPLATE, tree)
-        except AlreadyExists:
-            await self._client.delete(_TEMPLATE, tree["metadata"]["name"], tree["metadata"]["namespace"])
-            await self._client.create(_TEMPLATE, tree)
-
-    async def _is_own(self, workload: kueue.Workload, name: str) -> bool:
-        found = await self._client.find(_REQUEST, name, workload.metadata.namespace)
-        owners = trees.sequence(trees.get(found, "metadata", "ownerReferences"))
-        is_going = trees.get(found, "metadata", "deletionTimestamp") is not None
-        return not is_going and any(trees.get(owner, "uid") == workload.metadata.uid for owner in owners)
+        if made:
+            note = f"Made ProvisioningRequest {attempt.name}"
+            self._writer.tell(workload, change.normal("ProvisioningRequestCreated", note), PROVISIONING)
 
     async def _tell_failure(self, key: Key, attempt: Attempt, why: str) -> None:
         async with self._writer.turn(key):
@@ -293,18 +232,6 @@ class ProvisioningController:
                 message = f"ProvisioningRequest {attempt.name} could not be made: {why}"
                 changes = provisioning.failed_to_ask(workload, attempt.check, message, now)
                 await self._writer.workload(workload, changes, PROVISIONING, now)
-
-    async def _hand_over(self, request: ProvisioningRequest) -> None:
-        """Templates belong to their Workload only until their request is there, and go with the request then."""
-        metadata = request.metadata
-        if metadata.uid in self._handed_over:
-            return
-        for pod_set in request.spec.pod_sets:
-            tree = await self._client.find(_TEMPLATE, pod_set.pod_template_ref.name, metadata.namespace)
-            owners = [_reference(_REQUEST, metadata)]
-            if tree is not None and trees.get(tree, "metadata", "ownerReferences") != owners:
-                await self._client.replace(_TEMPLATE, trees.put(tree, ("metadata", "ownerReferences"), owners))
-        self._handed_over.add(metadata.uid)
 
 
 def _copy(client: Client, kind: Kind, type_: type[Any], chance: random.Random) -> Informer[Any]:
@@ -323,24 +250,3 @@ def _controllers(request: ProvisioningRequest) -> Iterator[meta.OwnerReference]:
 
 def _owners(request: ProvisioningRequest) -> tuple[str, ...]:
     return tuple(owner.uid for owner in _controllers(request))
-
-
-def _owned(kind: Kind, name: str, workload: kueue.Workload) -> Tree:
-    """The beginning of an object that belongs to a Workload."""
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {
-            "name": name,
-            "namespace": workload.metadata.namespace,
-            "labels": {labels.MANAGED: "true"},
-            "ownerReferences": [_reference(WORKLOAD, workload.metadata)],
-        },
-    }
-
-
-def _reference(kind: Kind, metadata: meta.ObjectMeta) -> Tree:
-    owner = meta.OwnerReference(
-        api_version=kind.api_version, kind=kind.kind, name=metadata.name, uid=metadata.uid, controller=True
-    )
-    return codec.to_tree(owner)
