@@ -1,12 +1,13 @@
 """The public baseline load, drained: Workloads arrive, are admitted, run for a while and end.
 
-    python -m bench drain [--scale=0.1] [--on=embedded|real|all] [--caps=50,300,0] [--json=FILE]
+    python -m bench drain [--scale=0.1] [--on=embedded|real|all] [--caps=50,300,0] [--webhooks] [--json=FILE]
 
 Five cohorts of six ClusterQueues; into each queue come small, medium and large Workloads at a steady pace. The manager
 is ours, in a process of its own; this process plays the rest of the world: it creates the Workloads, says `Finished`
 for each after its runtime, and clears the reservation of each that was evicted, as a job would. `embedded` is the
 server of `pykueue up` with the manager inside, `real` a kube-apiserver and etcd with `pykueue manager` beside it, once
 for each cap on its requests a second (0: none). Scale 1 is 15,000 Workloads; the pace stays, there are fewer of them.
+The public benchmark has no webhooks, so the real server is led to ours only with `--webhooks`.
 
 The floor is what no scheduler can beat: the last arrival and its runtime, or all the work divided by all the quota.
 Never a test: a slow machine is not a broken one.
@@ -321,6 +322,18 @@ def serve(folder: Path) -> None:
     event_loop().run(run())
 
 
+def manage(arguments: list[str]) -> None:
+    """`pykueue manager` that leads the API server to no webhooks."""
+    from pykueue import cli
+    from pykueue.webhooks import running
+
+    async def nowhere(served: running.Served) -> None:
+        """Nobody is asked about anything."""
+
+    running.Served.register = nowhere  # type: ignore[method-assign]
+    cli.main(["manager", *arguments])
+
+
 @contextlib.contextmanager
 def embedded() -> Iterator[Engine]:
     with tempfile.TemporaryDirectory() as home, process_of(__file__, "--serve", home) as process:
@@ -338,7 +351,7 @@ def embedded() -> Iterator[Engine]:
 
 
 @contextlib.contextmanager
-def real(cap: int) -> Iterator[Engine]:
+def real(cap: int, *, webhooks: bool) -> Iterator[Engine]:
     from cluster import real as cluster
 
     with cluster.started() as server, tempfile.TemporaryDirectory() as home:
@@ -367,7 +380,8 @@ def real(cap: int) -> Iterator[Engine]:
             )
         )
         arguments = ("--kubeconfig", str(kubeconfig), "--config", str(folder / "config"))
-        with process_of("-m", "pykueue", "manager", *arguments) as process:
+        program = ("-m", "pykueue", "manager") if webhooks else (__file__, "--manage")
+        with process_of(*program, *arguments) as process:
 
             def requests() -> dict[str, int]:
                 return _requests_of(server.request("GET", "/metrics").body)
@@ -438,8 +452,8 @@ async def measure(engine: Engine, load: Load, limit_seconds: float) -> dict[str,
     try:
         for kind, tree in queues():
             await client.create(kind, tree)
-        revision = (await client.list(WORKLOAD, NAMESPACE)).revision
         await _until_active(client)
+        revision = (await client.list(WORKLOAD, NAMESPACE)).revision
         player = Player(client, load)
         sent_before, cpu_before, memory_before = (
             engine.requests(),
@@ -546,16 +560,21 @@ def main(arguments: list[str] | None = None) -> int:
         "--on", choices=["embedded", "real", "all"], help="by default all, where the binaries are there"
     )
     parser.add_argument("--caps", default="50,300,0", help="requests a second of the manager on the real server")
+    parser.add_argument("--webhooks", action="store_true", help="let the real server ask the manager about every write")
     parser.add_argument("--limit", type=float, default=900.0, help="give up a run after so many seconds")
     parser.add_argument("--json", type=Path, help="write the figures there")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--manage", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.manage:
+        manage(options.manage)
+        return 0
     if options.serve:
         serve(options.serve)
         return 0
     load = Load(options.scale)
     runs: dict[str, dict[str, Any]] = {}
-    for name, engine in _engines(options.on, [int(cap) for cap in options.caps.split(",")]):
+    for name, engine in _engines(options):
         with engine as started:
             runs[name] = _run(measure(started, load, options.limit))
         print(table({name: runs[name]}), flush=True)
@@ -566,14 +585,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if all(run["finished"] == run["workloads"] for run in runs.values()) else 1
 
 
-def _engines(on: str | None, caps: list[int]) -> Iterator[tuple[str, contextlib.AbstractContextManager[Engine]]]:
+def _engines(options: argparse.Namespace) -> Iterator[tuple[str, contextlib.AbstractContextManager[Engine]]]:
     from cluster import assets
 
-    if on != "real":
+    if options.on != "real":
         yield "embedded", embedded()
-    if on in ("real", "all") or (on is None and (assets.folder() / "kube-apiserver").exists()):
-        for cap in caps:
-            yield f"real, {f'{cap}/s' if cap else 'no cap'}", real(cap)
+    if options.on in ("real", "all") or (options.on is None and (assets.folder() / "kube-apiserver").exists()):
+        for cap in map(int, options.caps.split(",")):
+            yield f"real, {f'{cap}/s' if cap else 'no cap'}", real(cap, webhooks=options.webhooks)
 
 
 def _run(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:

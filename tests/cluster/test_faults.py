@@ -28,12 +28,12 @@ from pykueue.api import registry, schema
 
 FULL: Final = os.environ.get("PYKUEUE_FAULTS") == "full"
 
-pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.timeout(500 if FULL else 150)]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.timeout(1500 if FULL else 150)]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WORKLOADS: Final = 300 if FULL else 80
 # All of a story's Workloads end within this; there is no hurry on a busy machine, and no end to a broken one.
-PATIENCE_SECONDS: Final = 400.0 if FULL else 90.0
+PATIENCE_SECONDS: Final = 1000.0 if FULL else 90.0
 
 
 @pytest.fixture(scope="module")
