@@ -307,7 +307,10 @@ def serve(folder: Path) -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         chosen, server = settings.defaults(), app.ServerSettings(data_dir=folder / "data")
-        async with app.api_server(server, app.managed_parts(chosen)) as up, app.embedded_manager(up, chosen) as manager:
+        async with (
+            app.api_server(server, app.managed_parts(chosen)) as up,
+            app.embedded_manager(up.embedded, chosen) as manager,
+        ):
             app.calm_collector()
 
             def count() -> None:
