@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterable
@@ -14,8 +15,12 @@ from typing import Any
 import pytest
 
 from controllers.conftest import Story, told
+from pykueue import app, settings
 from pykueue.api import kueue, meta
-from pykueue.apiserver import access
+from pykueue.apiserver import access, extensions
+from pykueue.clock import SystemClock
+from pykueue.controllers.assembly import Manager
+from pykueue.controllers.visibility import rows
 from pykueue.core.decision import Reason, Requeue
 from pykueue.core.workload import PodSet, Shape, Workload
 from pykueue.observe import visibility
@@ -286,3 +291,18 @@ async def test_kubectl_reads_it_and_still_finds_the_objects(story: Story, tmp_pa
     assert json.loads(await kubectl("get", "--raw", path))["items"][0]["metadata"]["name"] == "w0"
     assert "clusterqueue.kueue.x-k8s.io/cq" in await kubectl("get", "clusterqueues", "-o", "name")
     assert "localqueue.kueue.x-k8s.io/lq" in await kubectl("get", "localqueue", "-o", "name")
+
+
+async def test_a_replica_that_does_not_lead_shows_the_same(story: Story) -> None:
+    """It reads everything that the leader reads, and decides nothing."""
+    follower = Manager(story.client, app.manager_choices(settings.defaults()), SystemClock(), random.Random(1))
+
+    async def anybody(request: Request, address: object) -> None:
+        return None
+
+    async with follower.reading():
+        handler = extensions.handler(rows(follower.world, follower.views), anybody)
+        for queue in ("clusterqueues/cq", LOCAL):
+            path = f"/apis/{visibility.GROUP}/v1beta2/{queue}/pendingworkloads"
+            answer = await handler(Request("GET", path))
+            assert json.loads(answer.body) == (await ask(story, queue))[1]

@@ -44,34 +44,42 @@ class Aggregated:
         self._namespace = namespace
         self._beside = beside
         self._door = door
-        self._warned = False
+        self._said: set[str] = set()
         self.port = visibility.SERVICE_PORT
         # The API server shows a certificate of its own; who has none may still come with a token.
         tls.verify_mode = ssl.CERT_OPTIONAL
 
     async def renew(self) -> None:
         """Learn how the API server proves itself; it may change its authority while we run."""
+        front = await self._told()
+        if front.authorities and front.authorities != self._door.front.authorities:
+            try:
+                self._tls.load_verify_locations(cadata=front.authorities)
+            except ssl.SSLError as error:
+                self._warn(f"the authority of the API server cannot be read: {error}")
+                front = Front()
+        if not front.authorities:
+            # Only this machine can reach us beside a cluster, and what we show is no secret to who works on it.
+            front = replace(front, believes_anybody=self._beside)
+            who = "every program of this machine may read" if self._beside else "nobody can read"
+            self._warn(f"the API server has no certificate to prove itself with: {who} who waits where")
+        self._door.front = front
+
+    async def _told(self) -> Front:
         try:
             found = await self._client.find(_CONFIG_MAP, SETTINGS_NAME, SETTINGS_NAMESPACE)
         except errors.ApiError as error:
             if error.code != 403:
                 raise
-            log.warning("%s", error)
-            found = None
-        front = Front.of(trees.texts(trees.get(found, "data")))
-        if front.authorities and front.authorities != self._door.front.authorities:
-            self._tls.load_verify_locations(cadata=front.authorities)
-        if not front.authorities:
-            # Only this machine can reach us beside a cluster, and what we show is no secret to who works on it.
-            front = replace(front, believes_anybody=self._beside)
-            self._warn()
-        self._door.front = front
+            self._warn(str(error))
+            return Front()
+        return Front.of(trees.texts(trees.get(found, "data")))
 
-    def _warn(self) -> None:
-        if not self._warned:
-            who = "every program of this machine may read" if self._beside else "nobody can read"
-            log.warning("the API server has no certificate to prove itself with: %s who waits where", who)
-            self._warned = True
+    def _warn(self, sentence: str) -> None:
+        """Once: it is found again at every look."""
+        if sentence not in self._said:
+            self._said.add(sentence)
+            log.warning("%s", sentence)
 
     async def lead_here(self, authority: bytes) -> list[str]:
         """Lead the API server here; names what had to be changed for that."""
@@ -88,7 +96,7 @@ class Aggregated:
             # An API server that passes nothing on, or rights of an older installation: all else must go on.
             if error.code not in (403, 404):
                 raise
-            log.warning("the API server cannot be led to the visibility API: %s", error)
+            self._warn(f"the API server cannot be led to the visibility API: {error}")
             return []
 
     async def _name_this_machine(self) -> None:
