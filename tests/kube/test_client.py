@@ -11,7 +11,7 @@ import pytest
 from pykueue.api import registry
 from pykueue.kube import errors
 from pykueue.kube.client import METADATA, Client, RateLimit
-from pykueue.kube.transport import Answer, Call, LocalTransport, Transport
+from pykueue.kube.transport import Answer, Call, HttpTransport, LocalTransport, Transport
 
 CONFIG_MAP = registry.KUBERNETES.named("configmaps")
 FLAVOR = registry.KUEUE.named("resourceflavors")
@@ -143,6 +143,18 @@ async def test_a_write_that_may_have_been_carried_out_is_not(trouble: Answer | E
     with pytest.raises(errors.KubeError):
         await Client(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
     assert len(flaky.calls) == 1
+
+
+async def test_a_connection_that_is_never_made_carries_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port is open, and nobody shakes hands."""
+    monkeypatch.setattr("pykueue.kube.transport._CONNECT_SECONDS", 0.05)
+    async with await asyncio.start_server(lambda reader, writer: None, "127.0.0.1") as silent:
+        host, port = silent.sockets[0].getsockname()
+        transport = HttpTransport(f"https://{host}:{port}")
+        with pytest.raises(errors.Unanswered) as caught:
+            await transport.send(Call("POST", "/"))
+        await transport.close()
+    assert caught.value.applied is False
 
 
 async def test_a_server_that_never_answers_is_given_up_on() -> None:

@@ -103,7 +103,7 @@ class HttpTransport:
             async with asyncio.timeout(call.timeout_seconds):
                 async with self._request(call, await self._headers(call)) as response:
                     return Answer(response.status, await response.read(), response.headers)
-        except aiohttp.ClientConnectorError as error:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unanswered(f"{self._server} cannot be reached: {error}", applied=False) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise Unanswered(f"{call.method} {call.path}: no answer: {error!r}") from None
