@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from pykueue import cli
+from pykueue import home as places
 from pykueue.cli import up
 
 
@@ -164,8 +165,18 @@ class TestLater:
         assert shell("logs").out == "here I am\n"
         assert shell("logs", "--tail", "0").out == ""
 
-    def test_without_a_server_it_says_how_to_get_one(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HOME", str(shell.home / "elsewhere"))
+    def test_a_server_elsewhere_is_found_by_the_word_that_it_left(
+        self, home: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """`pykueue up --data-dir D` writes its kubeconfig to D, and says so where it would be by default."""
+        monkeypatch.setenv("HOME", str(tmp_path))
+        places.remember(home / ".pykueue" / "kubeconfig")
+        assert shell("queue", "--all").code == 0
+
+    def test_without_a_server_it_says_how_to_get_one(
+        self, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
         refused = shell("queue")
         assert refused.code == 2
         assert "start `pykueue up`" in refused.err

@@ -125,6 +125,8 @@ async def _serve(settings: app.ServerSettings, configured: Settings, runner: app
         app.embedded_runner(serving.embedded, runner, settings, here) as processes,
     ):
         app.calm_collector()
+        if settings.kubeconfig is None:
+            home.remember(serving.kubeconfig)
         _greet(serving.url, serving.kubeconfig, settings, runner)
         await stop.wait()
         if processes is not None and processes.running and settings.durability is not app.Durability.MEMORY:
