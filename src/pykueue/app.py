@@ -40,6 +40,9 @@ from pykueue.controllers.populator import Populator
 from pykueue.controllers.topology import NodeChoices
 from pykueue.core import requests
 from pykueue.core.topology import Profile
+from pykueue.dashboard.board import Board, Explain
+from pykueue.dashboard.board import Sources as DashboardSources
+from pykueue.dashboard.pages import PREFIX, Pages
 from pykueue.errors import AnswerIsNo, UsageError
 from pykueue.installing.names import METRICS_SERVICE
 from pykueue.jobs import kinds as job_kinds
@@ -213,8 +216,13 @@ async def manage(
     chance: random.Random | None = None,
     *,
     built: Callable[[Manager], None] = lambda manager: None,
+    dashboard: tuple[str, int] | None = None,
+    explain: Explain | None = None,
 ) -> None:
-    """Manage a cluster until cancelled, or until somebody else leads. `built` gets the manager, to look at it."""
+    """Manage a cluster until cancelled, or until somebody else leads. `built` gets the manager, to look at it.
+
+    `dashboard` is where the dashboard is served, if anywhere, and `explain` what it asks why a Workload waits.
+    """
     clock, chance = clock or SystemClock(), chance or random.Random()
     connection = settings.configuration.client_connection or config.ClientConnection()
     limit = RateLimit(connection.qps or 0.0, connection.burst or 0)
@@ -256,6 +264,7 @@ async def manage(
                 running.webhooks(office.fenced(may_write), choices, sources, place, clock, conf.namespace) as served,
                 _metrics_served(manager, settings, served, Door(office, clock), in_pod),
                 _lists_served(manager, settings, served, Door(office, clock), in_pod),
+                _dashboard_served(manager, dashboard, served, Door(office, clock), clock, explain),
             ):
                 answers.append(served)
                 await (lead() if leads_alone else election.run(lead))
@@ -319,6 +328,45 @@ async def _lists_served(
         if http is not None:
             lists.port = http.port
         yield
+
+
+@asynccontextmanager
+async def _dashboard_served(
+    manager: Manager,
+    address: tuple[str, int] | None,
+    served: running.Served,
+    door: Door,
+    clock: Clock,
+    explain: Explain | None,
+) -> AsyncIterator[None]:
+    if address is None:
+        yield
+        return
+    with _dashboard(manager, door, clock, explain) as pages:
+        async with _served("dashboard", pages.answer, address, served.another_context()) as http:
+            if http is not None:
+                log.info("dashboard at https://%s:%s%s", http.host, http.port, PREFIX)
+            yield
+
+
+@contextlib.contextmanager
+def _dashboard(manager: Manager, door: Door, clock: Clock, explain: Explain | None) -> Iterator[Pages]:
+    """The dashboard over what a manager knows; leaving it ends the streams of those who watch."""
+    views = manager.views
+    sources = DashboardSources(
+        world=manager.world,
+        workloads=views.workloads,
+        local_queues=views.local_queues,
+        cluster_queues=views.cluster_queues,
+        flavors=views.flavors,
+        shaping=views.shaping,
+        explain=explain,
+    )
+    pages = Pages(Board(sources, clock), door)
+    try:
+        yield pages
+    finally:
+        pages.close()
 
 
 @asynccontextmanager
@@ -386,11 +434,20 @@ def _terms(settings: Settings) -> Terms:
 
 @asynccontextmanager
 async def embedded_manager(
-    embedded: Embedded, settings: Settings, clock: Clock | None = None, chance: random.Random | None = None
+    embedded: Embedded,
+    settings: Settings,
+    clock: Clock | None = None,
+    chance: random.Random | None = None,
+    *,
+    explain: Explain | None = None,
 ) -> AsyncIterator[Manager]:
-    """A manager in the process of its server, without sockets between them and without rivals."""
+    """A manager in the process of its server, without sockets between them and without rivals.
+
+    `explain` is what the dashboard asks why a Workload waits.
+    """
+    clock = clock or SystemClock()
     client = Client(LocalTransport(partial(embedded.server.handle_as, access.ADMIN)), chance or random.Random())
-    manager = Manager(client, manager_choices(settings), clock or SystemClock(), chance or random.Random())
+    manager = Manager(client, manager_choices(settings), clock, chance or random.Random())
     said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
     pages = {health.CONFIGURATION_PATH: health.document(said)}
     if metrics_address(settings):
@@ -400,7 +457,12 @@ async def embedded_manager(
     async with manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())
         try:
-            with embedded.registry.extended(seen), embedded.server.showing(pages):
+            with (
+                _dashboard(manager, Door(client, clock), clock, explain) as shown,
+                embedded.registry.extended(seen),
+                embedded.server.showing(pages),
+                embedded.server.hosting({PREFIX: shown.answer}),
+            ):
                 yield manager
         finally:
             leading.cancel()

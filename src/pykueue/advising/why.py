@@ -6,9 +6,11 @@ the Workload by itself, so that one who waits behind others learns its own short
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from pykueue import planning
 from pykueue.advising import suggesting
@@ -18,7 +20,9 @@ from pykueue.advising.suggesting import Suggestion
 from pykueue.advising.trial import Trial, narrowed
 from pykueue.api import conditions, kueue
 from pykueue.api.meta import Nanoseconds
+from pykueue.api.trees import Tree
 from pykueue.core.decision import Wait
+from pykueue.documents import Document
 from pykueue.errors import UsageError
 from pykueue.observe import visibility
 from pykueue.planning import Case, Plan
@@ -90,6 +94,17 @@ def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True) -> Why:
             causes=tuple(_of_conditions(workload)),
         )
     return _waiting(narrowed(case, key), key, workload, now, suggest=suggest)
+
+
+def explainer(configuration: dict[str, Any]) -> Callable[[Iterable[msgspec.Struct], str, Nanoseconds, bool], Tree]:
+    """`why` for somebody who has the objects at hand, as a tree: (objects, namespace/name, now, suggest)."""
+    empty = planning.read([Document("the configuration", configuration)])
+
+    def explain(objects: Iterable[msgspec.Struct], key: str, now: Nanoseconds, suggest: bool) -> Tree:
+        case = empty.with_objects(thing for thing in objects if type(thing) in planning.KINDS)
+        return why(case, key, now, suggest=suggest).tree()
+
+    return explain
 
 
 def state_of(workload: kueue.Workload) -> str:

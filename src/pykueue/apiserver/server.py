@@ -106,6 +106,16 @@ class ApiServer:
         self._answers = 0
         self._pages: Mapping[str, Handler] = {}
         self._doors: Mapping[str, Door] = {}
+        self._guests: Mapping[str, Handler] = {}
+
+    @contextmanager
+    def hosting(self, guests: Mapping[str, Handler]) -> Iterator[None]:
+        """Hand whole folders of paths, such as `/site/`, to others while inside; they ask themselves who may look."""
+        before, self._guests = self._guests, {**self._guests, **guests}
+        try:
+            yield
+        finally:
+            self._guests = before
 
     @contextmanager
     def showing(self, pages: Mapping[str, Handler]) -> Iterator[None]:
@@ -158,6 +168,9 @@ class ApiServer:
         self._door.check_host(request)
         if access.is_open(request.path):
             return self._open(request)
+        for folder, guest in self._guests.items():
+            if f"{request.path}/".startswith(folder):
+                return await guest(request)
         user = self._door.authenticate(request)
         if _is_watch(request):
             self._shedder.check_watches(self._registry.watches)

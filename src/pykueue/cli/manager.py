@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pykueue.cli.log_options import Log, log_options
-from pykueue.cli.up import configured, event_loop
+from pykueue.cli.up import address, configured, event_loop
 
 if TYPE_CHECKING:
     from pykueue.controllers.assembly import Manager
@@ -35,8 +35,13 @@ if TYPE_CHECKING:
     default=None,
     help="Write what is seen and decided into this file, for pykueue replay. It grows with every change.",
 )
+@click.option(
+    "--dashboard",
+    default=None,
+    help="HOST:PORT to serve the dashboard at, over HTTPS, for whoever has a token of the cluster; nowhere by default.",
+)
 @log_options
-def command(kubeconfig: str, config: Path | None, record: Path | None, told: Log) -> None:
+def command(kubeconfig: str, config: Path | None, record: Path | None, dashboard: str | None, told: Log) -> None:
     """Run the scheduler and the controllers against an API server.
 
     Of several managers of one cluster, one leads and the others wait. Ctrl-C or SIGTERM ends it; work that is running
@@ -46,13 +51,17 @@ def command(kubeconfig: str, config: Path | None, record: Path | None, told: Log
     from pykueue.kube import access
 
     settings = configured(config, access.own_namespace())
+    shown_at = address("--dashboard", dashboard) if dashboard is not None else None
     target = access.find(os.environ, kubeconfig, fallback=Path("~/.pykueue/kubeconfig").expanduser())
     with recording.trace(record, settings.tree) if record is not None else nullcontext() as write:
-        event_loop().run(_manage(target, settings, told, write))
+        event_loop().run(_manage(target, settings, told, write, shown_at))
 
 
-async def _manage(target: Target, settings: Settings, told: Log, write: Write | None) -> None:
+async def _manage(
+    target: Target, settings: Settings, told: Log, write: Write | None, dashboard: tuple[str, int] | None
+) -> None:
     from pykueue import app
+    from pykueue.advising import why
     from pykueue.controllers import recording
 
     stop = asyncio.Event()
@@ -65,7 +74,8 @@ async def _manage(target: Target, settings: Settings, told: Log, write: Write | 
         if write is not None:
             recording.record(manager.world, write)
 
-    managing = asyncio.create_task(app.manage(target, settings, built=built))
+    explain = why.explainer(settings.tree)
+    managing = asyncio.create_task(app.manage(target, settings, built=built, dashboard=dashboard, explain=explain))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((managing, stopping), return_when=asyncio.FIRST_COMPLETED)
     for task in (managing, stopping):

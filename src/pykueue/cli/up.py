@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -74,7 +75,7 @@ def command(
     It listens on the loopback address unless told otherwise, and only lets in whoever has the kubeconfig that it
     writes. Ctrl-C or SIGTERM ends it; whatever it has answered with "done" is on the disk.
     """
-    host, port = _address(listen)
+    host, port = address("--listen", listen)
     chosen = configured(config)
     told.start()
     from pykueue import app
@@ -108,6 +109,7 @@ def event_loop() -> asyncio.Runner:
 
 async def _serve(settings: app.ServerSettings, configured: Settings, runner: app.RunnerName) -> None:
     from pykueue import app
+    from pykueue.advising import why
     from pykueue.runner import machine
 
     stop = asyncio.Event()
@@ -121,13 +123,13 @@ async def _serve(settings: app.ServerSettings, configured: Settings, runner: app
     parts = app.managed_parts(configured, None if runner is app.RunnerName.NONE else here)
     async with (
         app.api_server(settings, parts) as serving,
-        app.embedded_manager(serving.embedded, configured),
+        app.embedded_manager(serving.embedded, configured, explain=why.explainer(configured.tree)),
         app.embedded_runner(serving.embedded, runner, settings, here) as processes,
     ):
         app.calm_collector()
         if settings.kubeconfig is None:
             home.remember(serving.kubeconfig)
-        _greet(serving.url, serving.kubeconfig, settings, runner)
+        _greet(serving, settings, runner)
         await stop.wait()
         if processes is not None and processes.running and settings.durability is not app.Durability.MEMORY:
             click.echo(f"{processes.running} processes go on; the next `pykueue up` finds them again", err=True)
@@ -140,12 +142,15 @@ _PODS: Final = {
 }
 
 
-def _greet(url: str, kubeconfig: Path, settings: app.ServerSettings, runner: str) -> None:
+def _greet(serving: app.Serving, settings: app.ServerSettings, runner: str) -> None:
     from pykueue import app
 
+    # A link that lets its reader look is for the terminal of the one who started this, and not for a log file.
+    token = f"#token={serving.credentials.view_token}" if sys.stderr.isatty() else ""
     lines = [
-        f"API server at {url}",
-        f"export KUBECONFIG={kubeconfig}",
+        f"API server at {serving.url}",
+        f"dashboard at {serving.url}/dashboard/{token}",
+        f"export KUBECONFIG={serving.kubeconfig}",
         f"data in {settings.data_dir} ({settings.durability} durability; Secrets are kept as they are, not encrypted)",
         "whoever has the kubeconfig may do everything: RBAC is stored but not enforced",
         _PODS[runner],
@@ -155,11 +160,12 @@ def _greet(url: str, kubeconfig: Path, settings: app.ServerSettings, runner: str
     click.echo("\n".join(lines), err=True)
 
 
-def _address(listen: str) -> tuple[str, int]:
-    host, _, port = listen.rpartition(":")
+def address(option: str, text: str) -> tuple[str, int]:
+    """HOST:PORT as an option says it."""
+    host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--listen {listen}: must be HOST:PORT, such as 127.0.0.1:6443")
+        raise UsageError(f"{option} {text}: must be HOST:PORT, such as 127.0.0.1:6443")
     return host, int(port)
 
 

@@ -43,7 +43,7 @@ _OTHERS: Final[Mapping[type, tuple[str, ...]]] = {
     kube.Namespace: _READ,
     kube.Node: _READ,
     kube.PodTemplate: ("create", "delete", "get", "update"),  # the pods of a ProvisioningRequest
-    kube.Event: ("create", "patch"),
+    kube.Event: ("create", "list", "patch"),  # listed for the story that the dashboard tells
     kube.PriorityClass: _READ,
     kube.RuntimeClass: _READ,
     autoscaling.ProvisioningRequest: ("create", "delete", *_READ),

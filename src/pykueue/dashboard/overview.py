@@ -1,0 +1,304 @@
+"""Cohorts and queues with their figures: what is theirs, what they use, what they have of others and others of them.
+
+For every pair of flavor and resource:
+
+    nominal     the quota of a queue; of a cohort, its own and that of everything beneath it
+    used        what reservations take of it
+    borrowed    what is used beyond the nominal quota
+    lent        what of the unused nominal quota could not be had now, because others in the tree use it
+    limit       what could be used were everything else idle; absent where there is no limit
+
+A cohort of a thousand queues is told by its sums and its busiest queues; the others are a page of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykueue.api import conditions, kueue
+from pykueue.api.conditions import ActiveCondition
+from pykueue.core import amounts, quota
+from pykueue.core.amounts import UNLIMITED
+from pykueue.core.cohort import Node
+from pykueue.core.cohort import Tree as CohortTree
+from pykueue.core.queue import FlavorResource
+from pykueue.dashboard.table import Table, Word
+from pykueue.state.world import World
+
+Tree = dict[str, Any]
+
+# How many queues of a cohort the overview shows, and how many lines it has at most.
+QUEUES_SHOWN: Final = 8
+LINES_MAX: Final = 400
+# The cohort of queues that have none; no cohort can be called so.
+NO_COHORT: Final = "-"
+_NANO: Final = 1_000_000_000
+_SHORT: Final = 6
+_BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
+
+
+@dataclass(slots=True)
+class Amounts:
+    """The figures of one pair of flavor and resource."""
+
+    nominal: int = 0
+    used: int = 0
+    borrowed: int = 0
+    lent: int = 0
+    limit: int = 0
+
+    def include(self, other: Amounts) -> None:
+        """Count a part in; what of it is lent to the other parts is no matter of the whole."""
+        self.nominal = amounts.add(self.nominal, other.nominal)
+        self.used = amounts.add(self.used, other.used)
+
+    def tree(self, pair: FlavorResource) -> Tree:
+        figures = {name: getattr(self, name) for name in ("nominal", "used", "borrowed", "lent", "limit")}
+        return {
+            "flavor": pair.flavor,
+            "resource": pair.resource,
+            **{name: _figure(pair.resource, amount) for name, amount in figures.items()},
+            "text": {name: _short(pair.resource, amount) for name, amount in figures.items()},
+        }
+
+
+def _figure(resource: str, amount: int) -> float | None:
+    """The amount in the resource's own unit, for drawing; None where it has no end."""
+    return None if amount == UNLIMITED else amounts.as_quantity(resource, amount).rounded(-9) / _NANO
+
+
+def _short(resource: str, amount: int) -> str:
+    """The amount for a small place: bytes to three digits, as nobody reads kibibytes of a cluster."""
+    exact = amounts.text(resource, amount)
+    if not exact.endswith("i") or len(exact) <= _SHORT:
+        return exact
+    size, units = float(amount), iter(_BINARY)
+    unit = next(units)
+    while size >= 1024 and unit != _BINARY[-1]:
+        size, unit = size / 1024, next(units)
+    return f"{size:.3g}{unit}"
+
+
+@dataclass(slots=True)
+class Entry:
+    """A cohort or a queue, its figures and its counts."""
+
+    name: str
+    is_queue: bool
+    parent: str
+    pending: int
+    admitted: int
+    reserved: int  # all who hold quota, admitted or not
+    figures: dict[FlavorResource, Amounts]
+    problem: str = ""  # why a queue admits nobody
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """The busiest first."""
+        return -self.pending, self.name
+
+    def tree(self) -> Tree:
+        return {
+            "name": self.name,
+            "kind": "ClusterQueue" if self.is_queue else "Cohort",
+            "parent": self.parent,
+            "pending": self.pending,
+            "admitted": self.admitted,
+            "reserved": self.reserved,
+            "problem": self.problem,
+            "figures": [found.tree(pair) for pair, found in sorted(self.figures.items())],
+        }
+
+
+class Overview:
+    """All cohorts and queues at one moment."""
+
+    def __init__(self, world: World, cluster_queues: Iterable[kueue.ClusterQueue], counts: Table) -> None:
+        self.queues: dict[str, Entry] = {}
+        self.cohorts: dict[str, Entry] = {}
+        self._cohorts_in: dict[str, list[str]] = {}
+        self._queues_in: dict[str, list[str]] = {}
+        trees: dict[int, CohortTree] = {}
+        for queue in cluster_queues:
+            node = world.structure.node(queue.metadata.name)
+            entry = _queue(queue, node, counts)
+            self.queues[entry.name] = entry
+            self._queues_in.setdefault(entry.parent, []).append(entry.name)
+            if node is not None:
+                trees[id(node.tree)] = node.tree
+        cohorts = [node for tree in trees.values() for node in tree.nodes if not node.is_queue]
+        seen = {node.name for node in cohorts}
+        # Those without any queue beneath.
+        alone = (world.structure.cohort_node(name) for name in world.structure.cohorts if name not in seen)
+        cohorts += filter(None, alone)
+        offered = _offered(trees.values())
+        # The lowest first, so that sums climb.
+        for node in sorted(cohorts, key=lambda node: (-len(node.ancestors), node.name)):
+            parent = _name(node.parent)
+            self._cohorts_in.setdefault(parent, []).append(node.name)
+            self.cohorts[node.name] = self._sum(node, parent, offered.get(node, {}))
+
+    def _sum(self, node: Node, parent: str, offered: Mapping[int, int]) -> Entry:
+        whole = Entry(node.name, False, parent, 0, 0, 0, {})
+        for part in self._parts(node.name):
+            whole.pending += part.pending
+            whole.admitted += part.admitted
+            whole.reserved += part.reserved
+            for pair, found in part.figures.items():
+                whole.figures.setdefault(pair, Amounts()).include(found)
+        for number in node.known:
+            total = whole.figures.setdefault(node.tree.pairs[number], Amounts())
+            total.nominal = amounts.add(total.nominal, amounts.subtract(node.subtree[number], offered.get(number, 0)))
+            total.borrowed = _above(total.used, total.nominal)
+            total.lent = _lent(node, number)
+            total.limit = amounts.add(node.potential[number], amounts.subtract(total.nominal, node.subtree[number]))
+        return whole
+
+    def _parts(self, cohort: str) -> Iterator[Entry]:
+        yield from (self.cohorts[name] for name in self._cohorts_in.get(cohort, ()))
+        yield from (self.queues[name] for name in self._queues_in.get(cohort, ()))
+
+    # --- Answers ------------------------------------------------------------------------------------------------------
+
+    def tree(self) -> Tree:
+        """The forest from above: cohorts whole, of each its busiest queues, and how many more there are."""
+        room = LINES_MAX
+        left_out = 0
+
+        def shown(name: str) -> Iterator[Tree]:
+            nonlocal room, left_out
+            queues = sorted((self.queues[each] for each in self._queues_in.get(name, ())), key=lambda found: found.rank)
+            for found in sorted((self.cohorts[each] for each in self._cohorts_in.get(name, ())), key=_by_name):
+                if room <= 0:
+                    left_out += 1
+                    continue
+                room -= 1
+                yield {**found.tree(), "members": list(shown(found.name)), "queues": self._count(found.name)}
+            for queue in queues[: min(QUEUES_SHOWN, max(room, 0))]:
+                room -= 1
+                yield queue.tree()
+
+        return {"members": list(shown("")), "queues": self._count(""), "cohortsLeftOut": left_out}
+
+    def _count(self, cohort: str) -> int:
+        return len(self._queues_in.get(cohort, ()))
+
+    def page(self, text: str, cohort: str, sort: str, *, descending: bool) -> list[Entry]:
+        """The queues whose name or cohort has every word in it, in order; of one cohort, or of all."""
+        words = text.lower().split()
+        found = [
+            queue
+            for queue in self.queues.values()
+            if cohort in ("", queue.parent or NO_COHORT)
+            and all(word in f"{queue.name} {queue.parent}".lower() for word in words)
+        ]
+        found.sort(key=_by_name)
+        found.sort(key=QUEUE_SORTS[sort], reverse=descending)
+        return found
+
+    def queue(self, name: str) -> Tree | None:
+        """One queue, and the cohorts that it is in, nearest first."""
+        found = self.queues.get(name)
+        if found is None:
+            return None
+        return {**found.tree(), "path": [above.name for above in self._above(found)]}
+
+    def _above(self, entry: Entry) -> Iterator[Entry]:
+        while (above := self.cohorts.get(entry.parent)) is not None:
+            yield above
+            entry = above
+
+    def flavor(self, name: str) -> Tree:
+        """Where a flavor is offered, and what of it is used."""
+        offered = [
+            {"queue": queue.name, "figures": [found.tree(pair) for pair, found in sorted(figures.items())]}
+            for queue in sorted(self.queues.values(), key=_by_name)
+            if (figures := {pair: found for pair, found in queue.figures.items() if pair.flavor == name})
+        ]
+        return {"name": name, "queues": offered[:LINES_MAX], "total": len(offered)}
+
+
+def _by_name(entry: Entry) -> str:
+    return entry.name
+
+
+def _fullness(entry: Entry) -> float:
+    """How much of its quota is used, of whatever is used most."""
+    return max((_share(found) for found in entry.figures.values()), default=0.0)
+
+
+def _share(found: Amounts) -> float:
+    if found.nominal == UNLIMITED or not found.used:
+        return 0.0
+    return found.used / found.nominal if found.nominal else float("inf")
+
+
+QUEUE_SORTS: Final[Mapping[str, Callable[[Entry], Any]]] = {
+    "name": _by_name,
+    "cohort": lambda entry: entry.parent,
+    "pending": lambda entry: entry.pending,
+    "admitted": lambda entry: entry.admitted,
+    "used": _fullness,
+}
+
+
+# --- One node ---------------------------------------------------------------------------------------------------------
+
+
+def _queue(queue: kueue.ClusterQueue, node: Node | None, counts: Table) -> Entry:
+    name = queue.metadata.name
+    admitted, reserved = (counts.count(name, word) for word in (Word.ADMITTED, Word.RESERVED))
+    return Entry(
+        name,
+        True,
+        # One whose cohorts run in a circle is in no tree.
+        _name(node.parent) if node is not None else queue.spec.cohort_name,
+        counts.count(name, Word.PENDING),
+        admitted,
+        admitted + reserved + counts.count(name, Word.EVICTED),
+        {node.tree.pairs[number]: _figures(node, number) for number in _concerned(node)} if node is not None else {},
+        _problem(queue),
+    )
+
+
+def _concerned(node: Node) -> Iterator[int]:
+    """The pairs that a queue has quota for, and those that it uses although it has none."""
+    known = set(node.known)
+    return (number for number, used in enumerate(node.usage) if number in known or used)
+
+
+def _figures(node: Node, number: int) -> Amounts:
+    nominal, used = node.subtree[number], node.usage[number]
+    return Amounts(nominal, used, _above(used, nominal), _lent(node, number), node.potential[number])
+
+
+def _offered(trees: Iterable[CohortTree]) -> dict[Node, dict[int, int]]:
+    """What the members of each cohort offer it; the rest of its quota is its own."""
+    found: dict[Node, dict[int, int]] = {}
+    for member in (node for tree in trees for node in tree.nodes):
+        if member.parent is not None:
+            above = found.setdefault(member.parent, {})
+            for number in member.known:
+                lends = amounts.subtract(member.subtree[number], member.guaranteed[number])
+                above[number] = amounts.add(above.get(number, 0), lends)
+    return found
+
+
+def _lent(node: Node, number: int) -> int:
+    unused = amounts.subtract(node.subtree[number], node.usage[number])
+    return max(0, amounts.subtract(unused, quota.available(node, number))) if unused > 0 else 0
+
+
+def _above(used: int, nominal: int) -> int:
+    return max(0, amounts.subtract(used, nominal))
+
+
+def _name(node: Node | None) -> str:
+    return node.name if node is not None else ""
+
+
+def _problem(queue: kueue.ClusterQueue) -> str:
+    found = conditions.find(queue.status.conditions, ActiveCondition.ACTIVE)
+    return (found.message or found.reason) if found is not None and found.status == conditions.Status.FALSE else ""

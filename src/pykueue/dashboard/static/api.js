@@ -1,0 +1,98 @@
+// Asking the server, as whoever the token belongs to. The token stays in this tab: sessionStorage, and a header.
+
+const KEPT = "pykueue-token";
+const FOR = "pykueue-namespace";
+const FIRST_PAUSE = 500;
+const LONGEST_PAUSE = 20_000;
+const SILENCE = 45_000;
+
+/** What the server calls the cohort of queues that have none. */
+export const NO_COHORT = "-";
+
+export class Refused extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+
+export const token = () => sessionStorage.getItem(KEPT) ?? "";
+/** The only namespace that the viewer may see; empty for one who sees all. */
+export const confinedTo = () => sessionStorage.getItem(FOR) ?? "";
+
+export function remember(given, namespace = "") {
+  sessionStorage.setItem(KEPT, given.trim());
+  sessionStorage.setItem(FOR, namespace.trim());
+}
+
+export function forget() {
+  sessionStorage.removeItem(KEPT);
+  sessionStorage.removeItem(FOR);
+}
+
+/** Take the token out of a link that was followed: the address bar and the history do not keep it. */
+export function takeFromAddress() {
+  const given = /^#token=(.+)$/.exec(location.hash);
+  if (!given) return;
+  remember(decodeURIComponent(given[1]));
+  history.replaceState(null, "", `${location.pathname}#/`);
+}
+
+async function ask(parts, query = {}, options = {}) {
+  const asked = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null));
+  const path = `api/${parts.map(encodeURIComponent).join("/")}${asked.size ? `?${asked}` : ""}`;
+  const answer = await fetch(path, {
+    headers: {Authorization: `Bearer ${token()}`}, cache: "no-store", credentials: "omit", ...options,
+  });
+  if (answer.ok) return answer;
+  let message = `the server answered ${answer.status}`;
+  try {
+    message = (await answer.json()).message ?? message;
+  } catch {
+    // Not one of our own answers: the number says it.
+  }
+  throw new Refused(answer.status, message);
+}
+
+export const get = async (parts, query) => (await ask(parts, query)).json();
+
+/** Follow changes for ever: `changed(news)` for each, `state(word)` for the light in the corner. */
+export async function follow(changed, state, signal) {
+  let pause = FIRST_PAUSE;
+  while (!signal.aborted) {
+    try {
+      await listen((news) => { pause = FIRST_PAUSE; state("live"); changed(news); }, signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refused && error.code === 401) return changed({refused: error});
+    }
+    if (signal.aborted) return;
+    state("reconnecting");
+    await new Promise((done) => setTimeout(done, pause * (1 + Math.random() / 2)));
+    pause = Math.min(pause * 2, LONGEST_PAUSE);
+  }
+}
+
+async function listen(changed, signal) {
+  const silence = new AbortController();
+  let timer = setTimeout(() => silence.abort(), SILENCE);
+  try {
+    const query = {namespace: confinedTo()};
+    const answer = await ask(["stream"], query, {signal: AbortSignal.any([signal, silence.signal])});
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let buffer = "";
+    for (;;) {
+      const {value, done} = await reader.read();
+      if (done) return;
+      clearTimeout(timer);
+      timer = setTimeout(() => silence.abort(), SILENCE);
+      buffer += value;
+      for (let end; (end = buffer.indexOf("\n\n")) >= 0; buffer = buffer.slice(end + 2)) {
+        const data = buffer.slice(0, end).split("\n").find((line) => line.startsWith("data: "));
+        if (data) changed(JSON.parse(data.slice(6)));
+      }
+    }
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,49 @@
+// Building elements. Names and messages come from anybody who may create objects, so text is only ever set as text.
+
+// Characters that change how others are shown: controls, and marks that turn the direction of writing around.
+const TRICKS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+
+/** Text as it can be shown safely: what would be invisible is spelled out. */
+export function plain(text) {
+  return String(text).replace(TRICKS, (mark) => `⟨U+${mark.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+}
+
+/** An element: el("a", {href, class: "name"}, "text", other, …). Functions are listeners, `style` is an object. */
+export function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (name === "style") Object.assign(element.style, value);
+    else element.setAttribute(name, value === true ? "" : plain(value));
+  }
+  add(element, children);
+  return element;
+}
+
+function add(element, children) {
+  for (const child of children.flat()) {
+    if (child === undefined || child === null || child === false) continue;
+    element.append(child instanceof Node ? child : plain(child));
+  }
+}
+
+/** An address within the page; every part is escaped. */
+export function to(parts, query = {}) {
+  const asked = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false);
+  const text = asked.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join("&");
+  return `#/${parts.map(encodeURIComponent).join("/")}${text && `?${text}`}`;
+}
+
+const UNITS = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
+
+/** How long ago, in one unit; the moment itself is in the title. */
+export function ago(moment) {
+  const time = Date.parse(moment);
+  if (Number.isNaN(time)) return el("span", {class: "dim"}, "–");
+  const seconds = Math.max(0, Math.round((Date.now() - time) / 1000));
+  const [size, unit] = UNITS.find(([least]) => seconds >= least) ?? [1, "s"];
+  return el("time", {datetime: moment, title: moment}, `${Math.floor(seconds / size)}${unit}`);
+}
+
+export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;

@@ -1,0 +1,52 @@
+// Bars and marks: how full a queue is, and where a Workload is in its life.
+
+import {count, el, to} from "./dom.js";
+
+const SHOWN = 4;
+const MARKS = {Pending: "○", QuotaReserved: "◐", Admitted: "●", Evicted: "▲", Inactive: "–", Finished: "✓"};
+export const STATES = Object.keys(MARKS);
+
+export function stateMark(state) {
+  return el("span", {class: `state ${state.toLowerCase()}`}, el("span", {"aria-hidden": "true"}, MARKS[state] ?? "?"), ` ${state}`);
+}
+
+/** The bars of a queue or cohort, the fullest first. */
+export function bars(figures, shown = SHOWN) {
+  const sorted = [...figures].sort((a, b) => share(b) - share(a));
+  const rest = sorted.length - shown;
+  return el("div", {class: "bars"}, sorted.slice(0, shown).map(bar), rest > 0 && el("span", {class: "dim"}, `and ${rest} more`));
+}
+
+const share = ({nominal, used}) => (nominal === null || !used ? 0 : nominal ? used / nominal : Infinity);
+
+function bar(figure) {
+  const {text} = figure;
+  const unlimited = figure.nominal === null;
+  const whole = unlimited ? Math.max(figure.used * 2, 1) : Math.max(figure.nominal, figure.used) || 1;
+  const part = (amount) => `${Math.min(100, ((amount ?? 0) / whole) * 100)}%`;
+  const own = unlimited ? figure.used : Math.min(figure.used, figure.nominal);
+  const said = [`${text.used} of ${text.nominal} used`];
+  if (figure.borrowed) said.push(`${text.borrowed} borrowed`);
+  if (figure.lent) said.push(`${text.lent} lent`);
+  return el("div", {class: "bar", role: "img", "aria-label": `${figure.resource} of ${figure.flavor}: ${said.join(", ")}`,
+    title: said.join(", ")},
+    el("span", {class: "what"}, figure.resource, " ", el("span", {class: "dim"}, figure.flavor)),
+    el("span", {class: "track"},
+      el("span", {class: "used", style: {width: part(own)}}),
+      figure.borrowed ? el("span", {class: "borrowed", style: {width: part(figure.borrowed)}}) : null,
+      figure.lent ? el("span", {class: "lent", style: {width: part(figure.lent)}}) : null),
+    el("span", {class: "numbers"}, text.used, el("span", {class: "dim"}, ` / ${text.nominal === "<unlimited>" ? "∞" : text.nominal}`)));
+}
+
+export function legend() {
+  const swatch = (kind, word) => el("span", {}, el("span", {class: `swatch ${kind}`}), ` ${word}`);
+  return el("p", {class: "legend"}, swatch("used", "used"), swatch("borrowed", "borrowed beyond its own"),
+    swatch("lent", "its own, used by others"), swatch("free", "free"));
+}
+
+export function pendingLink(entry, query) {
+  if (!entry.pending) return el("span", {class: "count dim"}, "0 pending");
+  const said = `${count(entry.pending, "pending Workload")} of ${entry.name}`;
+  return el("a", {class: "count waiting", href: to(["workloads"], {state: "Pending", ...query}), "aria-label": said},
+    `${entry.pending.toLocaleString("en")} pending`);
+}

@@ -1,0 +1,190 @@
+"""Every Workload as one small row, so that fifty thousand can be counted, searched and sorted between two looks.
+
+Rows are kept up by differences (`put`, `drop`). What a question found is remembered until something changes, so paging
+through an answer, and everybody else who asks the same, costs a slice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from pykueue.api import kueue
+from pykueue.lifecycle import states
+from pykueue.lifecycle.states import State
+
+Key = tuple[str, str]  # namespace and name
+_ANSWERS_MAX: Final = 64
+
+
+class Word(StrEnum):
+    """Where a Workload is in its life, as people read it."""
+
+    PENDING = "Pending"
+    RESERVED = "QuotaReserved"
+    ADMITTED = "Admitted"
+    EVICTED = "Evicted"
+    INACTIVE = "Inactive"
+    FINISHED = "Finished"
+
+
+_WORDS: Final = {
+    State.PENDING: Word.PENDING,
+    State.RESERVED: Word.RESERVED,
+    State.ADMITTED: Word.ADMITTED,
+    State.EVICTED: Word.EVICTED,
+    State.FINISHED: Word.FINISHED,
+}
+
+
+class Row(NamedTuple):
+    """What is known of a Workload without looking at it again."""
+
+    namespace: str
+    name: str
+    queue: str  # the LocalQueue, without its namespace
+    cluster_queue: str
+    job: str  # Kind/name of its owner; empty for one that stands for itself
+    word: Word
+    priority: int
+    created: str
+    searched: str  # all of it in lower case
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+
+def word(workload: kueue.Workload) -> Word:
+    found = _WORDS[states.state(workload)]
+    return Word.INACTIVE if found is Word.PENDING and not workload.spec.active else found
+
+
+def row(workload: kueue.Workload, cluster_queue: str) -> Row:
+    metadata = workload.metadata
+    owner = next((one for one in metadata.owner_references if one.controller), None)
+    queue, job, now = (
+        workload.spec.queue_name,
+        f"{owner.kind}/{owner.name}" if owner is not None else "",
+        word(workload),
+    )
+    return Row(
+        metadata.namespace,
+        metadata.name,
+        queue,
+        cluster_queue,
+        job,
+        now,
+        workload.spec.priority or 0,
+        metadata.creation_timestamp or "",
+        f"{metadata.namespace}/{metadata.name} {queue} {cluster_queue} {job} {now}".lower(),
+    )
+
+
+# --- Questions --------------------------------------------------------------------------------------------------------
+
+
+_LIFE: Final = {each: place for place, each in enumerate(Word)}
+
+# How rows are sorted; equals go by namespace and name, so that pages never overlap.
+SORTS: Final[dict[str, Callable[[Row], Any]]] = {
+    "created": attrgetter("created"),
+    "name": attrgetter("namespace", "name"),
+    "queue": attrgetter("namespace", "queue"),
+    "priority": attrgetter("priority"),
+    "state": lambda found: _LIFE[found.word],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Which Workloads, in which order. An empty field asks for nothing in particular."""
+
+    words: tuple[str, ...] = ()  # each has to be somewhere in the row
+    namespace: str = ""
+    queue: str = ""
+    cluster_queue: str = ""
+    state: str = ""
+    sort: str = "created"
+    descending: bool = True
+
+    @classmethod
+    def searching(cls, text: str, **fields: Any) -> Question:
+        return replace(cls(**fields), words=tuple(text.lower().split()))
+
+    def matches(self, found: Row) -> bool:
+        return (
+            (not self.namespace or found.namespace == self.namespace)
+            and (not self.state or found.word == self.state)
+            and (not self.queue or found.queue == self.queue)
+            and (not self.cluster_queue or found.cluster_queue == self.cluster_queue)
+            and all(text in found.searched for text in self.words)
+        )
+
+
+class Table:
+    """The rows, and how many there are of each sort."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, Row] = {}
+        self._counts: Counter[tuple[str, Word]] = Counter()
+        self._answers: dict[Question, list[Row]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def put(self, new: Row) -> bool:
+        """Whether anything changed."""
+        old = self._rows.get(new.key)
+        if old == new:
+            return False
+        if old is not None:
+            self._counts[old.cluster_queue, old.word] -= 1
+        self._counts[new.cluster_queue, new.word] += 1
+        self._rows[new.key] = new
+        self._answers.clear()
+        return True
+
+    def drop(self, key: Key) -> bool:
+        old = self._rows.pop(key, None)
+        if old is None:
+            return False
+        self._counts[old.cluster_queue, old.word] -= 1
+        self._answers.clear()
+        return True
+
+    def get(self, key: Key) -> Row | None:
+        return self._rows.get(key)
+
+    def count(self, cluster_queue: str, word: Word) -> int:
+        return self._counts[cluster_queue, word]
+
+    def totals(self) -> dict[str, int]:
+        """How many there are in each state, in the order of a life."""
+        found = Counter[Word]()
+        for (_, word), count in self._counts.items():
+            found[word] += count
+        return {word.value: found[word] for word in Word}
+
+    def ask(self, question: Question) -> list[Row]:
+        """Everybody who matches, in order. The list is shared: look, and do not touch."""
+        found = self._answers.get(question)
+        if found is None:
+            found = _sorted(self._matching(question), question)
+            if len(self._answers) >= _ANSWERS_MAX:
+                self._answers.clear()
+            self._answers[question] = found
+        return found
+
+    def _matching(self, question: Question) -> Iterator[Row]:
+        return filter(question.matches, self._rows.values())
+
+
+def _sorted(rows: Iterable[Row], question: Question) -> list[Row]:
+    found = sorted(rows)  # by namespace and name
+    found.sort(key=SORTS[question.sort], reverse=question.descending)
+    return found
