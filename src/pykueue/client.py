@@ -15,7 +15,7 @@ import os
 import random
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -39,6 +39,22 @@ T = TypeVar("T")
 # How often, and how far apart, to look for what the controllers are about to make.
 _LOOKS: Final = 20
 _LOOK_SECONDS: Final = 0.1
+
+
+class Wishes(TypedDict, total=False):
+    """What a job may ask for, beside its command."""
+
+    name: str
+    queue: str
+    cpu: str | float
+    memory: str
+    gpus: int
+    parallelism: int
+    retries: int
+    environment: Mapping[str, str]
+    priority_class: str
+    image: str
+    directory: str
 
 
 class News(NamedTuple):
@@ -78,37 +94,23 @@ class AsyncClient:
     async def close(self) -> None:
         await self.caller.close()
 
-    async def submit(
-        self,
-        command: Sequence[str],
-        *,
-        name: str = "",
-        queue: str = "",
-        cpu: str | float = 1,
-        memory: str = "",
-        gpus: int = 0,
-        parallelism: int = 1,
-        retries: int = 0,
-        environment: Mapping[str, str] | None = None,
-        priority_class: str = "",
-        image: str = "",
-        directory: str = "",
-    ) -> str:
+    async def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
         """Submit a command as a job; returns its name. It waits in its queue until there is room."""
+        memory = wishes.get("memory", "")
         wanted = order.Order(
             command=tuple(command),
-            name=name,
-            queue=await self._desk.queue(queue),
+            name=wishes.get("name", ""),
+            queue=await self._desk.queue(wishes.get("queue", "")),
             namespace=self.namespace,
-            cpu=order.amount(str(cpu), "cpu"),
+            cpu=order.amount(str(wishes.get("cpu", order.CPU)), "cpu"),
             memory=order.amount(memory, "memory") if memory else "",
-            gpus=gpus,
-            parallelism=parallelism,
-            retries=retries,
-            environment=environment or {},
-            priority_class=priority_class,
-            image=image or order.NO_IMAGE,
-            directory=directory,
+            gpus=wishes.get("gpus", 0),
+            parallelism=wishes.get("parallelism", 1),
+            retries=wishes.get("retries", 0),
+            environment=wishes.get("environment", {}),
+            priority_class=wishes.get("priority_class", ""),
+            image=wishes.get("image", order.NO_IMAGE),
+            directory=wishes.get("directory", ""),
         )
         return (await self._desk.submit(order.job(wanted, self._clock.now()))).metadata.name
 
@@ -189,39 +191,9 @@ class Client:
     def namespace(self) -> str:
         return self._client.namespace
 
-    def submit(
-        self,
-        command: Sequence[str],
-        *,
-        name: str = "",
-        queue: str = "",
-        cpu: str | float = 1,
-        memory: str = "",
-        gpus: int = 0,
-        parallelism: int = 1,
-        retries: int = 0,
-        environment: Mapping[str, str] | None = None,
-        priority_class: str = "",
-        image: str = "",
-        directory: str = "",
-    ) -> str:
+    def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
         """Submit a command as a job; returns its name. It waits in its queue until there is room."""
-        return self._run(
-            self._client.submit(
-                command,
-                name=name,
-                queue=queue,
-                cpu=cpu,
-                memory=memory,
-                gpus=gpus,
-                parallelism=parallelism,
-                retries=retries,
-                environment=environment,
-                priority_class=priority_class,
-                image=image,
-                directory=directory,
-            )
-        )
+        return self._run(self._client.submit(command, **wishes))
 
     def standing(self, job: str) -> Standing:
         """How a job stands, in a word and a sentence."""

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, Unpack
 
 import msgspec
 
@@ -30,7 +30,7 @@ from pykueue.apiserver import access
 from pykueue.apiserver.embedded import Embedded, Parts
 from pykueue.apiserver.server import About
 from pykueue.apiserver.store import Loaded, MemoryJournal
-from pykueue.client import AsyncClient
+from pykueue.client import AsyncClient, Wishes
 from pykueue.errors import UsageError
 from pykueue.kube.client import Client as Caller
 from pykueue.kube.transport import LocalTransport
@@ -97,9 +97,9 @@ class Kueue:
 
     # --- Jobs ---------------------------------------------------------------------------------------------------------
 
-    def submit(self, command: Iterable[str], **wishes: Any) -> str:
+    def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
         """Submit a job, as `pykueue.Client` does; the pod runs as long as `sleep N` says, and others for a second."""
-        name = self._run(self._client.submit(tuple(command), **wishes))
+        name = self._run(self._client.submit(command, **wishes))
         self.advance()
         return name
 
@@ -169,7 +169,8 @@ class _Life:
         base, loaded = self._base
         machine = MACHINE if self._runner is not app.RunnerName.NONE else None
         own = app.managed_parts(self._chosen, machine)
-        parts = replace(base, plugins=own.plugins, first=own.first)
+        # What a new server makes first is made here though this one looks like it had been started before.
+        parts = replace(base, plugins=own.plugins, initial=(*base.initial, *own.first))
         embedded = Embedded(parts, MemoryJournal(), access.Access({}, ()), clock, chance, About("test"), loaded=loaded)
         place = app.ServerSettings(data_dir=Path(), durability=app.Durability.MEMORY)
         await embedded.start()

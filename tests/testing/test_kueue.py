@@ -1,0 +1,46 @@
+"""The fixture that other people's tests use: fresh, quick, on a clock of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykueue.errors import AnswerIsNo, UsageError
+from pykueue.testing import Kueue
+
+
+def test_a_job_needs_no_set_up_and_no_time(kueue: Kueue) -> None:
+    job = kueue.submit(["sleep", "3600"])
+    assert kueue.standing(job).word == "Running"
+    assert kueue.wait(job).word == "Succeeded"
+
+
+def test_each_test_has_its_own_system(kueue: Kueue) -> None:
+    assert kueue.all("job") == []
+
+
+def test_one_that_waits_can_be_asked_why(kueue: Kueue) -> None:
+    kueue.submit(["sleep", "100"], cpu=8)
+    second = kueue.submit(["sleep", "100"], cpu=1)
+    told = kueue.explain(second)
+    assert told.causes[0] == "cpu of flavor default-flavor: 1 asked, 0 free, 1 short"
+    assert "raise nominalQuota of cpu" in told.suggestions[0].sentence()
+    with pytest.raises(AnswerIsNo, match="is not over after 5 s"):
+        kueue.wait(second, timeout_seconds=5)
+
+
+@pytest.mark.kueue(runner="none")
+def test_pods_can_be_left_alone(kueue: Kueue) -> None:
+    assert kueue.all("clusterqueue") == []
+    with pytest.raises(UsageError, match="there is none"):
+        kueue.submit(["sleep", "1"])
+
+
+def test_objects_are_written_read_changed_and_deleted(kueue: Kueue) -> None:
+    kueue.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "1"}})
+    kueue.patch("configmap", "a", {"data": {"k": "2"}})
+    assert kueue.get("cm", "a")["data"] == {"k": "2"}
+    kueue.delete("configmap", "a")
+    with pytest.raises(KeyError):
+        kueue.get("configmap", "a")
+    with pytest.raises(UsageError, match="no kind that is known here"):
+        kueue.get("unicorn", "a")
