@@ -6,6 +6,7 @@ On a terminal a table has a bold head and coloured words; in a pipe it is plain,
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -80,10 +81,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
     for number, row in enumerate(cells):
         parts = [
-            click.style(cell, bold=number == 0, fg=_COLOURS.get(cell)) + " " * (width - len(cell))
+            click.style(cell, bold=True if number == 0 else None, fg=_COLOURS.get(cell)) + " " * (width - len(cell))
             for cell, width in zip(row, widths, strict=True)
         ]
-        click.echo("   ".join(parts).rstrip())
+        click.echo("   ".join(parts).rstrip(), color=False if "NO_COLOR" in os.environ else None)
 
 
 def _clean(text: str) -> str:
