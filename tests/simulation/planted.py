@@ -85,31 +85,6 @@ def _wakes_nobody_when_quota_is_given_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(World, "_end", quiet)
 
 
-def _wakes_nobody_when_a_queue_changes(patch: pytest.MonkeyPatch) -> None:
-    put = World._put_cluster_queue
-
-    def quiet(self: World, cluster_queue: Any, now: int) -> None:
-        before = set(self._to_release)
-        put(self, cluster_queue, now)
-        self._to_release = before
-
-    patch.setattr(World, "put", _with(World.put, "ClusterQueue", quiet))
-
-
-def _with(put: Any, kind: str, instead: Any) -> Any:
-    def routed(self: World, thing: Any, now: int = 0) -> None:
-        if type(thing).__name__ == kind:
-            instead(self, thing, now)
-        else:
-            put(self, thing, now)
-
-    return routed
-
-
-def _leaves_out_those_of_a_restarted_local_queue(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(World, "_enqueue_all", lambda self, local_queue, now: None)
-
-
 def _counts_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Structure, "release", lambda self, reservation: None)
 
@@ -156,24 +131,6 @@ def _keeps_ghosts_after_a_new_list(patch: pytest.MonkeyPatch) -> None:
             self._drop = drop
 
     patch.setattr(Informer, "_replace", keeping)
-
-
-def _says_why_only_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(carrying.Carrier, "_until_said", carrying.Carrier._wait)
-
-
-def _forgets_evictions_that_were_refused(patch: pytest.MonkeyPatch) -> None:
-    """The victim counts as leaving, nobody told it to, and nobody asks again."""
-
-    async def trusting(self: Any, key: Any, changes: Any) -> bool:
-        async with self._writer.turn(key):
-            workload, now = self._writer.current(key), self._clock.now()
-            if workload is None or not (made := changes(workload, now)):
-                return False
-            await self._writer.workload(workload, made, "scheduler", now)
-        return True
-
-    patch.setattr(carrying.Carrier, "_take_away", trusting)
 
 
 def _preempts_who_has_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -328,15 +285,12 @@ BUGS = (
     Bug("frees quota when an answer is lost", _frees_on_a_lost_answer, ("S1",), traits=("rush",), weather=_LOST, first_seed=8),
     Bug("frees a reservation that is being written", _believes_old_news(Stage.ASSUMED), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=8),
     Bug("frees a reservation that was written", _believes_old_news(Stage.WRITTEN), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=3),
-    Bug("frees a reservation whose answer was lost", _believes_old_news(Stage.UNKNOWN), ("S1", "S3", "promise"), traits=("rush",), weather=_LOST),
+    Bug("frees a reservation whose answer was lost", _believes_old_news(Stage.UNKNOWN), ("S1", "S3", "promise"), traits=("rush",), weather=_LOST, first_seed=3),
     Bug("writes without the revision it decided on", _writes_without_a_revision, ("S1", "S3", "S4"), weather=_JUMPY),
     Bug("wakes nobody when quota is given back", _wakes_nobody_when_quota_is_given_back, ("L1", "L2")),
-    Bug("wakes nobody when a queue changes", _wakes_nobody_when_a_queue_changes, ("L1", "L2"), traits=("meddling",)),
-    Bug("leaves out those of a restarted LocalQueue", _leaves_out_those_of_a_restarted_local_queue, ("L1", "L2"), traits=("meddling",)),
+    Bug("forgets who waits for a time", _without("backoff"), ("L1",), traits=("pods ready",), first_seed=1),
     Bug("misses what happened while a watch was broken", _misses_what_happened_while_a_watch_was_broken, ("L1", "S8"), weather={"watch dropped": 0.1}),
-    Bug("keeps ghosts after a new list", _keeps_ghosts_after_a_new_list, ("L1", "S8", "L6"), weather={"history gone": 0.2, "watch late": 0.5}),
-    Bug("says why somebody waits only once", _says_why_only_once, ("L1", "L6"), weather={"failed": 0.3}),
-    Bug("forgets evictions that were refused", _forgets_evictions_that_were_refused, ("L1", "L2", "L3", "L6"), weather={"failed": 0.3}),
+    Bug("keeps ghosts after a new list", _keeps_ghosts_after_a_new_list, ("L1", "S8", "L6"), traits=("meddling",), weather={"history gone": 0.3, "watch late": 0.8}),
     Bug("preempts who has nothing", _preempts_who_has_nothing, ("S3", "S5", "promise"), weather=_JUMPY),
     Bug("leaves checks as they were at an eviction", _leaves_checks_as_they_were, ("S3",), traits=("checks",), first_seed=1),
     Bug("does not wait for checks", _does_not_wait_for_checks, ("S3",), traits=("checks",)),

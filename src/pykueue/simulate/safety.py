@@ -5,7 +5,7 @@
     S3     conditions move only as the life of a Workload allows; Finished is final
     S4     no reservation vanishes or changes without eviction, end, or deletion
     S5     whoever is preempted had something to give, and his queue or the other's policy allows it
-    S6     a strict queue never lets somebody in before an older one of the same priority
+    S6     a strict queue never lets somebody in before an older one, or one of a higher priority
     S7     a job starts only while its Workload is admitted
     S9     a job has one Workload
     S11    revisions grow, and an object comes and goes in order
@@ -201,18 +201,18 @@ def strict_queues_keep_order(move: Move) -> Iterator[str]:
             other.waits
             and not other.is_strange
             and picture.queue_of(other) == queue
-            and other.spec.get("priority", 0) == life.spec.get("priority", 0)
-            and _born(other) < _born(life)
-            # It has stood there for a while and was never sent away: nothing keeps it from being the first.
+            and _rank(other) < _rank(life)
+            # Both have stood there for a while and were never sent away: nothing keeps the other from being the first.
             and "Evicted" not in other.conditions
-            and other.seconds < picture.seconds - GRACE_SECONDS
+            and all(
+                each is not None and each.seconds < picture.seconds - GRACE_SECONDS for each in (other, move.before)
+            )
         ):
-            yield f"comes before {other.name} of the same priority, which is older"
+            yield f"comes before {other.name}, which is older or of a higher priority"
 
 
-def _born(life: Life) -> str:
-    found: str = life.tree["metadata"]["creationTimestamp"]
-    return found
+def _rank(life: Life) -> tuple[int, str]:
+    return -life.spec.get("priority", 0), life.tree["metadata"]["creationTimestamp"]
 
 
 def _is_usage_based(picture: Picture, life: Life) -> bool:
