@@ -206,7 +206,7 @@ def body(chance: random.Random, method: str, place: str) -> bytes:
     if roll < 0.08:
         return b"k8s\x00" + chance.randbytes(chance.randint(0, 100))
     if roll < 0.09:
-        return chance.choice([b"[", b'{"a":', b"- ", b"a: {b: "]) * chance.randint(100, 50_000)
+        return chance.choice([b"[", b'{"a":', b"- ", b"? ", b"a: {b: "]) * chance.randint(100, 50_000)
     if roll < 0.093:
         return json.dumps(config_map("x", {"a": "y" * chance.choice([10**6, 2 * 10**6, 4 * 10**6])})).encode()
     made = patch(chance, place) if method == "PATCH" else PLACES[place]
@@ -306,6 +306,10 @@ class TestBodies:
             (b"a: 1\n---\nb: 2", "single document"),
             (b"? [a]\n: b", "key"),
             (b"- " * 200 + b"a", "nested deeper"),
+            # So deep that whoever recurses into it in C takes the process along.
+            (b"- " * 500_000, "nested deeper"),
+            (b"? " * 500_000, "nested deeper"),
+            (b"- a\n" * 200_000, "too long"),
         ],
     )
     def test_yaml_that_json_cannot_say(self, text: bytes, why: str) -> None:
