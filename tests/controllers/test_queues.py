@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+
 from tests.controllers.conftest import Story
 
 from pykueue.api.trees import get
@@ -28,6 +31,26 @@ async def test_counts_and_usage_follow_the_workloads(story: Story) -> None:
         await story.until(counted)
         used = await _status(story, "ClusterQueue", "cq", "flavorsUsage")
         assert used == [{"name": "plain", "resources": [{"name": "cpu", "total": "1", "borrowed": "0"}]}]
+
+
+async def test_an_admission_is_one_write_and_a_rush_of_them_a_few_more_for_its_queues(story: Story) -> None:
+    many = 60
+    await story.queues(cpu=str(many))
+    async with story.manager() as manager:
+        await story.until_said("cq", "Active", "True/Ready", "ClusterQueue")
+        await story.until_quiet(manager)
+        before, began = Counter(manager.client.sent), time.monotonic()
+        for number in range(many):
+            await story.workload(f"w{number}")
+
+        async def counted() -> bool:
+            return await _status(story, "ClusterQueue", "cq", "admittedWorkloads") == many
+
+        await story.until(counted)
+        sent, seconds = Counter(manager.client.sent) - before, time.monotonic() - began
+    assert sent["PATCH", "workloads"] == many
+    assert sent["PATCH", "clusterqueues"] <= seconds + 1
+    assert sent["PATCH", "localqueues"] <= seconds + 1
 
 
 async def test_a_queue_whose_flavor_is_missing_says_so_and_admits_when_it_comes(story: Story) -> None:
