@@ -153,6 +153,14 @@ class TestLater:
     def test_a_job_that_is_not_there_is_one_sentence(self, shell: Shell, verb: str) -> None:
         assert shell(verb, "nobody") == (2, "", "pykueue: there is no job nobody in namespace default\n")
 
+    def test_a_container_that_is_not_there_is_one_sentence(self, shell: Shell) -> None:
+        shell("submit", "--wait", "--name", "one-of-one", "--", "true")
+        for more in ((), ("-f",)):
+            refused = shell("logs", "one-of-one", "-c", "other", *more)
+            assert refused.code == 2
+            assert "container other is not in pod one-of-one-" in refused.err
+            assert len(refused.err.splitlines()) == 1
+
     def test_waiting_ends_when_it_has_taken_too_long(self, shell: Shell) -> None:
         shell("submit", "--name", "endless", "--cpu", "100m", "--", "sleep", "600")
         late = shell("wait", "endless", "--timeout", "1s")

@@ -20,6 +20,7 @@ from pykueue.runner.controllers import JOBS, NODES, PODS, JobsController, PodsCo
 from pykueue.runner.executor import Executor
 from pykueue.runner.machine import Machine
 from pykueue.runner.node import NodeKeeper
+from pykueue.runner.processes import Read
 
 _CONFIGURATION = {kind.__name__: registry.ALL.of(kind) for kind in (kube.ConfigMap, kube.Secret)}
 
@@ -64,7 +65,7 @@ class Runner:
                 group.create_task(loop.run(), name=f"runner-{loop.name}")
 
 
-def configuration_reader(client: Client) -> Any:
+def configuration_reader(client: Client) -> Read:
     """Reads the entries of ConfigMaps and Secrets, for the environment of processes."""
 
     async def read(namespace: str, kind: str, name: str) -> dict[str, str] | None:

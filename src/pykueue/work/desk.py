@@ -75,9 +75,9 @@ class Desk:
             raise UsageError(f"name a LocalQueue of namespace {self.namespace} with --queue: {there}")
         return found[0]
 
-    async def submit(self, job: dict[str, Any], *, dry_run: bool = False) -> kube.Job:
+    async def submit(self, job: dict[str, Any]) -> kube.Job:
         try:
-            return codec.from_tree(await self._client.create(JOBS, job, dry_run=dry_run), kube.Job)
+            return codec.from_tree(await self._client.create(JOBS, job), kube.Job)
         except errors.AlreadyExists:
             raise UsageError(f"there is a job {job['metadata']['name']} already; `pykueue cancel` it first") from None
 
@@ -139,23 +139,40 @@ class Desk:
     # --- Logs ---------------------------------------------------------------------------------------------------------
 
     async def logs(self, name: str, wish: LogWish, say: Callable[[LogLine], None], told: Told) -> None:
-        """What the pods of a job say; following, also those that are still to come, until the job is over."""
-        read: dict[str, asyncio.Task[None]] = {}
+        """What the pods of a job say, one after the other; following, all at once and until the job is over."""
         job = await self.job(name)
-        async with asyncio.TaskGroup() as group:
-            while True:
-                now = await self.standing(name)
-                for pod in await self.pods(job):
-                    if pod.metadata.name not in read and _has_begun(pod):
-                        reading = self._log(pod, wish, say)
-                        read[pod.metadata.name] = group.create_task(reading)
-                if not wish.follow or now.word.is_over:
-                    break
-                if not read:
-                    told(f"job {name}: {now}")
-                await asyncio.sleep(_LOOK_SECONDS)
-        if not read:
+        if wish.follow:
+            now = await self._follow(job, wish, say, told)
+        else:
+            now = await self.standing(name)
+            begun = [pod for pod in await self.pods(job) if _has_begun(pod, wish.container)]
+            for pod in begun:
+                await self._log(pod, wish, say)
+            now = None if begun else now
+        if now is not None:
             raise AnswerIsNo(f"job {name} has no log: {now}")
+
+    async def _follow(
+        self, job: kube.Job, wish: LogWish, say: Callable[[LogLine], None], told: Told
+    ) -> Standing | None:
+        """Read also what is still to come; how the job stands where nothing ever came."""
+        read: dict[str, asyncio.Task[None]] = {}
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    # Asked before looking for pods: those of a job that is over are all there.
+                    now = await self.standing(job.metadata.name)
+                    for pod in await self.pods(job):
+                        if pod.metadata.name not in read and _has_begun(pod, wish.container):
+                            read[pod.metadata.name] = group.create_task(self._log(pod, wish, say))
+                    if now.word.is_over:
+                        break
+                    if not read:
+                        told(f"job {job.metadata.name}: {now}")
+                    await asyncio.sleep(_LOOK_SECONDS)
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None
+        return None if read else now
 
     async def _log(self, pod: kube.Pod, wish: LogWish, say: Callable[[LogLine], None]) -> None:
         query = [("follow", "true")] if wish.follow else []
@@ -174,10 +191,13 @@ def _moment(job: kube.Job) -> tuple[str, str, str]:
     return created, told, job.metadata.name
 
 
-def _has_begun(pod: kube.Pod) -> bool:
-    """Whether any of its containers has something to tell."""
+def _has_begun(pod: kube.Pod, container: str) -> bool:
+    """Whether the container, or the first one, has something to tell; of one that is not there, the server says so."""
+    wanted = container or pod.spec.containers[0].name
+    if all(one.name != wanted for one in (*pod.spec.init_containers, *pod.spec.containers)):
+        return True
     return any(
-        status.state is not None and status.state.waiting is None and (status.state.running or status.state.terminated)
+        status.name == wanted and (status.restart_count > 0 or (status.state is not None and not status.state.waiting))
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
     )
 
