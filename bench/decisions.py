@@ -1,6 +1,6 @@
 """How many Workload decisions a second the brain makes, and how that depends on the size of the world.
 
-    python bench/decisions.py [--json FILE] [--seconds S] [--only NAME]
+    python -m bench decisions [--json=FILE] [--seconds=S] [--only=NAME] [--profile]
 
 A decision is one head judged in one cycle. Every world is driven the same way: a cycle, then whoever was admitted some
 cycles ago ends, so that quota keeps coming free; a fresh Workload takes the place of each that left. Only `decide` is
@@ -11,8 +11,10 @@ shown apart.
 from __future__ import annotations
 
 import argparse
+import cProfile
 import gc
 import json
+import pstats
 import random
 import sys
 import time
@@ -173,6 +175,7 @@ class Figures:
     decisions: int
     decisions_per_second: float
     microseconds_per_decision: float
+    decisions_per_admission: float
     cycles: int
     admitted: int
     preempted: int
@@ -217,7 +220,7 @@ def drive(name: str, make: Callable[[], Made], seconds: float) -> Figures:
                 world.put(another(held.local_queue), NOW)
                 changes += 2
         upkeep += time.process_time() - t1
-        if not outcome and not gone:
+        if not (outcome or gone or any(running)):
             break
     gc.unfreeze()
     return Figures(
@@ -225,6 +228,7 @@ def drive(name: str, make: Callable[[], Made], seconds: float) -> Figures:
         decisions=decisions,
         decisions_per_second=decisions / max(deciding, 1e-9),
         microseconds_per_decision=deciding / max(decisions, 1) * 1e6,
+        decisions_per_admission=decisions / max(admitted, 1),
         cycles=cycles,
         admitted=admitted,
         preempted=preempted,
@@ -240,6 +244,7 @@ WORLDS = {
     "10 cohorts x 100 queues x 50": Size(10, 100, 50),
     "1 queue, 100000 pending": Size(1, 1, 100_000),
     "5 x 6 queues, 640 nodes in racks": Size(5, 6, 100, cpu="2000", nodes=640),
+    "5 x 6 queues, 5000 nodes in racks": Size(5, 6, 100, cpu="16000", nodes=5000),
     "5 x 6 queues, 50000 admitted": Size(5, 6, 100, admitted=50_000, cpu="2000"),
 }
 
@@ -249,13 +254,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to decide in each world")
     parser.add_argument("--only", default="", help="worlds whose name contains this")
+    parser.add_argument("--profile", action="store_true", help="say where the time goes, too")
     given = parser.parse_args(arguments)
+    profile = cProfile.Profile()
+    if given.profile:
+        profile.enable()
     figures = [drive(name, partial(build, size), given.seconds) for name, size in WORLDS.items() if given.only in name]
-    print(f"{'world':32} {'decisions/s':>12} {'us/decision':>12} {'admitted':>9} {'preempted':>9} {'us/change':>10}")
+    profile.disable()
+    print(
+        f"{'world':32} {'decisions/s':>12} {'us/decision':>12} {'per admission':>13} {'admitted':>9} {'preempted':>9} "
+        f"{'us/change':>10}"
+    )
     for f in figures:
         print(
-            f"{f.name:32} {f.decisions_per_second:12,.0f} {f.microseconds_per_decision:12.1f} {f.admitted:9} "
-            f"{f.preempted:9} {f.upkeep_microseconds_per_change:10.1f}"
+            f"{f.name:32} {f.decisions_per_second:12,.0f} {f.microseconds_per_decision:12.1f} "
+            f"{f.decisions_per_admission:13.1f} {f.admitted:9} {f.preempted:9} {f.upkeep_microseconds_per_change:10.1f}"
         )
     by_name = {f.name: f for f in figures}
     one, ten = by_name.get("1 cohort x 100 queues x 50"), by_name.get("10 cohorts x 100 queues x 50")
@@ -264,6 +277,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"cost per decision, 1,000 queues in 10 cohorts against 100 in 1: {ratio:.2f}")
     if given.json:
         given.json.write_text(json.dumps([asdict(f) for f in figures], indent=2) + "\n")
+    if given.profile:
+        pstats.Stats(profile).sort_stats("tottime").print_stats(15)
     return 0
 
 

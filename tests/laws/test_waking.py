@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laws.worlds import NOW, QuotaOf, WorldOf, quotas, worlds
+from laws.worlds import NOW, QueueOf, QuotaOf, WorldOf, quotas, worlds
 from pykueue.core.decision import Admit, Decision, Preempt
 from pykueue.state.world import World
 
@@ -16,7 +16,7 @@ SMALL = settings(max_examples=80, deadline=None)
 
 @dataclass(frozen=True)
 class Step:
-    """What happens next: a Workload is submitted, ends or changes its priority; a queue gets another quota."""
+    """What happens next: a Workload is submitted, ends or changes its priority; a queue gets another quota, or moves."""
 
     kind: str
     number: int
@@ -24,7 +24,8 @@ class Step:
 
 
 steps = st.lists(
-    st.builds(Step, st.sampled_from(["submit", "end", "hurry", "quota"]), st.integers(0, 11), quotas), max_size=10
+    st.builds(Step, st.sampled_from(["submit", "end", "hurry", "quota", "move"]), st.integers(0, 11), quotas),
+    max_size=10,
 )
 
 
@@ -33,6 +34,7 @@ class History:
 
     def __init__(self, case: WorldOf) -> None:
         self.case = case
+        self.queues = list(case.queues)
         self.there = {n: w for n, w in enumerate(case.workloads) if n % 3 != 2 or w.flavor is not None}
         self.world: World = replace(case, workloads=tuple(self.there.values())).world()
 
@@ -48,8 +50,15 @@ class History:
                 self.there[step.number] = replace(self.there[step.number], priority=9)
                 self.world.put(self.there[step.number].thing(), NOW)
             case "quota":
-                queue = self.case.queues[step.number % len(self.case.queues)]
-                self.world.put(replace(queue, quotas=(step.quota, *queue.quotas[1:])).thing(), NOW)
+                queue = self.queues[step.number % len(self.queues)]
+                self._change(queue, replace(queue, quotas=(step.quota, *queue.quotas[1:])))
+            case "move":
+                queue, other = self.queues[step.number % len(self.queues)], self.queues[0]
+                self._change(queue, replace(queue, cohort="" if queue.cohort == other.cohort else other.cohort))
+
+    def _change(self, queue: QueueOf, into: QueueOf) -> None:
+        self.queues[self.queues.index(queue)] = into
+        self.world.put(into.thing(), NOW)
 
     def stop_one(self) -> bool:
         """Whether there was anybody left to stop."""

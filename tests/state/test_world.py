@@ -325,3 +325,70 @@ def test_pods_that_claim_devices_are_refused_before_anybody_could_admit_them_unc
     [decision] = world.decide(NOW)
     assert isinstance(decision, Wait if is_on else Admit)
     assert not isinstance(decision, Wait) or decision.reason == "Misconfigured"
+
+
+def test_whoever_is_next_in_line_is_tried_when_the_head_leaves_it() -> None:
+    strict = QueueOf("q", "", (QuotaOf(4, None, None),), "Never", "Never", strict=True)
+    head = WorkloadOf(1, "q", 9, 5, 0)
+    world = WorldOf((), (strict,), (head, WorkloadOf(2, "q", 1, 0, 0)), fair=False).world()
+    while world.decide(NOW):
+        pass
+    thing = head.thing()
+    world.put(msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, active=False)), NOW)
+    assert [(type(d), d.workload) for d in world.decide(NOW)] == [(Admit, f"{NAMESPACE}/w2")]
+
+
+def test_a_head_is_tried_again_when_somebody_else_starts_to_borrow_what_it_may_reclaim() -> None:
+    """`r` keeps within its quota, so nobody may take from it; with one more it does not, and its lowest has to go."""
+    lending = kueue.BorrowWithinCohort(policy="LowerPriority")
+    preemption = kueue.ClusterQueuePreemption(reclaim_within_cohort="Any", borrow_within_cohort=lending)
+    queue = QueueOf("q", "c", (QuotaOf(1, None, None),), "Never", "Any", strict=True)
+    case = WorldOf(
+        (),
+        (queue, queue_of("r", cohort="c")),
+        (WorkloadOf(1, "q", 3, 5, 0), WorkloadOf(3, "r", 3, 0, 9, "f0")),
+        fair=False,
+    )
+    world = case.world()
+    thing = queue.thing()
+    world.put(msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, preemption=preemption)), NOW)
+    while world.decide(NOW):
+        pass
+    assert not any(held.evicted for held in world.reservations.values())
+    world.put(WorkloadOf(4, "r", 2, 1, 0, "f0").thing(), NOW)
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Preempt)
+    assert [victim.key for victim in decision.victims] == [f"{NAMESPACE}/w3"]
+
+
+def test_a_queue_that_leaves_its_cohort_wakes_those_who_stay_behind() -> None:
+    """It had borrowed more than it brought: what it takes along is room for them."""
+    world = WorldOf(
+        (),
+        (queue_of("q", 3, "c"), queue_of("r", 1, "c")),
+        (WorkloadOf(0, "r", 3, 0, 1, "f0"), WorkloadOf(1, "q", 3, 0, 0)),
+        fair=False,
+    ).world()
+    while world.decide(NOW):
+        pass
+    assert world.queues["q"].is_parked(f"{NAMESPACE}/w1")
+    world.put(queue_of("r", 1, "elsewhere").thing(), NOW)
+    assert [(type(d), d.workload) for d in world.decide(NOW)] == [(Admit, f"{NAMESPACE}/w1")]
+
+
+def test_a_head_whose_namespace_is_selected_no_more_lets_the_next_one_through() -> None:
+    thing = QueueOf("q", "", (QuotaOf(4, None, None),), "Never", "Never", strict=True).thing()
+    selector = meta.LabelSelector(match_labels={"team": "a"})
+    world = small(WorkloadOf(1, "q", 9, 0, 0))
+    world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE, labels={"team": "a"})), NOW)
+    world.put(
+        msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, namespace_selector=selector)), NOW
+    )
+    while world.decide(NOW):
+        pass
+    assert not world.queues["q"].is_parked(f"{NAMESPACE}/w1")
+    world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE, labels={"team": "b"})), NOW)
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Wait)
+    assert decision.reason == "Misconfigured"
+    assert world.queues["q"].is_parked(f"{NAMESPACE}/w1")

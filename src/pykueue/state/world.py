@@ -528,6 +528,8 @@ class World:
         changed = self.structure.settle()
         if changed:
             self.waking.divide(self.structure.districts())
+            # Also those whom a queue or a cohort has left behind: what it had borrowed is room for them.
+            self._to_release |= changed
         for name in sorted(changed):
             self.waking.stir(name)
             queue, read = self.queues.get(name), self.structure.read.get(name)
