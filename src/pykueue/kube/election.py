@@ -3,7 +3,7 @@
 The Lease is only ever written under its resourceVersion, so of two that try at once one loses. Followers measure how
 long the Lease has stood still by their own monotonic clock, never by the times written in it: clocks differ. A leader
 that cannot renew stops itself after `renew_seconds`, which is less than `lease_seconds`: before anybody else may start.
-The number of transitions is the leader's term; it travels with what the leader writes, and fences off an older one.
+`may_write` is the fence around what a leader writes; `transport` asks it when nothing is left but to send.
 """
 
 from __future__ import annotations
