@@ -1,6 +1,6 @@
 """How much memory a Workload takes in the memory of the manager: pending ones, and such as hold quota.
 
-python bench/memory.py [--json FILE] [--workloads N]
+    python -m bench memory [--json=FILE] [--workloads=N]
 
 Counted is what the world keeps once the object it was read from is let go, as it is between two watch events.
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import sys
 import tracemalloc
 from pathlib import Path
 
-import decisions
-from decisions import NAMESPACE, NOW
+from bench import decisions
+from bench.decisions import NAMESPACE, NOW
 
 from pykueue.api import kube, kueue, meta
 from pykueue.state.world import World
@@ -48,11 +49,11 @@ def measure(count: int, *, holding: bool, alike: bool) -> float:
     return (after - before) / count
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument("--workloads", type=int, default=20_000)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     figures = {
         "pending, all of one shape": measure(given.workloads, holding=False, alike=True),
         "pending, each a shape of its own": measure(given.workloads, holding=False, alike=False),
@@ -63,7 +64,8 @@ def main() -> None:
         print(f"{name:36} {size:12,.0f}")
     if given.json:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
