@@ -136,6 +136,7 @@ def test_what_makes_another_role(spec: Tree) -> None:
     ("spec", "digits"),
     [
         ({"containers": [{"name": "c", "resources": {"requests": {}}}]}, "a9f06f3a"),
+        ({"nodeSelector": {"name": "n", "key": "k", "a": "b"}}, "b8cd6868"),
         (
             {
                 "tolerations": [{"effect": "NoSchedule", "operator": "Exists", "key": "gpu"}],

@@ -113,13 +113,21 @@ _DECLARED: Final = {
 }
 
 
+# Fields whose names are people's own, and not the API's.
+_MAPS: Final = frozenset({"nodeSelector", "requests", "overhead", "matchLabels"})
+
+
 def _in_order(value: Any) -> Any:
     if isinstance(value, list):
         return [_in_order(entry) for entry in value]
     if isinstance(value, dict):
         names = sorted(value, key=lambda name: (_DECLARED.get(name, len(_DECLARED)), name))
-        return {name: _in_order(value[name]) for name in names}
+        return {name: _in_alphabet(value[name]) if name in _MAPS else _in_order(value[name]) for name in names}
     return value
+
+
+def _in_alphabet(value: Any) -> Any:
+    return dict(sorted(value.items())) if isinstance(value, dict) else value
 
 
 def role(pod: Tree) -> str:
