@@ -24,7 +24,7 @@ from pykueue.apiserver.jsonpath import PathError, compile_path
 from pykueue.apiserver.objects import Change, Objects
 from pykueue.apiserver.registry import Convert, Registry, swap_version
 from pykueue.apiserver.store import Key, Op
-from pykueue.apiserver.strategy import ALL_VERBS, Column, Resource, Rules, Tree
+from pykueue.apiserver.strategy import ALL_VERBS, Column, Resource, Rules, Scaling, Tree
 from pykueue.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -277,7 +277,7 @@ def _resource(spec: Tree, version: Tree, revision: int, *, leaving: bool) -> Res
     columns = version.get("additionalPrinterColumns")
     stored = next(one["name"] for one in spec["versions"] if one.get("storage"))
     doors = version.get("subresources") or {}
-    scaling = scale.Scaling.of(doors[scale.NAME]) if doors.get(scale.NAME) is not None else None
+    scaling = scale.scaling(doors[scale.NAME]) if doors.get(scale.NAME) is not None else None
     deprecated = ""
     if version.get("deprecated"):
         told = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
@@ -313,7 +313,7 @@ def _resource(spec: Tree, version: Tree, revision: int, *, leaving: bool) -> Res
     )
 
 
-def _rules(schema: Tree, scaling: scale.Scaling | None) -> Rules:
+def _rules(schema: Tree, scaling: Scaling | None) -> Rules:
     @cache
     def compiled() -> structural.Structural:
         # Compiled when the first object comes: a server with many CRDs starts as fast as one with few.
@@ -321,7 +321,7 @@ def _rules(schema: Tree, scaling: scale.Scaling | None) -> Rules:
 
     def validate(new: Tree, old: Tree | None, _: str) -> Sequence[FieldError]:
         found = compiled().validate(new, old)
-        return found if scaling is None else [*found, *scaling.check(new)]
+        return found if scaling is None else [*found, *scale.check_numbers(scaling, new)]
 
     return Rules(
         unknown=lambda tree, old=None: compiled().unknown_fields(tree, old),

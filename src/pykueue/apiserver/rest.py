@@ -339,13 +339,13 @@ class Rest:
 
     async def rescale(self, call: Call, change: Callable[[Tree], Any]) -> Outcome:
         """Write the Scale that `change` makes of the one that the newest object shows."""
-        scaling = call.resource.scaling
-        assert scaling is not None, "the resource has no scale"
+        where = call.resource.scaling
+        assert where is not None, "the resource has no scale"
 
         def rescaled(old: Tree) -> Tree:
-            wanted = scale.read(change(scaling.shown(old)))
+            wanted = scale.read(change(scale.shown(where, old)))
             self._place(call, metadata.read(wanted))
-            return scaling.rescaled(old, wanted)
+            return scale.rescaled(where, old, wanted)
 
         return await self._update(call, rescaled)
 

@@ -8,12 +8,11 @@ served.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.apiserver import status
-from pykueue.apiserver.strategy import Column, Resource, Tree
+from pykueue.apiserver.strategy import Column, Resource, Scaling, Tree
 
 NAME: Final = "scale"
 _SCHEMA: Final = {
@@ -61,60 +60,56 @@ _PATHS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """Where the objects of one kind keep what a Scale shows; a path is the names of the fields that lead there."""
+def scaling(row: Tree) -> Scaling:
+    """The `subresources.scale` of a CRD's version, which `check` found to be right."""
+    return Scaling(*(tuple((row.get(key) or "").split(".")[1:]) for key, _, _ in _PATHS))
 
-    wanted: tuple[str, ...]
-    present: tuple[str, ...]
-    selector: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, row: Tree) -> Scaling:
-        """The `subresources.scale` of a CRD's version, which `check` found to be right."""
-        return cls(*(tuple((row.get(key) or "").split(".")[1:]) for key, _, _ in _PATHS))
+def refuse_unsaid(where: Scaling, tree: Tree) -> None:
+    """An object that does not say how many replicas it wants can be scaled, but not be looked at."""
+    if not _is_count(_at(tree, where.wanted)):
+        raise status.internal(f'the spec replicas field "{_spelt(where.wanted)}" does not exist')
 
-    def refuse_unsaid(self, tree: Tree) -> None:
-        """An object that does not say how many replicas it wants can be scaled, but not be looked at."""
-        if not _is_count(_at(tree, self.wanted)):
-            raise status.internal(f'the spec replicas field "{_spelt(self.wanted)}" does not exist')
 
-    def shown(self, tree: Tree) -> Tree:
-        """The Scale of an object."""
-        wanted, present, selector = (_at(tree, path) for path in (self.wanted, self.present, self.selector))
-        found: Tree = {"replicas": present if _is_count(present) else 0}
-        if self.selector and isinstance(selector, str) and selector:
-            found["selector"] = selector
-        details = tree["metadata"]
-        return {
-            "kind": KIND.kind,
-            "apiVersion": KIND.api_version,
-            "metadata": {key: details[key] for key in _SHOWN_METADATA if key in details},
-            "spec": {"replicas": wanted if _is_count(wanted) else 0},
-            "status": found,
-        }
+def shown(where: Scaling, tree: Tree) -> Tree:
+    """The Scale of an object."""
+    wanted, present, selector = (_at(tree, path) for path in (where.wanted, where.present, where.selector))
+    found: Tree = {"replicas": present if _is_count(present) else 0}
+    if where.selector and isinstance(selector, str) and selector:
+        found["selector"] = selector
+    details = tree["metadata"]
+    return {
+        "kind": KIND.kind,
+        "apiVersion": KIND.api_version,
+        "metadata": {key: details[key] for key in _SHOWN_METADATA if key in details},
+        "spec": {"replicas": wanted if _is_count(wanted) else 0},
+        "status": found,
+    }
 
-    def check(self, tree: Tree) -> Iterator[FieldError]:
-        """What is wrong with the numbers of an object, through whichever door they came."""
-        for path in (self.wanted, self.present):
-            number = _at(tree, path)
-            if _is_count(number) and number < 0:
-                yield FieldError(_spelt(path), ErrorSort.INVALID, "should be a non-negative integer", number)
 
-    def rescaled(self, tree: Tree, scale: Tree) -> Tree:
-        """The object as a Scale wants it. The revision and the uid of the Scale are conditions, if it has them."""
-        given = scale["metadata"]
-        details = {key: value for key, value in tree["metadata"].items() if key not in ("resourceVersion", "uid")}
-        details |= {key: given[key] for key in ("resourceVersion", "uid") if given.get(key)}
-        return {**_with(tree, self.wanted, replicas(scale)), "metadata": details}
+def rescaled(where: Scaling, tree: Tree, scale: Tree) -> Tree:
+    """The object as a Scale wants it. The revision and the uid of the Scale are conditions, if it has them."""
+    given = scale["metadata"]
+    details = {key: value for key, value in tree["metadata"].items() if key not in ("resourceVersion", "uid")}
+    details |= {key: given[key] for key in ("resourceVersion", "uid") if given.get(key)}
+    return {**_with(tree, where.wanted, replicas(scale)), "metadata": details}
 
-    def configuration(self, resource: Resource, scale: Tree) -> Tree:
-        """What applying a Scale means to the object behind it."""
-        tree: Tree = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": scale.get("metadata")}
-        spec = scale.get("spec")
-        if not isinstance(spec, dict) or "replicas" not in spec:
-            return tree
-        return _with(tree, self.wanted, replicas(scale))
+
+def configuration(resource: Resource, where: Scaling, scale: Tree) -> Tree:
+    """What applying a Scale means to the object behind it."""
+    tree: Tree = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": scale.get("metadata")}
+    spec = scale.get("spec")
+    if not isinstance(spec, dict) or "replicas" not in spec:
+        return tree
+    return _with(tree, where.wanted, replicas(scale))
+
+
+def check_numbers(where: Scaling, tree: Tree) -> Iterator[FieldError]:
+    """What is wrong with the numbers of an object, through whichever door they came."""
+    for path in (where.wanted, where.present):
+        number = _at(tree, path)
+        if _is_count(number) and number < 0:
+            yield FieldError(_spelt(path), ErrorSort.INVALID, "should be a non-negative integer", number)
 
 
 def read(scale: Any) -> Tree:

@@ -452,8 +452,8 @@ class ApiServer:
         warnings: list[str],
     ) -> Response:
         """The object behind is read and written; what is answered is its Scale."""
-        scaling = resource.scaling
-        assert scaling is not None, "the subresource is served where there is something to scale"
+        where = resource.scaling
+        assert where is not None, "the subresource is served where there is something to scale"
         presenter = Presenter(self._registry, self._clock, scale.KIND, form, _include(request))
         if verb == "get":
             outcome = Outcome(entry=self._rest.get(resource, address.namespace, address.name))
@@ -466,15 +466,15 @@ class ApiServer:
                 outcome = await self._rest.rescale(call, lambda _: sent)
             elif kind == bodies.APPLY_YAML:
                 configuration = scale.read(self._configuration(call, request, body))
-                outcome = await self._rest.apply(call, scaling.configuration(resource, configuration))
+                outcome = await self._rest.apply(call, scale.configuration(resource, where, configuration))
             else:
                 _refuse_force(request)
                 outcome = await self._rest.patch_scale(call, kind, bodies.parse_json(body))
         tree = outcome.tree if outcome.entry is None else self._rest.tree(resource, outcome.entry)
         assert tree is not None, "a write comes to an object"
         if verb == "get":
-            scaling.refuse_unsaid(tree)
-        return await _formed(presenter.of_tree(scaling.shown(tree)), form, outcome.code)
+            scale.refuse_unsaid(where, tree)
+        return await _formed(presenter.of_tree(scale.shown(where, tree)), form, outcome.code)
 
     async def _patch(self, call: Call, request: Request, kind: str, body: bytes) -> Outcome:
         if kind == bodies.APPLY_YAML:

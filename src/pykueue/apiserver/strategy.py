@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from pykueue.api.errors import FieldError
 from pykueue.apiserver.apply import Shape
-
-if TYPE_CHECKING:
-    from pykueue.apiserver.scale import Scaling
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -126,6 +123,15 @@ class Action:
     alter: Callable[[Tree, Tree], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Where the objects of a kind keep what `scale` shows of them; a path is the names of the fields on the way."""
+
+    wanted: tuple[str, ...]
+    present: tuple[str, ...]
+    selector: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
     """One kind in one served version.
@@ -146,7 +152,6 @@ class Resource:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: frozenset[str] = frozenset()
-    # Where its objects keep what the subresource `scale` shows, if they have it.
     scaling: Scaling | None = None
     # Schemas are large and mostly not asked for: they are made on demand, and whoever makes them keeps them.
     schema: Callable[[], Mapping[str, Any]] = dict
