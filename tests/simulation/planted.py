@@ -30,7 +30,6 @@ from pykueue.kube.errors import KubeError
 from pykueue.kube.informer import Informer
 from pykueue.lifecycle import checks, eviction, states, step
 from pykueue.simulate import story
-from pykueue.state import reading
 from pykueue.state.booking import Ledger, Reading, Stage
 from pykueue.state.structure import Structure
 from pykueue.state.world import World
@@ -45,7 +44,7 @@ class Bug:
     laws: tuple[str, ...]
     # The stories that it is sought in: from which seed, how many, of what kind and in what weather.
     first_seed: int = 0
-    within: int = 10
+    within: int = 12
     traits: tuple[str, ...] = ()
     weather: Mapping[str, float] | None = None
 
@@ -230,11 +229,6 @@ def _believes_old_news(stage: Stage) -> Plant:
     return lambda patch: patch.setattr(Ledger, "read", believing)
 
 
-def _goes_by_age_backwards(patch: pytest.MonkeyPatch) -> None:
-    forwards = reading.queue_time
-    patch.setattr(reading, "queue_time", lambda workload, policy: -forwards(workload, policy))
-
-
 def _forgets_what_is_on_nodes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fleet, "book", lambda self, usage: None)
     patch.setattr(Fleet, "release", lambda self, usage: None)
@@ -280,8 +274,8 @@ _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 BUGS = (
     Bug("forgets reservations at a restart", _forgets_reservations_at_a_restart, ("S1", "S8", "L1"), first_seed=1),
     Bug("counts what was given back", _counts_twice, ("L1", "L2", "promise")),
-    Bug("ignores what may be borrowed", _ignores_what_may_be_borrowed, ("S1",), first_seed=2),
-    Bug("forgets to count in cohorts", _forgets_cohorts, ("S1",), first_seed=1),
+    Bug("ignores what may be borrowed", _ignores_what_may_be_borrowed, ("S1",), traits=("rush",)),
+    Bug("forgets to count in cohorts", _forgets_cohorts, ("S1",), traits=("rush",)),
     Bug("frees quota when an answer is lost", _frees_on_a_lost_answer, ("S1",), traits=("rush",), weather=_LOST, first_seed=8),
     Bug("frees a reservation that is being written", _believes_old_news(Stage.ASSUMED), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=8),
     Bug("frees a reservation that was written", _believes_old_news(Stage.WRITTEN), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=3),
@@ -297,14 +291,13 @@ BUGS = (
     Bug("starts whoever has quota", _starts_whoever_has_quota, ("S7",), traits=("jobs", "checks")),
     Bug("never gives back what an evicted job had", _never_gives_back_what_an_evicted_job_had, ("L3",), traits=("jobs",), first_seed=1),
     Bug("overlooks the Workload of a job", _overlooks_the_workload_of_a_job, ("S9",), traits=("jobs",)),
-    Bug("leads on without a lease", _leads_on_without_a_lease, ("S1", "S3", "L6"), traits=("two managers",), weather={"pause": 0.2}),
+    Bug("leads on without a lease", _leads_on_without_a_lease, ("S1", "S3", "L6"), traits=("two managers", "rush"), weather={"pause": 0.2}),
     Bug("ignores back-off", _ignores_back_off, ("S4",), traits=("pods ready",), first_seed=1),
     Bug("opens what was finished", _opens_what_was_finished, ("S3", "promise"), first_seed=2),
     Bug("keeps finalizers", _keeps_finalizers, ("L5",), traits=("jobs",)),
     Bug("lets everybody run as long as he likes", _without("execution_time"), ("limit",), traits=("limited time",), first_seed=1),
     Bug("waits for pods for ever", _without("pods_ready"), ("limit",), traits=("pods ready",), first_seed=1),
     Bug("does not hear a check that says no", _without("rejected", "retry"), ("L1", "check"), traits=("checks",), first_seed=1),
-    Bug("goes by age backwards", _goes_by_age_backwards, ("S6",)),
     Bug("forgets what is on nodes", _forgets_what_is_on_nodes, ("S1",), traits=("topology",)),
     Bug("makes default queues with the gate off", _makes_default_queues_with_the_gate_off, ("7610",), traits=("default queues",), first_seed=2),
     Bug("charges what a queue leaves out", _charges_what_a_queue_leaves_out, ("L1",), traits=("excluded resources",), first_seed=1),

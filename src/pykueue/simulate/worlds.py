@@ -433,9 +433,6 @@ def _deeds(
     for _ in range(chance.randint(10, 20) if "meddling" in traits else chance.randint(0, 6)):
         _, drawn = DEEDS[chance.choices(names, weights)[0]]
         found += drawn(_Drawing(chance, queues, cohorts, checks, plans))
-    if chance.random() < 0.5:
-        # The last thing that happens is good news, and nobody else brings it to those who wait.
-        found.append(Deed(CHAOS_SECONDS, "quota", _name(chance.choice(queues)), 12))
     if "poison" in traits:
         for tree in chance.sample(POISON, chance.randint(1, 3)):
             found.append(Deed(round(chance.uniform(1.0, CHAOS_SECONDS), 3), "poison", _name(tree), tree))
