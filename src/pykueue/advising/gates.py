@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pykueue.advising import parts
 from pykueue.advising.parts import Objects, Part
-from pykueue.api import conditions, kube, kueue, meta, selectors
+from pykueue.api import conditions, kube, kueue, labels, meta, selectors
 from pykueue.api.meta import Nanoseconds
 from pykueue.state import reading
 
@@ -32,7 +32,7 @@ def _own(workload: kueue.Workload, now: Nanoseconds) -> Iterator[Gate]:
     key, found = reading.key_of(workload), workload.status.conditions
     if not reading.is_active(workload):
         yield Gate("it is deactivated", parts.Activate(key))
-    gated = workload.metadata.annotations.get(reading.ADMISSION_GATED_BY)
+    gated = workload.metadata.annotations.get(labels.ADMISSION_GATED_BY)
     if gated:
         yield Gate(f"its admission is gated by {gated}")
     reserved = conditions.find(found, "QuotaReserved")
@@ -40,7 +40,7 @@ def _own(workload: kueue.Workload, now: Nanoseconds) -> Iterator[Gate]:
         yield Gate("it is on hold")
     if conditions.is_true(found, "WaitingForReplacementPods"):
         yield Gate("its pod group waits for replacement pods")
-    if workload.metadata.labels.get(reading.VARIANT_PARENT) == "true":
+    if workload.metadata.labels.get(labels.CONCURRENT_ADMISSION_PARENT) == "true":
         yield Gate("its variants compete in its place")
     requeued = conditions.find(found, "Requeued")
     state = workload.status.requeue_state

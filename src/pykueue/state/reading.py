@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from pykueue.api import codec, conditions, kube, kueue, meta, quantity, topology_encoding
+from pykueue.api import codec, conditions, kube, kueue, labels, meta, quantity, topology_encoding
 from pykueue.api.conditions import is_true
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts, requests, topology
@@ -44,18 +44,6 @@ from pykueue.core.workload import (
     Shape,
     Workload,
 )
-
-PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
-ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
-REPLACEMENT_FOR = "kueue.x-k8s.io/workload-slice-replacement-for"
-ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"
-ALLOWED_FLAVORS = "kueue.x-k8s.io/workload-allowed-resource-flavors"
-VARIANT_PARENT = "kueue.x-k8s.io/concurrent-admission-parent"
-IS_GROUP = "kueue.x-k8s.io/is-group-workload"
-
-PROVISIONING_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
-MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
-
 
 # --- Queues, cohorts, flavors -----------------------------------------------------------------------------------------
 
@@ -109,8 +97,12 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQ
     flavors = frozenset(flavor for group in groups for flavor in group.flavors)
     checks = _checks(spec.admission_checks_strategy, flavors)
     of_controller = {name: around.checks[name].spec.controller_name for name in checks if name in around.checks}
-    multikueue = sorted(name for name, controller in of_controller.items() if controller == MULTIKUEUE_CONTROLLER)
-    provisioning = sorted(name for name, controller in of_controller.items() if controller == PROVISIONING_CONTROLLER)
+    multikueue = sorted(
+        name for name, controller in of_controller.items() if controller == labels.MULTIKUEUE_CONTROLLER
+    )
+    provisioning = sorted(
+        name for name, controller in of_controller.items() if controller == labels.PROVISIONING_CONTROLLER
+    )
     placed = [
         flavor for flavor in sorted(flavors) if flavor in around.flavors and around.flavors[flavor].topology is not None
     ]
@@ -272,8 +264,10 @@ def may_queue(workload: kueue.Workload, policy: Policy) -> bool:
         and not is_true(found, "QuotaReserved")
         and not is_on_hold
         and not is_true(found, "WaitingForReplacementPods")
-        and not (policy.admission_gated_by and workload.metadata.annotations.get(ADMISSION_GATED_BY))
-        and not (policy.concurrent_admission and workload.metadata.labels.get(VARIANT_PARENT) == "true")
+        and not (policy.admission_gated_by and workload.metadata.annotations.get(labels.ADMISSION_GATED_BY))
+        and not (
+            policy.concurrent_admission and workload.metadata.labels.get(labels.CONCURRENT_ADMISSION_PARENT) == "true"
+        )
     )
 
 
@@ -282,7 +276,7 @@ def priority(workload: kueue.Workload, policy: Policy) -> int:
     base = workload.spec.priority or 0
     if policy.priority_boost:
         try:
-            boost = int(workload.metadata.annotations.get(PRIORITY_BOOST, "0"))
+            boost = int(workload.metadata.annotations.get(labels.PRIORITY_BOOST, "0"))
         except ValueError:
             boost = 0
         if -(2**31) <= boost < 2**31:
@@ -454,7 +448,7 @@ def key_of(workload: kueue.Workload) -> str:
 def _details(workload: kueue.Workload, policy: Policy) -> Details:
     annotations, status = workload.metadata.annotations, workload.status
     parent = _parent(workload)
-    allowed = annotations.get(ALLOWED_FLAVORS)
+    allowed = annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS)
     updates: dict[str, list[kueue.PodSetUpdate]] = {}
     for check in status.admission_checks:
         if check.state == "Ready":
@@ -462,14 +456,14 @@ def _details(workload: kueue.Workload, policy: Policy) -> Details:
                 updates.setdefault(update.name, []).append(update)
     details = Details(
         checks=tuple(CheckState(check.name, check.state) for check in status.admission_checks),
-        replaces=annotations.get(REPLACEMENT_FOR, ""),
+        replaces=annotations.get(labels.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),
         has_closed_gate=_has_closed_gate(workload),
         allowed_flavors=_listed(allowed) if allowed is not None and policy.concurrent_admission else None,
         parent_uid=parent.uid if parent is not None else "",
         variant_flavor=_first(allowed) if parent is not None else "",
         unhealthy_nodes=tuple(node.name for node in status.unhealthy_nodes),
         is_owned_by_pod=_is_owned_by_pod(workload),
-        is_elastic=annotations.get(ELASTIC_JOB) == "true",
+        is_elastic=annotations.get(labels.ELASTIC_JOB) == "true",
         terms={
             pod_set.name: topology.terms_of(pod_set.template.spec, updates[pod_set.name])
             for pod_set in workload.spec.pod_sets
@@ -511,7 +505,7 @@ def _is_owned_by_pod(workload: kueue.Workload) -> bool:
         len(owners) == 1
         and owners[0].kind == "Pod"
         and owners[0].api_version == "v1"
-        and workload.metadata.annotations.get(IS_GROUP) != "true"
+        and workload.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) != "true"
     )
 
 
@@ -535,7 +529,9 @@ def reservation(workload: kueue.Workload, shape: Shape, policy: Policy) -> Reser
         admitted=is_true(found, "Admitted"),
         placed=placed_pods(pod_sets, shape),
         parent_uid=parent.uid if parent is not None else "",
-        variant_flavor=_first(workload.metadata.annotations.get(ALLOWED_FLAVORS)) if parent is not None else "",
+        variant_flavor=_first(workload.metadata.annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS))
+        if parent is not None
+        else "",
     )
 
 
