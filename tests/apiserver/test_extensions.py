@@ -253,3 +253,17 @@ async def test_a_page_that_is_no_resource_is_for_those_who_are_let_in(running: R
         assert client.post("/almanac", {}).code == 405
         assert stranger.get("/almanac").code == 401
     assert client.get("/almanac").code == 404
+
+
+async def test_a_folder_of_a_guest_is_asked_for_without_the_door(running: Running) -> None:
+    async def guest(request: Request) -> Response:
+        return Response(body=request.path.encode(), content_type="text/plain")
+
+    stranger = running.client(token="")
+    with running.serving.embedded.server.hosting({"/harbour/": guest}):
+        for path in ("/harbour", "/harbour/", "/harbour/boats/1"):
+            assert (stranger.get(path).code, stranger.get(path).body) == (200, path.encode())
+        assert stranger.get("/harbourmaster").code == 401
+        # Whom a page of somebody else led here under another name has to turn back all the same.
+        assert stranger.get("/harbour/", headers={"Host": "evil.example"}).code == 403
+    assert stranger.get("/harbour/").code == 401

@@ -23,7 +23,7 @@ export const overview = () => ({
 const loose = (data) => data.members.filter((member) => member.kind === "ClusterQueue").length;
 
 function tile(state, number) {
-  return el("li", {}, el("a", {href: to(["workloads"], {state}), "data-key": `tile ${state}`},
+  return el("li", {class: number ? null : "none"}, el("a", {href: to(["workloads"], {state}), "data-key": `tile ${state}`},
     el("strong", {}, number.toLocaleString("en")), stateMark(state)));
 }
 

@@ -1,0 +1,163 @@
+"""A headless Chromium and the few words of its DevTools protocol that the tests need.
+
+async with chromium.started(folder) as browser:
+    page = await browser.open("https://…")
+    await page.until("document.querySelector('h1')")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+Tree = dict[str, Any]
+
+PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+_KEYS = {"Enter": "\r", "/": "/"}
+
+
+class Page:
+    """A tab. `problems` are scripts that failed and things that the Content-Security-Policy forbade."""
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser = browser
+        self._session = session
+        self.problems: list[str] = []
+
+    async def say(self, method: str, **parameters: Any) -> Tree:
+        return await self._browser.say(method, self._session, **parameters)
+
+    def heard(self, method: str, parameters: Tree) -> None:
+        if method == "Runtime.exceptionThrown":
+            self.problems.append(str(parameters["exceptionDetails"].get("exception", parameters)))
+        elif method == "Log.entryAdded" and parameters["entry"]["source"] in ("security", "javascript"):
+            self.problems.append(parameters["entry"]["text"])
+
+    async def run(self, script: str) -> Any:
+        """The value of an expression; promises are waited for."""
+        answer = await self.say("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise AssertionError(f"{script}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    async def until(self, script: str, seconds: float = 30.0) -> None:
+        """Wait for an expression to be true."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not await self.run(f"Boolean({script})"):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            text = await self.run("document.body.innerText")
+            raise AssertionError(f"never: {script}\n{self.problems}\n{text[:2000]}") from None
+
+    async def text(self) -> str:
+        return str(await self.run("document.getElementById('main').innerText"))
+
+    async def go(self, address: str) -> None:
+        """An address within the page."""
+        await self.run(f"location.hash = {json.dumps(address)}")
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            text = {"text": _KEYS[key]} if key in _KEYS else {}
+            await self.say("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **text)
+            await self.say("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+
+    async def type(self, text: str) -> None:
+        await self.say("Input.insertText", text=text)
+
+    async def screen(self, width: int, height: int, *, dark: bool = False) -> None:
+        await self.say(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self.say("Emulation.setEmulatedMedia", features=[scheme])
+
+    async def picture(self) -> bytes:
+        """What is to be seen, as PNG."""
+        return base64.b64decode((await self.say("Page.captureScreenshot", format="png"))["data"])
+
+    async def controls(self) -> list[tuple[str, str]]:
+        """Role and name of everything in the accessibility tree."""
+        nodes = (await self.say("Accessibility.getFullAXTree"))["nodes"]
+        read = ((node.get("role", {}).get("value", ""), node.get("name", {}).get("value", "")) for node in nodes)
+        return [(role, name) for role, name in read if role not in ("", "none", "InlineTextBox", "StaticText")]
+
+
+class Browser:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Tree]] = {}
+        self._pages: dict[str, Page] = {}
+
+    async def listen(self) -> None:
+        async for message in self._socket:
+            said = json.loads(message.data)
+            if "id" in said:
+                self._waiting.pop(said["id"]).set_result(said)
+            elif page := self._pages.get(said.get("sessionId", "")):
+                page.heard(said["method"], said["params"])
+
+    async def say(self, method: str, session: str = "", **parameters: Any) -> Tree:
+        number = next(self._numbers)
+        self._waiting[number] = answer = asyncio.get_running_loop().create_future()
+        where = {"sessionId": session} if session else {}
+        await self._socket.send_json({"id": number, "method": method, "params": parameters, **where})
+        said = await asyncio.wait_for(answer, 60)
+        assert "error" not in said, f"{method}: {said.get('error')}"
+        return dict(said["result"])
+
+    @contextlib.asynccontextmanager
+    async def visit(self, address: str) -> AsyncIterator[Page]:
+        """A tab of its own while inside, with storage of its own."""
+        context = (await self.say("Target.createBrowserContext"))["browserContextId"]
+        target = (await self.say("Target.createTarget", url="about:blank", browserContextId=context))["targetId"]
+        session = (await self.say("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
+        page = self._pages[session] = Page(self, session)
+        for domain in ("Page", "Runtime", "Log"):
+            await page.say(f"{domain}.enable")
+        await page.say("Emulation.setFocusEmulationEnabled", enabled=True)
+        await page.say("Page.navigate", url=address)
+        yield page
+        await self.say("Target.disposeBrowserContext", browserContextId=context)
+
+
+@contextlib.asynccontextmanager
+async def started(folder: Path) -> AsyncIterator[Browser]:
+    """A browser of our own, with nothing in it."""
+    assert PROGRAM is not None
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--ignore-certificate-errors",
+               "--remote-debugging-port=0", "--no-first-run", "--disable-extensions", "--hide-scrollbars")  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        PROGRAM, *options, f"--user-data-dir={folder}", "about:blank",
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        port = folder / "DevToolsActivePort"
+        async with asyncio.timeout(60):
+            while not port.is_file() or len(lines := port.read_text().splitlines()) < 2:
+                await asyncio.sleep(0.05)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"ws://127.0.0.1:{lines[0]}{lines[1]}", max_msg_size=0) as socket,
+        ):
+            browser = Browser(socket)
+            listening = asyncio.create_task(browser.listen())
+            try:
+                yield browser
+            finally:
+                listening.cancel()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,128 @@
+"""A whole system with its dashboard: an API server on a socket, a manager in it, and short words to fill it with."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from pykueue import app, settings
+from pykueue.advising import why
+from pykueue.api import registry
+from pykueue.apiserver import access
+from pykueue.controllers.assembly import Manager
+from pykueue.kube.client import Client
+from pykueue.kube.transport import LocalTransport
+
+Tree = dict[str, Any]
+
+
+class System:
+    """What is there, and somebody with a browser's manners who asks for it."""
+
+    def __init__(self, serving: app.Serving, manager: Manager, session: aiohttp.ClientSession) -> None:
+        self.serving = serving
+        self.manager = manager
+        self.url = f"{serving.url}/dashboard/"
+        self.session = session
+        self.client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), random.Random(1))
+
+    @property
+    def link(self) -> str:
+        """What `pykueue up` prints on a terminal."""
+        return f"{self.url}#token={self.serving.credentials.view_token}"
+
+    async def ask(self, path: str, *, token: str | None = None, method: str = "GET", **query: str) -> tuple[int, Any]:
+        """Status and document of an answer, for the viewer unless another token is given."""
+        given = self.serving.credentials.view_token if token is None else token
+        headers = {"Authorization": f"Bearer {given}"} if given else {}
+        async with self.session.request(method, self.url + path, headers=headers, params=query) as answer:
+            is_json = answer.content_type == "application/json"
+            return answer.status, (await answer.json() if is_json else await answer.text())
+
+    # --- Filling it ---------------------------------------------------------------------------------------------------
+
+    async def create(self, kind: str, name: str, spec: Tree, **metadata: Any) -> Tree:
+        row = registry.ALL.named(kind)
+        assert row is not None
+        place = {"namespace": "default"} if row.namespaced else {}
+        head = {"apiVersion": row.api_version, "kind": row.kind, "metadata": {"name": name, **place, **metadata}}
+        return await self.client.create(row, {**head, "spec": spec})
+
+    async def flavor(self, name: str) -> None:
+        await self.create("ResourceFlavor", name, {})
+
+    async def queue(self, name: str, cohort: str = "", flavor: str = "default", **quota: str) -> None:
+        """A ClusterQueue, and a LocalQueue of the same name that leads to it."""
+        resources = [{"name": resource, "nominalQuota": amount} for resource, amount in quota.items()]
+        group = {"coveredResources": list(quota), "flavors": [{"name": flavor, "resources": resources}]}
+        spec: Tree = {"namespaceSelector": {}, "resourceGroups": [group]}
+        await self.create("ClusterQueue", name, {**spec, **({"cohortName": cohort} if cohort else {})})
+        await self.create("LocalQueue", name, {"clusterQueue": name})
+
+    async def workload(self, name: str, queue: str, requests: Mapping[str, str], **metadata: Any) -> None:
+        container = {"name": "c", "image": "registry.example/app:1", "resources": {"requests": dict(requests)}}
+        template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+        pods = [{"name": "main", "count": 1, "template": template}]
+        await self.create("Workload", name, {"queueName": queue, "podSets": pods}, **metadata)
+
+    async def finish(self, workload: str, message: str) -> None:
+        """Have a Workload's status say that it is over, as any controller could that may write it."""
+        row = registry.ALL.named("Workload")
+        assert row is not None
+        over = {"type": "Finished", "status": "True", "reason": "Ended", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+        await self.client.patch(row, workload, {"status": {"conditions": [over]}}, "default", subresource="status")
+
+    async def until(self, holds: Callable[[Any], bool], path: str, **query: str) -> Any:
+        """Ask until the answer is as it should be."""
+        async with asyncio.timeout(20):
+            while True:
+                status, found = await self.ask(path, **query)
+                if status == 200 and holds(found):
+                    return found
+                await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def running(data_dir: Path) -> AsyncIterator[System]:
+    chosen = settings.defaults()
+    place = app.ServerSettings(data_dir=data_dir, durability=app.Durability.MEMORY)
+    async with (
+        app.api_server(place, app.managed_parts(chosen)) as serving,
+        app.embedded_manager(serving.embedded, chosen, explain=why.explainer(chosen.tree)) as manager,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+    ):
+        yield System(serving, manager, session)
+
+
+async def research(system: System) -> None:
+    """A small department: two cohorts in one, one of them borrowing, somebody who waits, and a queue by itself."""
+    for flavor in ("default", "a100"):
+        await system.flavor(flavor)
+    await system.create("Cohort", "research", {})
+    for cohort in ("vision", "language"):
+        await system.create("Cohort", cohort, {"parentName": "research"})
+    await system.queue("images", "vision", cpu="40", memory="128Gi")
+    await system.queue("video", "vision", flavor="a100", **{"cpu": "16", "nvidia.com/gpu": "8"})
+    await system.queue("translation", "language", cpu="20", memory="64Gi")
+    await system.queue("speech", "language", cpu="20", memory="64Gi")
+    await system.queue("teaching", cpu="8", memory="32Gi")
+    wanted = [
+        *(("resnet", "images", {"cpu": "8", "memory": "24Gi"}, n) for n in range(3)),
+        *(("segment", "video", {"cpu": "2", "nvidia.com/gpu": "2"}, n) for n in range(6)),
+        *(("translate", "translation", {"cpu": "9", "memory": "16Gi"}, n) for n in range(3)),
+        *(("course", "teaching", {"cpu": "3", "memory": "4Gi"}, n) for n in range(4)),
+    ]
+    for name, queue, requests, number in wanted:
+        await system.workload(f"{name}-{number + 1}", queue, requests)
+    await system.until(lambda found: found["totals"] == TOTALS, "api/overview")
+
+
+TOTALS = {"Pending": 4, "QuotaReserved": 0, "Admitted": 12, "Evicted": 0, "Inactive": 0, "Finished": 0}

@@ -1,0 +1,230 @@
+"""The page in a real Chromium: what people see, keys, the dark, a telephone, and texts that would do harm.
+
+`PYKUEUE_PICTURES=docs/images` writes the pictures of the documentation while it is at it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from dashboard import chromium
+from dashboard.chromium import Browser, Page
+from dashboard.system import System
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium.PROGRAM is None, reason="no Chromium here; on Debian: apt-get install chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+PICTURES = os.environ.get("PYKUEUE_PICTURES")
+# Every name that a page can be given by whoever may create objects ends up in messages; these would like to be more.
+HOSTILE = (
+    "<img src=x onerror=window.harmed=1> <script>window.harmed=1</script> ‮gnp.exe‬ javascript:window.harmed=1 "
+    + "w" * 10_000
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    async with chromium.started(tmp_path_factory.mktemp("chromium")) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(department: System, browser: Browser) -> AsyncIterator[Page]:
+    """Somebody who has followed the link of `pykueue up`; at the end nothing has gone wrong on their page."""
+    async with browser.visit(department.link) as made:
+        await made.screen(1280, 720)
+        await made.until("document.querySelector('[role=tree]')")
+        yield made
+        assert made.problems == []
+
+
+async def pictured(page: Page, name: str) -> None:
+    shot = await page.picture()
+    assert len(shot) > 5_000
+    if PICTURES:
+        (Path(PICTURES) / f"dashboard-{name}.png").write_bytes(shot)
+
+
+async def test_the_link_shows_the_tree_and_keeps_no_token_in_the_address(page: Page, department: System) -> None:
+    text = await page.text()
+    for name in ("research", "vision", "images", "teaching"):
+        assert name in text
+    assert await page.run("document.querySelectorAll('[role=treeitem]').length") == 8
+    assert "token" not in await page.run("location.href")
+    # A queue that borrows says so.
+    assert await page.run(
+        "Boolean(document.querySelector(\"[aria-label^='cpu of default: 27 of 20 used, 7 borrowed']\"))"
+    )
+    await pictured(page, "overview")
+
+
+async def test_the_page_follows_what_happens(page: Page, department: System) -> None:
+    await page.until("document.getElementById('live').textContent === 'live'")
+    before = await page.run("document.querySelector('.tiles strong').textContent")
+    await department.workload("late", "teaching", {"cpu": "99"})
+    await page.until(f"document.querySelector('.tiles strong').textContent === '{int(before) + 1}'")
+
+
+async def test_keys_lead_from_the_search_to_a_workload_and_back(page: Page) -> None:
+    await page.press("/")
+    await page.type("segment pending")
+    await page.press("Enter")
+    await page.until("document.querySelectorAll('tbody tr').length === 2")
+    await page.run("document.querySelector('tbody a').focus()")
+    await page.press("ArrowDown", "ArrowUp", "ArrowDown")
+    name = await page.run("document.activeElement.dataset.key.split('/')[1]")
+    await page.press("Enter")
+    await page.until(f"document.querySelector('h1.named')?.textContent.startsWith('{name}')")
+    await page.press("Escape")
+    await page.until("location.hash.startsWith('#/workloads')")
+
+
+async def test_arrows_walk_the_tree(page: Page) -> None:
+    async def here() -> str:
+        return str(await page.run("document.activeElement.dataset.key"))
+
+    await page.run("document.querySelector('[role=treeitem]').focus()")
+    await page.press("ArrowDown", "ArrowRight", "ArrowDown")
+    assert await here() == "ClusterQueue translation"
+    await page.press("ArrowLeft")
+    assert await here() == "Cohort language"
+    await page.press("ArrowLeft", "ArrowDown")  # closed, so the next is beside it
+    assert await here() == "Cohort vision"
+    await page.press("ArrowDown", "Enter")
+    await page.until("location.hash === '#/queue/video'")
+    await page.until("document.querySelector('h1.named')?.textContent === 'video'")
+    await page.go("#/")
+    await page.until("document.querySelector('[role=tree]')")
+
+
+async def test_a_workload_tells_its_story_and_what_would_let_it_in(page: Page) -> None:
+    await page.screen(1280, 620)
+    await page.go("#/workload/default/segment-5")
+    await page.until("document.querySelector('.causes')")
+    assert "nvidia.com/gpu of flavor a100: 2 asked, 0 free, 2 short" in await page.text()
+    assert await page.run("document.querySelector('.story li b').textContent") == "Created"
+    await page.run("document.querySelector('.help button').click()")
+    await page.until("document.querySelector('.ways')")
+    assert "raise nominalQuota of nvidia.com/gpu in flavor a100 of ClusterQueue video by" in await page.text()
+    await pictured(page, "workload")
+
+
+async def test_it_can_be_read_in_the_dark_and_in_the_light(page: Page) -> None:
+    """Text of every colour that is used stands out from its ground by 4.5 to 1 (WCAG AA)."""
+    for dark in (False, True):
+        await page.screen(1280, 720, dark=dark)
+        assert await page.run("matchMedia('(prefers-color-scheme: dark)').matches") is dark
+        assert await page.run(CONTRASTS) == []
+    await pictured(page, "dark")
+
+
+# The texts that are too faint, with their contrast.
+CONTRASTS = """(() => {
+  const lightness = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((c) => (c /= 255) <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const ground = (element) => {
+    for (; element; element = element.parentElement) {
+      const colour = getComputedStyle(element).backgroundColor;
+      if (!colour.endsWith(", 0)")) return colour;
+    }
+  };
+  const faint = [];
+  for (const element of document.querySelectorAll("body *")) {
+    if (![...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) || !element.offsetParent) continue;
+    const pair = [getComputedStyle(element).color, ground(element)].map(lightness).sort((a, b) => b - a);
+    const contrast = (pair[0] + .05) / (pair[1] + .05);
+    if (contrast < 4.5) faint.push([element.textContent.slice(0, 40), contrast]);
+  }
+  return faint;
+})()"""
+
+
+async def test_a_telephone_shows_everything_without_scrolling_sideways(page: Page) -> None:
+    await page.screen(360, 740)
+    for address, sign in (
+        ("#/", "[role=tree]"),
+        ("#/queues", "tbody tr"),
+        ("#/workloads", "tbody tr"),
+        ("#/queue/video", "h1.named"),
+        ("#/workload/default/segment-5", ".causes"),
+    ):
+        await page.go(address)
+        await page.until(f"document.querySelector('{sign}')")
+        assert await page.run("document.documentElement.scrollWidth") <= 360, address
+        if address == "#/":
+            await pictured(page, "phone")
+
+
+async def test_every_control_has_a_name(page: Page) -> None:
+    for address, sign in (
+        ("#/", "[role=tree]"),
+        ("#/workloads", "tbody tr"),
+        ("#/workload/default/segment-5", ".causes"),
+    ):
+        await page.go(address)
+        await page.until(f"document.querySelector('{sign}')")
+        found = await page.controls()
+        roles = {role for role, _ in found}
+        assert {"banner", "main", "navigation", "search", "status"} <= roles
+        nameless = [role for role, name in found if role in CONTROLS and not name.strip()]
+        assert nameless == [], address
+
+
+CONTROLS = {
+    "button",
+    "link",
+    "textbox",
+    "searchbox",
+    "combobox",
+    "treeitem",
+    "tree",
+    "img",
+    "table",
+    "navigation",
+    "heading",
+}
+
+
+async def test_texts_that_would_do_harm_are_shown_as_text(page: Page, department: System) -> None:
+    await department.workload("hostile", "teaching", {"cpu": "99"})
+    await department.finish("hostile", HOSTILE)
+    await page.screen(360, 740)
+    for address in ("#/workloads?q=hostile", "#/workload/default/hostile"):
+        await page.go(address)
+        await page.until("document.getElementById('main').innerText.includes('<img src=x onerror=')")
+        assert "⟨U+202E⟩" in await page.text()  # and not turned around
+        assert (
+            await page.run("window.harmed === undefined && document.querySelectorAll('main img, main script').length")
+            == 0
+        )
+        assert await page.run("document.documentElement.scrollWidth") <= 360
+    await page.go("#/workload/%3Cimg%20src=x%20onerror=window.harmed=1%3E/x")
+    await page.until("document.getElementById('main').innerText.includes('does not exist')")
+    assert await page.run("window.harmed") is None
+
+
+async def test_without_a_token_there_is_only_a_door(department: System, browser: Browser) -> None:
+    async with browser.visit(department.url) as stranger:
+        await stranger.until("document.querySelector('form.login')")
+        await stranger.run("document.querySelector('[name=token]').value = 'wrong'")
+        await stranger.run("document.querySelector('form.login').requestSubmit()")
+        await stranger.until("document.querySelector('[role=alert]')")
+        assert "research" not in await stranger.run("document.body.innerText")
+        await stranger.run(
+            f"document.querySelector('[name=token]').value = '{department.serving.credentials.view_token}'"
+        )
+        await stranger.run("document.querySelector('form.login').requestSubmit()")
+        await stranger.until("document.querySelector('[role=tree]')")
+        await stranger.run("document.getElementById('leave').click()")
+        await stranger.until("document.querySelector('form.login')")
+        assert await stranger.run("sessionStorage.length") == 0
