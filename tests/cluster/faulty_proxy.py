@@ -15,7 +15,7 @@ import random
 import ssl
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -84,9 +84,10 @@ class FaultyProxy:
     async def _watched(self, request: web.Request, found: aiohttp.ClientResponse) -> web.StreamResponse:
         passed = web.StreamResponse(status=found.status, headers=_passed_on(found))
         await passed.prepare(request)
-        async for chunk in found.content.iter_any():
-            await asyncio.sleep(self.faults.watch_lag_seconds)  # what arrives meanwhile comes with the next chunk
-            await passed.write(chunk)
+        with suppress(ConnectionError):  # whoever watched is gone
+            async for chunk in found.content.iter_any():
+                await asyncio.sleep(self.faults.watch_lag_seconds)  # what arrives meanwhile comes with the next chunk
+                await passed.write(chunk)
         return passed
 
 
