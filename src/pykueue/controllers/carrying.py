@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 # A real server asks our own webhooks about each of them, and keeps no more than 25 connections for that.
 _WRITES_AT_ONCE: Final = 24
 _REASONS_AT_ONCE: Final = 16
-_REASON_PATIENCE_SECONDS: Final = 1.0
+_REASON_PATIENCE_SECONDS: Final = 3.0
 _REASON_PAUSE_SECONDS: Final = 0.1
 _LONGEST_REASON_PAUSE_SECONDS: Final = 5.0
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
