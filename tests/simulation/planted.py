@@ -26,7 +26,6 @@ from pykueue.core.workload import Workload
 from pykueue.jobs import matching, reconcile, selection, workloads
 from pykueue.kube.client import Client
 from pykueue.kube.election import Election
-from pykueue.kube.errors import KubeError
 from pykueue.kube.informer import Informer
 from pykueue.lifecycle import checks, eviction, states, step
 from pykueue.simulate import story
@@ -130,23 +129,6 @@ def _keeps_ghosts_after_a_new_list(patch: pytest.MonkeyPatch) -> None:
             self._drop = drop
 
     patch.setattr(Informer, "_replace", keeping)
-
-
-def _preempts_who_has_nothing(patch: pytest.MonkeyPatch) -> None:
-    async def blind(self: Any, key: Any, changes: Any) -> bool:
-        async with self._writer.turn(key):
-            workload, now = self._writer.current(key), self._clock.now()
-            if workload is None or not (made := changes(workload, now)):
-                return False
-            try:
-                await self._writer.workload(workload, made, "scheduler", now)
-            except KubeError:
-                self.put_current(key)
-                self._wake()
-                raise
-        return True
-
-    patch.setattr(carrying.Carrier, "_take_away", blind)
 
 
 def _leaves_checks_as_they_were(patch: pytest.MonkeyPatch) -> None:
@@ -277,7 +259,6 @@ BUGS = (
     Bug("ignores what may be borrowed", _ignores_what_may_be_borrowed, ("S1",), traits=("rush",)),
     Bug("forgets to count in cohorts", _forgets_cohorts, ("S1",), traits=("rush",)),
     Bug("frees quota when an answer is lost", _frees_on_a_lost_answer, ("S1",), traits=("rush",), weather=_LOST, first_seed=8),
-    Bug("frees a reservation that is being written", _believes_old_news(Stage.ASSUMED), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=8),
     Bug("frees a reservation that was written", _believes_old_news(Stage.WRITTEN), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=3),
     Bug("frees a reservation whose answer was lost", _believes_old_news(Stage.UNKNOWN), ("S1", "S3", "promise"), traits=("rush",), weather=_LOST, first_seed=3),
     Bug("writes without the revision it decided on", _writes_without_a_revision, ("S1", "S3", "S4"), weather=_JUMPY),
@@ -285,7 +266,6 @@ BUGS = (
     Bug("forgets who waits for a time", _without("backoff"), ("L1",), traits=("pods ready",), first_seed=1),
     Bug("misses what happened while a watch was broken", _misses_what_happened_while_a_watch_was_broken, ("L1", "S8"), weather={"watch dropped": 0.1}),
     Bug("keeps ghosts after a new list", _keeps_ghosts_after_a_new_list, ("L1", "S8", "L6"), traits=("meddling",), weather={"history gone": 0.3, "watch late": 0.8}),
-    Bug("preempts who has nothing", _preempts_who_has_nothing, ("S3", "S5", "promise"), weather=_JUMPY),
     Bug("leaves checks as they were at an eviction", _leaves_checks_as_they_were, ("S3",), traits=("checks",), first_seed=1),
     Bug("does not wait for checks", _does_not_wait_for_checks, ("S3",), traits=("checks",)),
     Bug("starts whoever has quota", _starts_whoever_has_quota, ("S7",), traits=("jobs", "checks")),

@@ -147,7 +147,7 @@ class Picture:
     lives: dict[str, Life] = field(default_factory=dict)
     reserved: Usage = field(default_factory=Counter)  # what all reservations take together
     counted: Usage = field(default_factory=Counter)  # the same without those that wait for others to go
-    hosts: Counter[str] = field(default_factory=Counter)
+    hosts: Counter[str] = field(default_factory=Counter)  # milli CPUs on each, without those either
     trees: list[QuotaTree] = field(default_factory=lambda: [QuotaTree.read({}, {})])
     # Where a LocalQueue led when it was last there.
     led_to: dict[str, str] = field(default_factory=dict)
@@ -197,14 +197,14 @@ class Picture:
         return before, after
 
     def _count(self, life: Life, sign: int) -> None:
-        usage = life.usage()
         is_deferred = self.is_deferred(life)
-        for pair, amount in usage.items():
+        for pair, amount in life.usage().items():
             self.reserved[pair] += sign * amount
             if not is_deferred:
                 self.counted[pair] += sign * amount
         for host, amount in life.hosts().items():
-            self.hosts[host] += sign * amount
+            if not is_deferred:
+                self.hosts[host] += sign * amount
 
     def is_deferred(self, life: Life) -> bool:
         """Whether it may hold what others have not given back yet: it is not admitted before they have (KEP-993)."""

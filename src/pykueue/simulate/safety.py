@@ -60,8 +60,9 @@ def within_nodes(move: Move) -> Iterator[str]:
     for host in move.after.hosts():
         node = move.picture.objects["nodes"].get(f"/{host}")
         room = milli(node["status"]["allocatable"]["cpu"]) if node is not None else 0
-        is_new = move.before is None or not move.before.hosts()
-        if is_new and move.picture.hosts[host] > room:
+        counts = not move.picture.is_deferred(move.after)
+        counted = move.before is not None and move.before.hosts() and not move.picture.is_deferred(move.before)
+        if counts and not counted and move.picture.hosts[host] > room:
             yield f"node {host} is given {move.picture.hosts[host]}m of {room}m"
 
 
