@@ -64,3 +64,15 @@ def test_a_file_that_is_not_there_or_not_text_is_told_by_its_name(tmp_path: Path
     (tmp_path / "bytes.yaml").write_bytes(b"a: \xff\n")
     with pytest.raises(UsageError, match=r"bytes\.yaml: is not UTF-8 \(byte 3\)"):
         list(documents.read(tmp_path / "bytes.yaml"))
+
+
+@pytest.mark.parametrize("text", ["- " * 50_000 + "1", "[" * 5_000 + "]" * 5_000, "? " * 50_000 + "1"])
+def test_what_is_nested_too_deep_is_refused_before_it_can_end_the_program(text: str) -> None:
+    with pytest.raises(UsageError, match="deeper than 200 levels"):
+        list(documents.parse(text, "deep.yaml"))
+
+
+def test_many_brackets_side_by_side_are_not_deep() -> None:
+    text = "items: [" + ", ".join("{a: [1]}" for _ in range(500)) + "]"
+    [document] = documents.parse(text, "flat.yaml")
+    assert len(document.tree["items"]) == 500

@@ -60,6 +60,7 @@ _Loader.yaml_implicit_resolvers = {
 def parse(text: str, source: str) -> Iterator[Document]:
     """The documents of one text; empty ones are skipped."""
     try:
+        _check_depth(text)
         for index, tree in enumerate(yaml.load_all(text, Loader=_Loader), start=1):
             if tree is not None:
                 if _values(tree, {}) > _VALUES_MAX:
@@ -84,6 +85,25 @@ def read(path: Path) -> Iterator[Document]:
 
 # A few lines of aliases to aliases can stand for billions of values. The largest object a server takes has far fewer.
 _VALUES_MAX: Final = 5_000_000
+
+
+_DEPTH_MAX: Final = 200
+
+
+def _check_depth(text: str) -> None:
+    """Loading recurses in C, where too deep ends the program and not the file. Few files come near, which is told by
+    their indentation and brackets alone; those that do are gone through step by step."""
+    indentation = max((len(line) - len(line.lstrip(" -?")) for line in text.splitlines()), default=0)
+    if indentation + text.count("[") + text.count("{") <= _DEPTH_MAX:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _DEPTH_MAX:
+            raise ValueError(f"it is nested deeper than {_DEPTH_MAX} levels")
 
 
 def _values(tree: Any, sizes: dict[int, int]) -> int:
