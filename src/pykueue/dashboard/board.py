@@ -7,7 +7,7 @@ word in a set.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, TypeAlias
@@ -31,7 +31,7 @@ Explain: TypeAlias = Callable[[Iterable[msgspec.Struct], str, Nanoseconds, bool]
 
 FRESH_SECONDS: Final = 1.0
 # So many rows are read before others get their turn.
-_AT_ONCE: Final = 1000
+_AT_ONCE: Final = 200
 _EXPLANATIONS_MAX: Final = 64
 
 
@@ -68,8 +68,12 @@ class Board:
         for informer in sources.shaping:
             informer.subscribe(self._shape_changed)
 
+    def note(self, key: Key) -> None:
+        """A Workload is to be read again."""
+        self._changed.add(key)
+
     def _workload_changed(self, change: Change[kueue.Workload]) -> None:
-        self._changed.add(change.key)
+        self.note(change.key)
 
     def _local_queue_changed(self, change: Change[kueue.LocalQueue]) -> None:
         self._changed.update(key for key, _ in self._sources.workloads.under("queue", str(change.key)))
@@ -158,10 +162,26 @@ class Board:
             if revision == self.revision:
                 return known
             revision = self.revision
-            informers = (*self._sources.shaping, self._sources.workloads)
-            objects = [thing for informer in informers for thing in informer.values()]
+            objects = list(self._concerning(Key(namespace, name)))
             found = await asyncio.to_thread(explain, objects, key[0], self._clock.now(), suggestions)
             if len(self._explanations) >= _EXPLANATIONS_MAX:
                 self._explanations.clear()
             self._explanations[key] = (revision, found)
             return found
+
+    def _concerning(self, key: Key) -> Iterator[msgspec.Struct]:
+        """What an explanation rests on: what shapes queues, and the Workloads of the tree that this one is in.
+
+        Trees do not touch each other, except where their flavors share nodes: then all Workloads are of concern.
+        """
+        for informer in self._sources.shaping:
+            yield from informer.values()
+        row, structure = self.table.get(key), self._sources.world.structure
+        if row is None or structure.topologies:
+            yield from self._sources.workloads.values()
+            return
+        near = {row.cluster_queue, *structure.companions(row.cluster_queue)}
+        for other in self.table.under(near):
+            workload = self._sources.workloads.get(other.name, other.namespace)
+            if workload is not None:
+                yield workload

@@ -7,7 +7,7 @@ through an answer, and everybody else who asks the same, costs a slice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
@@ -116,14 +116,23 @@ class Question:
     def searching(cls, text: str, **fields: Any) -> Question:
         return replace(cls(**fields), words=tuple(text.lower().split()))
 
-    def matches(self, found: Row) -> bool:
-        return (
-            (not self.namespace or found.namespace == self.namespace)
-            and (not self.state or found.word == self.state)
-            and (not self.queue or found.queue == self.queue)
-            and (not self.cluster_queue or found.cluster_queue == self.cluster_queue)
-            and all(text in found.searched for text in self.words)
-        )
+    def matching(self, rows: Iterable[Row]) -> list[Row]:
+        """Those of the rows that are asked for, in the order in which they come. Only what is asked costs anything."""
+        found = list(rows)
+        for place, value in (
+            (_NAMESPACE, self.namespace),
+            (_QUEUE, self.queue),
+            (_CLUSTER_QUEUE, self.cluster_queue),
+            (_WORD, self.state),
+        ):
+            if value:
+                found = [row for row in found if row[place] == value]
+        for text in self.words:
+            found = [row for row in found if text in row.searched]
+        return found
+
+
+_NAMESPACE, _QUEUE, _CLUSTER_QUEUE, _WORD = map(Row._fields.index, ("namespace", "queue", "cluster_queue", "word"))
 
 
 class Table:
@@ -133,6 +142,9 @@ class Table:
         self._rows: dict[Key, Row] = {}
         self._counts: Counter[tuple[str, Word]] = Counter()
         self._answers: dict[Question, list[Row]] = {}
+        # Every key once in order, and those that came or went since: sorting what is nearly sorted costs little.
+        self._sorted: list[Key] = []
+        self._unsorted: set[Key] = set()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -144,6 +156,8 @@ class Table:
             return False
         if old is not None:
             self._counts[old.cluster_queue, old.word] -= 1
+        else:
+            self._unsorted.add(new.key)
         self._counts[new.cluster_queue, new.word] += 1
         self._rows[new.key] = new
         self._answers.clear()
@@ -154,11 +168,16 @@ class Table:
         if old is None:
             return False
         self._counts[old.cluster_queue, old.word] -= 1
+        self._unsorted.add(key)
         self._answers.clear()
         return True
 
     def get(self, key: Key) -> Row | None:
         return self._rows.get(key)
+
+    def under(self, cluster_queues: Container[str]) -> Iterator[Row]:
+        """Those that wait for one of these ClusterQueues or have its quota, by namespace and name."""
+        return (row for row in self._in_order() if row.cluster_queue in cluster_queues)
 
     def count(self, cluster_queue: str, word: Word) -> int:
         return self._counts[cluster_queue, word]
@@ -174,17 +193,19 @@ class Table:
         """Everybody who matches, in order. The list is shared: look, and do not touch."""
         found = self._answers.get(question)
         if found is None:
-            found = _sorted(self._matching(question), question)
+            found = question.matching(self._in_order())
+            # Equals stay by namespace and name, whichever way it goes.
+            found.sort(key=SORTS[question.sort], reverse=question.descending)
             if len(self._answers) >= _ANSWERS_MAX:
                 self._answers.clear()
             self._answers[question] = found
         return found
 
-    def _matching(self, question: Question) -> Iterator[Row]:
-        return filter(question.matches, self._rows.values())
-
-
-def _sorted(rows: Iterable[Row], question: Question) -> list[Row]:
-    found = sorted(rows)  # by namespace and name
-    found.sort(key=SORTS[question.sort], reverse=question.descending)
-    return found
+    def _in_order(self) -> Iterator[Row]:
+        """Every row, by namespace and name."""
+        if self._unsorted:
+            kept = [key for key in self._sorted if key not in self._unsorted]
+            kept += [key for key in self._unsorted if key in self._rows]
+            kept.sort()
+            self._sorted, self._unsorted = kept, set()
+        return map(self._rows.__getitem__, self._sorted)
