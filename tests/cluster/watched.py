@@ -124,10 +124,10 @@ class Story:
         drawn = [(number, chance.choice(_SIZES), chance.randrange(100)) for number in range(count)]
         await asyncio.gather(*(one(*each) for each in drawn))
 
-    async def submit_urgent(self, count: int, chance: random.Random) -> None:
+    async def submit_urgent(self, numbers: range, chance: random.Random) -> None:
         """One after the other, each more urgent than all before: whoever is put back finds others ahead."""
         async with asyncio.TaskGroup() as group:
-            for number in range(count):
+            for number in numbers:
                 cpu = chance.choice(_SIZES)
                 group.create_task(self.submit(f"urgent-{number:04}", cpu, number, priority=100 + number))
                 await asyncio.sleep(_URGENT_EVERY_SECONDS)
