@@ -64,7 +64,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real.Client]:
 
 
 @contextlib.asynccontextmanager
-async def managed(server: real.Client, metrics: str = "0", account: bool = False) -> AsyncIterator[Client]:
+async def managed(
+    server: real.Client, metrics: str = "0", account: bool = False, dashboard: tuple[str, int] | None = None
+) -> AsyncIterator[Client]:
     """A manager beside the server, as its own account or as an administrator; and somebody who may do everything."""
     target = access.Target(
         server.url, "default", {"insecure-skip-tls-verify": True}, {"token": server.token}, Path("/")
@@ -86,7 +88,7 @@ async def managed(server: real.Client, metrics: str = "0", account: bool = False
             "leaderElection": {"leaderElect": account},
         }
     )
-    managing = asyncio.create_task(app.manage(target, chosen))
+    managing = asyncio.create_task(app.manage(target, chosen, dashboard=dashboard))
     try:
         yield client
         assert not managing.done()
@@ -167,6 +169,59 @@ async def test_metrics_that_others_can_reach_are_for_those_who_may(cluster: real
         allowed = await raw(port, tls, "/metrics", GUARDED, Authorization=f"Bearer {cluster.token}")
         assert allowed.startswith("HTTP/1.1 200")
         assert "kueue_" in allowed
+
+
+async def test_the_dashboard_shows_each_what_the_cluster_lets_them_see(cluster: real.Client) -> None:
+    """Ada may look at Workloads and Events of one namespace, and the manager has no rights but its own."""
+    port, tls = real.free_port(), ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    rules = [
+        {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "list"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["list"]},
+    ]
+    role: Tree = {"apiGroup": RBAC, "kind": "Role", "name": "ada"}
+    place = {"name": "ada", "namespace": "default"}
+    made = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": place},
+        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": place, "rules": rules},
+        {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": place, "roleRef": role,
+         "subjects": [{"kind": "ServiceAccount", **place}]},
+    ]  # fmt: skip
+    async with managed(cluster, account=True, dashboard=("127.0.0.1", port)) as client:
+        for each in made:
+            await client.create(applying.kind_of(each), each)
+        path = "/api/v1/namespaces/default/serviceaccounts/ada/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        issued = await asyncio.to_thread(cluster.request, "POST", path, request)
+        pods = [{"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}]
+        workload = {"apiVersion": GROUP, "kind": "Workload", "metadata": {"name": "seen", "namespace": "default"},
+                    "spec": {"queueName": "nowhere", "podSets": pods}}  # fmt: skip
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(ApiError):
+                    await client.create(kind("Workload"), workload)
+                    break
+                await asyncio.sleep(0.2)
+
+        async def asked(path: str, token: str) -> str:
+            return await raw(port, tls, f"/dashboard/{path}", Authorization=f"Bearer {token}")
+
+        ada = issued.body["status"]["token"]
+        async with asyncio.timeout(30):
+            while '"name":"seen"' not in await asked("api/workloads?namespace=default", ada):
+                await asyncio.sleep(0.2)
+        assert '"story":[' in (one := await asked("api/workloads/default/seen", ada))
+        assert '"note":""' in one, "the manager may read the Events that it tells of"
+        for path, token, code in (
+            ("", "", 200),
+            ("api/overview", ada, 403),
+            ("api/workloads", ada, 403),
+            ("api/workloads?namespace=kube-system", ada, 403),
+            ("api/overview", "guess", 401),
+            ("api/overview", cluster.token, 200),
+        ):
+            assert (await asked(path, token)).startswith(f"HTTP/1.1 {code}"), path
+        await client.delete(kind("Workload"), "seen", "default")
 
 
 async def test_the_rights_that_are_installed_are_enough_for_its_work(
