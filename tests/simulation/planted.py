@@ -152,15 +152,20 @@ def _never_gives_back_what_an_evicted_job_had(patch: pytest.MonkeyPatch) -> None
 
 
 def _overlooks_the_workload_of_a_job(patch: pytest.MonkeyPatch) -> None:
-    """Every third look finds none, and makes another one under another name."""
-    looks, find, build = itertools.count(1), matching.find, workloads.build
+    """Once for each job, and another one is made under another name."""
+    overlooked: set[str] = set()
+    numbers, find, build = itertools.count(), matching.find, workloads.build
 
     def overlooking(job: Any, facts: Any, options: Any, now: int) -> Any:
-        return find(job, facts if next(looks) % 3 else replace(facts, workloads=()), options, now)
+        uid = job.tree["metadata"]["uid"]
+        if facts.workloads and uid not in overlooked:
+            overlooked.add(uid)
+            facts = replace(facts, workloads=())
+        return find(job, facts, options, now)
 
     def another(*args: Any) -> Any:
         tree = build(*args)
-        return {**tree, "metadata": {**tree["metadata"], "name": f"{tree['metadata']['name']}-{next(looks)}"}}
+        return {**tree, "metadata": {**tree["metadata"], "name": f"{tree['metadata']['name']}-{next(numbers)}"}}
 
     patch.setattr(matching, "find", overlooking)
     patch.setattr(workloads, "build", another)
