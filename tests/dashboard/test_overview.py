@@ -75,6 +75,7 @@ def test_a_cohort_sums_up_what_is_beneath_it_and_its_own_quota() -> None:
     assert found.cohorts["team"].figures[CPU].nominal == 10_000
     assert found.cohorts["root"].figures[CPU] == Amounts(nominal=35_000, used=7_000, limit=35_000)
     assert found.queue("a") == {**found.queues["a"].tree(), "path": ["team", "root"]}
+    assert [entry.name for entry in found.page("", "root", "name", descending=False)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

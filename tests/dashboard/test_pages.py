@@ -18,6 +18,7 @@ import pytest
 from dashboard.system import System
 from pykueue import serving
 from pykueue.advising import why
+from pykueue.api import kueue, registry
 from pykueue.apiserver import access
 from pykueue.clock import SystemClock
 from pykueue.dashboard import assets
@@ -241,12 +242,9 @@ class Reviews:
         return Response(201, json.dumps({**review, "status": status}).encode())
 
 
-@contextlib.asynccontextmanager
-async def beside(shown: System) -> AsyncIterator[tuple[System, Reviews, Pages]]:
-    """The same dashboard, for people whom another API server knows."""
-    reviews = Reviews(partial(shown.serving.embedded.server.handle_as, access.ADMIN))
+def sources(shown: System) -> Sources:
     views = shown.manager.views
-    sources = Sources(
+    return Sources(
         world=shown.manager.world,
         workloads=views.workloads,
         local_queues=views.local_queues,
@@ -255,9 +253,15 @@ async def beside(shown: System) -> AsyncIterator[tuple[System, Reviews, Pages]]:
         shaping=views.shaping,
         explain=why.explainer(defaults().tree),
     )
+
+
+@contextlib.asynccontextmanager
+async def beside(shown: System) -> AsyncIterator[tuple[System, Reviews, Pages]]:
+    """The same dashboard, for people whom another API server knows."""
+    reviews = Reviews(partial(shown.serving.embedded.server.handle_as, access.ADMIN))
     clock = SystemClock()
     door = Door(Client(LocalTransport(reviews.answer), random.Random(1)), clock)
-    pages = Pages(Board(sources, clock), door)
+    pages = Pages(Board(sources(shown), clock), door)
     http = await serving.serve(pages.answer, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{http.port}"
     try:
@@ -324,3 +328,17 @@ async def test_the_api_server_is_asked_once_for_many_questions(shown: System) ->
         for _ in range(20):
             assert (await made.ask("api/overview", token="all"))[0] == 200
     assert reviews.asked == 2  # who it is, and whether they may
+
+
+async def test_what_comes_and_goes_while_nobody_looks_is_not_remembered(shown: System) -> None:
+    board = Board(sources(shown), SystemClock())
+    await shown.flavor("default")
+    await shown.queue("a", cpu="2")
+    for number in range(3):
+        await shown.workload(f"brief-{number}", "a", {"cpu": "1"})
+    await shown.until(lambda found: found["total"] == 3, "api/workloads")
+    assert board.unread == 3
+    for number in range(3):
+        await shown.client.delete(registry.ALL.of(kueue.Workload), f"brief-{number}", "default")
+    await shown.until(lambda found: found["total"] == 0, "api/workloads")
+    assert board.unread == 0

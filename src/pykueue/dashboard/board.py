@@ -7,8 +7,11 @@ word in a set.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, Final, TypeAlias
 
@@ -68,12 +71,21 @@ class Board:
         for informer in sources.shaping:
             informer.subscribe(self._shape_changed)
 
+    @property
+    def unread(self) -> int:
+        """How many Workloads the next look reads."""
+        return len(self._changed)
+
     def note(self, key: Key) -> None:
         """A Workload is to be read again."""
         self._changed.add(key)
 
     def _workload_changed(self, change: Change[kueue.Workload]) -> None:
-        self.note(change.key)
+        if change.new is None and self.table.get(change.key) is None:
+            # It came and went while nobody looked: remembering it would cost memory for ever.
+            self._changed.discard(change.key)
+        else:
+            self.note(change.key)
 
     def _local_queue_changed(self, change: Change[kueue.LocalQueue]) -> None:
         self._changed.update(key for key, _ in self._sources.workloads.under("queue", str(change.key)))
@@ -163,7 +175,7 @@ class Board:
                 return known
             revision = self.revision
             objects = list(self._concerning(Key(namespace, name)))
-            found = await asyncio.to_thread(explain, objects, key[0], self._clock.now(), suggestions)
+            found = await _aside(partial(explain, objects, key[0], self._clock.now(), suggestions))
             if len(self._explanations) >= _EXPLANATIONS_MAX:
                 self._explanations.clear()
             self._explanations[key] = (revision, found)
@@ -185,3 +197,24 @@ class Board:
             workload = self._sources.workloads.get(other.name, other.namespace)
             if workload is not None:
                 yield workload
+
+
+async def _aside(work: Callable[[], Tree]) -> Tree:
+    """Run something in a thread that nobody waits for at the end: a question must not keep a process alive."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Tree] = loop.create_future()
+
+    def tell(how: Callable[[], None]) -> None:
+        if not answer.done():
+            how()
+
+    def run() -> None:
+        try:
+            how = partial(answer.set_result, work())
+        except Exception as error:
+            how = partial(answer.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it whoever asked
+            loop.call_soon_threadsafe(tell, how)
+
+    threading.Thread(target=run, name="explanation", daemon=True).start()
+    return await answer

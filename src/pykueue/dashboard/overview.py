@@ -186,17 +186,22 @@ class Overview:
         return len(self._queues_in.get(cohort, ()))
 
     def page(self, text: str, cohort: str, sort: str, *, descending: bool) -> list[Entry]:
-        """The queues whose name or cohort has every word in it, in order; of one cohort, or of all."""
+        """The queues whose name or cohort has every word in it, in order; beneath one cohort, or all."""
         words = text.lower().split()
         found = [
             queue
             for queue in self.queues.values()
-            if cohort in ("", queue.parent or NO_COHORT)
+            if (not cohort or self._is_in(queue, cohort))
             and all(word in f"{queue.name} {queue.parent}".lower() for word in words)
         ]
         found.sort(key=_by_name)
         found.sort(key=QUEUE_SORTS[sort], reverse=descending)
         return found
+
+    def _is_in(self, queue: Entry, cohort: str) -> bool:
+        if cohort == NO_COHORT:
+            return not queue.parent
+        return queue.parent == cohort or any(above.parent == cohort for above in self._above(queue))
 
     def queue(self, name: str) -> Tree | None:
         """One queue, and the cohorts that it is in, nearest first."""

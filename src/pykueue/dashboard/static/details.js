@@ -147,7 +147,7 @@ export const queue = (name) => ({
     el("h1", {class: "named"}, name, data.problem && el("span", {class: "problem"}, " inactive")),
     data.problem && el("p", {class: "problem"}, data.problem),
     facts([
-      ["Pending", pendingLink(data, {clusterQueue: name})],
+      ["Pending", pendingLink(data)],
       ["Admitted", String(data.admitted)],
       ["Holding quota", String(data.reserved)],
       ["Strategy", data.strategy],

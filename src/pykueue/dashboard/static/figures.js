@@ -44,9 +44,10 @@ export function legend() {
     swatch("lent", "its own, used by others"), swatch("free", "free"));
 }
 
-export function pendingLink(entry, query) {
+/** How many wait in a queue or cohort, leading to them. */
+export function pendingLink(entry, address = to(["workloads"], {state: "Pending", clusterQueue: entry.name})) {
   if (!entry.pending) return el("span", {class: "count dim"}, "0 pending");
   const said = `${count(entry.pending, "pending Workload")} of ${entry.name}`;
-  return el("a", {class: "count waiting", href: to(["workloads"], {state: "Pending", ...query}), "aria-label": said},
+  return el("a", {class: "count waiting", href: address, "aria-label": said},
     `${entry.pending.toLocaleString("en")} pending`);
 }

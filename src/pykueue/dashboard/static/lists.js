@@ -64,7 +64,7 @@ const QUEUES = [
     el("a", {href: to(["queue", queue.name]), class: "strong", "data-key": `queue ${queue.name}`}, queue.name),
     queue.problem && el("span", {class: "problem", title: queue.problem}, " inactive")]},
   {name: "Cohort", sort: "cohort", cell: (queue) => queue.parent && el("a", {href: to(["queues"], {cohort: queue.parent})}, queue.parent)},
-  {name: "Pending", sort: "pending", largestFirst: true, class: "number", cell: (queue) => pendingLink(queue, {clusterQueue: queue.name})},
+  {name: "Pending", sort: "pending", largestFirst: true, class: "number", cell: (queue) => pendingLink(queue)},
   {name: "Admitted", sort: "admitted", largestFirst: true, class: "number", cell: (queue) => queue.admitted.toLocaleString("en")},
   {name: "Quota", sort: "used", largestFirst: true, class: "wide", cell: (queue) => bars(queue.figures)},
 ];

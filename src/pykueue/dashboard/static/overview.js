@@ -15,7 +15,7 @@ export const overview = () => ({
     el("ul", {class: "tiles", "aria-label": "Workloads by state"}, STATES.map((state) => tile(state, data.totals[state] ?? 0))),
     el("div", {class: "heading"}, el("h2", {}, "Cohorts and queues"), legend()),
     data.members.length ? tree(data) : el("p", {class: "hint"}, "There are no ClusterQueues yet."),
-    data.queues > loose(data) && more("", data.queues, "queues without a cohort"),
+    data.queues > loose(data) && more("", "queues without a cohort"),
     data.cohortsLeftOut > 0 && el("p", {class: "hint"}, `${count(data.cohortsLeftOut, "more cohort")} — see Queues.`),
   ],
 });
@@ -44,7 +44,7 @@ function item(member, level) {
       isCohort && el("span", {class: "fold", "aria-hidden": "true"}, open ? "▾" : "▸"),
       isCohort ? el("b", {}, member.name) : el("a", {href: to(["queue", member.name]), tabindex: -1}, member.name),
       member.problem && el("span", {class: "problem", title: member.problem}, " inactive")),
-    el("span", {class: "counts"}, pendingLink(member, isCohort ? {q: member.name} : {clusterQueue: member.name}),
+    el("span", {class: "counts"}, pendingLink(member, isCohort ? busiest(member.name) : undefined),
       el("span", {class: "count"}, `${member.admitted.toLocaleString("en")} admitted`)),
     bars(member.figures));
   for (const link of line.querySelectorAll("a")) link.tabIndex = -1;
@@ -54,13 +54,14 @@ function item(member, level) {
   if (isCohort) {
     line.querySelector(".fold").parentElement.addEventListener("click", () => fold(node, !folded.has(key)));
     node.append(el("ul", {role: "group"}, member.members.map((each) => item(each, level + 1)),
-      member.queues > shown && el("li", {role: "none"}, more(member.name, member.queues, "queues of this cohort"))));
+      member.queues > shown && el("li", {role: "none"}, more(member.name, `queues of ${member.name}`))));
   }
   return node;
 }
 
-const more = (cohort, total, what) =>
-  el("p", {class: "more"}, el("a", {href: to(["queues"], {cohort: cohort || NO_COHORT})}, `All ${total.toLocaleString("en")} ${what}`));
+const busiest = (cohort) => to(["queues"], {cohort: cohort || NO_COHORT, sort: "pending", descending: true});
+
+const more = (cohort, what) => el("p", {class: "more"}, el("a", {href: busiest(cohort), tabindex: cohort ? -1 : 0}, `All ${what}`));
 
 function fold(node, isFolded) {
   const key = node.dataset.key;
