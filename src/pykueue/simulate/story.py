@@ -87,8 +87,8 @@ def run(seed: int, weather: Mapping[str, float] | None = None, also: Collection[
     return report
 
 
-class _Restless(Exception):
-    """Nothing that is asked at rest can be asked any more."""
+class _Over(Exception):
+    """Something is so wrong that nothing else can be asked any more."""
 
 
 class Story:
@@ -148,16 +148,17 @@ class Story:
         for member in self.members:
             member.begin()
         acting = asyncio.create_task(people.act())
-        await self._chaos()
-        await acting
-        await self._heal(stage)
-        with contextlib.suppress(_Restless):
+        with contextlib.suppress(_Over):
+            await self._chaos()
+            await acting
+            await self._heal(stage)
             await self._rest("healed")
             for member in self.members:
                 await self._restart(member)
             await self._rest("restarted")
             stage.long_may_end.set()
             await self._rest("ended")
+        acting.cancel()
         for member in self.members:
             await self._crash(member)
         for player in played:
@@ -206,7 +207,7 @@ class Story:
         while loop.time() - self._last_write < QUIET_SECONDS:
             if loop.time() - start > LONGEST_SECONDS:
                 self._report.violations.append(Violation("L6", 0, "", f"never {name}: writes go on and on"))
-                raise _Restless
+                raise _Over
             await asyncio.sleep(1.0)
         self._marks.append(Mark(name, len(self.server.history.stored)))
         self._note(f"-- at rest: {name}")
@@ -255,6 +256,8 @@ class Story:
     async def _strike_server(self, member: Member) -> None:
         await self.server.kill()
         self._note("-- the server was killed and is back")
+        if self.server.lost:
+            raise _Over
 
     async def _strike_webhooks(self, door: Door) -> None:
         self.server.webhooks = door
