@@ -235,14 +235,14 @@ def test_an_orphan_that_is_being_deleted_is_let_go_without_being_finished() -> N
 
 
 def test_claims_are_refused_while_nobody_counts_them() -> None:
-    life = Life(options=Options(dynamic_resources=False))
+    life = Life(options=Options())
     life.workload = replace(life.workload, spec=replace(life.workload.spec, pod_sets=(CLAIMING,)))
     assert life.steps().conditions == {
         "QuotaReserved": "False/Misconfigured",
         "Admitted": "False/NoReservation",
         "Requeued": "False/Inadmissible",
     }
-    for options in (Options(), Options(dynamic_resources=False, refuse_claims=False)):
+    for options in (Options(dynamic_resources=True), Options(refuse_claims=False)):
         assert Life(replace(workload(), spec=life.workload.spec), options=options).look().changes == ()
 
 

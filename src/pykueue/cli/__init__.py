@@ -40,7 +40,7 @@ VERBS: Final[dict[str, Verb]] = {
     "whatif": Verb("whatif", "Say who would start, wait or have to go if objects changed."),
     "lint": Verb("lint", "Find configurations that can never work, or that will surprise."),
     "create": Verb("create", "Create a ClusterQueue, a LocalQueue or a ResourceFlavor."),
-    "list": Verb("list", "List ClusterQueues, LocalQueues, Workloads, ResourceFlavors or pods."),
+    "list": Verb("lists", "List ClusterQueues, LocalQueues, Workloads, ResourceFlavors or pods."),
     "stop": Verb("stop", "Stop a ClusterQueue, a LocalQueue or a Workload."),
     "resume": Verb("resume", "Resume a ClusterQueue, a LocalQueue or a Workload."),
     "delete": Verb("delete", "Delete a Workload with its job, or a queue or flavor."),

@@ -148,7 +148,7 @@ class Options:
     finish_orphaned: bool = True
     equivalence_hashing: bool = True
     orchestrated_preemption: bool = False
-    dynamic_resources: bool = True
+    dynamic_resources: bool = False
     refuse_claims: bool = True
     skip_reassignment_for_pod_owned: bool = True
 
