@@ -126,6 +126,14 @@ def test_a_stop_is_three_writes_of_which_each_is_safe_to_be_the_last() -> None:
     assert "annotations" not in third.after["metadata"]
 
 
+def test_a_job_that_is_admitted_again_while_it_is_being_stopped_is_stopped_and_then_started() -> None:
+    """Seed 472 of the simulation: the stop was cut short, and nobody looked at the job any more."""
+    stopping = {"metadata": {"annotations": {labels.STOPPING: "true"}}}
+    stage = Stage(batch_job()).settle().admit().edit(stopping).settle()
+    assert stage.job["spec"]["suspend"] is False
+    assert labels.STOPPING not in stage.job["metadata"].get("annotations", {})
+
+
 def test_a_job_that_is_being_stopped_does_not_count_as_suspended() -> None:
     """Edge case 30: after a crash in between, the stop is repeated to its end."""
     found = job(metadata={"annotations": {labels.STOPPING: "true"}})

@@ -78,7 +78,10 @@ class BatchJob(Job):
 
     def is_suspended(self) -> bool:
         """While it is being stopped it does not count as suspended, so that a stop that was cut short is repeated."""
-        return super().is_suspended() and self.annotations.get(labels.STOPPING) != "true"
+        return super().is_suspended() and not self.is_stopping()
+
+    def is_stopping(self) -> bool:
+        return self.annotations.get(labels.STOPPING) == "true"
 
     def is_active(self) -> bool:
         return bool(self._count("active"))

@@ -133,6 +133,10 @@ class Job(ABC):
     def is_suspended(self) -> bool:
         return trees.find(self.tree, self.suspend_path) is True
 
+    def is_stopping(self) -> bool:
+        """Whether a stop was begun and has more to write; only kinds that need several writes for it know of that."""
+        return False
+
     def is_skipped(self, options: Options) -> bool:
         """Whether this object is none of our business although its kind is."""
         return False

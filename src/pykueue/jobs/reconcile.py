@@ -274,7 +274,9 @@ def _requeued(case: _Case) -> Actions:
 
 def _running(case: _Case) -> Actions | None:
     if states.is_admitted(case.workload):
-        return None
+        # Admitted again while it was being stopped: the stop is finished first, and the next look starts it.
+        finishes = case.job.is_stopping()
+        return case.stop(StopReason.NOT_ADMITTED, "Its last stop had not been finished") if finishes else None
     if workloads.is_elastic(case.job, case.options):
         return None
     return case.stop(StopReason.NOT_ADMITTED, "Not admitted by cluster queue")
