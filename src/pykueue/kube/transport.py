@@ -189,8 +189,8 @@ class LocalTransport:
             yield _arrivals(arrived)
         finally:
             pump.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await pump
+            # Not awaited itself: whoever is cancelled here must hear of it, or he would go on for ever.
+            await asyncio.wait({pump})
 
     def _request(self, call: Call) -> serving.Request:
         headers = {"accept": call.accept, "user-agent": self._user_agent}

@@ -7,7 +7,6 @@ a counter: a story in which a fault never fired has shown nothing about it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import random
 from collections import Counter
@@ -182,8 +181,7 @@ class Stormy:
             finally:
                 del self._streams[pump]
                 pump.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await pump
+                await asyncio.wait({pump})
 
     async def _pump(self, lines: Lines, arrived: asyncio.Queue[bytes | None], path: str) -> None:
         """Hand the lines on. `path` is where the list at their beginning comes from, which is kept for later."""
