@@ -47,6 +47,17 @@ def test_an_old_read_does_not_free_quota_that_was_just_given() -> None:
     assert figures(world) == {}
 
 
+def test_news_that_are_older_than_what_was_read_give_nothing_back() -> None:
+    """Seed 429 of the simulation: a read past the watch settled the booking, and then the watch told the time before."""
+    world = small()
+    world.put(at_revision(WAITING, "5"), NOW)
+    world.decide(NOW)
+    world.put(at_revision(msgspec_holding(WAITING), "7"), NOW)
+    assert WAITING.key not in world.ledger
+    world.put(at_revision(WAITING, "6"), NOW)
+    assert figures(world) == {"queue q f0": 3000}
+
+
 def test_a_lost_answer_keeps_the_quota_until_a_read_settles_it() -> None:
     world = small()
     world.put(at_revision(WAITING, "5"), NOW)

@@ -99,6 +99,10 @@ class Ledger:
         return Reading.FREE
 
 
+def is_older(revision: str, than: str) -> bool:
+    return _number(revision) < _number(than)
+
+
 def _number(revision: str) -> int:
     """Revisions of one server grow; one that is no number is older than all."""
     return int(revision) if revision.isdigit() else 0

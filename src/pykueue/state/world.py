@@ -33,7 +33,7 @@ from pykueue.core.requests import Exclusion
 from pykueue.core.snapshot import Snapshot
 from pykueue.core.topology import Fleet, Profile
 from pykueue.core.workload import Reservation, Workload
-from pykueue.state import reading
+from pykueue.state import booking, reading
 from pykueue.state.booking import Ledger, Reading
 from pykueue.state.history import UsageLedger
 from pykueue.state.queues import PendingQueue
@@ -288,6 +288,8 @@ class World:
 
     def _put_workload(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         key = reading.key_of(workload)
+        if booking.is_older(workload.metadata.resource_version, self._revisions.get(key, "")):
+            return  # a watch that is behind what was read past it must not give back what that read has shown
         self.outdated.discard(key)
         self._revisions[key] = workload.metadata.resource_version
         holds_quota = reading.holds_quota(workload)
