@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 _WRITES_AT_ONCE: Final = 24
 _REASONS_AT_ONCE: Final = 16
 _REASON_PATIENCE_SECONDS: Final = 3.0
+_REASON_BREATH_SECONDS: Final = 0.005
 _REASON_PAUSE_SECONDS: Final = 0.1
 _LONGEST_REASON_PAUSE_SECONDS: Final = 5.0
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
@@ -332,6 +333,8 @@ class Carrier:
 
     async def _say_all(self) -> None:
         try:
+            # A search that goes on at the next flavor says two things in a row, of which the last one counts.
+            await asyncio.sleep(_REASON_BREATH_SECONDS)
             while self._unsaid:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_REASON_PATIENCE_SECONDS):
