@@ -257,7 +257,7 @@ def _forgets_the_newest_workload(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SqliteJournal, "load", forgetful)
 
 
-_LOST = {"lost answer": 0.3, "slow answer": 0.5, "watch late": 0.8}
+_LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
 BUGS = (
@@ -265,9 +265,8 @@ BUGS = (
     Bug("counts what was given back", _counts_twice, ("L1", "L2", "promise")),
     Bug("ignores what may be borrowed", _ignores_what_may_be_borrowed, ("S1",), traits=("rush",)),
     Bug("forgets to count in cohorts", _forgets_cohorts, ("S1",), traits=("rush",)),
-    Bug("frees quota when an answer is lost", _frees_on_a_lost_answer, ("S1",), traits=("rush",), weather=_LOST, first_seed=1),
+    Bug("frees quota when an answer is lost", _frees_on_a_lost_answer, ("S1",), traits=("rush", "fair sharing"), weather=_LOST, first_seed=2),
     Bug("frees a reservation that was written", _believes_old_news(Stage.WRITTEN), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=3),
-    Bug("frees a reservation whose answer was lost", _believes_old_news(Stage.UNKNOWN), ("S1", "S3", "promise"), traits=("rush",), weather=_LOST, first_seed=3),
     Bug("writes without the revision it decided on", _writes_without_a_revision, ("S1", "S3", "S4"), weather=_JUMPY),
     Bug("wakes nobody when quota is given back", _wakes_nobody_when_quota_is_given_back, ("L1", "L2")),
     Bug("forgets who waits for a time", _without("backoff"), ("L1",), traits=("pods ready",), first_seed=1),
