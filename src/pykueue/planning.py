@@ -210,6 +210,10 @@ def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World
     return world
 
 
+# More cycles than anybody waits for: two Workloads that evict each other in turns would go on for ever.
+CYCLES_MAX: Final = 10_000
+
+
 class Progress(Enum):
     """What one more cycle came to."""
 
@@ -231,6 +235,11 @@ def plan(
         if progress is Progress.OVER or (until_stable and progress is Progress.STILL):
             break
     return made
+
+
+def settle(case: Case, now: Nanoseconds) -> Plan:
+    """What a manager would come to: as many cycles as it takes until one changes nothing."""
+    return plan(case, now, cycles=CYCLES_MAX, until_stable=True, departures=True)
 
 
 def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> Plan:

@@ -130,8 +130,3 @@ def _labels_for(selector: selectors.Selector, labels: selectors.Labels) -> dict[
             return {}
         changes[requirement.key] = fitting[0]
     return changes
-
-
-def waits_for_checks(workload: kueue.Workload) -> list[str]:
-    """The checks that a Workload with quota still waits for."""
-    return [check.name for check in workload.status.admission_checks if check.state != "Ready"]

@@ -22,7 +22,6 @@ from pykueue.core.decision import Cause, Decision
 from pykueue.planning import Case
 from pykueue.state import reading
 
-_CYCLES_MAX: Final = 10_000
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -291,7 +290,7 @@ def _decisions_when_idle(scene: Scene) -> Iterator[Decision]:
     waiting = scene.case.with_objects(
         thing for thing in scene.case.objects if not (isinstance(thing, kueue.Workload) and reading.holds_quota(thing))
     )
-    return planning.plan(waiting, 0, cycles=_CYCLES_MAX, until_stable=True, departures=True).decisions
+    return planning.settle(waiting, 0).decisions
 
 
 def _idle_limits(scene: Scene) -> Told:

@@ -10,7 +10,7 @@ import shlex
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -53,6 +53,10 @@ class Part(Protocol):
         return 0
 
 
+# What can be raised, and how the API writes it.
+_WRITTEN: Final = {"nominal_quota": "nominalQuota", "borrowing_limit": "borrowingLimit"}
+
+
 @dataclass(frozen=True, slots=True)
 class Raise(Part):
     """More of a flavor's resource: nominal quota, or a limit on borrowing, of a ClusterQueue or a Cohort."""
@@ -62,7 +66,7 @@ class Raise(Part):
     flavor: str
     resource: str
     amount: Amount
-    field: str = "nominal_quota"  # or borrowing_limit
+    field: str = "nominal_quota"
     before: Amount = 0
     pointer: str = ""  # where the field is, for a JSON patch
 
@@ -92,11 +96,10 @@ class Raise(Part):
         return amounts.text(self.resource, amounts.add(self.before, self.amount))
 
     def sentence(self) -> str:
-        field = "nominalQuota" if self.field == "nominal_quota" else "borrowingLimit"
         by = amounts.text(self.resource, self.amount)
         return (
-            f"raise {field} of {self.resource} in flavor {self.flavor} of {self.owner.__name__} {self.name} by {by}, "
-            f"to {self._text()}"
+            f"raise {_WRITTEN[self.field]} of {self.resource} in flavor {self.flavor} "
+            f"of {self.owner.__name__} {self.name} by {by}, to {self._text()}"
         )
 
     def how(self) -> str:
@@ -114,7 +117,6 @@ def raises(
     """A part for each of these resources that the flavor has there; with nothing raised yet."""
     wanted = set(resources)
     found = []
-    camel = "nominalQuota" if field == "nominal_quota" else "borrowingLimit"
     for g, group in enumerate(thing.spec.resource_groups):
         for f, quotas in enumerate(group.flavors):
             for r, quota in enumerate(quotas.resources):
@@ -123,7 +125,7 @@ def raises(
                     continue
                 before = amounts.of_quota(quota.name, quantity.parse(written))
                 if before != amounts.UNLIMITED:
-                    pointer = f"/spec/resourceGroups/{g}/flavors/{f}/resources/{r}/{camel}"
+                    pointer = f"/spec/resourceGroups/{g}/flavors/{f}/resources/{r}/{_WRITTEN[field]}"
                     found.append(Raise(owner, thing.metadata.name, flavor, quota.name, 0, field, before, pointer))
     return found
 

@@ -12,9 +12,6 @@ from pykueue.api.meta import Nanoseconds
 from pykueue.planning import Case, Plan, Progress
 from pykueue.state import reading
 
-# More cycles than anybody waits for: two Workloads that evict each other in turns would go on for ever.
-_CYCLES_MAX = 10_000
-
 
 @dataclass(slots=True)
 class Trial:
@@ -29,7 +26,7 @@ class Trial:
     def admits(self, parts: Sequence[Part] = ()) -> bool:
         """Whether the Workload gets its quota with these changes, however many cycles and evictions it takes."""
         made, now = self.begin(parts)
-        for _ in range(_CYCLES_MAX):
+        for _ in range(planning.CYCLES_MAX):
             progress = planning.advance(made, now)
             if self.is_in(made):
                 return True
@@ -40,7 +37,7 @@ class Trial:
     def run(self, parts: Sequence[Part] = ()) -> Plan:
         """The same to its end."""
         made, now = self.begin(parts)
-        for _ in range(_CYCLES_MAX):
+        for _ in range(planning.CYCLES_MAX):
             if planning.advance(made, now) is not Progress.MOVED:
                 break
         return made

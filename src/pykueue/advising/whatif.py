@@ -1,7 +1,7 @@
 """Who would start, wait or have to go if objects changed: the brain run twice, before and after.
 
-The change is objects as people write them: what is named there replaces what is there now, or joins it; a document of
-kind `Delete` is not needed, because a name can be marked for deletion by the caller.
+The change is objects as people write them, which replace those of the same name or join them, and names of objects that
+would be gone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from pykueue.api import conditions, kueue
 from pykueue.api.meta import Nanoseconds
 from pykueue.planning import Case, Plan
 from pykueue.state import reading
-
-_CYCLES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +87,7 @@ def compare(
 
 
 def outcome(case: Case, now: Nanoseconds) -> Outcome:
-    made = planning.plan(case, now, cycles=_CYCLES_MAX, until_stable=True, departures=True)
+    made = planning.settle(case, now)
     holds = frozenset(key for key, held in made.world.reservations.items() if not held.evicted)
     waiting = {
         key

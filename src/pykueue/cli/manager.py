@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pykueue import home
 from pykueue.cli.log_options import Log, log_options
-from pykueue.cli.up import address, configured, event_loop
+from pykueue.cli.up import CONFIG, address, configured, event_loop
 
 if TYPE_CHECKING:
     from pykueue.controllers.assembly import Manager
@@ -23,12 +24,7 @@ if TYPE_CHECKING:
 
 @click.command(name="manager")
 @click.option("--kubeconfig", default="", help="The cluster; found as kubectl finds it by default.")
-@click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    help="A Configuration file; by default everything is as its defaults say.",
-)
+@CONFIG
 @click.option(
     "--record",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -52,7 +48,7 @@ def command(kubeconfig: str, config: Path | None, record: Path | None, dashboard
 
     settings = configured(config, access.own_namespace())
     shown_at = address("--dashboard", dashboard) if dashboard is not None else None
-    target = access.find(os.environ, kubeconfig, fallback=Path("~/.pykueue/kubeconfig").expanduser())
+    target = access.find(os.environ, kubeconfig, fallback=home.kubeconfig())
     with recording.trace(record, settings.tree) if record is not None else nullcontext() as write:
         event_loop().run(_manage(target, settings, told, write, shown_at))
 

@@ -20,7 +20,6 @@ from pykueue.errors import UsageError
 from pykueue.planning import Case, Plan
 
 _FILES: Final = (".yaml", ".yml", ".json")
-_CYCLES_MAX: Final = 10_000
 
 
 class Choices(NamedTuple):
@@ -38,7 +37,10 @@ class Choices(NamedTuple):
 @click.option("-f", "--filename", "files", multiple=True, help="A file, a folder of files, or - for standard input.")
 @click.option("--now", "now_text", default=None, help="The time of the cycle, RFC 3339; by default the present.")
 @click.option(
-    "--cycles", type=click.IntRange(1, _CYCLES_MAX), default=None, help="How many cycles to run; one by default."
+    "--cycles",
+    type=click.IntRange(1, planning.CYCLES_MAX),
+    default=None,
+    help="How many cycles to run; one by default.",
 )
 @click.option("--departures", is_flag=True, help="Decide as the manager does where it departs from Kueue on purpose.")
 @click.option("--until-stable", is_flag=True, help="Run cycles until one changes nothing.")
@@ -62,7 +64,7 @@ def command(
     Decisions are Kueue's to the letter unless --departures is given. Between cycles, evicted Workloads are taken to
     have stopped and to be pending again.
     """
-    choices = Choices(cycles or (_CYCLES_MAX if until_stable else 1), until_stable, departures)
+    choices = Choices(cycles or (planning.CYCLES_MAX if until_stable else 1), until_stable, departures)
     if batch:
         if files:
             raise UsageError("--batch reads its cases from standard input; leave out -f")

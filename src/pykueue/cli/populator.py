@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pykueue import home
 from pykueue.cli.log_options import Log, log_options
 from pykueue.cli.up import event_loop
 from pykueue.errors import UsageError
@@ -38,7 +39,7 @@ def command(kubeconfig: str, config: Path | None, told: Log) -> None:
     from pykueue.kube import access
 
     chosen = _configured(config)
-    target = access.find(os.environ, kubeconfig, fallback=Path("~/.pykueue/kubeconfig").expanduser())
+    target = access.find(os.environ, kubeconfig, fallback=home.kubeconfig())
     told.start()
     event_loop().run(_populate(target, chosen))
 

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from pykueue.settings import Settings
 
 
+CONFIG = click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="A Configuration file; by default everything is as its defaults say.",
+)
+
+
 @click.command(name="up")
 @click.option(
     "--data-dir",
@@ -27,12 +35,7 @@ if TYPE_CHECKING:
     help="Where everything is kept; ~/.pykueue by default. One server for each.",
 )
 @click.option("--listen", default="127.0.0.1:0", show_default=True, help="HOST:PORT; port 0 picks a free one.")
-@click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    help="A Configuration file; by default everything is as its defaults say.",
-)
+@CONFIG
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -137,10 +137,6 @@ def is_admissible(workload: Workload, *, gates_count: bool = True) -> bool:
     )
 
 
-def has_active_reservation(workload: Workload) -> bool:
-    return is_reserved(workload) and not is_finished(workload) and is_active(workload)
-
-
 def are_checks_ready(workload: Workload) -> bool:
     """Every check listed has said Ready. Where none is listed there is nothing to wait for."""
     return all(check.state == CheckState.READY for check in workload.status.admission_checks)
@@ -173,12 +169,6 @@ def needs_second_pass(workload: Workload) -> bool:
     if is_admitted(workload):
         return has_lost_nodes(workload)
     return bool(workload.status.admission_checks) and are_checks_ready(workload) and is_topology_pending(workload)
-
-
-def can_be_partial(workload: Workload) -> bool:
-    return any(
-        pod_set.min_count is not None and pod_set.count > pod_set.min_count for pod_set in workload.spec.pod_sets
-    )
 
 
 def is_elastic(workload: Workload, *, gate: bool = True) -> bool:
