@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from typing import Any
 
 import pytest
@@ -220,6 +221,28 @@ async def test_the_fence_is_asked_when_all_waiting_is_over(transport: Transport,
     is_open = False
     with pytest.raises(errors.Fenced):
         await writing
+
+
+async def test_nothing_comes_between_the_fence_and_the_wire() -> None:
+    """A process can be stopped in any turn of its loop, so a write goes out in the turn in which its fence was asked."""
+    on_the_wire: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def look() -> None:
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.setblocking(False)
+                on_the_wire.append(accepted.recv(10_000))
+
+        def fence() -> bool:
+            asyncio.get_running_loop().call_soon(look)
+            return True
+
+        transport = HttpTransport(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with pytest.raises(errors.Unanswered):  # `look` hangs up
+            await transport.send(Call("PATCH", "/somewhere", (), b"what was meant", "text/plain", fence=fence))
+        await transport.close()
+    assert on_the_wire[0].endswith(b"what was meant")
 
 
 def test_a_page_of_a_proxy_is_an_error_with_its_words() -> None:

@@ -3,8 +3,8 @@
 Two ways to send: `send` for one answer, `stream` for a watch. Both raise `Unanswered` when nothing comes back, and say
 whether the server can have carried the request out: a connection that was never made cannot, one that broke may have.
 
-A write may have a fence, which is asked when the connection is there and nothing is left but to write to it. Whoever
-asks earlier may be held up (by a limit, a full pool, a handshake, a stopped process) until what it was told is old.
+A write may have a fence, which is asked in the same breath in which its bytes go out. Whoever asks earlier may be held
+up (by a limit, a full pool, a handshake, a stopped process) until what it was told is old.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Final, Protocol, TypeAlias
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 
 from pykueue import serving
 from pykueue.kube import errors
@@ -95,7 +95,6 @@ class HttpTransport:
             read_bufsize=_LINE_BYTES,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
             auto_decompress=True,
-            trace_configs=[_last_look()],
         )
 
     async def send(self, call: Call) -> Answer:
@@ -106,6 +105,8 @@ class HttpTransport:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unanswered(f"{self._server} cannot be reached: {error}", applied=False) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            if isinstance(error.__cause__, Fenced):  # raised by `_FencedBody`, whose bytes stayed here
+                raise error.__cause__ from None
             raise Unanswered(f"{call.method} {call.path}: no answer: {error!r}") from None
 
     @asynccontextmanager
@@ -125,10 +126,9 @@ class HttpTransport:
             call.method,
             self._server + call.path,
             params=call.query,
-            data=call.body or None,
+            data=_FencedBody(call) if call.fence is not None else call.body or None,
             headers=headers,
             server_hostname=self._server_hostname,
-            trace_request_ctx=call,
         )
 
     async def _headers(self, call: Call) -> dict[str, str]:
@@ -143,16 +143,20 @@ class HttpTransport:
         await self._session.close()
 
 
-def _last_look() -> aiohttp.TraceConfig:
-    """Has the fence of a request asked once it has its connection, new or kept."""
+class _FencedBody(aiohttp.BytesPayload):
+    """A body that asks the fence when it is written. The headers go out with it, or are cut off and void without it.
 
-    async def look(session: aiohttp.ClientSession, request: SimpleNamespace, _: object) -> None:
-        _ask(request.trace_request_ctx)
+    aiohttp has the body written by a task of its own, after everything else that can be asked about a request: many
+    requests can be waiting for that turn when a process is stopped.
+    """
 
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(look)
-    trace.on_connection_reuseconn.append(look)
-    return trace
+    def __init__(self, call: Call) -> None:
+        super().__init__(call.body)
+        self._call = call
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        _ask(self._call)
+        await super().write_with_length(writer, content_length)
 
 
 def _ask(call: Call) -> None:
