@@ -18,8 +18,9 @@ from controllers.conftest import Story
 from pykueue import app, settings
 from pykueue.cli import replay as door
 from pykueue.clock import SystemClock
-from pykueue.controllers import recording
+from pykueue.controllers import recording, scheduler
 from pykueue.controllers.assembly import Manager
+from pykueue.core import cycle
 from pykueue.errors import AnswerIsNo, UsageError
 
 Tree = dict[str, Any]
@@ -74,6 +75,34 @@ async def test_the_same_is_decided_when_a_trace_is_played_again(
     words = replayed(path).split()
     assert words[0] == "equal:"
     assert int(words[words.index("decisions") - 1]) >= 8
+
+
+async def test_a_cycle_that_broke_off_is_part_of_the_trace(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It breaks again when it is played, and what was decided afterwards is the same; a program that has learnt better
+    decides something else."""
+    path, run = tmp_path / "trace", cycle.run
+
+    def breaking(snapshot: Any, heads: list[cycle.Head], *rest: Any) -> Any:
+        if any(head.workload.key == "default/odd" and not head.workload.priority for head in heads):
+            raise ArithmeticError("there is no such number")
+        return run(snapshot, heads, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cycle, "run", breaking)
+        patch.setattr(scheduler, "_BROKEN_PAUSE_SECONDS", 0.01)
+        async with recorded(story, path) as manager:
+            await story.queues(cpu="2")
+            await story.workload("odd")
+            await story.until(lambda: asyncio.to_thread(lambda: b"ArithmeticError" in path.read_bytes()))
+            await story.patch("Workload", "odd", {"spec": {"priority": 1}})
+            await story.workload("even")
+            await story.until_quiet(manager)
+            assert await story.admitted() == ["even", "odd"]
+        assert replayed(path).startswith("equal:")
+    with pytest.raises(AnswerIsNo, match="another decision"):
+        replayed(path)
 
 
 async def test_another_decision_is_shown_with_its_line(story: Story, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from pykueue.version import __version__
 
 # What changes the memory from outside: the part of it, and its methods. What they call themselves follows from them.
 _STEPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "world": ("put", "drop", "settle", "decide", "refuse", "set_aside", "wake_everybody"),
+    "world": ("put", "drop", "settle", "decide", "put_back", "recheck", "refuse", "set_aside", "wake_everybody"),
     "ledger": ("assume", "written", "lost"),
     "usage_history": ("sample", "forgive", "settle"),
 }
@@ -44,6 +44,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
     given: list[Any]
     named: dict[str, Any] = {}
     decided: list[Tree] | None = None
+    raised: str = ""  # a promise that was broken, by the name of its exception
 
 
 _read: Final = msgspec.json.Decoder(_Line).decode
@@ -78,16 +79,17 @@ def record(world: World, write: Write) -> None:
         def recorded(*given: Any, **named: Any) -> Any:
             nonlocal depth
             depth += 1
-            result = None
+            result, raised = None, ""
             try:
                 result = call(*given, **named)
                 return result
+            except Exception as error:
+                raised = type(error).__name__
+                raise
             finally:
                 depth -= 1
                 if not depth:
-                    line = _Line(on, do, [_written(value) for value in given], named)
-                    if do == _DECIDE and result is not None:
-                        line.decided = [_decision(one) for one in result]
+                    line = _Line(on, do, [_written(value) for value in given], named, _decided(do, result), raised)
                     write(msgspec.json.encode(line) + b"\n")
 
         return recorded
@@ -104,6 +106,10 @@ def _written(value: Any) -> Any:
     if not isinstance(value, msgspec.Struct):
         return value
     return trees.without(codec.to_tree(value), ("metadata", "managedFields"))
+
+
+def _decided(do: str, result: Any) -> list[Tree] | None:
+    return [_decision(one) for one in result] if do == _DECIDE and result is not None else None
 
 
 def _decision(decision: Decision) -> Tree:
@@ -148,16 +154,26 @@ def replay(lines: Iterable[bytes], world: World, *, first: int = 1) -> Replay:
         if call is None:
             raise UsageError(f"line {number}: {line.do} is nothing that a memory is told")
         found.calls += 1
-        result = call(*given, **line.named)
-        if line.decided is None:
-            continue
-        replayed = msgspec.json.decode(msgspec.json.encode([_decision(one) for one in result]))
+        recorded, replayed = _outcome(line.decided, line.raised), _replayed(line.do, call, given, line.named)
         found.cycles += bool(line.decided)
-        found.decisions += len(line.decided)
-        if replayed != line.decided:
-            found.difference = Difference(number, line.decided, replayed)
+        found.decisions += len(line.decided or ())
+        if replayed != recorded:
+            found.difference = Difference(number, recorded, replayed)
             break
     return found
+
+
+def _replayed(do: str, call: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> list[Tree]:
+    try:
+        decided = _decided(do, call(*given, **named))
+    except Exception as error:
+        # It may be the very promise that was broken when this was recorded; what came after it rests on that.
+        return _outcome(None, type(error).__name__)
+    return _outcome(msgspec.json.decode(msgspec.json.encode(decided)), "")
+
+
+def _outcome(decided: list[Tree] | None, raised: str) -> list[Tree]:
+    return [{"raised": raised}] if raised else decided or []
 
 
 def _thing(value: Any) -> Any:

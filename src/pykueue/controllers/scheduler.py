@@ -110,17 +110,11 @@ class Scheduler:
                 except Exception:
                     # A promise was broken. Those who were being decided go back to their queues, and life goes on.
                     log.exception("a cycle failed")
-                    self._put_back()
+                    self.world.put_back(self._clock.now())
                     await asyncio.sleep(_BROKEN_PAUSE_SECONDS)
                     self.wake()
         finally:
             await self.carrier.close()
-
-    def _put_back(self) -> None:
-        for queue in self.world.queues.values():
-            for name in sorted(queue.in_flight):
-                queue.drop(name)
-                self.carrier.put_current(key_of(name))
 
     async def _woken(self) -> None:
         """Return when something has changed, a pause that the memory keeps is over, or it is time for a sweep."""

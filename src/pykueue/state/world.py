@@ -601,6 +601,14 @@ class World:
         for name in sorted(self.queues):
             self.waking.stir(name)
 
+    def put_back(self, now: Nanoseconds) -> None:
+        """A cycle broke off: whoever was being decided waits for the next one."""
+        for queue in self.queues.values():
+            for key, workload in sorted(queue.in_flight.items()):
+                queue.drop(key)
+                queue.put(workload, now)
+                self.waking.stir(queue.name)
+
     def next_wake(self) -> Nanoseconds | None:
         """When something happens without any event: the earliest end of a back-off."""
         times = [queue.next_wake for queue in self.queues.values()]
