@@ -51,7 +51,7 @@ def check(case: Case, key: str, now: int) -> int:
     return len(found)
 
 
-@settings(max_examples=STATES, deadline=None)
+@settings(max_examples=STATES)
 @given(worlds())
 def test_a_suggestion_works_and_is_no_larger_than_it_must_be(world: WorldOf) -> None:
     case = case_of(world)

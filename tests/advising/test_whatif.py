@@ -96,7 +96,7 @@ def changes(draw: st.DrawFn, world: WorldOf) -> list[msgspec.Struct]:
     return found
 
 
-@settings(max_examples=CASES, deadline=None)
+@settings(max_examples=CASES)
 @given(st.data(), worlds())
 def test_what_is_foretold_then_happens(data: st.DataObject, world: WorldOf) -> None:
     running = Running(case_of(world))

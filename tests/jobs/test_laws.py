@@ -22,7 +22,7 @@ def templates(draw: st.DrawFn) -> Tree:
     return ({"metadata": metadata} if metadata else {}) | {"spec": spec}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(templates(), LABELS, TOLERATIONS, st.integers(1, 4))
 def test_a_job_that_ran_and_was_stopped_is_the_job_it_was(
     template: Tree, node_labels: Tree, tolerations: list[Tree], pods: int
@@ -42,7 +42,7 @@ def test_a_job_that_ran_and_was_stopped_is_the_job_it_was(
     assert stage.job == before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(["admit", "evict", "suspend", "resume", "grow", "ready", "delete workload"]), max_size=7)
 )

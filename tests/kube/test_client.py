@@ -12,7 +12,9 @@ import pytest
 from pykueue.api import registry
 from pykueue.kube import errors
 from pykueue.kube.client import METADATA, Client, RateLimit
-from pykueue.kube.transport import Answer, Call, HttpTransport, LocalTransport, Transport
+from pykueue.kube.transport import Answer, Call, HttpTransport, LocalTransport
+from pykueue.serving import Request, Response
+from waiting import virtual_time
 
 CONFIG_MAP = registry.KUBERNETES.named("configmaps")
 FLAVOR = registry.KUEUE.named("resourceflavors")
@@ -167,18 +169,19 @@ async def test_a_server_that_never_answers_is_given_up_on() -> None:
     assert len(flaky.calls) == 6
 
 
+@virtual_time
 async def test_the_rate_limit_lets_a_burst_through_and_then_keeps_the_pace() -> None:
-    limit = RateLimit(qps=100, burst=5)
-    loop = asyncio.get_running_loop()
+    limit, loop = RateLimit(qps=100, burst=5), asyncio.get_running_loop()
     start = loop.time()
     for _ in range(5):
         await limit.take()
-    assert loop.time() - start < 0.02
+    assert loop.time() == start
     for _ in range(5):
         await limit.take()
-    assert loop.time() - start >= 0.04
+    assert loop.time() - start == pytest.approx(0.05)
 
 
+@virtual_time
 async def test_who_is_patient_comes_after_the_others_but_is_never_forgotten() -> None:
     limit, came = RateLimit(qps=1000, burst=1), ""
 
@@ -191,15 +194,16 @@ async def test_who_is_patient_comes_after_the_others_but_is_never_forgotten() ->
     assert came == "-" + 9 * "u" + "p" + 9 * "u" + "p" + 7 * "u" + "p"
 
 
+@virtual_time
 async def test_who_gave_up_waiting_costs_nobody_a_token() -> None:
-    limit = RateLimit(qps=50, burst=1)
+    limit = RateLimit(qps=1, burst=1)
     await limit.take()
     gave_up = [asyncio.ensure_future(limit.take()) for _ in range(10)]
     last = asyncio.ensure_future(limit.take())
     await asyncio.sleep(0)
     for each in gave_up:
         each.cancel()
-    await asyncio.wait_for(last, 0.1)
+    await asyncio.wait_for(last, 1.1)
 
 
 async def test_a_closed_fence_lets_reads_through_and_no_write(client: Client) -> None:
@@ -212,10 +216,15 @@ async def test_a_closed_fence_lets_reads_through_and_no_write(client: Client) ->
     assert await fenced.find(CONFIG_MAP, "a", "default") is not None
 
 
-async def test_the_fence_is_asked_when_all_waiting_is_over(transport: Transport, chance: random.Random) -> None:
+@virtual_time
+async def test_the_fence_is_asked_when_all_waiting_is_over() -> None:
     is_open, limit = True, RateLimit(qps=20, burst=1)
     await limit.take()
-    client = Client(transport, chance, limit).fenced(lambda: is_open)
+
+    async def never(request: Request) -> Response:
+        raise AssertionError(request)
+
+    client = Client(LocalTransport(never), random.Random(1), limit).fenced(lambda: is_open)
     writing = asyncio.ensure_future(client.create(CONFIG_MAP, config_map("a")))
     await asyncio.sleep(0.01)
     is_open = False

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube.conftest import eventually
 from pykueue.api import kube, registry
 from pykueue.kube import errors
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Change, Informer, Key, typed
 from pykueue.kube.transport import Answer, Call, Lines, Transport
+from waiting import PATIENCE_SECONDS, eventually
 
 CONFIG_MAP = registry.KUBERNETES.named("configmaps")
 assert CONFIG_MAP is not None
@@ -54,7 +54,7 @@ async def test_it_holds_what_was_there_and_follows_what_comes(client: Client) ->
     await client.create(CONFIG_MAP, config_map("a1", x="1"))
     watched = informer(client)
     async with running(watched) as changes:
-        await asyncio.wait_for(watched.synced(), 10)
+        await asyncio.wait_for(watched.synced(), PATIENCE_SECONDS)
         assert [change.initial for change in changes if change.key.name == "a1"] == [True]
         await client.create(CONFIG_MAP, config_map("a2"))
         await client.patch(CONFIG_MAP, "a1", {"data": {"x": "2"}}, "default")
@@ -70,7 +70,7 @@ async def test_an_index_follows_its_objects(client: Client) -> None:
     watched = informer(client)
     watched.index("label", lambda item: item.metadata.labels.get("team", "none").split("."))
     async with running(watched) as changes:
-        await asyncio.wait_for(watched.synced(), 10)
+        await asyncio.wait_for(watched.synced(), PATIENCE_SECONDS)
         made = config_map("a")
         made["metadata"]["labels"] = {"team": "x.y"}
         await client.create(CONFIG_MAP, made)

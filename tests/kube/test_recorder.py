@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from kube.conftest import eventually
+from kube.conftest import Base, jumping
 from pykueue.clock import SystemClock
 from pykueue.kube.client import Client
 from pykueue.kube.recorder import EVENTS, NORMAL, Note, Recorder, Reference, cut
+from waiting import eventually, virtual_time
 
 REGARDING = Reference("v1", "ConfigMap", "a", "default", "uid-a")
 
@@ -27,10 +28,8 @@ async def test_a_note_becomes_an_event_about_its_object(client: Client) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     running = asyncio.ensure_future(recorder.run())
     recorder.tell(note())
-    await eventually(lambda: ("POST", "events") in client.sent)
-    await asyncio.sleep(0.05)
+    (event,) = await eventually(lambda: events(client))
     running.cancel()
-    (event,) = await events(client)
     assert event["regarding"]["uid"] == "uid-a"
     assert (event["type"], event["reason"], event["note"]) == ("Normal", "Started", "it started")
     assert (event["reportingController"], event["reportingInstance"]) == ("test-controller", "me")
@@ -42,11 +41,15 @@ async def test_the_same_note_again_is_counted_not_repeated(client: Client) -> No
         recorder.tell(note())
     recorder.tell(note("Stopped"))
     running = asyncio.ensure_future(recorder.run(writers=1))
-    await eventually(lambda: client.sent.get(("POST", "events")) == 2)
-    await asyncio.sleep(0.05)
+    found: dict[str, Any] = {}
+
+    async def both() -> bool:
+        found.update({event["reason"]: event for event in await events(client)})
+        return set(found) == {"Started", "Stopped"}
+
+    await eventually(both)  # one writer, so what was told before the last is written before it
     running.cancel()
-    found = {event["reason"]: event for event in await events(client)}
-    assert set(found) == {"Started", "Stopped"}
+    assert client.sent["POST", "events"] == 2
     assert found["Started"]["series"]["count"] == 2, "the first repetition is written at once, the rest after a while"
 
 
@@ -66,16 +69,19 @@ async def test_a_full_line_loses_the_oldest_and_says_how_many(client: Client) ->
     assert recorder.left_out == 3
 
 
-async def test_a_rush_is_written_at_once_and_then_at_a_pace(client: Client) -> None:
+@virtual_time
+async def test_a_rush_is_written_at_once_and_then_at_a_pace(base: Base) -> None:
     """A hundred have been saved up; after that it is ten a second."""
-    recorder = Recorder(client, SystemClock(), "me")
-    for number in range(200):
-        recorder.tell(note(text=str(number)))
-    running = asyncio.ensure_future(recorder.run())
-    await eventually(lambda: client.sent.get(("POST", "events"), 0) >= 100)
-    await asyncio.sleep(0.3)
-    running.cancel()
-    assert 100 < client.sent["POST", "events"] < 150
+    async with jumping(base) as client:
+        recorder = Recorder(client, SystemClock(), "me")
+        for number in range(200):
+            recorder.tell(note(text=str(number)))
+        running = asyncio.ensure_future(recorder.run())
+        await asyncio.sleep(0.01)
+        assert client.sent["POST", "events"] == 100
+        await asyncio.sleep(3)
+        assert client.sent["POST", "events"] == 130
+        running.cancel()
 
 
 def test_a_long_note_is_cut_where_the_api_would_refuse_it() -> None:

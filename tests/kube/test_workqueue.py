@@ -10,6 +10,7 @@ import pytest
 from pykueue.kube import errors
 from pykueue.kube.controller import Controller
 from pykueue.kube.workqueue import WorkQueue
+from waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def queue() -> WorkQueue[str]:
 
 
 async def taken(queue: WorkQueue[str]) -> str | None:
-    return await asyncio.wait_for(queue.take(), 5)
+    return await asyncio.wait_for(queue.take(), PATIENCE_SECONDS)
 
 
 async def test_a_key_added_twice_comes_once(queue: WorkQueue[str]) -> None:
@@ -77,7 +78,7 @@ async def test_a_taker_that_gives_up_loses_no_key(queue: WorkQueue[str]) -> None
     await asyncio.sleep(0)
     queue.add("a")
     first.cancel()
-    assert await asyncio.wait_for(second, 5) == "a"
+    assert await asyncio.wait_for(second, PATIENCE_SECONDS) == "a"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -105,9 +106,7 @@ async def test_no_two_work_on_one_key_and_no_change_is_missed(seed: int) -> None
         controller.add(key, patient=chance.random() < 0.3)
         if chance.random() < 0.3:
             await asyncio.sleep(0)
-    async with asyncio.timeout(20):
-        while not controller.queue.idle:
-            await asyncio.sleep(0.001)
+    await eventually(lambda: controller.queue.idle)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert seen == wanted
@@ -123,8 +122,6 @@ async def test_a_reconcile_may_ask_to_look_again_later() -> None:
     controller = Controller("test", reconcile, random.Random(1))
     controller.add("a")
     running = asyncio.ensure_future(controller.run())
-    async with asyncio.timeout(5):
-        while not (len(passes) == 3 and controller.queue.idle):
-            await asyncio.sleep(0.001)
+    await eventually(lambda: len(passes) == 3 and controller.queue.idle)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

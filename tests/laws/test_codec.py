@@ -95,7 +95,6 @@ def unknown(tree: Any) -> int:
     return sum(unknown(entry) for entry in tree) if isinstance(tree, list) else 0
 
 
-@settings(deadline=None)
 @given(PAIRS)
 def test_what_is_encoded_is_read_again(pair: tuple[Any, Any]) -> None:
     value, _ = pair
@@ -103,7 +102,6 @@ def test_what_is_encoded_is_read_again(pair: tuple[Any, Any]) -> None:
     assert codec.from_tree(codec.to_tree(value), type(value)) == value
 
 
-@settings(deadline=None)
 @given(PAIRS, st.data())
 def test_writing_back_leads_to_exactly_the_value_that_was_wanted(pair: tuple[Any, Any], data: st.DataObject) -> None:
     before, after = pair
@@ -114,7 +112,6 @@ def test_writing_back_leads_to_exactly_the_value_that_was_wanted(pair: tuple[Any
     assert raw == kept
 
 
-@settings(deadline=None)
 @given(PAIRS, st.data())
 def test_writing_back_and_forth_restores_every_known_field(pair: tuple[Any, Any], data: st.DataObject) -> None:
     before, after = pair
@@ -123,7 +120,6 @@ def test_writing_back_and_forth_restores_every_known_field(pair: tuple[Any, Any]
     assert codec.from_tree(restored, type(before)) == before
 
 
-@settings(deadline=None)
 @given(PAIRS, st.data())
 def test_writing_back_the_same_is_writing_nothing(pair: tuple[Any, Any], data: st.DataObject) -> None:
     before, _ = pair
@@ -165,7 +161,7 @@ def one_change(value: msgspec.Struct, draw: Any) -> msgspec.Struct:
     return msgspec.structs.replace(value, **{name: not held if isinstance(held, bool) else held + type(held)("1")})
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(PAIRS, st.data())
 def test_one_change_anywhere_loses_no_unknown_field(pair: tuple[Any, Any], data: st.DataObject) -> None:
     before, _ = pair

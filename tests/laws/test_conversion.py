@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from laws.json_trees import json_objects, json_values, replaced, routes
@@ -138,7 +138,6 @@ def test_up_and_down_again_shows_a_client_of_v1beta1_what_it_wrote(tree: Tree) -
 
 
 # The schemas are compiled by the first who asks, which takes its time.
-@settings(deadline=None)
 @given(objects())
 def test_what_v1beta1_shows_is_v1beta1(tree: Tree) -> None:
     """Nothing is left over that the schema of v1beta1 would drop, except what v1beta2 does not know either."""

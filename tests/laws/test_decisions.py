@@ -14,7 +14,7 @@ from pykueue.core.decision import Admit, Cause, Preempt, Wait
 from pykueue.state import audit
 from pykueue.state.world import World
 
-SMALL = settings(max_examples=80, deadline=None)
+SMALL = settings(max_examples=80)
 
 
 @SMALL

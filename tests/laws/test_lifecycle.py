@@ -14,7 +14,7 @@ from pykueue.lifecycle.change import Changes, Delete
 from pykueue.lifecycle.facts import Facts, Options
 from pykueue.lifecycle.step import step
 
-LIVES = settings(max_examples=100, deadline=None)
+LIVES = settings(max_examples=100)
 # The wish to deactivate, the deactivation, the eviction it leads to; and an orphan that is finished, freed and deleted.
 MOST_WRITES = 4
 

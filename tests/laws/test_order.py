@@ -17,7 +17,7 @@ from pykueue.core.workload import Shape, Workload
 from pykueue.state.queues import PendingQueue
 from pykueue.state.world import World
 
-SMALL = settings(max_examples=60, deadline=None)
+SMALL = settings(max_examples=60)
 SHAPES = [Shape(()), Shape(())]
 
 workloads = st.lists(

@@ -88,7 +88,7 @@ def _refusals(compiled: structural.Structural, new: Any, old: Any) -> list[tuple
     [(row, version.name) for row in registry.KUEUE for version in row.versions],
     ids=lambda value: value.kind if isinstance(value, Kind) else value,
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_the_public_api_refuses_is_refused_here_in_the_same_place(
     row: Kind, version: str, data: st.DataObject

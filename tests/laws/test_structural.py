@@ -15,7 +15,7 @@ from pykueue.api.cel import re2, types
 
 Json = Any
 
-LAW = settings(deadline=None, max_examples=100)
+LAW = settings(max_examples=100)
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 3), st.integers(), st.floats(allow_nan=False), st.text(max_size=4)

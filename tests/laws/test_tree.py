@@ -11,7 +11,7 @@ from pykueue.core.cohort import Node
 from pykueue.core.quota import UndoLog
 from pykueue.state.world import World
 
-SMALL = settings(max_examples=60, deadline=None)
+SMALL = settings(max_examples=60)
 
 
 def nodes(world: World) -> list[Node]:

@@ -113,7 +113,7 @@ def answers(errors: list[FieldError]) -> bool:
     return all(isinstance(error, FieldError) for error in errors)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(spoilt(), spoilt(), st.sampled_from([Gates(), ALL_ON]))
 def test_validation_answers_whatever_comes(new: Tree, old: Tree, gates: Gates) -> None:
     before = copy.deepcopy(new)
@@ -139,7 +139,7 @@ def test_rules_of_jobs_answer_whatever_comes(new: Tree, old: Tree, flag: bool) -
     assert answers(list(topology_annotations.validate_size(new.get("metadata"), "metadata", 1)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(spoilt(), st.booleans())
 def test_defaults_are_filled_in_once(tree: Tree, partial_admission: bool) -> None:
     gates = Gates(partial_admission=partial_admission)
@@ -148,7 +148,6 @@ def test_defaults_are_filled_in_once(tree: Tree, partial_admission: bool) -> Non
         assert fill(once, gates) == once
 
 
-@settings(deadline=None)
 @given(json_objects, json_values)
 def test_any_json_has_an_answer(tree: Tree, value: Any) -> None:
     assert defaults.for_plan(tree) == tree

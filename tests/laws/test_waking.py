@@ -11,7 +11,7 @@ from laws.worlds import NOW, QueueOf, QuotaOf, WorldOf, quotas, worlds
 from pykueue.core.decision import Admit, Decision, Preempt
 from pykueue.state.world import World
 
-SMALL = settings(max_examples=80, deadline=None)
+SMALL = settings(max_examples=80)
 
 
 @dataclass(frozen=True)

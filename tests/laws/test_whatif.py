@@ -10,7 +10,7 @@ from pykueue.core import cycle, preemption
 from pykueue.core.cycle import Head
 from pykueue.core.preemption import Search
 
-SMALL = settings(max_examples=60, deadline=None)
+SMALL = settings(max_examples=60)
 
 
 @SMALL

@@ -366,7 +366,7 @@ class TestAfterwards:
         assert (world.job["status"], world.active) == (before, [])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.data())
 def test_every_pod_is_counted_once_whenever_the_controller_dies(data: st.DataObject) -> None:
     """Plans are carried out in part only; pods end, fail and are deleted in between; the books still balance."""

@@ -44,7 +44,7 @@ def _copy(tree: Tree) -> Tree:
     return out
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(_KINDS), routes, json_values)
 def test_an_object_with_anything_anywhere_is_judged(kind: probing.Kind, route: list[int], value: Any) -> None:
     resource = _resource(kind)
@@ -75,7 +75,7 @@ def _judged(resource: Resource, new: Tree, old: Tree | None) -> Any:
     return resource.rules.validate(created, old, "")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_body_or_are_refused(data: bytes) -> None:
     envelope = protobuf.MAGIC + b"\x0a\x09\x0a\x02v1\x12\x03Pod\x12" + bytes([len(data)]) + data
