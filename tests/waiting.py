@@ -1,23 +1,19 @@
-"""Waiting for what others do in their own time, and time that waits for nobody.
+"""Waiting for what others do in their own time.
 
-Nothing here is in a hurry: a machine may be ten times slower than this one, and a test that waits in vain is broken
-anyway. Where the seconds themselves are what a test is about, it runs on `virtual_time`.
+Nobody is in a hurry: a machine may be ten times slower than this one, and a test that waits in vain is broken anyway.
+Where the seconds themselves are what a test is about, it runs on virtual time (`virtual`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, ParamSpec, TypeVar, cast
-
-from pykueue.simulate.loop import VirtualLoop
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar, cast
 
 PATIENCE_SECONDS: Final = 90.0
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -41,15 +37,3 @@ async def eventually(asked: Callable[[], T | Awaitable[T]], pause_seconds: float
             return answer
         assert loop.time() < end, f"it did not come true: {answer!r}"
         await asyncio.sleep(pause_seconds)
-
-
-def virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test on a loop whose time jumps: what it says about seconds holds to the letter, on any machine."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(asyncio.sleep(3600))  # no machine starts anything at its very first moment
-            runner.run(test(*args, **kwargs))
-
-    return run

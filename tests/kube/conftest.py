@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,15 +11,10 @@ import pytest
 
 from pykueue import app
 from pykueue.apiserver import access as server_access
-from pykueue.apiserver.embedded import Embedded, Parts
-from pykueue.apiserver.server import About
-from pykueue.apiserver.store import Loaded, MemoryJournal
 from pykueue.clock import SystemClock
 from pykueue.kube import access
 from pykueue.kube.client import Client
 from pykueue.kube.transport import LocalTransport, Transport
-from pykueue.simulate.loop import VirtualClock
-from pykueue.simulate.server import installed
 
 
 @pytest.fixture
@@ -54,25 +47,3 @@ def chance() -> random.Random:
 @pytest.fixture
 def client(transport: Transport, chance: random.Random) -> Client:
     return Client(transport, chance)
-
-
-Base = tuple[Parts, Loaded]
-
-
-@pytest.fixture
-def base() -> Base:
-    return installed()
-
-
-@asynccontextmanager
-async def jumping(base: Base) -> AsyncIterator[Client]:
-    """A client of a server on the loop's own time, for tests on `virtual_time`."""
-    parts, loaded = base
-    clock, chance = VirtualClock(asyncio.get_running_loop()), random.Random(7)
-    door = server_access.Access({}, ())
-    embedded = Embedded(parts, MemoryJournal(), door, clock, chance, About("test"), loaded=loaded)
-    await embedded.start()
-    try:
-        yield Client(LocalTransport(partial(embedded.server.handle_as, server_access.ADMIN)), chance)
-    finally:
-        await embedded.close()

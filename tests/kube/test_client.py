@@ -14,7 +14,7 @@ from pykueue.kube import errors
 from pykueue.kube.client import METADATA, Client, RateLimit
 from pykueue.kube.transport import Answer, Call, HttpTransport, LocalTransport
 from pykueue.serving import Request, Response
-from waiting import virtual_time
+from virtual import virtual_time
 
 CONFIG_MAP = registry.KUBERNETES.named("configmaps")
 FLAVOR = registry.KUEUE.named("resourceflavors")

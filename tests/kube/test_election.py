@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from kube.conftest import Base, jumping
+import virtual
 from pykueue.kube.client import Client
 from pykueue.kube.election import LEASES, Election, Terms
 from pykueue.simulate.loop import VirtualClock
-from waiting import eventually, virtual_time
+from virtual import virtual_time
+from waiting import eventually
 
 TERMS = Terms("manager", "default")
 
@@ -30,8 +31,8 @@ async def ended(*tasks: asyncio.Future[None]) -> None:
 
 
 @virtual_time
-async def test_of_two_candidates_one_leads_and_the_other_follows_when_it_leaves(base: Base) -> None:
-    async with jumping(base) as client:
+async def test_of_two_candidates_one_leads_and_the_other_follows_when_it_leaves() -> None:
+    async with virtual.server() as client:
         first, second = candidate(client, "first"), candidate(client, "second")
         one = asyncio.ensure_future(first.run(forever))
         await eventually(lambda: first.is_leader)
@@ -46,16 +47,16 @@ async def test_of_two_candidates_one_leads_and_the_other_follows_when_it_leaves(
 
 
 @virtual_time
-async def test_a_leader_that_is_done_gives_the_lease_back(base: Base) -> None:
-    async with jumping(base) as client:
+async def test_a_leader_that_is_done_gives_the_lease_back() -> None:
+    async with virtual.server() as client:
         await candidate(client, "first").run(lambda: asyncio.sleep(60))
         lease = await client.get(LEASES, "manager", "default")
         assert lease["spec"]["holderIdentity"] == ""
 
 
 @virtual_time
-async def test_a_leader_that_finds_another_in_its_place_stops(base: Base) -> None:
-    async with jumping(base) as client:
+async def test_a_leader_that_finds_another_in_its_place_stops() -> None:
+    async with virtual.server() as client:
         first = candidate(client, "first")
         one = asyncio.ensure_future(first.run(forever))
         await eventually(lambda: first.is_leader)
@@ -66,8 +67,8 @@ async def test_a_leader_that_finds_another_in_its_place_stops(base: Base) -> Non
 
 
 @virtual_time
-async def test_a_leader_that_cannot_renew_stops_before_another_may_start(base: Base) -> None:
-    async with jumping(base) as client:
+async def test_a_leader_that_cannot_renew_stops_before_another_may_start() -> None:
+    async with virtual.server() as client:
         first = candidate(client, "first")
         one = asyncio.ensure_future(first.run(forever))
         await eventually(lambda: first.is_leader)
@@ -80,10 +81,10 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start(base: B
 
 
 @virtual_time
-async def test_what_the_leader_does_fails_for_everybody_to_see(base: Base) -> None:
+async def test_what_the_leader_does_fails_for_everybody_to_see() -> None:
     async def fail() -> None:
         raise RuntimeError("no")
 
-    async with jumping(base) as client:
+    async with virtual.server() as client:
         with pytest.raises(RuntimeError, match="no"):
             await candidate(client, "first").run(fail)

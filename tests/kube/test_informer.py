@@ -154,6 +154,15 @@ async def test_after_410_it_lists_again_and_tells_what_is_gone() -> None:
     assert seen == [("aa", False, True), ("ab", False, True), ("ab", True, True), ("aa", True, False)]
 
 
+async def test_a_list_whose_history_is_gone_at_once_is_not_asked_for_again_and_again() -> None:
+    """The first time may be bad luck; from then on it waits, ever longer."""
+    transport = Played(*([END], [GONE]) * 1000)
+    watched = Informer(Client(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
+    async with running(watched):
+        await asyncio.sleep(0.5)
+    assert 2 < len(transport.calls) < 8
+
+
 async def test_an_object_older_than_the_one_it_has_is_not_taken() -> None:
     seen, _ = await played([line("ADDED", "a", 9), END], [line("MODIFIED", "a", 7), line("MODIFIED", "a", 9)])
     assert seen == [("a", False, True)]

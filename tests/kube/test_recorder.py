@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from kube.conftest import Base, jumping
+import virtual
 from pykueue.clock import SystemClock
 from pykueue.kube.client import Client
 from pykueue.kube.recorder import EVENTS, NORMAL, Note, Recorder, Reference, cut
-from waiting import eventually, virtual_time
+from virtual import virtual_time
+from waiting import eventually
 
 REGARDING = Reference("v1", "ConfigMap", "a", "default", "uid-a")
 
@@ -70,9 +71,9 @@ async def test_a_full_line_loses_the_oldest_and_says_how_many(client: Client) ->
 
 
 @virtual_time
-async def test_a_rush_is_written_at_once_and_then_at_a_pace(base: Base) -> None:
+async def test_a_rush_is_written_at_once_and_then_at_a_pace() -> None:
     """A hundred have been saved up; after that it is ten a second."""
-    async with jumping(base) as client:
+    async with virtual.server() as client:
         recorder = Recorder(client, SystemClock(), "me")
         for number in range(200):
             recorder.tell(note(text=str(number)))

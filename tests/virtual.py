@@ -1,0 +1,48 @@
+"""Tests on a loop whose time jumps: what they say about seconds holds to the letter, on any machine."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, ParamSpec
+
+from pykueue.apiserver import access
+from pykueue.apiserver.embedded import Embedded
+from pykueue.apiserver.server import About
+from pykueue.apiserver.store import MemoryJournal
+from pykueue.kube.client import Client
+from pykueue.kube.transport import LocalTransport
+from pykueue.simulate.loop import VirtualClock, VirtualLoop
+from pykueue.simulate.server import installed
+
+P = ParamSpec("P")
+
+
+def virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        installed()  # on a loop of its own, and only once
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(asyncio.sleep(3600))  # no machine starts anything at its very first moment
+            runner.run(test(*args, **kwargs))
+
+    return run
+
+
+@asynccontextmanager
+async def server(**parts: Any) -> AsyncIterator[Client]:
+    """A client of an embedded server that lives by the loop's own time."""
+    usual, loaded = installed()
+    clock, chance = VirtualClock(asyncio.get_running_loop()), random.Random(7)
+    door = access.Access({}, ())
+    embedded = Embedded(replace(usual, **parts), MemoryJournal(), door, clock, chance, About("test"), loaded=loaded)
+    await embedded.start()
+    try:
+        yield Client(LocalTransport(partial(embedded.server.handle_as, access.ADMIN)), chance)
+    finally:
+        await embedded.close()
