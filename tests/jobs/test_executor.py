@@ -15,6 +15,7 @@ import pytest
 from jobs.stage import JOB, KINDS, NOW, OPTIONS, POD, batch_job, flavor, pod
 from pykueue import app
 from pykueue.api import codec, kube, kueue, labels, patches, registry, trees
+from pykueue.api.conditions import EvictedReason
 from pykueue.api.kinds import Kind
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
@@ -28,7 +29,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import Conflict
 from pykueue.kube.recorder import EVENTS, Recorder
 from pykueue.kube.transport import LocalTransport
-from pykueue.lifecycle import change, reservation
+from pykueue.lifecycle import change, eviction, reservation, states
 from pykueue.lifecycle.change import Changes
 
 WORKLOAD = registry.KUEUE.of(kueue.Workload)
@@ -182,6 +183,26 @@ async def test_a_server_accepts_the_three_writes_of_a_stop(world: World) -> None
     assert labels.STOPPING not in job["metadata"].get("annotations", {})
     assert "startTime" not in job["status"]
     assert (await world.workload()).metadata.uid != workload.metadata.uid
+
+
+async def test_a_copy_older_than_what_was_written_is_not_decided_on(world: World) -> None:
+    """A job that was started looks suspended on it: its quota would be given back while it runs."""
+    key = JobKey("batch/job", NAMESPACE, "alpha")
+    await world.client.create(JOB.kind, fresh(batch_job()))
+    await world.settle(key)
+    await world.admit()
+    await world.sources.refresh()
+    suspended = world.sources.objects["Job"]
+    await world.settle(key)
+    workload = await world.workload()
+    evicted = eviction.evict(workload, EvictedReason.PREEMPTED, "Somebody else comes first", NOW)
+    await world.executor.writer.workload(workload, evicted, "test", NOW)
+    await world.sources.refresh()
+    world.sources.objects["Job"] = suspended
+    await world.executor.reconcile(key)
+    assert states.is_reserved(await world.workload())
+    await world.settle(key)
+    assert not states.is_reserved(await world.workload())
 
 
 async def test_a_pod_group_runs_on_a_server(world: World) -> None:

@@ -38,6 +38,8 @@ class ElasticController:
         self.loop: Controller[str] = Controller("elastic-gate", self._reconcile, chance)
 
     def _pod_seen(self, change: Change[Tree]) -> None:
+        if change.new is None and change.old is not None:
+            self._executor.forget(change.old)
         for pod in (change.old, change.new):
             for word in ungating.word_of(pod) if pod is not None else ():
                 self.loop.add(word)

@@ -76,6 +76,8 @@ class JobsController:
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
     def _job_seen(self, row: Row, change: Change[Tree]) -> None:
+        if change.new is None and change.old is not None:
+            self.executor.forget(change.old)
         for tree in (change.old, change.new):
             if tree is not None:
                 key = waking.key_of(row, tree, self._options)

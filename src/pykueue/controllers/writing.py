@@ -46,7 +46,9 @@ class Writer:
         self._workloads = workloads
         self._reporter = reporter
         self._turns: dict[Key, _Turn] = {}
-        self._ahead: dict[Key, kueue.Workload] = {}  # what was written and the watch has not shown yet
+        # What was written, and who was deleted for good (his UID): until the watch shows it.
+        self._ahead: dict[Key, kueue.Workload] = {}
+        self._gone: dict[Key, str] = {}
         workloads.subscribe(self._seen)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
@@ -54,6 +56,8 @@ class Writer:
     def current(self, key: Key) -> kueue.Workload | None:
         """The newest version that this process knows of."""
         ahead, shown = self._ahead.get(key), self._workloads.get(key.name, key.namespace)
+        if shown is not None and shown.metadata.uid == self._gone.get(key):
+            return None
         if ahead is None or shown is None or ahead.metadata.uid != shown.metadata.uid:
             return shown
         return ahead if revision(ahead) > revision(shown) else shown
@@ -86,6 +90,8 @@ class Writer:
         ahead = self._ahead.get(news.key)
         if ahead is not None and (news.new is None or revision(news.new) >= revision(ahead)):
             del self._ahead[news.key]
+        if news.new is None or news.new.metadata.uid != self._gone.get(news.key):
+            self._gone.pop(news.key, None)
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -108,6 +114,8 @@ class Writer:
                 case Delete():
                     metadata = before.metadata
                     await self._client.delete(WORKLOAD, metadata.name, metadata.namespace, uid=metadata.uid)
+                    if not after.metadata.finalizers and self._workloads.get(metadata.name, metadata.namespace):
+                        self._gone[Key(metadata.namespace, metadata.name)] = metadata.uid
         if made != revision(before):
             self._remember(after, made)
         self._reporter.changes(after, changes, controller)

@@ -7,7 +7,7 @@ choice (`Sources`), and so is how a Workload is written (`WorkloadWriter`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
@@ -99,6 +99,8 @@ class Executor:
     clock: Clock
     # Told of what was created or replaced, and how it is now, for whoever counts.
     done: Done = lambda row, action, answer: None
+    # UID -> the revision that the last write to an object of a job made, until the object is gone.
+    _written: dict[str, int] = field(default_factory=dict)
 
     async def reconcile(self, key: JobKey) -> float | None:
         """One pass; the answer is after how many seconds to look again, if at all."""
@@ -109,6 +111,8 @@ class Executor:
         job = self._job(row, key, now)
         if job is None:
             return await self.carry_out(row, self._gone(row, key, now))
+        if any(self._is_behind(tree) for tree in job.objects):
+            return None  # what the copy does not show yet will wake the job
         facts = await self._facts(row, key, job)
         return await self.carry_out(row, reconcile(job, facts, self.options, now))
 
@@ -120,6 +124,18 @@ class Executor:
             return PodGroup(row, members, self.options, now) if members else None
         tree = self.sources.job(row, key.namespace, key.name)
         return None if tree is None else row.job(tree)
+
+    def _is_behind(self, tree: Tree) -> bool:
+        """Whether a copy is older than what was written here. Who decided on it would take a job that he has started
+        for one that never was, and give away its quota while it runs."""
+        _, _, uid = _identity(tree)
+        made = self._written.get(uid)
+        return made is not None and int(tree["metadata"]["resourceVersion"]) < made
+
+    def forget(self, tree: Tree) -> None:
+        """An object of a job is gone."""
+        _, _, uid = _identity(tree)
+        self._written.pop(uid, None)
 
     def _gone(self, row: Row, key: JobKey, now: Nanoseconds) -> Actions:
         if not key.is_group:
@@ -216,6 +232,7 @@ class Executor:
         conditional = trees.put(patch, ("metadata", "resourceVersion"), written.revisions.get(uid, known))
         answer = await self.client.patch(kind, name, conditional, namespace, subresource=subresource, answer=METADATA)
         written.revisions[uid] = str(answer["metadata"]["resourceVersion"])
+        self._written[uid] = int(written.revisions[uid])
 
 
 class _Written:
