@@ -153,6 +153,8 @@ class Picture:
     led_to: dict[str, str] = field(default_factory=dict)
     # What was asked for and refused with a reason, by LocalQueue: those who ask for the same are not told again.
     told: dict[str, set[bytes]] = field(default_factory=dict)
+    # When somebody made a Workload active again that had not given its quota back: what it holds then counts anew.
+    revived: dict[str, float] = field(default_factory=dict)
     # When a Workload of this job was last seen admitted.
     admitted: dict[str, float] = field(default_factory=dict)
 
@@ -185,6 +187,8 @@ class Picture:
         after = None if stored.op == "DELETED" else Life(msgspec.json.decode(stored.body), stored.seconds)
         if before is not None:
             self._count(before, -1)
+            if after is not None and after.holds and not before.holds and before.says("QuotaReserved"):
+                self.revived[key] = stored.seconds
         if after is not None:
             self.lives[key] = after
             self._count(after, 1)
@@ -205,6 +209,15 @@ class Picture:
         for host, amount in life.hosts().items():
             if not is_deferred:
                 self.hosts[host] += sign * amount
+
+    def returned(self) -> Usage:
+        """What came back with those who were made active again, which no manager can have foreseen."""
+        found: Usage = Counter()
+        for key, seconds in self.revived.items():
+            life = self.lives.get(key)
+            if life is not None and seconds >= self.seconds - GRACE_SECONDS and not self.is_deferred(life):
+                found.update(life.usage())
+        return found
 
     def is_deferred(self, life: Life) -> bool:
         """Whether it may hold what others have not given back yet: it is not admitted before they have (KEP-993)."""

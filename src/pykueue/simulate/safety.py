@@ -49,9 +49,10 @@ Law = Callable[[Move], Iterator[str]]
 
 def within_quota(move: Move) -> Iterator[str]:
     picture = move.picture
+    counted = picture.counted - picture.returned() if picture.revived else picture.counted
     for queue, flavor in move.after.usage():
         trees = picture.recent_trees()
-        found = [tree.overrun(queue, flavor, move.counted_before, picture.counted) for tree in trees]
+        found = [tree.overrun(queue, flavor, move.counted_before, counted) for tree in trees]
         if found and all(found):
             yield found[-1]
 
