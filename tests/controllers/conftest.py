@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from pykueue.apiserver import access
 from pykueue.controllers.assembly import Manager
 from pykueue.kube.client import Client
 from pykueue.kube.transport import LocalTransport, Transport
+from waiting import eventually
 
 Tree = dict[str, Any]
 
@@ -133,31 +133,32 @@ class Story:
             if get(each, "status", "admission") is not None and "Finished" not in _true(each)
         )
 
-    async def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> None:
-        """Wait until an awaitable question is answered with yes."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not await holds():
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            raise AssertionError(f"it did not come true within {seconds} s") from None
+    async def until(self, holds: Callable[[], Awaitable[Any]]) -> None:
+        await eventually(holds)
 
     async def until_said(self, name: str, type_: str, said: str, kind: str = "Workload") -> None:
         last = ""
+
+        async def is_said() -> bool:
+            nonlocal last
+            last = await self.condition(name, type_, kind)
+            return last == said
+
         try:
-            async with asyncio.timeout(10.0):
-                while (last := await self.condition(name, type_, kind)) != said:
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
+            await eventually(is_said)
+        except AssertionError:
             raise AssertionError(f"{kind} {name}: {type_} is {last or 'absent'}, not {said}") from None
 
-    async def until_quiet(self, manager: Manager, seconds: float = 0.1) -> None:
-        """Wait until nothing has been to do for a while."""
-        quiet = 0.0
-        async with asyncio.timeout(20.0):
-            while quiet < seconds:
-                await asyncio.sleep(0.01)
-                quiet = quiet + 0.01 if manager.idle else 0.0
+    async def until_quiet(self, manager: Manager, looks: int = 10) -> None:
+        """Wait until nothing is to do, however often one looks: with every look, whoever is ready has had a turn."""
+        quiet = 0
+
+        def is_quiet() -> bool:
+            nonlocal quiet
+            quiet = quiet + 1 if manager.idle else 0
+            return quiet > looks
+
+        await eventually(is_quiet)
 
 
 def _true(tree: Tree) -> set[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.controllers.conftest import Story
+
+from controllers.conftest import Story
 
 
 async def test_a_busy_story_leaves_no_difference(story: Story) -> None:

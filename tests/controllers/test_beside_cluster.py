@@ -17,6 +17,7 @@ import pytest
 
 from cluster import assets, real
 from pykueue import app, settings
+from pykueue.api.kinds import Kind
 from pykueue.certificates import Authority
 from pykueue.clock import SystemClock
 from pykueue.controllers.aggregation import API_SERVICE
@@ -24,6 +25,7 @@ from pykueue.installing import applying, documents
 from pykueue.kube import access
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from waiting import eventually
 from webhooks.conftest import GROUP, cluster_queue, job, kind
 
 pytestmark = pytest.mark.cluster
@@ -101,12 +103,26 @@ async def managed(
 
 async def answered(server: real.Client, code: int, path: str = LIST, **headers: str) -> real.Answer:
     """The answer, once it has this code: an API server learns of us and of new rights a moment later."""
-    async with asyncio.timeout(30):
-        while True:
-            answer = await asyncio.to_thread(server.request, "GET", path, **headers)
-            if answer.code == code:
-                return answer
-            await asyncio.sleep(0.2)
+
+    async def asked() -> real.Answer | None:
+        answer = await asyncio.to_thread(server.request, "GET", path, **headers)
+        return answer if answer.code == code else None
+
+    answer = await eventually(asked, 0.2)
+    assert answer is not None
+    return answer
+
+
+async def made_at_last(client: Client, kind: Kind, tree: Tree) -> None:
+    """Create something, once the server knows where our webhooks are."""
+
+    async def made() -> bool:
+        with contextlib.suppress(ApiError):
+            await client.create(kind, tree)
+            return True
+        return False
+
+    await eventually(made, 0.2)
 
 
 async def raw(port: int, tls: ssl.SSLContext, path: str, host: str = "127.0.0.1", **headers: str) -> str:
@@ -158,13 +174,13 @@ async def test_metrics_that_others_can_reach_are_for_those_who_may(cluster: real
     async with managed(cluster, f"{GUARDED}:{port}"):
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    assert (await raw(port, tls, "/metrics", GUARDED)).startswith("HTTP/1.1 403")
-                    break
-                except OSError:
-                    await asyncio.sleep(0.1)
+
+        async def told() -> str:
+            with contextlib.suppress(OSError):
+                return await raw(port, tls, "/metrics", GUARDED)
+            return ""
+
+        assert (await eventually(told, 0.1)).startswith("HTTP/1.1 403")
         assert (await raw(port, tls, "/metrics", GUARDED, Authorization="Bearer guess")).startswith("HTTP/1.1 401")
         allowed = await raw(port, tls, "/metrics", GUARDED, Authorization=f"Bearer {cluster.token}")
         assert allowed.startswith("HTTP/1.1 200")
@@ -196,20 +212,17 @@ async def test_the_dashboard_shows_each_what_the_cluster_lets_them_see(cluster: 
         pods = [{"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}]
         workload = {"apiVersion": GROUP, "kind": "Workload", "metadata": {"name": "seen", "namespace": "default"},
                     "spec": {"queueName": "nowhere", "podSets": pods}}  # fmt: skip
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(ApiError):
-                    await client.create(kind("Workload"), workload)
-                    break
-                await asyncio.sleep(0.2)
+        await made_at_last(client, kind("Workload"), workload)
 
         async def asked(path: str, token: str) -> str:
             return await raw(port, tls, f"/dashboard/{path}", Authorization=f"Bearer {token}")
 
         ada = issued.body["status"]["token"]
-        async with asyncio.timeout(30):
-            while '"name":"seen"' not in await asked("api/workloads?namespace=default", ada):
-                await asyncio.sleep(0.2)
+
+        async def is_seen() -> bool:
+            return '"name":"seen"' in await asked("api/workloads?namespace=default", ada)
+
+        await eventually(is_seen, 0.2)
         assert '"story":[' in (one := await asked("api/workloads/default/seen", ada))
         assert '"note":""' in one, "the manager may read the Events that it tells of"
         for path, token, code in (
@@ -229,12 +242,7 @@ async def test_the_rights_that_are_installed_are_enough_for_its_work(
 ) -> None:
     """The manager as the account of its Deployment: it leads, is asked, admits and starts, and is refused nothing."""
     async with managed(cluster, account=True) as client:
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(ApiError):
-                    await client.create(kind("ClusterQueue"), cluster_queue("rights"))
-                    break
-                await asyncio.sleep(0.2)
+        await made_at_last(client, kind("ClusterQueue"), cluster_queue("rights"))
         flavor = {"apiVersion": GROUP, "kind": "ResourceFlavor", "metadata": {"name": "plain"}, "spec": {}}
         await client.create(kind("ResourceFlavor"), flavor)
         place = {"name": "lq", "namespace": "default"}
@@ -244,18 +252,21 @@ async def test_the_rights_that_are_installed_are_enough_for_its_work(
         pod = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
         metadata = {"name": "lone", "namespace": "default", "labels": {QUEUE: "lq"}}
         await client.create(kind("Pod"), {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod})
-        async with asyncio.timeout(30):
-            while (await client.get(kind("Job"), "train", "default"))["spec"]["suspend"]:
-                await asyncio.sleep(0.1)
-            while "schedulingGates" in (await client.get(kind("Pod"), "lone", "default"))["spec"]:
-                await asyncio.sleep(0.1)
+
+        async def both_may_start() -> bool:
+            waits = (await client.get(kind("Job"), "train", "default"))["spec"]["suspend"]
+            return not waits and "schedulingGates" not in (await client.get(kind("Pod"), "lone", "default"))["spec"]
+
+        await eventually(both_may_start, 0.1)
         await client.delete(kind("Job"), "train", "default")
         await client.delete(kind("Pod"), "lone", "default")
         await client.delete(kind("LocalQueue"), "lq", "default")
         await client.delete(kind("ClusterQueue"), "rights")
-        async with asyncio.timeout(30):
-            while await client.find(kind("ClusterQueue"), "rights") is not None:
-                await asyncio.sleep(0.1)
+
+        async def is_gone() -> bool:
+            return await client.find(kind("ClusterQueue"), "rights") is None
+
+        await eventually(is_gone, 0.1)
     refused = [
         line for line in caplog.messages if "forbidden" in line and "cannot be led to the visibility" not in line
     ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.controllers.conftest import Story, template
-
+from controllers.conftest import Story, template
 from pykueue.api.trees import get
 
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.controllers.conftest import Story
 
+from controllers.conftest import Story
 from pykueue import app, settings
 from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager
@@ -72,7 +72,7 @@ async def test_quota_that_was_given_without_an_answer_is_not_given_to_somebody_e
         await story.workload("high", priority=2)
         await story.until_said("high", "QuotaReserved", "False/WaitingForQuota")
         losing.lose.set()
-        await story.until_quiet(manager, seconds=0.5)
+        await story.until_quiet(manager, looks=50)
         assert await story.admitted() == ["low"]
         losing.show.set()
         await story.finish("low")

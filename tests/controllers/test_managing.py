@@ -7,8 +7,7 @@ import random
 from collections.abc import Coroutine
 from typing import Any
 
-from tests.controllers.conftest import Story
-
+from controllers.conftest import Story
 from pykueue import app, settings
 from pykueue.api import kube, registry
 from pykueue.kube import access, errors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.controllers.conftest import Story
+from controllers.conftest import Story
 
 
 async def test_nobody_is_let_in_before_the_pods_of_everybody_who_was_are_ready(story: Story) -> None:

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.controllers.conftest import Story
 
+from controllers.conftest import Story
 from pykueue import app, settings
 from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager

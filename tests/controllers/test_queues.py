@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from tests.controllers.conftest import Story
-
+from controllers.conftest import Story
 from pykueue.api.trees import get
 
 

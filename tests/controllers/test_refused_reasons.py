@@ -7,8 +7,8 @@ import random
 from contextlib import AbstractAsyncContextManager
 
 import pytest
-from tests.controllers.conftest import Story
 
+from controllers.conftest import Story
 from pykueue import app, settings
 from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager

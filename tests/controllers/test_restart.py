@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.controllers.conftest import Story
+from controllers.conftest import Story
 
 
 async def test_a_restart_admits_nothing_new(story: Story) -> None:
@@ -15,7 +15,7 @@ async def test_a_restart_admits_nothing_new(story: Story) -> None:
         running = await story.admitted()
     before = {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in await story.all("Workload")}
     async with story.manager() as second:
-        await story.until_quiet(second, seconds=0.5)
+        await story.until_quiet(second, looks=50)
         assert await story.admitted() == running
         after = {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in await story.all("Workload")}
         assert after == before  # not even a condition is written again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.controllers.conftest import Story
+from controllers.conftest import Story
 
 
 async def test_a_workload_is_admitted_and_its_end_makes_room_for_the_next(story: Story) -> None:

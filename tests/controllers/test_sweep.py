@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from controllers.conftest import Story
@@ -21,8 +19,10 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def sweeps(story: Story, count: int) -> None:
-    while (await page(story)).get(SWEEPS, 0) < count:
-        await asyncio.sleep(0.05)
+    async def made() -> bool:
+        return (await page(story)).get(SWEEPS, 0) >= count
+
+    await story.until(made)
 
 
 async def test_a_sweep_lets_in_nobody_whom_a_cause_wakes(story: Story) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.controllers.conftest import Story, template
-
+from controllers.conftest import Story, template
 from pykueue.api.trees import get
 
 HOST = "kubernetes.io/hostname"

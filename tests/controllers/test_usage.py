@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.controllers.conftest import Story, pod_set, told
-
+from controllers.conftest import Story, pod_set, told
 from pykueue.api.trees import get
 
 SHARING: dict[str, Any] = {"admissionFairSharing": {"usageHalfLifeTime": "1h", "usageSamplingInterval": "1s"}}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import msgspec
-from tests.controllers.conftest import pod_set
 
+from controllers.conftest import pod_set
 from pykueue.api import codec, kueue
 from pykueue.controllers.views import Views
 from pykueue.kube.client import Client

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import yaml
-from tests.keps.system import System, Tree, now
 
+from keps.system import System, Tree, now
 from pykueue.api import registry
 from pykueue.api.autoscaling import ProvisioningRequest
 

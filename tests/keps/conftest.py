@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.keps import engines
-from tests.keps.engines import Cluster, Embedded, Engine
+
+from keps import engines
+from keps.engines import Cluster, Embedded, Engine
 
 
 @pytest.fixture(scope="session")

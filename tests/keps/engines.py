@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.controllers.conftest import told
-from tests.keps.system import System, Tree
-
 from cluster import real
+from controllers.conftest import told
+from keps.system import System, Tree
 from pykueue import app, settings
 from pykueue.api import kube, kueue, labels, registry, schema
 from pykueue.api.kinds import Kind, Version
@@ -109,7 +108,7 @@ class _Beside(System):
         managing = asyncio.create_task(app.manage(self._target, chosen, built=built.set_result))
         try:
             manager = await built
-            await self.until(lambda: self._is_asked(managing), seconds=30.0)
+            await self.until(lambda: self._is_asked(managing))
             yield manager
         finally:
             managing.cancel()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from tests.controllers.conftest import Story
 
+from controllers.conftest import Story
 from pykueue.api import kube, registry
 from pykueue.api.kinds import Kind
 from pykueue.api.trees import get
@@ -24,7 +24,7 @@ from pykueue.kube.recorder import EVENTS
 from pykueue.webhooks.registration import CRD
 
 if TYPE_CHECKING:
-    from tests.keps.engines import Engine
+    from keps.engines import Engine
 
 Tree = dict[str, Any]
 
@@ -182,7 +182,7 @@ class System(Story):
         return [each for each in found if each["regarding"]["name"] == name and each["reason"] == reason]
 
     async def quiet(self) -> None:
-        await self.until_quiet(self.manager_now, seconds=0.2)
+        await self.until_quiet(self.manager_now, looks=20)
 
 
 @asynccontextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.controllers.conftest import template
-from tests.keps.engines import Engine
-from tests.keps.system import System, gates, system
 
+from controllers.conftest import template
+from keps.engines import Engine
+from keps.system import System, gates, system
 from pykueue import settings
 from pykueue.api import labels
 from pykueue.api.trees import get

@@ -6,13 +6,13 @@ import logging
 from typing import Any
 
 import pytest
-from tests.keps.engines import Engine
-from tests.keps.system import System, gates, system
-from tests.webhooks.conftest import choices, cluster_queue
 
+from keps.engines import Engine
+from keps.system import System, gates, system
 from pykueue.api.trees import get
 from pykueue.kube.errors import Invalid
 from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
+from webhooks.conftest import choices, cluster_queue
 
 ON = gates("ClusterQueueExcludeResourcePrefixes")
 GLOBAL = {"resources": {"excludeResourcePrefixes": ["example.com"]}}

@@ -6,14 +6,14 @@ import logging
 from typing import Any
 
 import pytest
-from tests.keps.engines import Engine
-from tests.keps.system import gates, system
-from tests.webhooks.conftest import choices, cluster_queue
 
+from keps.engines import Engine
+from keps.system import gates, system
 from pykueue import settings
 from pykueue.api.trees import get
 from pykueue.errors import ConfigurationError
 from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
+from webhooks.conftest import choices, cluster_queue
 
 BOTH = gates("QuotaCheck", "ClusterQueueExcludeResourcePrefixes")
 ONLY_DECLARED: dict[str, Any] = {**gates("QuotaCheck"), "resources": {"quotaCheck": "OnlyDeclared"}}

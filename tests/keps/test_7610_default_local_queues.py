@@ -7,9 +7,9 @@ import random
 from typing import Any
 
 import pytest
-from tests.keps.engines import Engine
-from tests.keps.system import System, gates, system
 
+from keps.engines import Engine
+from keps.system import System, gates, system
 from pykueue import app, settings
 from pykueue.api import registry
 from pykueue.api.trees import get

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from tests.keps.engines import Engine
-from tests.keps.system import System, Tree, system
 
+from keps.engines import Engine
+from keps.system import System, Tree, system
 from pykueue import serving
 from pykueue.api import registry
 from pykueue.api.kinds import Kind, Version

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.keps.engines import Engine
-from tests.keps.system import System, Tree, system
 
+from keps.engines import Engine
+from keps.system import System, Tree, system
 from pykueue.api import registry
 from pykueue.api.trees import get
 

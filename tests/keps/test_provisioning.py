@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.keps.autoscaler import Autoscaler
-from tests.keps.engines import Embedded, Engine
-from tests.keps.system import System, Tree, system
 
+from keps.autoscaler import Autoscaler
+from keps.engines import Embedded, Engine
+from keps.system import System, Tree, system
 from pykueue.api import labels
 from pykueue.api.trees import get
 

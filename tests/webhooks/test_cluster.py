@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +19,7 @@ from pykueue.kube import access
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.webhooks import facts, running
+from waiting import eventually
 from webhooks.conftest import choices, cluster_queue, job, kind
 
 pytestmark = pytest.mark.cluster
@@ -59,12 +59,14 @@ async def installed(client: Client, namespace: str = "kueue-system") -> list[str
 
 async def until_asked(client: Client) -> None:
     """An API server learns of webhooks a moment after they are written."""
-    async with asyncio.timeout(20):
-        while True:
-            with contextlib.suppress(ApiError):
-                await client.create(kind("ClusterQueue"), cluster_queue("probe"), dry_run=True)
-                return
-            await asyncio.sleep(0.05)
+
+    async def is_asked() -> bool:
+        with contextlib.suppress(ApiError):
+            await client.create(kind("ClusterQueue"), cluster_queue("probe"), dry_run=True)
+            return True
+        return False
+
+    await eventually(is_asked, 0.05)
 
 
 async def test_an_installation_of_somebody_else_is_not_overwritten(cluster: access.Target) -> None:
@@ -125,9 +127,11 @@ async def test_from_install_to_uninstall(cluster: access.Target) -> None:
         await applying.uninstall(client, objects, gone.append, kinds_too=False)
         assert await client.find(kind("ClusterQueue"), "cq") is not None
         await applying.uninstall(client, objects, gone.append, kinds_too=True)
-        async with asyncio.timeout(30):
-            while await client.find(kind("ClusterQueue"), "cq") is not None:
-                await asyncio.sleep(0.1)
+
+        async def is_gone() -> bool:
+            return await client.find(kind("ClusterQueue"), "cq") is None
+
+        await eventually(is_gone, 0.1)
 
 
 async def test_an_older_installation_is_brought_up_to_date_under_what_people_made(cluster: access.Target) -> None:
@@ -165,12 +169,12 @@ async def test_an_older_installation_is_brought_up_to_date_under_what_people_mad
             assert not any(rule["resources"] == ["secrets"] for rule in rules)
 
             assert (await client.get(kind("ClusterQueue"), "kept"))["metadata"] == before["metadata"]
-            async with asyncio.timeout(20):
-                while True:
-                    held = {**before, "spec": {**before["spec"], "stopPolicy": "Hold"}}
-                    after = await client.replace(kind("ClusterQueue"), held)
-                    if after["spec"].get("stopPolicy") == "Hold":
-                        break
-                    before = after
-                    await asyncio.sleep(0.2)
+
+            async def is_held() -> bool:
+                """Whether the server keeps the new field by now, which it forgets until it has read the new kind."""
+                found = await client.get(kind("ClusterQueue"), "kept")
+                found["spec"]["stopPolicy"] = "Hold"
+                return "stopPolicy" in (await client.replace(kind("ClusterQueue"), found))["spec"]
+
+            await eventually(is_held, 0.2)
         await applying.uninstall(client, older, lambda line: None, kinds_too=True)
