@@ -362,6 +362,8 @@ class World:
             held = self.reservations.get(successor)
             if held is not None:  # the victims that are left may hide more behind it now
                 self._show_victims(held)
+                # Should this one come back, then into room that nobody waits for.
+                held.assumed_victims = {who: why for who, why in held.assumed_victims.items() if who != key}
                 self._hide_victims(held)
         self._to_release.add(reservation.cluster_queue)
 
