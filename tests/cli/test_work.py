@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +15,8 @@ import pytest
 from pykueue import cli
 from pykueue import home as places
 from pykueue.cli import up
+from started import Up
+from waiting import until
 
 
 class Said(NamedTuple):
@@ -48,18 +48,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("home")
     environment = {**os.environ, "HOME": str(place)}
     environment.pop("KUBECONFIG", None)
-    command = [sys.executable, "-m", "pykueue", "up", "--durability", "memory"]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            until = time.monotonic() + 60
-            while not (place / ".pykueue" / "kubeconfig").exists():
-                assert process.poll() is None, process.stderr.read() if process.stderr else ""
-                assert time.monotonic() < until
-                time.sleep(0.05)
-            yield place
-        finally:
-            process.terminate()
-            _, told = process.communicate(timeout=30)
+    up = Up(place / ".pykueue" / "kubeconfig", "--durability", "memory", environment=environment)
+    try:
+        yield place
+    finally:
+        _, told = up.end()
     assert "Traceback" not in told
 
 
@@ -121,10 +114,13 @@ class TestQueue:
     def test_shows_who_waits_where_and_why(self, shell: Shell) -> None:
         shell("submit", "--name", "too-big", "--cpu", "9999", "--", "true")
         shell("submit", "--name", "runs", "--cpu", "100m", "--", "sleep", "60")
-        deadline = time.monotonic() + 30
-        while "Running" not in (shown := shell("queue")).out or "asked" not in shown.out:
-            assert time.monotonic() < deadline, shown
-            time.sleep(0.1)
+
+        def settled() -> Said | None:
+            said = shell("queue")
+            return said if "Running" in said.out and "asked" in said.out else None
+
+        shown = until(settled)
+        assert shown is not None
         head, first, second = shown.out.splitlines()
         assert head.split() == ["NAME", "QUEUE", "STATE", "PLACE", "PODS", "ASKS", "FOR", "AGE", "WHY"]
         assert first.split()[:3] == ["runs", "default", "Running"]
@@ -137,10 +133,8 @@ class TestQueue:
         assert {item["kind"] for item in json.loads(shell("queue", "-o", "json").out)["items"]} == {"Workload"}
         assert "PRIORITY" in shell("queue", "-o", "wide").out
         assert shell("cancel", "runs", "job/too-big") == (0, "job runs cancelled\njob too-big cancelled\n", "")
-        while (left := shell("queue")).out:
-            assert time.monotonic() < deadline, left
-            time.sleep(0.1)
-        assert left == (0, "", "nothing waits and nothing runs\n")
+        until(lambda: not shell("queue").out)
+        assert shell("queue") == (0, "", "nothing waits and nothing runs\n")
 
     def test_what_is_over_is_shown_when_asked_for(self, shell: Shell) -> None:
         shell("submit", "--wait", "--name", "over", "--", "true")

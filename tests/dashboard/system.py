@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from pykueue.apiserver import access
 from pykueue.controllers.assembly import Manager
 from pykueue.kube.client import Client
 from pykueue.kube.transport import LocalTransport
+from waiting import eventually
 
 Tree = dict[str, Any]
 
@@ -82,12 +82,14 @@ class System:
 
     async def until(self, holds: Callable[[Any], bool], path: str, **query: str) -> Any:
         """Ask until the answer is as it should be."""
-        async with asyncio.timeout(20):
-            while True:
-                status, found = await self.ask(path, **query)
-                if status == 200 and holds(found):
-                    return found
-                await asyncio.sleep(0.1)
+
+        async def answered() -> tuple[Any] | None:
+            status, found = await self.ask(path, **query)
+            return (found,) if status == 200 and holds(found) else None
+
+        answer = await eventually(answered, 0.1)
+        assert answer is not None
+        return answer[0]
 
 
 @asynccontextmanager

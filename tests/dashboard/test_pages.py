@@ -29,6 +29,7 @@ from pykueue.kube.delegation import Door
 from pykueue.kube.transport import LocalTransport
 from pykueue.serving import Request, Response
 from pykueue.settings import defaults
+from waiting import PATIENCE_SECONDS
 
 Tree = dict[str, Any]
 
@@ -205,12 +206,12 @@ async def test_streams_end_when_the_dashboard_does(shown: System) -> None:
     ):
         await _news(answer)
         pages.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await answer.content.read() == b"\n"  # the end of the last piece of news
 
 
 async def _news(answer: aiohttp.ClientResponse) -> Tree:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not (line := await answer.content.readline()).startswith(b"data: "):
             assert line, "the stream ended"
     return dict(json.loads(line.removeprefix(b"data: ")))

@@ -8,10 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from waiting import PATIENCE_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,18 +37,15 @@ def test_the_first_minute_ends_with_hi(tmp_path: Path) -> None:
         start_new_session=True,
     )
     try:
-        until = time.monotonic() + 60
-        while not (tmp_path / ".pykueue" / "kubeconfig").exists():
-            assert running.poll() is None, running.communicate()[1]
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: (tmp_path / ".pykueue" / "kubeconfig").exists() or running.poll() is not None)
+        assert running.poll() is None, running.communicate()[1]
         path = f"{sys.prefix}/bin:{environment['PATH']}"
         typed = subprocess.run(
             ["bash", "-eu", "-c", second], cwd=ROOT, env={**environment, "PATH": path}, capture_output=True, text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         )  # fmt: skip
         assert typed.returncode == 0, typed.stderr
         assert typed.stdout.splitlines()[-1] == "hi"
     finally:
         os.killpg(running.pid, signal.SIGTERM)
-        running.communicate(timeout=30)
+        running.communicate(timeout=PATIENCE_SECONDS)

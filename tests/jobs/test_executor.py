@@ -31,6 +31,7 @@ from pykueue.kube.recorder import EVENTS, Recorder
 from pykueue.kube.transport import LocalTransport
 from pykueue.lifecycle import change, eviction, reservation, states
 from pykueue.lifecycle.change import Changes
+from waiting import eventually
 
 WORKLOAD = registry.KUEUE.of(kueue.Workload)
 NAMESPACE = "default"
@@ -270,10 +271,11 @@ async def test_events_are_told_on_the_job_in_the_name_of_its_framework(world: Wo
     writer = asyncio.create_task(world.recorder.run())
     await world.client.create(JOB.kind, fresh(batch_job()))
     await world.settle(JobKey("batch/job", NAMESPACE, "alpha"))
-    async with asyncio.timeout(5):
-        while not (await world.client.list(EVENTS, NAMESPACE)).items:
-            await asyncio.sleep(0.01)
+
+    async def events() -> list[msgspec.Raw]:
+        return (await world.client.list(EVENTS, NAMESPACE)).items
+
+    (event,) = [msgspec.json.decode(each) for each in await eventually(events)]
     writer.cancel()
-    (event,) = [msgspec.json.decode(each) for each in (await world.client.list(EVENTS, NAMESPACE)).items]
     assert (event["reason"], event["regarding"]["kind"]) == ("CreatedWorkload", "Job")
     assert event["reportingController"] == "batch/job-kueue-controller"

@@ -24,6 +24,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.transport import LocalTransport
 from pykueue.runner.machine import Machine
 from pykueue.serving import Request
+from waiting import PATIENCE_SECONDS
 
 Tree = dict[str, Any]
 
@@ -148,7 +149,7 @@ async def system(
     folder: Path, name: str, clock: Clock | None = None, seed: int = 7, **configuration: Any
 ) -> AsyncIterator[System]:
     """Everything that `pykueue up --runner NAME` has, but for the socket. On a clock that jumps, waiting is free."""
-    pause, patience = (0.02, 30.0) if clock is None else (1.0, 100_000.0)
+    pause, patience = (0.02, PATIENCE_SECONDS) if clock is None else (1.0, 100_000.0)
     clock, chance = clock or SystemClock(), random.Random(seed)
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
     embedded = await _server(app.managed_parts(chosen, MACHINE), clock, chance)

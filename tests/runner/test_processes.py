@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pykueue.clock import SystemClock
 from pykueue.runner.attempts import Ended
 from pykueue.runner.logs import Reader, Wanted
 from pykueue.runner.processes import Processes
+from waiting import eventually
 
 GPUS = {"nvidia.com/gpu": 2}
 
@@ -48,15 +48,9 @@ async def start(processes: Processes, tree: dict[str, Any], number: int = 0) -> 
     assert problem is None, problem
 
 
-async def until(true: Callable[[], Any], seconds: float = 20.0) -> Any:
-    async with asyncio.timeout(seconds):
-        while not (found := true()):
-            await asyncio.sleep(0.01)
-        return found
-
-
 async def ended(processes: Processes, tree: dict[str, Any]) -> Ended:
-    found: Ended = await until(lambda: processes.attempts(tree)["main"][-1].ended)
+    found = await eventually(lambda: processes.attempts(tree)["main"][-1].ended)
+    assert found is not None
     return found
 
 
@@ -113,7 +107,7 @@ class TestOne:
         await start(processes, tree)
         await ended(processes, tree)
         child = int(log(processes))
-        await until(lambda: not _is_alive(child))
+        await eventually(lambda: not _is_alive(child))
 
     async def test_secrets_do_not_stay_on_the_disk(self, processes: Processes, tmp_path: Path) -> None:
         tree = pod("sleep", "1000", env=[{"name": "WORD", "value": "hush-hush"}])
@@ -128,7 +122,7 @@ class TestStopping:
     async def test_it_is_asked_first(self, processes: Processes) -> None:
         tree = pod("sh", "-c", "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
         await start(processes, tree)
-        await until(lambda: "ready" in log(processes))
+        await eventually(lambda: "ready" in log(processes))
         processes.stop("u1", "main", kill=False)
         assert (await ended(processes, tree)).code == 5
         assert "bye\n" in log(processes)
@@ -136,7 +130,7 @@ class TestStopping:
     async def test_and_killed_when_it_will_not_listen(self, processes: Processes) -> None:
         tree = pod("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
         await start(processes, tree)
-        await until(lambda: "ready" in log(processes))
+        await eventually(lambda: "ready" in log(processes))
         processes.stop("u1", "main", kill=False)
         processes.stop("u1", "main", kill=True)
         over = await ended(processes, tree)
@@ -169,19 +163,19 @@ class TestRestarting:
         tree = pod("sh", "-c", "exit 4")
         await start(processes, tree)
         await processes.close()
-        await until(lambda: list((tmp_path / "pods").rglob("0.end")))
+        await eventually(lambda: list((tmp_path / "pods").rglob("0.end")))
         later = opened(tmp_path / "pods")
         assert (await ended(later, tree)).code == 4
 
     async def test_what_lost_its_guardian_is_lost_and_does_not_run(self, processes: Processes, tmp_path: Path) -> None:
         tree = pod("sh", "-c", "echo $$$$; sleep 1000")
         await start(processes, tree)
-        await until(lambda: log(processes))
+        await eventually(lambda: log(processes))
         worker = int(log(processes))
         os.kill(_guardian(tmp_path), signal.SIGKILL)
         over = await ended(processes, tree)
         assert (over.code, over.message) == (137, "it ended while nobody was there to see how")
-        await until(lambda: not _is_alive(worker))
+        await eventually(lambda: not _is_alive(worker))
         assert opened(tmp_path / "pods").attempts(tree)["main"] == processes.attempts(tree)["main"]
 
     async def test_pods_that_nobody_knows_are_swept_away(self, processes: Processes, tmp_path: Path) -> None:
@@ -212,7 +206,7 @@ class TestDevices:
         assert log(processes, "u2") == "1\n"
         third = pod("sh", "-c", "echo $PYKUEUE_DEVICES_NVIDIA_COM_GPU; sleep 1000", uid="u3", gpus=1)
         await start(processes, third)
-        await until(lambda: log(processes, "u3") == "1\n")
+        await eventually(lambda: log(processes, "u3") == "1\n")
         fourth = pod("true", uid="u4", gpus=1)
         problem = await processes.start(fourth, fourth["spec"]["containers"][0], 0)
         assert problem is not None

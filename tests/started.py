@@ -1,0 +1,44 @@
+"""`pykueue up` as people run it: a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from waiting import PATIENCE_SECONDS, until
+
+
+class Up:
+    """A server that is ready once this is made; it can be ended and started again on the same data."""
+
+    def __init__(self, kubeconfig: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        self.kubeconfig = kubeconfig
+        self._arguments = arguments
+        self._environment = environment
+        self.start()
+
+    def start(self) -> None:
+        # A server takes the file of its predecessor away, but not before it has begun to run.
+        self.kubeconfig.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pykueue", "up", *self._arguments]
+        self.process = subprocess.Popen(command, env=self._environment, stderr=subprocess.PIPE, text=True)
+        until(self._is_ready)
+
+    def _is_ready(self) -> bool:
+        assert self.process.poll() is None, self.process.communicate()[1]
+        return self.kubeconfig.exists()
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Its exit code, and what it said."""
+        self.process.send_signal(number)
+        _, told = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, told
+
+
+def up(folder: Path, *arguments: str) -> Up:
+    """One with its data and its kubeconfig in a folder."""
+    kubeconfig = folder / "kubeconfig"
+    return Up(kubeconfig, "--data-dir", str(folder / "data"), "--kubeconfig", str(kubeconfig), *arguments)
