@@ -107,7 +107,7 @@ class Manager:
         self.views.in_circle = lambda: self.world.in_circle(clock.now())
         for informer in self.views.shaping:
             informer.subscribe(self.scheduler.seen)
-        workload = WorkloadController(self.views, self.scheduler, self.writer, choices.life, clock, chance)
+        self._workload = WorkloadController(self.views, self.scheduler, self.writer, choices.life, clock, chance)
         queues = QueuesController(client, self.views, self.scheduler, clock, chance)
         in_use = InUseController(client, self.views, self.scheduler, chance, topology=choices.policy.topology)
         priority_class = PriorityClassController(client, self.views, chance)
@@ -127,7 +127,7 @@ class Manager:
         )
         self._jobs: tuple[Informer[Any], ...] = (*jobs.informers, self._provisioning.configs)
         self.loops: tuple[Controller[Any], ...] = (
-            workload.loop,
+            self._workload.loop,
             queues.loop,
             in_use.loop,
             priority_class.loop,
@@ -171,6 +171,7 @@ class Manager:
             group.create_task(self._provisioning.run(), name="provisioning-requests")
             for loop in self.loops:
                 group.create_task(loop.run(), name=loop.name)
+            group.create_task(self._workload.follow_clock(), name="clock")
             group.create_task(self.scheduler.run(), name="scheduler")
             group.create_task(self.auditor.run(), name="auditor")
 
