@@ -24,6 +24,7 @@ from pykueue.apiserver.admission import Hook, Review, Verdict
 from pykueue.apiserver.builtin import admission
 from pykueue.apiserver.builtin.kinds import RESOURCES
 from pykueue.apiserver.embedded import Parts
+from waiting import PATIENCE_SECONDS
 
 Tree = dict[str, Any]
 
@@ -178,13 +179,13 @@ class Client:
     headers: dict[str, str] = field(default_factory=dict)
     certificate: Path | None = None
 
-    def connection(self, seconds: float = 20.0) -> HTTPConnection:
+    def connection(self) -> HTTPConnection:
         context = ssl.create_default_context(cadata=self.ca.decode())
         if self.certificate is not None:
             context.load_cert_chain(self.certificate)
         parts = urlsplit(self.url)
         assert parts.hostname
-        return HTTPSConnection(parts.hostname, parts.port, context=context, timeout=seconds)
+        return HTTPSConnection(parts.hostname, parts.port, context=context, timeout=PATIENCE_SECONDS)
 
     def send(
         self, method: str, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **query: Any

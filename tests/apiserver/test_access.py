@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from apiserver.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map
 from pykueue import app
 from pykueue.apiserver.shedding import Caps, Shedder
 from pykueue.apiserver.status import StatusError
+from waiting import until
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -254,14 +254,9 @@ class TestStreams:
         response = client.send("GET", CONFIG_MAPS, watch="true", timeoutSeconds=60)
         # The buffers of both sockets take a few megabytes before anybody has to wait.
         large = {"x": "y" * 900_000}
-        began = time.monotonic()
         for index in range(12):
-            client.post(CONFIG_MAPS, config_map(f"large-{index}", large)).ok()
-        assert time.monotonic() - began < 20, "writers do not wait for readers"
-        until = time.monotonic() + 15
-        while running.serving.embedded.registry.watches and time.monotonic() < until:
-            time.sleep(0.05)
-        assert running.serving.embedded.registry.watches == 0, "the stalled watch is still open"
+            client.post(CONFIG_MAPS, config_map(f"large-{index}", large)).ok()  # writers do not wait for readers
+        until(lambda: not running.serving.embedded.registry.watches)
         response.close()
 
 

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import virtual
 from apiserver.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, namespace, parts, widget, widget_crd
 from pykueue import app
+from pykueue.api import kube, registry
 from pykueue.apiserver import crds
 from pykueue.apiserver.store import Key, Op, Record, SqliteJournal
+from virtual import virtual_time
+from waiting import until
 
+CONFIG_MAP = registry.KUBERNETES.of(kube.ConfigMap)
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-
-def soon(true: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """Wait for something that the server does in its own time."""
-    until = time.monotonic() + seconds
-    while True:
-        found = true()
-        if found or time.monotonic() > until:
-            assert found, "it did not come to pass"
-            return found
-        time.sleep(0.02)
 
 
 def owned_by(owner: Any, **more: Any) -> list[Any]:
@@ -106,7 +100,7 @@ class TestOwners:
         owner = client.post(WIDGETS, widget("owner")).ok()
         client.post(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner))).ok()
         client.delete(f"{WIDGETS}/owner", {"propagationPolicy": "Background"}).ok()
-        soon(lambda: client.get(f"{CONFIG_MAPS}/child").code == 404)
+        until(lambda: client.get(f"{CONFIG_MAPS}/child").code == 404)
 
     def test_with_another_owner_left_a_dependent_stays(self, client: Client) -> None:
         one, two = (client.post(WIDGETS, widget(name)).ok() for name in ("parent-1", "parent-2"))
@@ -118,13 +112,13 @@ class TestOwners:
             details = client.get(f"{CONFIG_MAPS}/shared").ok()["metadata"]
             return [owner["name"] for owner in details["ownerReferences"]]
 
-        soon(lambda: left() == ["parent-2"])
+        until(lambda: left() == ["parent-2"])
 
     def test_orphans_stay_and_forget_their_owner(self, client: Client) -> None:
         owner = client.post(WIDGETS, widget("leaver")).ok()
         client.post(CONFIG_MAPS, config_map("orphan", ownerReferences=owned_by(owner))).ok()
         client.delete(f"{WIDGETS}/leaver", {"propagationPolicy": "Orphan"}).ok()
-        soon(lambda: client.get(f"{WIDGETS}/leaver").code == 404)
+        until(lambda: client.get(f"{WIDGETS}/leaver").code == 404)
         assert "ownerReferences" not in client.get(f"{CONFIG_MAPS}/orphan").ok()["metadata"]
 
     def test_in_the_foreground_the_owner_goes_last(self, client: Client) -> None:
@@ -133,24 +127,24 @@ class TestOwners:
         client.post(CONFIG_MAPS, config_map("blocking", ownerReferences=owners, finalizers=["example.com/w"])).ok()
         going = client.delete(f"{WIDGETS}/patient", {"propagationPolicy": "Foreground"}).ok()
         assert going["metadata"]["finalizers"] == ["foregroundDeletion"]
-        soon(lambda: client.get(f"{CONFIG_MAPS}/blocking").ok()["metadata"].get("deletionTimestamp"))
+        until(lambda: client.get(f"{CONFIG_MAPS}/blocking").ok()["metadata"].get("deletionTimestamp"))
         client.get(f"{WIDGETS}/patient").ok()
         client.merge(f"{CONFIG_MAPS}/blocking", {"metadata": {"finalizers": None}}).ok()
-        soon(lambda: client.get(f"{WIDGETS}/patient").code == 404)
+        until(lambda: client.get(f"{WIDGETS}/patient").code == 404)
 
     def test_an_owner_of_the_same_name_is_not_the_owner(self, client: Client) -> None:
         owner = client.post(WIDGETS, widget("same-name")).ok()
         client.delete(f"{WIDGETS}/same-name").ok()
         client.post(WIDGETS, widget("same-name")).ok()
         client.post(CONFIG_MAPS, config_map("misled", ownerReferences=owned_by(owner))).ok()
-        soon(lambda: client.get(f"{CONFIG_MAPS}/misled").code == 404)
+        until(lambda: client.get(f"{CONFIG_MAPS}/misled").code == 404)
 
     def test_an_owner_in_another_namespace_is_none_and_that_is_told(self, client: Client) -> None:
         namespace(client, "elsewhere")
         owner = client.post(WIDGETS.replace("default", "elsewhere"), widget("far")).ok()
         client.post(CONFIG_MAPS, config_map("confused", ownerReferences=owned_by(owner))).ok()
         events = "/api/v1/namespaces/default/events"
-        told = soon(lambda: client.get(events, fieldSelector="involvedObject.name=confused").ok()["items"])
+        told = until(lambda: client.get(events, fieldSelector="involvedObject.name=confused").ok()["items"])
         assert [event["reason"] for event in told] == ["OwnerRefInvalidNamespace"]
         client.get(f"{CONFIG_MAPS}/confused").ok()
 
@@ -168,13 +162,13 @@ class TestNamespaces:
             client.post(CONFIG_MAPS.replace("default", "doomed"), config_map(f"c{index}")).ok()
         client.post(WIDGETS.replace("default", "doomed"), widget("w", finalizers=["example.com/wait"])).ok()
         client.delete("/api/v1/namespaces/doomed").ok()
-        soon(lambda: client.get(CONFIG_MAPS.replace("default", "doomed")).ok()["items"] == [])
+        until(lambda: client.get(CONFIG_MAPS.replace("default", "doomed")).ok()["items"] == [])
         waiting = client.get("/api/v1/namespaces/doomed").ok()
         assert waiting["status"]["phase"] == "Terminating"
         refused = client.post(CONFIG_MAPS.replace("default", "doomed"), config_map("late")).refused(403)
         assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"
         client.merge(WIDGETS.replace("default", "doomed") + "/w", {"metadata": {"finalizers": None}}).ok()
-        soon(lambda: client.get("/api/v1/namespaces/doomed").code == 404)
+        until(lambda: client.get("/api/v1/namespaces/doomed").code == 404)
 
     def test_three_of_them_stay(self, client: Client) -> None:
         for name in ("default", "kube-system", "kube-public"):
@@ -206,10 +200,10 @@ class TestCustomResourceDefinitions:
         # Served at once: there is no moment in which the CRD is there and its path is not.
         client.post(path, {**widget("g", finalizers=["example.com/wait"]), "kind": "Gadget"}).ok()
         client.delete(f"{CRDS}/gadgets.example.com").ok()
-        soon(lambda: client.get(f"{path}/g").ok()["metadata"].get("deletionTimestamp"))
+        until(lambda: client.get(f"{path}/g").ok()["metadata"].get("deletionTimestamp"))
         client.post(path, {**widget("h"), "kind": "Gadget"}).refused(405)
         client.merge(f"{path}/g", {"metadata": {"finalizers": None}}).ok()
-        soon(lambda: client.get(f"{CRDS}/gadgets.example.com").code == 404)
+        until(lambda: client.get(f"{CRDS}/gadgets.example.com").code == 404)
         client.get(path).refused(404)
         groups = client.get("/apis/example.com/v1").ok()["resources"]
         assert "gadgets" not in [row["name"] for row in groups]
@@ -259,28 +253,34 @@ def test_a_stored_crd_that_makes_no_sense_does_not_keep_the_server_from_starting
         server.client().get(f"{CRDS}/x.y.z").ok()
 
 
-def test_what_lost_its_owner_may_be_given_a_little_time(tmp_path: Path) -> None:
+@virtual_time
+async def test_what_lost_its_owner_may_be_given_a_little_time() -> None:
     """Whoever watches both sees the owner go first, and can say how the dependent ended."""
-    with Running(app.ServerSettings(data_dir=tmp_path), parts(orphan_seconds=1.0)) as server:
-        client = server.client()
-        owner = client.post(WIDGETS, widget("owner")).ok()
-        client.post(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner))).ok()
-        client.delete(f"{WIDGETS}/owner", {"propagationPolicy": "Background"}).ok()
-        client.get(f"{CONFIG_MAPS}/child").ok()
-        soon(lambda: client.get(f"{CONFIG_MAPS}/child").code == 404)
+    async with virtual.server(orphan_seconds=1.0) as client:
+        owner = await client.create(CONFIG_MAP, in_default("owner"))
+        await client.create(CONFIG_MAP, in_default("child", ownerReferences=owned_by(owner)))
+        await client.delete(CONFIG_MAP, "owner", "default")
+        await asyncio.sleep(0.9)
+        assert await client.find(CONFIG_MAP, "child", "default") is not None
+        await asyncio.sleep(0.2)
+        assert await client.find(CONFIG_MAP, "child", "default") is None
 
 
-def test_a_reference_to_one_of_several_owners_may_outlast_it(tmp_path: Path) -> None:
+@virtual_time
+async def test_a_reference_to_one_of_several_owners_may_outlast_it() -> None:
     """Whoever watches reads how it was; with others to stay for, there is no hurry."""
-    with Running(app.ServerSettings(data_dir=tmp_path), parts(orphan_seconds=0.2)) as server:
-        client = server.client()
-        first, second = (client.post(WIDGETS, widget(name)).ok() for name in ("first", "second"))
-        client.post(CONFIG_MAPS, config_map("child", ownerReferences=[*owned_by(first), *owned_by(second)])).ok()
-        client.delete(f"{WIDGETS}/first", {"propagationPolicy": "Background"}).ok()
+    async with virtual.server(orphan_seconds=1.0) as client:
+        first, second = [await client.create(CONFIG_MAP, in_default(name)) for name in ("first", "second")]
+        owners = [*owned_by(first), *owned_by(second)]
+        await client.create(CONFIG_MAP, in_default("child", ownerReferences=owners))
+        await client.delete(CONFIG_MAP, "first", "default")
+        left = []
+        for seconds in (9, 2):
+            await asyncio.sleep(seconds)
+            child = await client.get(CONFIG_MAP, "child", "default")
+            left.append(len(child["metadata"]["ownerReferences"]))
+        assert left == [2, 1]
 
-        def owners() -> int:
-            return len(client.get(f"{CONFIG_MAPS}/child").ok()["metadata"]["ownerReferences"])
 
-        time.sleep(0.5)
-        assert owners() == 2
-        soon(lambda: owners() == 1)
+def in_default(name: str, **metadata: Any) -> Any:
+    return config_map(name, namespace="default", **metadata)

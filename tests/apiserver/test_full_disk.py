@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from apiserver.conftest import CONFIG_MAPS, Client, Running, config_map, parts
 from pykueue import app
 from pykueue.apiserver import objects
+from waiting import until
 
 PAYLOAD = {"x": "y" * 20_000}
 
@@ -19,13 +19,6 @@ PAYLOAD = {"x": "y" * 20_000}
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "RECOVERY_SECONDS", 0.05)
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def is_ready(client: Client) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 import zlib
 from typing import Any
@@ -93,10 +92,10 @@ class TestRevisions:
     def test_a_revision_of_the_future_is_too_large(self, client: Client, place: str) -> None:
         began = time.monotonic()
         answer = client.get(place, resourceVersion="999999999")
+        assert time.monotonic() - began > 2.5, "it might have come"
         refused = answer.refused(504)
         assert refused["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
         assert answer.headers["retry-after"] == "1"
-        assert 2.5 < time.monotonic() - began < 10
 
     @pytest.mark.parametrize(
         "query",
@@ -186,10 +185,9 @@ class TestWatches:
         assert event["object"]["metadata"]["name"] == "c"
 
     def test_a_new_schema_ends_the_watches_of_its_kind(self, client: Client, place: str) -> None:
-        events: list[Any] = []
-        watching = threading.Thread(target=lambda: events.extend(client.watch(place, timeoutSeconds=30)))
-        watching.start()
-        time.sleep(0.3)
+        events = client.watch(place, timeoutSeconds=300)
+        for _ in range(3):
+            next(events)
         crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com"
         patch = [
             {
@@ -199,9 +197,7 @@ class TestWatches:
             }
         ]
         client.ask("PATCH", crd, patch, headers={"Content-Type": "application/json-patch+json"}).ok()
-        watching.join(10)
-        assert not watching.is_alive()
-        assert len(events) == 3
+        assert list(events) == [], "it ends long before its time is over"
 
     def test_built_in_lists_do_not_repeat_what_their_items_are(self, client: Client) -> None:
         client.post(CONFIG_MAPS, config_map("item")).ok()

@@ -32,6 +32,7 @@ from pykueue.apiserver.store import (
     StoreError,
 )
 from pykueue.clock import SystemClock
+from waiting import eventually
 
 KILLS = int(os.environ.get("APISERVER_KILLS", "4"))
 PREFIXES = int(os.environ.get("APISERVER_PREFIXES", "60"))
@@ -249,11 +250,7 @@ async def write(objects: Objects, name: str, size: int = 100) -> int:
 
 
 async def recovered(objects: Objects) -> None:
-    for _ in range(1000):
-        if not objects.failure:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(objects.failure)
+    await eventually(lambda: not objects.failure)
 
 
 class TestFailures:

@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -17,6 +18,7 @@ import pytest
 
 from apiserver.conftest import CONFIG_MAPS, Client, config_map
 from pykueue.apiserver import certificates
+from waiting import PATIENCE_SECONDS, until
 
 
 @pytest.fixture
@@ -37,15 +39,14 @@ def free_port() -> int:
         return port
 
 
-def soon(ask: Any, seconds: float = 30.0) -> Any:
-    until = time.monotonic() + seconds
-    while True:
-        try:
+def soon(ask: Callable[[], Any]) -> Any:
+    """The first answer of a server that has just been started."""
+
+    def answered() -> Any:
+        with suppress(OSError):
             return ask()
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
+
+    return until(answered)
 
 
 def test_the_folder_has_what_envtest_looks_for(folder: Path) -> None:
@@ -73,7 +74,7 @@ def test_etcd_says_that_it_is_healthy(folder: Path, tmp_path: Path) -> None:
             assert answer.status == 200
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
 
 
 def test_kube_apiserver_takes_the_flags_of_envtest(folder: Path, tmp_path: Path) -> None:
@@ -112,4 +113,4 @@ def test_kube_apiserver_takes_the_flags_of_envtest(folder: Path, tmp_path: Path)
         Client(f"https://127.0.0.1:{port}", made.ca).get(CONFIG_MAPS).refused(401)
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0

@@ -23,6 +23,7 @@ from pykueue.apiserver.objects import Entry, HistoryBounds, Objects
 from pykueue.apiserver.store import Key, MemoryJournal, Op, SqliteJournal
 from pykueue.apiserver.watch import Watch, WatchStream
 from pykueue.clock import SystemClock
+from waiting import PATIENCE_SECONDS
 
 SEEDS = int(os.environ.get("APISERVER_SEEDS", "12"))
 RESOURCE = "widgets.example.com"
@@ -170,7 +171,7 @@ async def story(objects: Objects, seed: int) -> dict[str, int]:
     await objects.flushed()
     for watcher in watchers:
         watcher.done = True
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await asyncio.gather(*tasks)
     for watcher in watchers:
         assert watcher.copy == world.present(watcher.matches)
