@@ -1,4 +1,5 @@
-"""`python -m pykueue.simulate --seeds 0-499 --jobs 2`: many stories; `--replay SEED`: one of them, told."""
+"""`python -m pykueue.simulate --seeds 0-499 --jobs 2`: many stories; `--replay SEED`: one of them, told.
+With `--kill-at every`, each story is told once for every write of its manager, which is killed there."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from pykueue.simulate import faults, story
+from pykueue.simulate.faults import Kill
 from pykueue.simulate.traits import TRAITS
 
 _SHOWN = 5
@@ -20,19 +22,29 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0-99", metavar="FIRST-LAST", help="which stories to run")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes share them")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one story and print it")
+    parser.add_argument("--kill-at", default="", metavar="WRITE", help="which write: 17, 17+ (just after it) or every")
     chosen = parser.parse_args(arguments)
+    if chosen.kill_at not in ("", "every") and not chosen.kill_at.removesuffix("+").isdigit():
+        parser.error(f"--kill-at {chosen.kill_at}: expected a number, as in 17 or 17+, or every")
     if chosen.replay is not None:
-        return _replay(chosen.replay)
+        if chosen.kill_at == "every":
+            parser.error("--kill-at every goes with --seeds")
+        return _replay(chosen.replay, Kill.read(chosen.kill_at) if chosen.kill_at else None)
     first, _, last = chosen.seeds.partition("-")
     if not first.isdigit() or not (last or first).isdigit():
         parser.error(f"--seeds {chosen.seeds}: expected two numbers, as in 0-99")
     if chosen.jobs < 1:
         parser.error(f"--jobs {chosen.jobs}: expected at least 1")
-    return _soak(range(int(first), int(last or first) + 1), chosen.jobs)
+    seeds = range(int(first), int(last or first) + 1)
+    if chosen.kill_at:
+        if chosen.kill_at != "every":
+            parser.error("--kill-at goes with --replay, unless it is every")
+        return _soak(_killed(seeds, chosen.jobs))
+    return _soak(_reports(seeds, chosen.jobs), len(seeds))
 
 
-def _replay(seed: int) -> int:
-    report = story.run(seed)
+def _replay(seed: int, kill: Kill | None) -> int:
+    report = story.run(seed, kill=kill)
     for line in report.trace:
         print(line)
     print(f"{report.revisions} revisions, {report.digest}")
@@ -43,11 +55,11 @@ def _replay(seed: int) -> int:
     return 1 if report.violations else 0
 
 
-def _soak(seeds: range, jobs: int) -> int:
+def _soak(reports: Iterator[story.Report], expected: int | None = None) -> int:
     began = time.perf_counter()
     fired: Counter[str] = Counter()
     revisions = failed = done = 0
-    for report in _reports(seeds, jobs):
+    for report in reports:
         done += 1
         fired += report.faults
         fired.update(report.traits)
@@ -58,7 +70,7 @@ def _soak(seeds: range, jobs: int) -> int:
             for violation in report.violations[:_SHOWN]:
                 _say(f"    {violation}")
         rate = done / (time.perf_counter() - began) * 60
-        _progress(f"{done} of {len(seeds)} stories, {failed} of them wrong, {rate:.0f} a minute")
+        _progress(f"{done} of {expected or 'some'} stories, {failed} of them wrong, {rate:.0f} a minute")
     _say(f"{done} stories, {failed} of them wrong, {revisions} revisions, {rate:.0f} a minute")
     for name in (*TRAITS, *faults.FAULTS, *faults.TROUBLES):
         print(f"    {fired[name]:7} x {name}")
@@ -72,6 +84,21 @@ def _reports(seeds: Iterable[int], jobs: int) -> Iterator[story.Report]:
     else:
         with ProcessPoolExecutor(jobs) as pool:
             yield from pool.map(story.run, seeds, chunksize=4)
+
+
+def _killed(seeds: range, jobs: int) -> Iterator[story.Report]:
+    with ProcessPoolExecutor(jobs) as pool:
+        for reports in pool.map(_killed_at_every_write, seeds):
+            yield from reports
+
+
+def _killed_at_every_write(seed: int) -> list[story.Report]:
+    """The trace is told by `--replay`; here it would only fill the memory."""
+    found = []
+    for report in story.killed_at_every_write(seed):
+        report.trace = []
+        found.append(report)
+    return found
 
 
 def _progress(line: str) -> None:

@@ -60,6 +60,22 @@ class Refused(Unanswered):
     """The caller has crashed: nothing of it arrives any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A manager is killed at one of its writes: just before it arrives, or just after it was carried out."""
+
+    write: int  # counted over all managers of the story, from 1; Events and leases do not count
+    is_after: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.write}{'+' if self.is_after else ''}"
+
+    @classmethod
+    def read(cls, text: str) -> Kill:
+        """`17` is just before the seventeenth write, `17+` just after it."""
+        return cls(int(text.removesuffix("+")), text.endswith("+"))
+
+
 @dataclass(slots=True)
 class Weather:
     """Which faults happen in a story, how often, and how often they did."""
@@ -69,6 +85,9 @@ class Weather:
     lag_seconds: float = 0.0
     rates: dict[str, float] = field(default_factory=dict)
     fired: Counter[str] = field(default_factory=Counter)
+    writes: int = 0
+    kill: Kill | None = None
+    killed: asyncio.Queue[Stormy] = field(default_factory=asyncio.Queue)  # whose manager is to be taken down
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Weather:
@@ -85,10 +104,18 @@ class Weather:
         self.fired[name] += 1
         return True
 
+    def counts(self, call: Call) -> bool:
+        """Count a write; whether it is the one at which the manager is killed."""
+        if call.method not in _WRITES or call.path.startswith(_EVENTS) or "/leases" in call.path:
+            return False
+        self.writes += 1
+        return self.kill is not None and self.writes == self.kill.write
+
     def heal(self) -> None:
         self.rates = {}
 
 
+_WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
 # Refusals before anything is carried out: fault -> answer.
 _REFUSALS: Final = (
     ("conflict", 409, "Conflict", 0),
@@ -96,7 +123,6 @@ _REFUSALS: Final = (
     ("unavailable", 503, "ServiceUnavailable", 1),
     ("failed", 500, "InternalError", 0),
 )
-_WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class Stormy:
@@ -142,10 +168,15 @@ class Stormy:
                 return _status(code, reason, seconds)
         if weather.strikes("never arrived"):
             return Unanswered("the connection was refused", applied=False)
+        is_last = weather.counts(call)
+        if is_last and weather.kill is not None and not weather.kill.is_after:
+            return self._killed()
         try:
             answer = await self._inner.send(call)
         except KubeError as error:
             return error
+        if is_last:
+            return self._killed()
         await self._pass("slow answer")
         if call.method in _WRITES:
             if weather.strikes("lost answer"):
@@ -153,6 +184,12 @@ class Stormy:
             if weather.strikes("gave up"):
                 return _status(504, "Timeout", 0)
         return answer
+
+    def _killed(self) -> KubeError:
+        self._weather.fired["kill"] += 1
+        self._weather.killed.put_nowait(self)
+        self.crash()
+        return Refused("the manager was killed")
 
     async def _pass(self, fault: str) -> None:
         slow = self._weather.strikes(fault)

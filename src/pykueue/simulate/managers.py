@@ -61,11 +61,9 @@ class Member:
                     await manager.lead()
             else:
                 election = Election(client, self.clock, TERMS, identity)
-                manager = Manager(
-                    client, self._choices, self.clock, self._chance, instance=identity, may_write=election.may_write
-                )
+                manager = Manager(client, self._choices, self.clock, self._chance, instance=identity, election=election)
                 async with manager.reading():
-                    await election.run(manager.lead)
+                    await election.run(manager.take_over)
             await asyncio.sleep(_COMES_BACK_SECONDS)
 
     @property

@@ -30,7 +30,7 @@ from pykueue.apiserver.embedded import Find
 from pykueue.controllers.assembly import Choices
 from pykueue.kube.client import Client
 from pykueue.simulate import checkers, traits, worlds
-from pykueue.simulate.faults import TROUBLES, Weather
+from pykueue.simulate.faults import TROUBLES, Kill, Weather
 from pykueue.simulate.loop import Stuck, VirtualClock, VirtualLoop
 from pykueue.simulate.managers import Member
 from pykueue.simulate.owners import CheckController, JobController, Owners, Stage
@@ -56,25 +56,33 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)  # what happened in it, so that nobody tests nothing
     revisions: int = 0
+    writes: int = 0  # of the managers
+    kill: Kill | None = None
     digest: str = ""
     trace: list[str] = field(default_factory=list)
 
     @property
     def replay(self) -> str:
-        return f"python -m pykueue.simulate --replay {self.seed}"
+        kill = "" if self.kill is None else f" --kill-at {self.kill}"
+        return f"python -m pykueue.simulate --replay {self.seed}{kill}"
 
 
-def run(seed: int, weather: Mapping[str, float] | None = None, also: Collection[str] = ()) -> Report:
+def run(
+    seed: int,
+    weather: Mapping[str, float] | None = None,
+    also: Collection[str] = (),
+    kill: Kill | None = None,
+) -> Report:
     """The story of a seed. The same seed tells the same story.
 
-    `weather` and `also` are for faults and traits of one's own choice.
+    `weather` and `also` are for faults and traits of one's own choice. A story with a `kill` has no other faults.
     """
-    report = Report(seed)
+    report = Report(seed, kill=kill)
     collecting = gc.isenabled()
     gc.disable()
     try:
         with _errors_told(report), contextlib.suppress(Stuck), asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            story = Story(seed, report, VirtualClock(runner.get_loop()), weather, also)
+            story = Story(seed, report, VirtualClock(runner.get_loop()), {} if kill else weather, also)
             try:
                 runner.run(story.tell())
             except Stuck as error:
@@ -85,6 +93,15 @@ def run(seed: int, weather: Mapping[str, float] | None = None, also: Collection[
         if collecting:
             gc.enable()
     return report
+
+
+def killed_at_every_write(seed: int, step: int = 1, first: int = 1) -> Iterator[Report]:
+    """The story of a seed in fine weather, again and again: each time its manager is killed at another of its writes,
+    once just before it and once just after."""
+    writes = run(seed, {}).writes
+    for write in range(first, writes + 1, step):
+        for is_after in (False, True):
+            yield run(seed, kill=Kill(write, is_after))
 
 
 class _Over(Exception):
@@ -111,11 +128,13 @@ class Story:
         self.weather = Weather.drawn(self._chances["weather"])
         if rates is not None:
             self.weather.rates = dict(rates)
+        self.weather.kill = report.kill
         self._installed = installed()
         self._trace: list[str] = []
         self._marks: list[Mark] = []
         self._last_write = 0.0
         self._under_way: set[asyncio.Task[None]] = set()
+        self._restarting = asyncio.Lock()
 
     # --- Telling ------------------------------------------------------------------------------------------------------
 
@@ -148,6 +167,7 @@ class Story:
         for member in self.members:
             member.begin()
         acting = asyncio.create_task(people.act())
+        dying = asyncio.create_task(self._bring_back_killed())
         with contextlib.suppress(_Over):
             await self._chaos()
             await acting
@@ -159,6 +179,7 @@ class Story:
             stage.long_may_end.set()
             await self._rest("ended")
         acting.cancel()
+        dying.cancel()
         for member in self.members:
             await self._crash(member)
         for player in played:
@@ -228,11 +249,19 @@ class Story:
             self._report.violations.append(Violation("alive", 0, member.name, died))
 
     async def _restart(self, member: Member, pause: float = 0.0) -> None:
-        await self._crash(member)
-        self._note(f"-- manager {member.name} is gone")
-        await asyncio.sleep(pause)
-        member.begin()
-        self._note(f"-- manager {member.name} begins again")
+        async with self._restarting:
+            await self._crash(member)
+            self._note(f"-- manager {member.name} is gone")
+            await asyncio.sleep(pause)
+            member.begin()
+            self._note(f"-- manager {member.name} begins again")
+
+    async def _bring_back_killed(self) -> None:
+        while True:
+            killed = await self.weather.killed.get()
+            for member in self.members:
+                if member.transport is killed:
+                    await self._restart(member)
 
     async def _strike_crash(self, member: Member) -> None:
         await self._restart(member, self.weather.chance.choice((0.0, 0.5, 5.0)))
@@ -285,6 +314,7 @@ class Story:
         report.seen = found.seen
         report.faults = self.weather.fired
         report.revisions = len(history.stored)
+        report.writes = self.weather.writes
         report.digest = history.digest()
         report.trace = sorted((*self._trace, *found.trace), key=lambda line: float(line[:9]))
 
