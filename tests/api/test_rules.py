@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -403,16 +402,7 @@ def server() -> Iterator[Any]:
     from cluster import real
 
     with real.started() as client:
-        for row in registry.KUEUE:
-            answer = client.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", schema.crd(row))
-            assert answer.code == 201, answer.body
-        deadline = time.monotonic() + 60
-        for row in registry.KUEUE:
-            while client.request("GET", row.path()).code != 200:
-                assert time.monotonic() < deadline, f"{row.name} does not appear"
-                time.sleep(0.05)
-        # The server answers before its storage does.
-        time.sleep(0.5)
+        client.install(*map(schema.crd, registry.KUEUE))
         yield client
 
 

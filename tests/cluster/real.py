@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -32,9 +33,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cluster import assets
+from waiting import until
 
 _READY_SECONDS: Final = 90.0
 _PR_SET_PDEATHSIG: Final = 1
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,22 @@ class Client:
             else:
                 self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
         return self._connection
+
+    def install(self, *crds: Mapping[str, Any]) -> None:
+        """Have kinds served. One that is there already stays as it is."""
+        for crd in crds:
+            answer = self.request("POST", _CRDS, crd)
+            assert answer.code in (201, 409), answer.body
+        for crd in crds:
+            until(partial(self._serves, crd["spec"]))
+
+    def _serves(self, spec: Mapping[str, Any]) -> bool:
+        """Whether objects of a kind can be written. A server lists them before it can, and says to come back."""
+        version, names = spec["versions"][0]["name"], spec["names"]
+        place = "namespaces/default/" if spec["scope"] == "Namespaced" else ""
+        probe = {"apiVersion": f"{spec['group']}/{version}", "kind": names["kind"], "metadata": {"generateName": "p-"}}
+        path = f"/apis/{spec['group']}/{version}/{place}{names['plural']}?dryRun=All"
+        return self.request("POST", path, probe).code not in (404, 429, 500, 503)
 
     def kubeconfig(self) -> str:
         """A kubeconfig for this server, as JSON, which is YAML too."""

@@ -39,14 +39,9 @@ PATIENCE_SECONDS: Final = 1000.0 if FULL else 90.0
 @pytest.fixture(scope="module")
 def server() -> Iterator[real.Client]:
     with real.started() as started:
-        for row in registry.KUEUE:
-            crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-            assert started.request("POST", crds, schema.crd(row)).code == 201
+        started.install(*map(schema.crd, registry.KUEUE))
         home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
         assert started.request("POST", "/api/v1/namespaces", home).code == 201
-        # A kind that was made a moment ago may not be served yet; the test's time limit bounds this.
-        while any(started.request("GET", row.path()).code != 200 for row in registry.KUEUE):
-            time.sleep(0.1)
         yield started
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import http.client
 import ssl
-import time
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -31,10 +30,7 @@ _TEMPLATES: Final = "/api/v1/namespaces/default/podtemplates"
 def main() -> None:
     RECORDED.mkdir(parents=True, exist_ok=True)
     with real.started() as server:
-        server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", ownership.CRD)
-        while server.request("GET", _BASE).code != 200:
-            time.sleep(0.1)
-        time.sleep(1)
+        server.install(ownership.CRD)
         _write("ownership.jsonl", [line for seed in STORIES for line in _story(server, seed)])
         _write("strategic.jsonl", [line for seed in TEMPLATES for line in _patches(server, seed)])
         server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "twin-limits"}})

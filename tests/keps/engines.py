@@ -139,13 +139,9 @@ def _flavor(spec: Tree) -> Tree:
 def real_cluster(folder: Path) -> Iterator[Cluster]:
     """A real server with our kinds."""
     with real.started() as server:
-        for row in registry.KUEUE:
-            assert server.request("POST", registration.CRD.path(), schema.crd(row)).code == 201
+        server.install(*map(schema.crd, registry.KUEUE))
         home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
         assert server.request("POST", _NAMESPACE.path(), home).code == 201
-        # A kind that was made a moment ago may not be served yet; the test's time limit bounds this.
-        while any(server.request("GET", row.path()).code != 200 for row in registry.KUEUE):
-            time.sleep(0.1)
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(server.kubeconfig())
         yield Cluster(server, kubeconfig)
