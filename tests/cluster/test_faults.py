@@ -28,7 +28,7 @@ from pykueue.api import registry, schema
 
 FULL: Final = os.environ.get("PYKUEUE_FAULTS") == "full"
 
-pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.timeout(1500 if FULL else 150)]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.timeout(1500 if FULL else 600)]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WORKLOADS: Final = 300 if FULL else 80
@@ -223,7 +223,7 @@ async def test_a_leader_that_wakes_while_another_leads_writes_nothing_and_ends(
     server: real.Client, tmp_path: Path
 ) -> None:
     async with woken(server, tmp_path) as (story, first, way, since):
-        assert await asyncio.wait_for(first.wait(), 30) == 1
+        assert await asyncio.wait_for(first.wait(), PATIENCE_SECONDS) == 1
         await story.until(lambda: len(story.finished) == ENOUGH_FOR_TWO, PATIENCE_SECONDS)
         assert _late(way, since) == []
     assert story.overruns == []
@@ -232,7 +232,7 @@ async def test_a_leader_that_wakes_while_another_leads_writes_nothing_and_ends(
 
 async def test_a_leader_that_does_not_notice_is_found_out(server: real.Client, tmp_path: Path) -> None:
     async with woken(server, tmp_path, bug="a lost lease is not noticed") as (story, _, way, since):
-        await story.until(lambda: bool(_late(way, since)), 30)
+        await story.until(lambda: bool(_late(way, since)), PATIENCE_SECONDS)
 
 
 # --- The checker ------------------------------------------------------------------------------------------------------
@@ -246,5 +246,5 @@ async def test_whoever_watches_would_see_quota_given_twice(server: real.Client) 
             name = f"forged-{number}"
             await story.submit(name, 10, number, stays=True)
             await story.forge_reservation(name, number)
-        await story.until(lambda: sum(story.reserved.values()) > CPUS, 10)
+        await story.until(lambda: sum(story.reserved.values()) > CPUS, PATIENCE_SECONDS)
     assert [said.partition(": ")[2] for said in story.overruns] == [f"{CPUS + 10} of {CPUS} CPUs are given away"]
