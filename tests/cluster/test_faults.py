@@ -169,12 +169,14 @@ async def test_killed_managers_lose_nobody_give_nothing_twice_and_leave_nobody_w
             # Six fill everything and stay; three more are told to wait.
             for number in range(9):
                 await story.submit(f"stays-{number}", 10, number, stays=True)
-            await story.until(lambda: len(story.admitted()) == CPUS // 10 and len(story.waiting()) == 3, 30)
+            await story.until(
+                lambda: len(story.admitted()) == CPUS // 10 and len(story.waiting()) == 3, PATIENCE_SECONDS
+            )
         before = story.admitted()
         async with manager(server.kubeconfig(), tmp_path):
             # The last to come is decided on after everybody whom a restart finds.
             await story.submit("last", 1, 0, stays=True)
-            await story.until(lambda: "last" in story.waiting(), 60)
+            await story.until(lambda: "last" in story.waiting(), PATIENCE_SECONDS)
         assert story.admitted() == before
         assert story.overruns == []
 
