@@ -233,14 +233,14 @@ async def manage(
     election = Election(office, clock, _terms(settings), identity)
     leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
     client = Client(transport, chance, limit)
-    may_write = None if leads_alone else election.may_write
-    manager = Manager(client, manager_choices(settings), clock, chance, instance=identity, may_write=may_write)
+    won = None if leads_alone else election
+    manager = Manager(client, manager_choices(settings), clock, chance, instance=identity, election=won)
     built(manager)
     manager.metrics.role = Role.STANDALONE if leads_alone else Role.FOLLOWER
 
     conf = settings.configuration
     in_pod = target.folder == servers.SERVICE_ACCOUNT
-    sources = InformedSources(office, manager.views.shaping)
+    sources = InformedSources(office, manager.views.shaping, election.is_over)
     answers: list[running.Served] = []
 
     async def lead() -> None:
@@ -248,7 +248,7 @@ async def manage(
             manager.metrics.role = Role.LEADER
         # The API server asks whoever leads; the others answer behind the same Service where there is one.
         await answers[0].register()
-        await manager.lead()
+        await (manager.lead() if leads_alone else manager.take_over())
 
     def missing() -> str:
         return "" if answers else "webhooks are not served yet"
@@ -260,8 +260,9 @@ async def manage(
             else:
                 place = await running.beside(office, conf, (SERVICE_BESIDE,))
             choices = webhook_choices(settings)
+            fenced = office if won is None else office.fenced(won.may_write)
             async with (
-                running.webhooks(office.fenced(may_write), choices, sources, place, clock, conf.namespace) as served,
+                running.webhooks(fenced, choices, sources, place, clock, conf.namespace) as served,
                 _metrics_served(manager, settings, served, Door(office, clock), in_pod),
                 _lists_served(manager, settings, served, Door(office, clock), in_pod),
                 _dashboard_served(manager, dashboard, served, Door(office, clock), clock, explain),

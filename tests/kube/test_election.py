@@ -88,3 +88,54 @@ async def test_what_the_leader_does_fails_for_everybody_to_see() -> None:
     async with virtual.server() as client:
         with pytest.raises(RuntimeError, match="no"):
             await candidate(client, "first").run(fail)
+
+
+@virtual_time
+async def test_a_signature_tells_whose_term_is_over() -> None:
+    """The one who leads knows it of itself, those who follow once they have looked; strangers have no term."""
+    async with virtual.server() as client:
+        first, second, third = (candidate(client, name) for name in ("first", "second", "third"))
+        one = asyncio.ensure_future(first.run(forever))
+        await eventually(lambda: first.is_leader)
+        two, three = asyncio.ensure_future(second.run(forever)), asyncio.ensure_future(third.run(forever))
+        await asyncio.sleep(TERMS.retry_seconds)
+        early = first.signature()
+        assert not any(each.is_over(early) for each in (first, second, third))
+        await ended(one)
+        await eventually(lambda: second.is_leader or third.is_leader)
+        await asyncio.sleep(TERMS.retry_seconds)
+        leader = second if second.is_leader else third
+        for each in (second, third):
+            assert each.is_over(early)
+            assert not each.is_over(leader.signature())
+            assert not each.is_over("kubectl")
+            assert not each.is_over(f"{early}-and-more")
+        await ended(two, three)
+
+
+@virtual_time
+async def test_a_leader_whose_lease_ran_out_knows_that_its_term_is_over() -> None:
+    async with virtual.server() as client:
+        first = candidate(client, "first")
+        one = asyncio.ensure_future(first.run(forever))
+        await eventually(lambda: first.is_leader)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client, "replace", lambda *_, **__: forever())
+            await eventually(lambda: not first.may_write())
+            assert first.is_over(first.signature())
+            await one
+
+
+@virtual_time
+async def test_terms_grow_though_somebody_deletes_the_lease() -> None:
+    async with virtual.server() as client:
+        first, second = candidate(client, "first"), candidate(client, "second")
+        one = asyncio.ensure_future(first.run(forever))
+        await eventually(lambda: first.is_leader)
+        two = asyncio.ensure_future(second.run(forever))
+        await asyncio.sleep(TERMS.retry_seconds)
+        await ended(one)
+        await client.delete(LEASES, "manager", "default")
+        await eventually(lambda: second.is_leader)
+        assert second.term > first.term
+        await ended(two)

@@ -16,6 +16,7 @@ from pykueue.kube import errors
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Change, Informer, Key, typed
 from pykueue.kube.transport import Answer, Call, Lines, Transport
+from virtual import virtual_time
 from waiting import PATIENCE_SECONDS, eventually
 
 CONFIG_MAP = registry.KUBERNETES.named("configmaps")
@@ -154,13 +155,30 @@ async def test_after_410_it_lists_again_and_tells_what_is_gone() -> None:
     assert seen == [("aa", False, True), ("ab", False, True), ("ab", True, True), ("aa", True, False)]
 
 
+@virtual_time
 async def test_a_list_whose_history_is_gone_at_once_is_not_asked_for_again_and_again() -> None:
     """The first time may be bad luck; from then on it waits, ever longer."""
     transport = Played(*([END], [GONE]) * 1000)
     watched = Informer(Client(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
     async with running(watched):
-        await asyncio.sleep(0.5)
-    assert 2 < len(transport.calls) < 8
+        await asyncio.sleep(60)
+    assert 4 < len(transport.calls) < 12
+
+
+async def test_it_says_when_it_has_seen_all_that_was_stored(client: Client) -> None:
+    """Also while its watch is behind."""
+    await client.create(CONFIG_MAP, config_map("a1"))
+    watched = informer(client)
+    async with running(watched):
+        await asyncio.wait_for(watched.synced(), 10)
+        reached, watched._reach = watched._reach, lambda revision: None  # type: ignore[method-assign]
+        made = await client.create(CONFIG_MAP, config_map("a2"))
+        catching_up = asyncio.ensure_future(watched.caught_up())
+        await eventually(lambda: Key("default", "a2") in watched)
+        await asyncio.sleep(0.05)
+        assert not catching_up.done()
+        reached(int(made["metadata"]["resourceVersion"]))
+        await asyncio.wait_for(catching_up, 10)
 
 
 async def test_an_object_older_than_the_one_it_has_is_not_taken() -> None:

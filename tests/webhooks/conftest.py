@@ -66,6 +66,9 @@ class Shelf:
     async def objects(self, kind: Kind) -> Iterable[Tree]:
         return [one for one in self.objects_ if (one["apiVersion"], one["kind"]) == (kind.api_version, kind.kind)]
 
+    def is_over(self, manager: str) -> bool:
+        return manager == "an old leader"
+
 
 DEFAULT_NAMESPACE: Tree = {
     "apiVersion": "v1",

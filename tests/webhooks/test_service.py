@@ -60,6 +60,35 @@ async def test_a_refusal_carries_code_reason_and_causes() -> None:
     assert place in response["status"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("manager", "before", "after", "allowed"),
+    [
+        pytest.param("an old leader", None, "cq", False, id="quota-that-comes-late"),
+        pytest.param("an old leader", "other", "cq", False, id="other-quota-that-comes-late"),
+        pytest.param("an old leader", "cq", "cq", True, id="something-else-that-comes-late"),
+        pytest.param("an old leader", "cq", None, True, id="quota-that-is-given-back"),
+        pytest.param("whoever leads", None, "cq", True, id="quota-in-time"),
+        pytest.param("", None, "cq", True, id="nobody-in-particular"),
+    ],
+)
+async def test_quota_is_given_by_whoever_leads_now(
+    manager: str, before: str | None, after: str | None, allowed: bool
+) -> None:
+    def workload(queue: str | None) -> Tree:
+        pod_set = {"name": "main", "count": 1, "template": job()["spec"]["template"]}
+        tree: Tree = {"apiVersion": GROUP, "kind": "Workload", "metadata": {"name": "w", "namespace": "default"}}
+        tree["spec"] = {"queueName": "lq", "podSets": [pod_set]}
+        given = {"clusterQueue": queue, "podSetAssignments": [{"name": "main", "count": 1}]}
+        return {**tree, "status": {"admission": given} if queue else {}}
+
+    review = admission_review(workload(after), workload(before))
+    review["request"] |= {"subResource": "status", "options": {"kind": "PatchOptions", "fieldManager": manager}}
+    _, answer = await post(handler(), "/validate-kueue-x-k8s-io-v1beta2-workload", review)
+    assert answer["response"]["allowed"] is allowed, answer
+    if not allowed:
+        assert answer["response"]["status"]["message"].startswith("an old leader is not in office any more")
+
+
 async def test_a_job_is_decided_about_with_what_else_there_is() -> None:
     """The namespace and its default LocalQueue are read before the decision."""
     local_queue = {

@@ -34,11 +34,12 @@ from pykueue.core.policy import Policy
 from pykueue.core.topology import Profile
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.options import Options
+from pykueue.kube.again import until_done
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
+from pykueue.kube.election import Election
 from pykueue.kube.informer import Informer, kept_up
 from pykueue.kube.recorder import Recorder
-from pykueue.kube.transport import Fence
 from pykueue.lifecycle.facts import Options as LifeOptions
 from pykueue.observe.metrics import Choices as MetricChoices
 from pykueue.observe.reporting import Reporter
@@ -81,17 +82,17 @@ class Manager:
         chance: random.Random,
         *,
         instance: str = "pykueue",
-        may_write: Fence | None = None,
+        election: Election | None = None,
     ) -> None:
         self.client = client
-        client = client.fenced(may_write)
+        client = client.fenced(election.may_write if election is not None else None)
         self.views = Views(client, chance, topology=choices.policy.topology)
         self.recorder = Recorder(client.patiently(), clock, instance)
         self.world = choices.empty_world()
         measures = Measures(choices.metrics, self.world, self.views, clock, lambda: client.sent)
         self.metrics = measures.metrics
         reporter = Reporter(self.recorder, measures.written)
-        self.writer = Writer(client, self.views.workloads, reporter)
+        self.writer = Writer(client, self.views.workloads, reporter, election)
         self.auditor = Auditor(self.views, self.world, choices.empty_world, clock, self.metrics.audited)
         self.scheduler = Scheduler(
             self.world,
@@ -163,6 +164,11 @@ class Manager:
         """Everything has been read, and is kept up to date while inside."""
         async with kept_up(self.views.shaping), kept_up((self.views.workloads,)), kept_up(self._jobs):
             yield
+
+    async def take_over(self) -> None:
+        """Lead after somebody else, who may have given away quota that no watch has shown here yet."""
+        await until_done(self.views.workloads.caught_up)
+        await self.lead()
 
     async def lead(self) -> None:
         """Decide and act until cancelled. Only one manager of a cluster may be here."""

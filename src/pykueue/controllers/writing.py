@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from pykueue.api import codec, kueue, labels, patches, registry
 from pykueue.api.meta import Nanoseconds
 from pykueue.kube.client import METADATA, Client
+from pykueue.kube.election import Election
 from pykueue.kube.informer import Change, Informer, Key
 from pykueue.lifecycle import change, states
 from pykueue.lifecycle.change import Changes, Deactivate, Delete, RemoveFinalizer, Tell
@@ -40,8 +41,10 @@ class Writer:
         client: Client,
         workloads: Informer[kueue.Workload],
         reporter: Reporter,
+        election: Election | None = None,
     ) -> None:
         self._client = client
+        self._election = election
         self._patient = client.patiently()
         self._workloads = workloads
         self._reporter = reporter
@@ -141,7 +144,13 @@ class Writer:
         }
         client = self._patient if patient else self._client
         answer = await client.patch(
-            WORKLOAD, metadata.name, conditional, metadata.namespace, subresource=subresource, answer=METADATA
+            WORKLOAD,
+            metadata.name,
+            conditional,
+            metadata.namespace,
+            subresource=subresource,
+            manager=self._election.signature() if self._election is not None and subresource else "",
+            answer=METADATA,
         )
         return int(answer["metadata"]["resourceVersion"])
 

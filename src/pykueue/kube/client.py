@@ -33,6 +33,7 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 # Asks for the metadata alone: who writes a status rarely wants the whole object back.
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_OF_ALL: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 _ATTEMPTS: Final = 6
 _PAGE: Final = 500
@@ -164,7 +165,14 @@ class Client:
             return None
 
     async def list(
-        self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "", version: str = ""
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        version: str = "",
+        answer: str = JSON,
     ) -> Listing:
         """Every object that matches, page by page, as of one revision."""
         query = [("limit", str(_PAGE)), *_selectors(labels, fields)]
@@ -172,8 +180,8 @@ class Client:
         token = ""
         while True:
             page = [*query, ("continue", token)] if token else query
-            answer = await self._ask(kind, Call("GET", kind.path(namespace, version=version), tuple(page)))
-            found = _read_list(answer.body)
+            call = Call("GET", kind.path(namespace, version=version), tuple(page), accept=answer)
+            found = _read_list((await self._ask(kind, call)).body)
             items += found.items
             token = found.metadata.continue_
             if not token:

@@ -4,6 +4,9 @@ The Lease is only ever written under its resourceVersion, so of two that try at 
 long the Lease has stood still by their own monotonic clock, never by the times written in it: clocks differ. A leader
 that cannot renew stops itself after `renew_seconds`, which is less than `lease_seconds`: before anybody else may start.
 `may_write` is the fence around what a leader writes; `transport` asks it when nothing is left but to send.
+
+What was sent in time may still arrive late. So a leader signs what counts with its term, and whoever is asked about the
+write, by a webhook say, can tell with `is_over` that another leads by now.
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ LEASES: Final = Kind(
 )
 
 
+_SIGNATURE: Final = "pykueue-manager-term-"
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Where the Lease is, and how long everything takes."""
@@ -53,6 +59,7 @@ class Election:
         self._seen: tuple[str, str] = ("", "")  # holder and resourceVersion as last read
         self._seen_at = 0.0
         self._renewed_at = 0.0
+        self._newest_term = 0  # as last read, whoever leads in it
         self.term = 0
         self.is_leader = False
 
@@ -79,6 +86,20 @@ class Election:
         """Whether this leader is still inside its lease by its own clock. Asked before every write that books."""
         return self.is_leader and self._loop_time() - self._renewed_at < self._terms.renew_seconds
 
+    def signature(self) -> str:
+        """The name under which this leader writes, which tells its term."""
+        return f"{_SIGNATURE}{self.term}"
+
+    def is_over(self, signature: str) -> bool:
+        """Whether a leader who signs like this is out of office, as far as is known here: a leader knows it of itself,
+        and whoever follows as of its last look at the Lease. Who signs otherwise is no leader."""
+        term = signature.removeprefix(_SIGNATURE)
+        if term == signature or not term.isdecimal():
+            return False
+        if self.is_leader and int(term) == self.term:
+            return not self.may_write()
+        return int(term) < self._newest_term
+
     async def _campaign(self) -> dict[str, Any]:
         while True:
             try:
@@ -97,6 +118,7 @@ class Election:
             taken = await self._client.create(LEASES, self._taken({"metadata": self._metadata()}, new=True))
         else:
             spec = lease.get("spec") or {}
+            self._newest_term = int(spec.get("leaseTransitions") or 0)
             holder = str(spec.get("holderIdentity") or "")
             seen = (holder, lease["metadata"]["resourceVersion"])
             if seen != self._seen:
@@ -106,7 +128,7 @@ class Election:
                 return None
             taken = await self._client.replace(LEASES, self._taken(lease, new=holder != self._identity))
         self._renewed_at = asked_at
-        self.term = int(taken["spec"]["leaseTransitions"])
+        self.term = self._newest_term = int(taken["spec"]["leaseTransitions"])
         return taken
 
     async def _keep(self, lease: dict[str, Any]) -> None:
@@ -152,13 +174,15 @@ class Election:
     def _taken(self, lease: dict[str, Any], *, new: bool) -> dict[str, Any]:
         now = meta.format_micro_time(self._clock.now())
         before = lease.get("spec") or {}
+        # A Lease that was deleted and is made again must not begin with terms that are over.
+        terms = max(int(before.get("leaseTransitions") or 0), self._newest_term)
         spec = {
             **before,
             "holderIdentity": self._identity,
             "leaseDurationSeconds": max(int(self._terms.lease_seconds), 1),
             "renewTime": now,
             "acquireTime": now if new else before.get("acquireTime", now),
-            "leaseTransitions": int(before.get("leaseTransitions") or 0) + (1 if new else 0),
+            "leaseTransitions": terms + (1 if new else 0),
         }
         return {**lease, "apiVersion": LEASES.api_version, "kind": LEASES.kind, "spec": spec}
 

@@ -20,7 +20,7 @@ import msgspec
 from pykueue.api.kinds import Kind
 from pykueue.api.meta import ObjectMeta
 from pykueue.kube import errors
-from pykueue.kube.client import Client
+from pykueue.kube.client import METADATA_OF_ALL, Client
 from pykueue.kube.errors import Expired, KubeError
 from pykueue.kube.transport import Lines
 
@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 _FIRST_PAUSE_SECONDS: Final = 0.2
+_AT_ONCE_SECONDS: Final = 1.0  # a watch that lasts no longer than this has done no good
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
@@ -102,6 +103,7 @@ class Informer(Generic[T]):
         self._indexes: dict[str, _Index[T]] = {}
         self._synced = asyncio.Event()
         self._revision = 0
+        self._moved = asyncio.Event()
         self._streams_lists = True
         self._poisoned: set[Key] = set()
 
@@ -146,6 +148,16 @@ class Informer(Generic[T]):
         """Return once the copy has been complete."""
         await self._synced.wait()
 
+    async def caught_up(self) -> None:
+        """Return once all has been seen that was stored when this was asked: a watch may run behind."""
+        listing = await self._client.list(
+            self.kind, self._namespace, labels=self._labels, fields=self._fields, answer=METADATA_OF_ALL
+        )
+        newest = max((int(_read_meta(item).metadata.resource_version) for item in listing.items), default=0)
+        while self._revision < newest:
+            self._moved.clear()
+            await self._moved.wait()
+
     # --- Wiring -------------------------------------------------------------------------------------------------------
 
     def subscribe(self, handler: Handler[T]) -> None:
@@ -165,25 +177,28 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """Keep the copy up to date until cancelled."""
-        failures = 0
+        loop, failures = asyncio.get_running_loop(), 0
         while True:
+            began, troubled = loop.time(), False
             try:
                 if self._revision and self.has_synced:
                     await self._follow()
                 else:
                     await self._refill()
-                failures = 0
             except Expired:
                 log.info("%s: the history is gone, listing again", self.kind.name)
                 self._revision = 0
             except KubeError as error:
-                failures += 1
-                log.log(logging.INFO if failures < 4 else logging.WARNING, "%s: %s", self.kind.name, error)
+                troubled = True
+                log.log(logging.INFO if failures < 3 else logging.WARNING, "%s: %s", self.kind.name, error)
+            # A watch that ends is opened again at once, unless that is how the one before it ended, too.
+            failures = failures + 1 if troubled or loop.time() - began < _AT_ONCE_SECONDS else 0
+            if troubled or failures > 1:
                 pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10), _LONGEST_PAUSE_SECONDS)
                 await asyncio.sleep(pause * self._chance.uniform(1.0, 1.5))
 
     async def _refill(self) -> None:
-        """The whole state, and then its changes on the same stream where the server streams lists."""
+        """The whole state, and then its changes, on the same stream where the server streams lists."""
         if self._streams_lists:
             try:
                 async with self._watch(initial=True) as lines:
@@ -195,6 +210,8 @@ class Informer(Generic[T]):
                 self._streams_lists = False
         listing = await self._client.list(self.kind, self._namespace, labels=self._labels, fields=self._fields)
         self._replace(listing.items, int(listing.revision or 0))
+        if self._revision:
+            await self._follow()
 
     async def _streamed(self, lines: Lines) -> None:
         fresh: list[msgspec.Raw] | None = []
@@ -245,7 +262,7 @@ class Informer(Generic[T]):
             # Something that was seen at a later revision than this list may have come after it.
             if self._held[key].revision <= revision:
                 self._drop(key)
-        self._revision = max(self._revision, revision)
+        self._reach(revision)
         self._synced.set()
 
     def _take(self, event: _Line) -> None:
@@ -256,7 +273,11 @@ class Informer(Generic[T]):
         elif event.type != "BOOKMARK":
             self._put(key, metadata, event.object)
         if metadata.resource_version:
-            self._revision = max(self._revision, int(metadata.resource_version))
+            self._reach(int(metadata.resource_version))
+
+    def _reach(self, revision: int) -> None:
+        self._revision = max(self._revision, revision)
+        self._moved.set()
 
     def _put(self, key: Key, metadata: ObjectMeta, item: msgspec.Raw, *, initial: bool = False) -> None:
         revision = int(metadata.resource_version or 0)

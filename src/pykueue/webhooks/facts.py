@@ -5,7 +5,7 @@ Where from is somebody else's choice (`Sources`): the copies that informers keep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -23,6 +23,7 @@ from pykueue.webhooks.review import (
     Choices,
     Facts,
     asks_for_local_queues,
+    gives_quota,
     job_kind,
 )
 
@@ -46,6 +47,10 @@ class Sources(Protocol):
         """All objects of a kind."""
         ...
 
+    def is_over(self, manager: str) -> bool:
+        """Whether a name stands for a leader who is not in office any more."""
+        ...
+
 
 async def gather(request: AdmissionRequest, sources: Sources, choices: Choices) -> Facts:
     """The facts that a request needs; most need none."""
@@ -57,6 +62,8 @@ async def gather(request: AdmissionRequest, sources: Sources, choices: Choices) 
             namespaces=tuple(await sources.objects(NAMESPACE)),
             local_queues=tuple(await sources.objects(LOCAL_QUEUE)),
         )
+    if gives_quota(request) and sources.is_over(request.manager):
+        return Facts(is_late=True)
     return NO_FACTS
 
 
@@ -79,7 +86,10 @@ class InformedSources:
     # What is asked for because it must be there: a copy that does not have it yet is behind.
     _CERTAIN: Final = frozenset({NAMESPACE.name})
 
-    def __init__(self, client: Client, informers: Iterable[Informer[Any]]) -> None:
+    def __init__(
+        self, client: Client, informers: Iterable[Informer[Any]], is_over: Callable[[str], bool] = lambda manager: False
+    ) -> None:
+        self.is_over = is_over
         self._client = client
         self._informers: Mapping[str, Informer[Any]] = {informer.kind.name: informer for informer in informers}
 

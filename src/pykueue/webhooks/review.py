@@ -45,6 +45,8 @@ class AdmissionRequest:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    # The name under which the writer owns what it changes.
+    manager: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Facts:
     cluster_queues: tuple[Tree, ...] = ()
     namespaces: tuple[Tree, ...] = ()
     local_queues: tuple[Tree, ...] = ()
+    # Whether whoever gives quota was a leader, and is not any more.
+    is_late: bool = False
 
 
 NO_FACTS: Final = Facts()
@@ -151,6 +155,9 @@ def _default(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admis
 
 def _validate(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
     tree, gates = request.object, choices.gates
+    if facts.is_late:
+        why = f"{request.manager} is not in office any more: quota is given by whoever leads now"
+        return AdmissionResponse(refusal=Refusal(403, "Forbidden", why))
     if request.old is None:
         errors = validation.validate_create(tree, gates)
     else:
@@ -160,6 +167,14 @@ def _validate(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admi
             tree, facts.cluster_queues, facts.namespaces, facts.local_queues
         )
     return refused(errors, validation.warnings(tree, gates, only_declared=choices.only_declared))
+
+
+def gives_quota(request: AdmissionRequest) -> bool:
+    """Whether a Workload would hold other quota than before."""
+    if request.object.get("kind") != "Workload" or request.subresource != "status":
+        return False
+    given = trees.get(request.object, "status", "admission")
+    return given is not None and given != trees.get(request.old, "status", "admission")
 
 
 def asks_for_local_queues(request: AdmissionRequest, choices: Choices) -> bool:

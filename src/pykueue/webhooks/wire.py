@@ -23,6 +23,10 @@ class Unreadable(ValueError):
 # --- AdmissionReview --------------------------------------------------------------------------------------------------
 
 
+class _Options(msgspec.Struct, frozen=True, rename="camel"):
+    field_manager: str = ""
+
+
 class _Asked(msgspec.Struct, frozen=True, rename="camel"):
     uid: str
     operation: str = ""
@@ -31,6 +35,7 @@ class _Asked(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     object: Tree | None = None
     old_object: Tree | None = None
+    options: _Options | None = None
 
 
 class _AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,6 +59,7 @@ def read_admission(body: bytes, phase: Phase) -> tuple[str, AdmissionRequest]:
         namespace=asked.namespace,
         name=asked.name,
         subresource=asked.sub_resource,
+        manager=asked.options.field_manager if asked.options is not None else "",
     )
 
 

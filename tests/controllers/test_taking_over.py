@@ -1,0 +1,65 @@
+"""Who takes over decides on all that its predecessor left behind, though its own copies may be late."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from controllers.conftest import Story
+from pykueue import app, settings
+from pykueue.clock import SystemClock
+from pykueue.controllers.assembly import Manager
+from pykueue.kube.client import Client
+from pykueue.kube.transport import Answer, Call, Lines, Transport
+
+
+class Late:
+    """Brings no news of Workloads before it is told to."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def send(self, call: Call) -> Answer:
+        return await self._inner.send(call)
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+        async with self._inner.stream(call) as lines:
+            yield self._held_up(lines) if call.path.endswith("/workloads") else lines
+
+    async def _held_up(self, lines: Lines) -> AsyncIterator[bytes]:
+        async for line in lines:
+            await self.go_on.wait()
+            yield line
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_quota_that_was_given_before_a_handover_is_not_given_again(story: Story) -> None:
+    late = Late(story.transport())
+    client, choices = Client(late, random.Random(3)), app.manager_choices(settings.defaults())
+    second = Manager(client, choices, SystemClock(), random.Random(3))
+    await story.queues(cpu="1")
+    await story.create("LocalQueue", "on-hold", {"clusterQueue": "cq", "stopPolicy": "Hold"})
+    async with AsyncExitStack() as lives:
+        async with story.manager() as first:
+            await story.workload("next", queueName="on-hold")
+            await story.until_quiet(first)
+            await lives.enter_async_context(second.reading())
+            late.go_on.clear()
+            await story.workload("given")
+            await story.until_said("given", "Admitted", "True/Admitted")
+        await story.patch("LocalQueue", "on-hold", {"spec": {"stopPolicy": "None"}})
+        group = await lives.enter_async_context(asyncio.TaskGroup())
+        leading = group.create_task(second.take_over())
+        await asyncio.sleep(0.3)
+        assert await story.admitted() == ["given"]
+        late.go_on.set()
+        await story.until_said("next", "QuotaReserved", "False/WaitingForQuota")
+        assert await story.admitted() == ["given"]
+        leading.cancel()
