@@ -49,7 +49,9 @@ class Bug:
 
 
 def _frees_on_a_lost_answer(patch: pytest.MonkeyPatch) -> None:
+    """And leaves it to the watch to bring the Workload back into its queue, where it would stand before others."""
     patch.setattr(carrying, "_may_have_been_carried_out", lambda error: False)
+    patch.setattr(carrying.Carrier, "put_current", lambda self, key: None)
 
 
 def _writes_without_a_revision(patch: pytest.MonkeyPatch) -> None:

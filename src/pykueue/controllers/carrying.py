@@ -40,6 +40,7 @@ _REASON_BREATH_SECONDS: Final = 0.005
 _REASON_PAUSE_SECONDS: Final = 0.1
 _LONGEST_REASON_PAUSE_SECONDS: Final = 5.0
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
+_REFUSED_PAUSE_SECONDS: Final = 1.0
 
 FactsOf = Callable[[str], ClusterQueueFacts | None]
 
@@ -186,11 +187,16 @@ class Carrier:
                     return
                 self.free(key)
                 raise
+            except Invalid as error:
+                self.free(key)
+                self._set_aside(name, error)
+                raise
             except (Exception, asyncio.CancelledError) as error:
                 if not _may_have_been_carried_out(error):
+                    if _would_happen_again(error):
+                        # Freed at once, it would be decided at once, too.
+                        await asyncio.sleep(_REFUSED_PAUSE_SECONDS)
                     self.free(key)
-                    if isinstance(error, Invalid):
-                        self._set_aside(name, error)
                     raise
                 if name not in self._world.ledger:
                     return  # settled by a read, or deleted meanwhile
@@ -206,6 +212,14 @@ class Carrier:
 
         Nothing is freed before that is known, however long it takes.
         """
+        found = await self._read_past_the_watch(key)
+        if found is None or found.metadata.uid != decided_on.metadata.uid or found.status.admission is None:
+            return False
+        self._booked(key, revision(found))
+        return True
+
+    async def _read_past_the_watch(self, key: Key) -> kueue.Workload | None:
+        """What beat us, however long it takes to hear of it. Who decides next decides on that."""
         while True:
             try:
                 found = await self._writer.read(key)
@@ -215,10 +229,7 @@ class Carrier:
                 await asyncio.sleep(_LOST_ANSWER_PAUSE_SECONDS)
         if found is not None:
             self._writer.learn(found)
-        if found is None or found.metadata.uid != decided_on.metadata.uid or found.status.admission is None:
-            return False
-        self._booked(key, revision(found))
-        return True
+        return found
 
     def _booked(self, key: Key, made: int) -> None:
         """It stands. The watch may have been faster than the answer: news that was held back passes now."""
@@ -300,21 +311,27 @@ class Carrier:
         )
 
     async def _take_away(self, key: Key, changes: Callable[[kueue.Workload, int], Changes]) -> bool:
-        """Write an eviction; whether there was anything to evict."""
-        async with self._writer.turn(key):
-            workload, now = self._writer.current(key), self._clock.now()
-            # Its own reservation may have come to nothing, or it may have ended, while this waited for its turn.
-            if workload is None or not states.is_reserved(workload) or states.is_finished(workload):
-                return False
-            if not (made := changes(workload, now)):
-                return False
-            try:
+        """Write an eviction; whether there was anything to evict.
+
+        Until the memory is told otherwise it counts as evicted, and nobody decides it again. So it is told when there
+        is news to decide on, or after a while: on the same copy the same would be decided, and refused, at once.
+        """
+        try:
+            async with self._writer.turn(key):
+                workload, now = self._writer.current(key), self._clock.now()
+                # Its own reservation may have come to nothing, or it may have ended, while this waited for its turn.
+                if workload is None or not states.is_reserved(workload) or states.is_finished(workload):
+                    return False
+                if not (made := changes(workload, now)):
+                    return False
                 await self._writer.workload(workload, made, SCHEDULER, now)
-            except KubeError:
-                self.put_current(key)
-                self._wake()
-                raise
-        return True
+                return True
+        except Exception as error:
+            if not isinstance(error, Conflict) or await self._read_past_the_watch(key) is None:
+                await asyncio.sleep(_REFUSED_PAUSE_SECONDS)
+            self.put_current(key)
+            self._wake()
+            raise
 
     def _tell_failed_second_pass(self, decision: Retry) -> None:
         workload = self._writer.current(key_of(decision.workload))
@@ -409,6 +426,13 @@ def _may_have_been_carried_out(error: BaseException) -> bool:
     if isinstance(error, Unanswered):
         return error.applied is not False
     return isinstance(error, ApiError) and error.code >= 500
+
+
+def _would_happen_again(error: BaseException) -> bool:
+    """Whether the next attempt would only find the same: the server refused, or a promise was broken."""
+    if isinstance(error, ApiError):
+        return error.code < 500
+    return not isinstance(error, KubeError | asyncio.CancelledError)
 
 
 def _is_same(workload: kueue.Workload, decided_on: kueue.Workload) -> bool:

@@ -1,0 +1,91 @@
+"""A decision that could not be written is not taken again and again: it is taken on news, or after a while."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controllers.conftest import Story
+from pykueue import app, settings
+from pykueue.clock import SystemClock
+from pykueue.controllers.assembly import Manager
+from pykueue.kube.client import Client
+from pykueue.kube.transport import Answer, Call, Lines, Transport
+
+FORBIDDEN = Answer(403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not you"}')
+
+
+class Stubborn:
+    """Refuses every write that has a word in it, if there is one; and lets no news through about one object."""
+
+    def __init__(self, inner: Transport, refused: bytes = b"") -> None:
+        self._inner = inner
+        self._refused = refused
+        self.hidden = b""
+        self.writes: list[Call] = []
+
+    async def send(self, call: Call) -> Answer:
+        if call.method == "PATCH":
+            self.writes.append(call)
+            if self._refused and self._refused in call.body:
+                return FORBIDDEN
+        return await self._inner.send(call)
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+        async with self._inner.stream(call) as lines:
+            yield self._shown(lines)
+
+    async def _shown(self, lines: Lines) -> AsyncIterator[bytes]:
+        async for line in lines:
+            if not self.hidden or self.hidden not in line:
+                yield line
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def having(self, word: bytes) -> list[Call]:
+        return [call for call in self.writes if word in call.body]
+
+
+@asynccontextmanager
+async def managed(story: Story, transport: Stubborn) -> AsyncIterator[None]:
+    choices = app.manager_choices(settings.defaults())
+    manager = Manager(Client(transport, random.Random(3)), choices, SystemClock(), random.Random(3))
+    async with manager.reading(), asyncio.TaskGroup() as group:
+        leading = group.create_task(manager.lead())
+        yield
+        leading.cancel()
+
+
+async def test_an_eviction_that_somebody_beat_goes_out_again_before_the_watch_shows_by_what(story: Story) -> None:
+    stubborn = Stubborn(story.transport())
+    await story.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
+    async with managed(story, stubborn):
+        await story.workload("low", priority=1)
+        await story.until_said("low", "Admitted", "True/Admitted")
+        stubborn.hidden = b'"name":"low"'
+        await story.patch("Workload", "low", {"metadata": {"labels": {"changed": "meanwhile"}}})
+        await story.workload("high", priority=2)
+        await story.until_said("low", "Evicted", "True/Preempted")
+    assert len(stubborn.having(b'"Preempted"')) == 2
+
+
+@pytest.mark.parametrize("word", [b'"admission"', b'"Preempted"'], ids=["reservation", "eviction"])
+async def test_what_the_server_refuses_waits_a_while(story: Story, word: bytes) -> None:
+    stubborn = Stubborn(story.transport(), refused=word)
+    await story.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
+    await story.workload("low", priority=1)
+    async with story.manager():
+        await story.until_said("low", "Admitted", "True/Admitted")
+    if word == b'"admission"':
+        await story.finish("low")
+    async with managed(story, stubborn):
+        await story.workload("high", priority=2)
+        await story.until(lambda: asyncio.sleep(0, len(stubborn.having(word)) > 0))
+        await asyncio.sleep(0.3)
+        assert len(stubborn.having(word)) == 1
