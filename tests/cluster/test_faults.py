@@ -237,6 +237,20 @@ async def test_a_leader_that_does_not_notice_is_found_out(server: real.Client, t
         await story.until(lambda: bool(_late(way, since)), PATIENCE_SECONDS)
 
 
+async def test_quota_that_a_former_leader_gives_is_refused_when_it_arrives(server: real.Client, tmp_path: Path) -> None:
+    """A request can be on its way for longer than a lease lasts; the webhooks know whose term it is by then."""
+    async with watched.story(server, "late") as story, manager(server.kubeconfig(), tmp_path, lease=LEASE):
+        await story.begin()
+        await story.submit("w", 10, 0, stays=True)
+        leases = "/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases"
+        (lease,) = (await story.send("GET", leases))[1]["items"]
+        term = lease["spec"]["leaseTransitions"]
+        code, said = await story.forge_reservation("w", 0, f"pykueue-manager-term-{term - 1}")
+        assert (code, said["reason"]) == (403, "Forbidden")
+        assert f"pykueue-manager-term-{term - 1} is not in office any more" in said["message"]
+        assert (await story.forge_reservation("w", 0, f"pykueue-manager-term-{term}"))[0] == 200
+
+
 # --- The checker ------------------------------------------------------------------------------------------------------
 
 

@@ -61,14 +61,17 @@ class Story:
         async with self.session.request(method, url, data=data, headers={"Content-Type": kind}) as answer:
             return answer.status, await answer.json()
 
-    async def insist(self, method: str, path: str, body: Any, kind: str = "application/json") -> None:
+    async def insist(
+        self, method: str, path: str, body: Any, kind: str = "application/json", refusals: tuple[int, ...] = ()
+    ) -> tuple[int, Any]:
         """Write until it works: while no manager lives nobody answers for its webhooks, and a kind that was just
         changed asks to come back."""
         async with asyncio.timeout(60):
             while (answer := await self.send(method, path, body, kind))[0] in (429, 500, 503):
                 await asyncio.sleep(0.1)
         # One that was told to come back may have been carried out nevertheless.
-        assert answer[0] in (200, 201, 409), answer
+        assert answer[0] in (200, 201, 409, *refusals), answer
+        return answer
 
     async def create(self, path: str, kind: str, name: str, spec: dict[str, Any]) -> None:
         version = KUEUE.removeprefix("/apis/") if path.startswith(KUEUE) else "v1"
@@ -132,12 +135,13 @@ class Story:
                 group.create_task(self.submit(f"urgent-{number:04}", cpu, number, priority=100 + number))
                 await asyncio.sleep(_URGENT_EVERY_SECONDS)
 
-    async def forge_reservation(self, name: str, number: int) -> None:
-        """Write what only a manager may."""
+    async def forge_reservation(self, name: str, number: int, signature: str = "") -> tuple[int, Any]:
+        """Write what only a manager may; what the server says to that."""
         assigned = {"name": "main", "count": 1, "flavors": {"cpu": self.namespace}}
         assigned["resourceUsage"] = {"cpu": str(self.cpu[name])}
         given = {"clusterQueue": self._queues[number % QUEUES], "podSetAssignments": [assigned]}
-        await self.insist("PATCH", f"{self._workloads}/{name}/status", {"status": {"admission": given}}, _MERGE)
+        path = f"{self._workloads}/{name}/status?fieldManager={signature}"
+        return await self.insist("PATCH", path, {"status": {"admission": given}}, _MERGE, (403,))
 
     @property
     def _queues(self) -> list[str]:
