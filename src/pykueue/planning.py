@@ -257,15 +257,20 @@ def advance(made: Plan, now: Nanoseconds) -> Progress:
     if made.cycles:
         _stop_evicted(made, now)
     made.world.settle(now)  # whoever that wakes is in line from here on
-    before = _by_queue(made.world, active=True)
+    before = _in_line(made.world)
     decisions = made.world.decide(now)
     if made.cycles and not decisions:
         return Progress.OVER
     made.cycles.append(decisions)
     _record(made, decisions)
-    is_still = before == _by_queue(made.world, active=True)  # nobody new would be tried in another cycle
-    acts = any(isinstance(decision, (Admit, Preempt, Evict)) for decision in decisions)
-    return Progress.STILL if is_still and not acts else Progress.MOVED
+    if any(isinstance(decision, (Admit, Preempt, Evict)) for decision in decisions):
+        return Progress.MOVED
+    # A cycle that only refuses brings nobody back in line: as many as before are the same as before.
+    return Progress.STILL if _in_line(made.world) == before else Progress.MOVED
+
+
+def _in_line(world: World) -> int:
+    return sum(queue.in_line for queue in world.queues.values())
 
 
 def _record(made: Plan, decisions: Iterable[Decision]) -> None:

@@ -18,7 +18,8 @@ from pykueue.advising import suggesting
 from pykueue.advising.gates import gates
 from pykueue.advising.parts import Declare, Raise, indexed
 from pykueue.advising.suggesting import Suggestion
-from pykueue.advising.trial import Trial, changed
+from pykueue.advising.trial import Effort, Trial, changed
+from pykueue.advising.why import Search, why
 from pykueue.planning import Case, plan
 
 STATES = int(os.environ.get("ADVISING_STATES", "40"))
@@ -41,14 +42,18 @@ def gets_in(case: Case, key: str, now: int, suggestion: Suggestion, without: int
 def check(case: Case, key: str, now: int) -> int:
     found = suggested(case, key, now)
     for suggestion in found:
-        assert gets_in(case, key, now, suggestion), suggestion.sentence()
-        for n, part in enumerate(suggestion.parts):
-            assert not gets_in(case, key, now, suggestion, without=n), f"spare in: {suggestion.sentence()}"
-            if isinstance(part, (Raise, Declare)) and part.amount > 1:
-                parts = (*suggestion.parts[:n], part.smaller(part.amount - 1), *suggestion.parts[n + 1 :])
-                less = Suggestion(parts, suggestion.way)
-                assert not gets_in(case, key, now, less), f"one less would do: {suggestion.sentence()}"
+        prove(case, key, now, suggestion)
     return len(found)
+
+
+def prove(case: Case, key: str, now: int, suggestion: Suggestion) -> None:
+    assert gets_in(case, key, now, suggestion), suggestion.sentence()
+    for n, part in enumerate(suggestion.parts):
+        assert not gets_in(case, key, now, suggestion, without=n), f"spare in: {suggestion.sentence()}"
+        if isinstance(part, (Raise, Declare)) and part.amount > 1:
+            parts = (*suggestion.parts[:n], part.smaller(part.amount - 1), *suggestion.parts[n + 1 :])
+            less = Suggestion(parts, suggestion.way)
+            assert not gets_in(case, key, now, less), f"one less would do: {suggestion.sentence()}"
 
 
 @settings(max_examples=STATES)
@@ -107,3 +112,33 @@ def test_each_way_to_help_is_told_once(name: str) -> None:
         False,
     )
     assert {each.way: each.sentence() for each in suggested(case_of(world), "ns/w1", NOW)} == story.ways
+
+
+def crowd(workloads: int) -> Case:
+    """Five queues that borrow from each other, all full; the same number of Workloads waits in each."""
+    queues = tuple(QueueOf(f"q{n}", "c0", (QuotaOf(10, None, None),), "Never", "Never", False) for n in range(5))
+    held = [WorkloadOf(n, f"q{n % 5}", 2, n % 3, workloads - n, "f0") for n in range(25)]
+    waiting = [WorkloadOf(n, f"q{n % 5}", 1 + n % 4, n % 3, workloads - n) for n in range(25, workloads)]
+    return case_of(WorldOf((), queues, (*held, *waiting), False))
+
+
+def test_a_crowd_costs_few_looks_at_the_whole_of_it() -> None:
+    """Each way is looked for where nobody else waits, and what is found there is proven in the crowd."""
+    case = crowd(300)
+    trial = Trial(case, "ns/w270", NOW)
+    [found] = suggesting.suggestions(trial, indexed(case.objects), [])
+    assert found.way == "quota"
+    prove(case, "ns/w270", NOW, found)
+    whole = Effort()
+    Trial(case, "ns/w270", NOW, whole).admits(found.parts)
+    assert trial.effort.spent < 8 * whole.spent
+
+
+def test_a_search_that_costs_too_much_ends_with_what_it_has_found() -> None:
+    case = crowd(300)
+    complete = why(case, "ns/w270", NOW)
+    assert (complete.search, len(complete.suggestions)) == (Search.COMPLETE, 1)
+    cut = why(case, "ns/w270", NOW, effort=Effort(1_000))
+    assert (cut.search, cut.suggestions) == (Search.CUT_SHORT, ())
+    assert cut.causes == complete.causes
+    assert why(case, "ns/w270", NOW, suggest=False).search is Search.NONE

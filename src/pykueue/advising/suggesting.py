@@ -37,6 +37,8 @@ from pykueue.state import reading
 _FLAVOR_CHOICES: Final = 4
 _HOLDERS_TRIED: Final = 64
 _GENEROUS: Final = 2**60
+# Amounts are mostly whole ones of these, so the least that is enough mostly is, too.
+_GRAINS: Final = {amounts.CPU: 1000, "memory": 2**20}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,16 @@ class Suggestion:
 
 def suggestions(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iterator[Suggestion]:
     """What would let the Workload in, each way at most once. `opening` are the parts that open its gates, which are
-    tried first and taken along where they are needed."""
+    tried first and taken along where they are needed.
+
+    Raises Exhausted once the trial has cost all that it may; what was told before then is proven all the same.
+    """
     if opening and trial.admits(opening):
         yield Suggestion(tuple(smallest(trial, opening)), "gates")
         return
     told: list[tuple[Part, ...]] = []
-    for way, generous in _ways(trial, objects, opening):
-        if not generous or not trial.admits([*opening, *generous]):
-            continue
-        found = tuple(smallest(trial, [*opening, *generous]))
+    for way, change in _ways(trial, objects, opening):
+        found = tuple(smallest(trial, change))
         if found and found not in told:
             told.append(found)
             yield Suggestion(found, way)
@@ -80,8 +83,8 @@ def smallest(trial: Trial, generous: Sequence[Part]) -> list[Part]:
     while True:
         kept = _without_spare(trial, kept)
         shrunk = _shrunk(trial, kept)
-        if shrunk == kept:
-            return kept
+        if shrunk == kept or len(kept) == 1:  # only where one part became smaller may another be spare, or too large
+            return shrunk
         kept = shrunk
 
 
@@ -111,26 +114,29 @@ def _shrunk(trial: Trial, kept: list[Part]) -> list[Part]:
 
 
 def _least_amount(trial: Trial, kept: list[Part], n: int, part: Raise | Declare) -> Raise | Declare:
-    """The shortage that the brain states is mostly the answer; else by leaps up from it, then by halves."""
+    """What was left over when the Workload got in was not needed: mostly that is the answer; else by halves."""
 
     def works(amount: int) -> bool:
         return trial.admits([*kept[:n], part.smaller(amount), *kept[n + 1 :]])
 
     enough, short = part.amount, 0  # none at all is known to be too little: the part could not be left out
-    guess = trial.shortages().get((part.flavor, part.resource)) or (1000 if part.resource == amounts.CPU else 1)
-    if works(guess):
-        enough = guess
-        short = guess - 1 if guess > 1 and not works(guess - 1) else 0
-    while enough == part.amount and guess < enough:
-        short, guess = guess, guess * 4
-        if works(guess):
-            enough = guess
-    while enough - short > 1:
-        middle = (enough + short) // 2
-        if works(middle):
-            enough = middle
-        else:
-            short = middle
+    for guess in (part.amount - spare for spare in trial.spare(kept, part.flavor, part.resource)):
+        if short < guess < enough:
+            if works(guess):
+                enough = guess
+                break
+            short = guess
+    if enough == 1 or not works(enough - 1):
+        return part.smaller(enough)
+    for step in (_GRAINS.get(part.resource, 1), 1):
+        while enough - short > step:
+            middle = short + max(step, (enough - short) // 2 // step * step)
+            if works(middle):
+                enough = middle
+            else:
+                short = middle
+        if enough > 1 and not works(enough - 1):
+            break
     return part.smaller(enough)
 
 
@@ -157,7 +163,26 @@ def _least_priority(trial: Trial, kept: list[Part], n: int, part: Prefer) -> Pre
 
 
 def _ways(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
-    """Generous changes, one way of helping each."""
+    """Changes that work and are yet to be made smaller, one way of helping each.
+
+    Each is looked for where nobody else waits, which is fast. What is found there mostly holds in the whole world;
+    where others would take what it frees, all of it is tried; and what did not even help there is not tried at all.
+    """
+    alone = trial.alone()
+    for way, generous in _generous(trial, objects, opening, fits_alone=alone.admits(opening)):
+        change = [*opening, *generous]
+        if not generous or not alone.admits(change):
+            continue
+        for candidate in (smallest(alone, change), change):
+            if trial.admits(candidate):
+                yield way, candidate
+                break
+
+
+def _generous(
+    trial: Trial, objects: Objects, opening: Sequence[Part], *, fits_alone: bool
+) -> Iterator[tuple[str, list[Part]]]:
+    """More than could be needed, one way of helping each."""
     made, _ = trial.begin(opening)
     workload = made.world.pending(trial.target)
     queue = objects.get((kueue.ClusterQueue, "", workload.cluster_queue)) if workload is not None else None
@@ -165,17 +190,16 @@ def _ways(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iterator[t
         return
     asked = sorted({resource for pod_set in workload.shape.pod_sets for resource, _ in pod_set.requests})
     choices = list(_flavor_choices(queue, asked))
-    for flavors in choices:
-        yield "quota", _quota(queue, flavors, asked)
-    for flavors in choices:
-        yield "borrowing", _raised(queue, flavors, asked, "borrowing_limit")
-    yield "priority", _preferred(made, workload)
-    yield "waiting", _ends(made, workload)
-    yield "order", _ahead(made, workload)
     fitting = _fitting(objects, queue, workload)
-    yield "pods", fitting
-    for flavors in choices:
-        if fitting:
+    of_others = [("priority", _preferred(made, workload)), ("waiting", _ends(made, workload))]
+    of_others += [("order", _ahead(made, workload))]
+    of_quota = [("quota", _quota(queue, flavors, asked)) for flavors in choices]
+    of_quota += [("borrowing", _raised(queue, flavors, asked, "borrowing_limit")) for flavors in choices]
+    # One that only others keep out is helped best by what moves others.
+    yield from (*of_others, *of_quota) if fits_alone else (*of_quota, *of_others)
+    if fitting:
+        yield "pods", fitting
+        for flavors in choices:
             yield "pods and quota", [*fitting, *_quota(queue, flavors, asked)]
 
 

@@ -2,67 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from pykueue import planning
 from pykueue.advising.parts import Part, indexed
 from pykueue.api import kueue
 from pykueue.api.meta import Nanoseconds
+from pykueue.core import quota
+from pykueue.core.amounts import Amount
+from pykueue.core.decision import Admit
+from pykueue.core.queue import Preemption
 from pykueue.planning import Case, Plan, Progress
 from pykueue.state import reading
+
+Question: TypeAlias = tuple[str, ...]
+"""Parts as sentences, which say everything about them."""
+
+# In Workloads read: what a decision costs, and what it is to look at so many for one to preempt.
+_DECISION_COSTS: Final = 8
+_LOOKED_AT_FOR_ONE: Final = 24
+
+
+class Exhausted(Exception):
+    """A search has cost more than it was allowed to."""
+
+
+@dataclass(slots=True)
+class Effort:
+    """What trials may cost together. Counted in Workloads read, and not in seconds, so that the same question finds the
+    same answer on every machine."""
+
+    limit: int | None = None
+    spent: int = 0
+
+    @property
+    def is_spent(self) -> bool:
+        return self.limit is not None and self.spent > self.limit
+
+    def spend(self, steps: int) -> None:
+        self.spent += steps
+        if self.is_spent:
+            raise Exhausted
 
 
 @dataclass(slots=True)
 class Trial:
-    """A Workload, the world around it, and how often the brain was asked."""
+    """A Workload, the world around it, and what the brain has said about it so far."""
 
     case: Case
     target: str
     now: Nanoseconds
-    runs: int = field(default=0, init=False)
+    effort: Effort = field(default_factory=Effort)
+    _answers: dict[Question, bool] = field(default_factory=dict, init=False)
+    _latest: tuple[Question, Plan] | None = field(default=None, init=False)
     _shortages: Mapping[tuple[str, str], int] | None = field(default=None, init=False)
 
     def admits(self, parts: Sequence[Part] = ()) -> bool:
         """Whether the Workload gets its quota with these changes, however many cycles and evictions it takes."""
+        question = _question(parts)
+        if question not in self._answers:
+            self.run(parts)
+        return self._answers[question]
+
+    def run(self, parts: Sequence[Part] = ()) -> Plan:
+        """Until the Workload is in, or nothing moves any more."""
         made, now = self.begin(parts)
         for _ in range(planning.CYCLES_MAX):
             progress = planning.advance(made, now)
-            if self.is_in(made):
-                return True
-            if progress is not Progress.MOVED:
-                return False
-        return False
-
-    def run(self, parts: Sequence[Part] = ()) -> Plan:
-        """The same to its end."""
-        made, now = self.begin(parts)
-        for _ in range(planning.CYCLES_MAX):
-            if planning.advance(made, now) is not Progress.MOVED:
+            self.effort.spend(_cost(made))
+            if self.is_in(made) or progress is not Progress.MOVED:
                 break
+        question = _question(parts)
+        self._answers[question] = self.is_in(made)
+        if self._answers[question]:
+            self._latest = question, made
+        if not parts and self._shortages is None:
+            self._shortages = dict(_shortages(made, self.target))
         return made
 
     def begin(self, parts: Sequence[Part] = ()) -> tuple[Plan, Nanoseconds]:
-        self.runs += 1
         now = max(self.now, *(part.later_than() for part in parts)) if parts else self.now
-        return planning.begin(changed(self.case, parts), now, departures=True), now
+        made = planning.begin(changed(self.case, parts), now, departures=True)
+        self.effort.spend(len(made.workloads))
+        return made, now
 
     def shortages(self) -> Mapping[tuple[str, str], int]:
-        """What the brain says is missing as things are, by flavor and resource. Asked once."""
+        """What the brain says is missing as things are, by flavor and resource."""
         if self._shortages is None:
-            self._shortages = {
-                (finding.flavor, finding.resource): finding.short_by
-                for decision in self.run().decisions
-                if decision.workload == self.target
-                for explained in decision.explanation
-                for finding in (*explained.findings, *(each for a in explained.attempts for each in a.findings))
-                if finding.short_by
-            }
-        return self._shortages
+            self.run()
+        return self._shortages or {}
 
     def is_in(self, made: Plan) -> bool:
         held = made.world.reservations.get(self.target)
         return held is not None and not held.evicted
+
+    def spare(self, parts: Sequence[Part], flavor: str, resource: str) -> tuple[Amount, Amount]:
+        """How much less its queue could have had, with changes that let the Workload in: at most, if all who got in
+        with it in the same cycle had gone without, and at least, if nobody had."""
+        question = _question(parts)
+        made = self._latest[1] if self._latest is not None and self._latest[0] == question else self.run(parts)
+        reservations = made.world.reservations
+        node = made.world.snapshot.queues[reservations[self.target].cluster_queue].node
+        left = quota.balance(node, node.tree.number(flavor, resource))
+        taken = sum(
+            amount
+            for decision in made.cycles[-1]
+            if isinstance(decision, Admit) and decision.workload != self.target
+            for pair, amount in reservations[decision.workload].usage
+            if (pair.flavor, pair.resource) == (flavor, resource)
+        )
+        return left + taken, left
+
+    def alone(self) -> Trial:
+        """The same where nobody else waits. Much faster to ask, and what does not help there hardly helps anywhere."""
+        return Trial(without_rivals(self.case, self.target), self.target, self.now, self.effort)
+
+
+def _question(parts: Sequence[Part]) -> Question:
+    return tuple(part.sentence() for part in parts)
+
+
+def _cost(made: Plan) -> int:
+    """What the last cycle has cost."""
+    searched = [
+        decision
+        for decision in made.cycles[-1]
+        if not isinstance(decision, Admit)
+        and made.world.structure.read[decision.cluster_queue].spec.preemption != Preemption()
+    ]
+    looks = len(searched) * len(made.world.reservations)
+    return _DECISION_COSTS * len(made.cycles[-1]) + looks // _LOOKED_AT_FOR_ONE
+
+
+def _shortages(made: Plan, target: str) -> Iterator[tuple[tuple[str, str], int]]:
+    for decision in made.decisions:
+        if decision.workload == target:
+            for explained in decision.explanation:
+                for finding in (*explained.findings, *(each for a in explained.attempts for each in a.findings)):
+                    if finding.short_by:
+                        yield (finding.flavor, finding.resource), finding.short_by
 
 
 def changed(case: Case, parts: Iterable[Part]) -> Case:
@@ -105,3 +185,12 @@ def narrowed(case: Case, target: str) -> Case:
         return True
 
     return case.with_objects(thing for thing in case.objects if belongs(thing))
+
+
+def without_rivals(case: Case, target: str) -> Case:
+    """The case in which nobody else waits for quota."""
+
+    def competes(thing: object) -> bool:
+        return isinstance(thing, kueue.Workload) and not reading.holds_quota(thing) and reading.key_of(thing) != target
+
+    return case.with_objects(thing for thing in case.objects if not competes(thing))

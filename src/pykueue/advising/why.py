@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 import msgspec
@@ -15,9 +16,9 @@ import msgspec
 from pykueue import planning
 from pykueue.advising import suggesting
 from pykueue.advising.gates import Gate, gates
-from pykueue.advising.parts import indexed
+from pykueue.advising.parts import Objects, indexed
 from pykueue.advising.suggesting import Suggestion
-from pykueue.advising.trial import Trial, narrowed
+from pykueue.advising.trial import Effort, Exhausted, Trial, narrowed, without_rivals
 from pykueue.api import conditions, kueue
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
@@ -29,6 +30,18 @@ from pykueue.planning import Case, Plan
 from pykueue.state import reading
 
 PENDING: Final = "Pending"
+
+
+class Search(Enum):
+    """How far suggestions were looked for."""
+
+    NONE = "none"
+    COMPLETE = "complete"
+    CUT_SHORT = "cut short"
+
+
+# What a search may cost, in Workloads read: about two seconds. Who asks for more has the time to wait for it.
+EFFORT: Final = 80_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +59,7 @@ class Why:
     holders: tuple[dict[str, Any], ...] = ()
     starts_next: bool = False  # nothing is in the way: the next cycles let it in
     suggestions: tuple[Suggestion, ...] = ()
+    search: Search = Search.NONE
 
     def tree(self) -> dict[str, Any]:
         position = {"inClusterQueue": self.position[0], "inLocalQueue": self.position[1]} if self.position else None
@@ -61,6 +75,7 @@ class Why:
             "holders": list(self.holders),
             "startsNext": self.starts_next,
             "suggestions": [suggestion_tree(each) for each in self.suggestions],
+            "search": self.search.value,
         }
 
 
@@ -75,8 +90,11 @@ def suggestion_tree(suggestion: Suggestion) -> dict[str, Any]:
 _AHEAD_SHOWN: Final = 10
 
 
-def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True) -> Why:
-    """Everything about one Workload. Raises UsageError when there is none of that name."""
+def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort: Effort | None = None) -> Why:
+    """Everything about one Workload. Raises UsageError when there is none of that name.
+
+    In a large tree the search for suggestions stops after some `effort`; an `Effort()` without a limit ends it all.
+    """
     namespace, _, name = key.partition("/")
     workload = indexed(case.objects).get((kueue.Workload, namespace, name))
     if not isinstance(workload, kueue.Workload):
@@ -93,7 +111,8 @@ def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True) -> Why:
             cluster_queue=cluster_queue,
             causes=tuple(_of_conditions(workload)),
         )
-    return _waiting(narrowed(case, key), key, workload, now, suggest=suggest)
+    limit = (effort or Effort(EFFORT)) if suggest else None
+    return _waiting(narrowed(case, key), key, workload, now, limit)
 
 
 def explainer(configuration: dict[str, Any]) -> Callable[[Iterable[msgspec.Struct], str, Nanoseconds, bool], Tree]:
@@ -129,7 +148,7 @@ def _of_conditions(workload: kueue.Workload) -> Iterator[str]:
             yield f"AdmissionCheck {check.name} is {check.state}" + (f": {check.message}" if check.message else "")
 
 
-def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, *, suggest: bool) -> Why:
+def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, effort: Effort | None) -> Why:
     objects = indexed(case.objects)
     trial = Trial(case, key, now)
     as_is, _ = trial.begin()
@@ -139,7 +158,8 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, *
     place = next((place for place in _line(as_is, cluster_queue) if place.key == key), None)
     ahead = [other.key for other in _line(as_is, cluster_queue) if place and other[2] < place.in_cluster_queue]
     closed = gates(objects, workload, now)
-    alone = _alone(case, key, now)
+    # One cycle in which nobody else waits: what the brain has to say about this Workload itself.
+    alone = planning.plan(without_rivals(case, key), now, departures=True)
     told = planning.explanations(alone).get(key, {})
     starts = not closed and trial.admits()
     causes = [gate.cause for gate in closed]
@@ -148,6 +168,7 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, *
         causes += told["because"]
     if not causes and not starts:
         causes = [_overtaken(ahead)]
+    found, search = ([], Search.NONE) if starts or effort is None else _suggested(trial, objects, closed, effort)
     return Why(
         workload=key,
         state=PENDING,
@@ -159,28 +180,28 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, *
         tried=tuple(told.get("tried", ())),
         holders=tuple(told.get("holders", ())),
         starts_next=starts,
-        suggestions=() if starts or not suggest else tuple(_suggested(trial, objects, closed)),
+        suggestions=tuple(found),
+        search=search,
     )
 
 
-def _suggested(trial: Trial, objects: dict[Any, Any], closed: Iterable[Gate]) -> list[Suggestion]:
+def _suggested(
+    trial: Trial, objects: Objects, closed: Iterable[Gate], effort: Effort
+) -> tuple[list[Suggestion], Search]:
     opening = [gate.part for gate in closed if gate.part is not None]
-    return suggesting.ordered(list(suggesting.suggestions(trial, objects, opening)))
+    found: list[Suggestion] = []
+    trial.effort = effort
+    try:
+        for suggestion in suggesting.suggestions(trial, objects, opening):
+            found.append(suggestion)
+    except Exhausted:
+        return suggesting.ordered(found), Search.CUT_SHORT
+    return suggesting.ordered(found), Search.COMPLETE
 
 
 def _line(made: Plan, cluster_queue: str) -> list[visibility.Place]:
     queue = made.world.queues.get(cluster_queue)
     return list(visibility.in_cluster_queue(queue)) if queue is not None else []
-
-
-def _alone(case: Case, key: str, now: Nanoseconds) -> Plan:
-    """One cycle in which nobody else waits: what the brain has to say about this Workload itself."""
-
-    def competes(thing: object) -> bool:
-        return isinstance(thing, kueue.Workload) and not reading.holds_quota(thing) and reading.key_of(thing) != key
-
-    alone = case.with_objects(thing for thing in case.objects if not competes(thing))
-    return planning.plan(alone, now, departures=True)
 
 
 def _was_tried(made: Plan, key: str) -> bool:

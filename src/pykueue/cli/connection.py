@@ -7,7 +7,7 @@ import functools
 import os
 import random
 import sys
-import time
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,16 +79,32 @@ _PATIENCE_SECONDS: Final = 2.0
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """A line on a terminal's stderr that says what is being done, once it has taken a while; gone at the end."""
-    start, shown = time.monotonic(), False
+    doing, is_late = "", False
 
-    def told(doing: str) -> None:
-        nonlocal shown
-        if sys.stderr.isatty() and time.monotonic() - start > _PATIENCE_SECONDS:
-            shown = True
+    def show() -> None:
+        if doing:
             click.echo(f"\r\x1b[K{doing} ...", err=True, nl=False)
 
+    def late() -> None:
+        nonlocal is_late
+        is_late = True
+        show()
+
+    def told(now_doing: str) -> None:
+        nonlocal doing
+        doing = now_doing
+        if is_late:
+            show()
+
+    timer = threading.Timer(_PATIENCE_SECONDS, late)
+    timer.daemon = True
+    if sys.stderr.isatty():
+        timer.start()
     try:
         yield told
     finally:
-        if shown:
+        timer.cancel()
+        if timer.is_alive():
+            timer.join()
+        if is_late:
             click.echo("\r\x1b[K", err=True, nl=False)

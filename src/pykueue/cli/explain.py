@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option("-f", "--filename", "files", multiple=True, help="Objects from files instead of a server's.")
 @click.option("--now", "now_text", default=None, help="With -f: the time to decide at, RFC 3339; else the present.")
 @click.option("--no-suggestions", is_flag=True, help="Say why, and do not look for what would help.")
+@click.option("--thorough", is_flag=True, help="Look for everything that would help, however long it takes.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
 @connects
 def command(
@@ -29,6 +30,7 @@ def command(
     files: tuple[str, ...],
     now_text: str | None,
     no_suggestions: bool,
+    thorough: bool,
     output: str,
 ) -> None:
     """Say why a Workload waits: every cause, who holds what it needs, and the smallest change that would let it in.
@@ -36,6 +38,7 @@ def command(
     NAME is a Workload, or KIND/NAME for a job, such as job/train. Each suggestion was tried on a copy: with it the
     Workload gets its quota, and without any part of it not.
     """
+    from pykueue.advising.trial import Effort
     from pykueue.advising.why import why
     from pykueue.cli.plan import at, case_of
 
@@ -46,7 +49,8 @@ def command(
         else:
             case, key = connection.talk(lambda client, namespace: _live(client, namespace, name, told))
         told("asking the brain what would help")
-        answer = why(case, key, at(now_text), suggest=not no_suggestions)
+        effort = Effort() if thorough else None
+        answer = why(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
     if output == "text":
         for line in lines(answer):
             click.echo(line)
@@ -93,6 +97,8 @@ _SHOWN: Final = 5
 
 def lines(answer: Why) -> list[str]:
     """The answer for a person."""
+    from pykueue.advising.why import Search
+
     said = [_heading(answer)]
     if answer.causes:
         said += ["", "Why", *(f"  {cause}" for cause in answer.causes)]
@@ -111,7 +117,9 @@ def lines(answer: Why) -> list[str]:
                 said.append(f"  {f'{number}.' if not n else '  and'} {part.sentence()}")
                 if part.how():
                     said.append(f"       {part.how()}")
-    elif answer.state == "Pending" and not answer.starts_next:
+    if answer.search is Search.CUT_SHORT:
+        said += ["", "Many wait in its tree: the search was cut short; with --thorough it goes on"]
+    elif answer.search is Search.COMPLETE and not answer.suggestions:
         said += ["", "No single change of quota, priority, order or pods was found that lets it in"]
     return said
 

@@ -132,6 +132,11 @@ class PendingQueue:
             if not bucket.is_parked:
                 yield from bucket.members.values()
 
+    @property
+    def in_line(self) -> int:
+        """How many `active` would name."""
+        return sum(len(bucket.members) for bucket in self._buckets.values() if not bucket.is_parked)
+
     def parked(self) -> Iterator[Workload]:
         yield from self.pool.values()
         for bucket in self._buckets.values():

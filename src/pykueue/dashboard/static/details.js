@@ -86,7 +86,7 @@ class Explanation {
   }
 
   #render(asked) {
-    const {state, position, causes, ahead, holders, startsNext, suggestions, note} = this.#answer;
+    const {state, position, causes, ahead, holders, startsNext, suggestions, search, note} = this.#answer;
     const waits = state === "Pending";
     this.#place.replaceChildren(...[
       startsNext && el("p", {class: "good"}, "Nothing is in its way: it is about to be let in."),
@@ -98,7 +98,7 @@ class Explanation {
         el("ul", {}, holders.map((held) => el("li", {}, workloadLink(held.workload), `: ${held.amount} ${held.resource} of ${held.flavor}`,
           held.protectedBy && el("span", {class: "dim"}, ` (${held.protectedBy})`))))) : null,
       note && el("p", {class: "hint"}, note),
-      waits && !startsNext && !note && el("div", {class: "help"}, el("h3", {}, "What would let it in"), asked ? ways(suggestions) : this.#button()),
+      waits && !startsNext && !note && el("div", {class: "help"}, el("h3", {}, "What would let it in"), asked ? ways(suggestions, search) : this.#button()),
     ].filter((each) => each instanceof Node));
   }
 
@@ -117,10 +117,12 @@ function workloadLink(key) {
   return el("a", {href: to(["workload", namespace, name])}, key);
 }
 
-function ways(suggestions) {
-  if (!suggestions.length) return el("p", {}, "No single change of quota, priority, order or pods was found that lets it in.");
-  return el("ol", {class: "ways", tabindex: -1}, suggestions.map((each) => el("li", {}, each.parts.map((part, number) =>
+function ways(suggestions, search) {
+  const isCut = search === "cut short";
+  if (!suggestions.length && !isCut) return el("p", {}, "No single change of quota, priority, order or pods was found that lets it in.");
+  const found = el("ol", {class: "ways", tabindex: -1}, suggestions.map((each) => el("li", {}, each.parts.map((part, number) =>
     el("div", {}, number ? `and ${part.change}` : part.change, part.command && command(part.command))))));
+  return isCut ? [found, el("p", {class: "hint"}, "Many wait in its tree: the search was cut short. pykueue explain --thorough looks at every way.")] : found;
 }
 
 function command(text) {
