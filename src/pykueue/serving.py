@@ -172,7 +172,13 @@ async def _answer(handler: Handler, incoming: web.BaseRequest) -> web.StreamResp
         request = _request(incoming)
     except ValueError:
         return web.Response(status=400, text="the query has too many parameters")
-    response = await handler(request)
+    try:
+        response = await handler(request)
+    except ConnectionError:
+        if incoming.transport is not None:
+            raise
+        log.debug("%s %s: the client hung up before all of it had come", request.method, request.path)
+        return web.Response(status=400)
     if response.stream is not None:
         return await _stream(incoming, response, response.stream)
     if len(response.body) > PIECE_BYTES and request.method != "HEAD":
