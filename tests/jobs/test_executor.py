@@ -206,6 +206,20 @@ async def test_a_copy_older_than_what_was_written_is_not_decided_on(world: World
     assert not states.is_reserved(await world.workload())
 
 
+async def test_no_second_slice_is_made_while_the_first_is_not_shown(world: World) -> None:
+    """Each slice of an elastic job has a name of its own, so the server would take both."""
+    key = JobKey("batch/job", NAMESPACE, "alpha")
+    await world.client.create(JOB.kind, fresh(batch_job(metadata={"annotations": {labels.ELASTIC_JOB: "true"}})))
+    await world.sources.refresh()
+    await world.executor.reconcile(key)
+    await world.client.patch(JOB.kind, "alpha", {"spec": {"parallelism": 2}}, NAMESPACE)
+    shown = world.sources.objects["Workload"]
+    await world.sources.refresh()
+    world.sources.objects["Workload"] = shown
+    await world.executor.reconcile(key)
+    await world.workload()  # of which there is one
+
+
 async def test_a_pod_group_runs_on_a_server(world: World) -> None:
     key = JobKey("pod", NAMESPACE, "g", is_group=True)
     for name in ("a", "b"):

@@ -92,6 +92,12 @@ def test_an_elastic_job_ends_like_any_other() -> None:
     assert stage.workload.metadata.finalizers == ()
 
 
+def test_a_job_that_ends_while_a_larger_slice_waits_gives_its_quota_back() -> None:
+    stage = resized(elastic(), 5)
+    stage.status(conditions=[{"type": "Complete", "status": "True"}]).settle()
+    assert slices(stage) == []
+
+
 def test_pods_of_a_slice_say_to_which_job_of_slices_they_belong() -> None:
     stage = elastic()
     notes = stage.job["spec"]["template"]["metadata"]["annotations"]

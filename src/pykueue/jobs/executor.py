@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
 
@@ -30,6 +30,10 @@ from pykueue.kube.errors import KubeError
 from pykueue.kube.recorder import NORMAL, WARNING, Note, Recorder, Reference
 from pykueue.lifecycle import change
 from pykueue.lifecycle.change import Changes
+
+# How soon a job is looked at again whose copies are behind what was written here.
+_BEHIND_SECONDS: Final = 1.0
+_SHOWN_WITHIN_SECONDS: Final = 10.0
 
 
 class JobKey(NamedTuple):
@@ -101,6 +105,8 @@ class Executor:
     done: Done = lambda row, action, answer: None
     # UID -> the revision that the last write to an object of a job made, until the object is gone.
     _written: dict[str, int] = field(default_factory=dict)
+    # The Workload that was made last for a job, and until when its copy is waited for.
+    _made: dict[JobKey, tuple[str, float]] = field(default_factory=dict)
 
     async def reconcile(self, key: JobKey) -> float | None:
         """One pass; the answer is after how many seconds to look again, if at all."""
@@ -111,10 +117,15 @@ class Executor:
         job = self._job(row, key, now)
         if job is None:
             return await self.carry_out(row, self._gone(row, key, now))
-        if any(self._is_behind(tree) for tree in job.objects):
-            return None  # what the copy does not show yet will wake the job
+        if self._awaits(key) or any(self._is_behind(tree) for tree in job.objects):
+            return _BEHIND_SECONDS
         facts = await self._facts(row, key, job)
-        return await self.carry_out(row, reconcile(job, facts, self.options, now))
+        actions = reconcile(job, facts, self.options, now)
+        again = await self.carry_out(row, actions)
+        for action in actions:
+            if isinstance(action, Create):
+                self._made[key] = action.workload["metadata"]["name"], self.clock.monotonic() + _SHOWN_WITHIN_SECONDS
+        return again
 
     # --- Gathering ----------------------------------------------------------------------------------------------------
 
@@ -131,6 +142,15 @@ class Executor:
         _, _, uid = _identity(tree)
         made = self._written.get(uid)
         return made is not None and int(tree["metadata"]["resourceVersion"]) < made
+
+    def _awaits(self, key: JobKey) -> bool:
+        """Whether a Workload that was made for the job is not shown yet; another one would be made. One that was
+        deleted at once is never shown."""
+        name, until = self._made.get(key, ("", 0.0))
+        if name and self.sources.workload(key.namespace, name) is None and self.clock.monotonic() < until:
+            return True
+        self._made.pop(key, None)
+        return False
 
     def forget(self, tree: Tree) -> None:
         """An object of a job is gone."""

@@ -42,6 +42,12 @@ def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched 
     if ended:
         return ended
     newest = kept[-1]
+    outcome = job.outcome()
+    if outcome is not None:
+        # The job ended before the larger slice was let in: the one with the quota is over as well.
+        reason = FinishedReason.SUCCEEDED if outcome.success else FinishedReason.FAILED
+        over = tuple(Change(each, ending.finish(each, reason, outcome.message, now)) for each in kept[:-1])
+        return over or Matched(newest)
     asked = {pod_set["name"]: pod_set["count"] for pod_set in job.pod_sets(options)}
     if list(asked) != [pod_set.name for pod_set in newest.spec.pod_sets]:
         return None
