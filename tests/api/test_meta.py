@@ -146,7 +146,3 @@ def test_the_controller_is_the_owner_that_says_so() -> None:
     owners = (meta.OwnerReference(kind="Queue", name="q"), job)
     assert meta.ObjectMeta(owner_references=owners).controller == job
     assert meta.ObjectMeta(owner_references=owners[:1]).controller is None
-
-
-def test_a_list_speaks_its_continue_token_under_its_own_name() -> None:
-    assert msgspec.json.encode(meta.ListMeta(continue_="next")) == b'{"continue":"next"}'

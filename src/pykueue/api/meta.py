@@ -90,18 +90,6 @@ class ObjectMeta(ApiStruct, frozen=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class ListMeta(ApiStruct, frozen=True):
-    """What a list says of itself: the revision it shows, and how to read on."""
-
-    resource_version: Annotated[str, Field("The revision of the store that the list shows.")] = ""
-    remaining_item_count: Annotated[Int64 | None, Field("How many objects follow, when that is known.")] = None
-    self_link: Annotated[str, Field("No longer filled in.")] = ""
-    # `continue` is a word of Python; the wire keeps its own spelling.
-    continue_: Annotated[str, Field("Ask with this for the rest of the list.")] = msgspec.field(
-        default="", name="continue"
-    )
-
-
 class Condition(ApiStruct, frozen=True):
     """One thing that is true, false or unknown of an object, since when, and why."""
 
