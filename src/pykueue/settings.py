@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from pykueue import features
-from pykueue.api import config, config_v1beta1, meta, schema, selectors, structural, trees
+from pykueue.api import config, config_v1beta1, labels, meta, schema, selectors, structural, trees
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.api.kinds import Kind, Scope, Version
 from pykueue.api.trees import Tree
@@ -155,7 +155,7 @@ def _computed_defaults(tree: Tree) -> Tree:
         tree = trees.put(tree, ("waitForPodsReady", "recoveryTimeout"), trees.get(tree, "waitForPodsReady", "timeout"))
     if tree.get("managedJobsNamespaceSelector") is None:
         excluded = [rules.PROTECTED_NAMESPACE, tree["namespace"]]
-        expression = {"key": rules.NAME_LABEL, "operator": "NotIn", "values": excluded}
+        expression = {"key": labels.NAMESPACE_NAME, "operator": "NotIn", "values": excluded}
         tree = trees.put(tree, ("managedJobsNamespaceSelector",), {"matchExpressions": [expression]})
     if not trees.get(tree, "integrations", "frameworks"):
         tree = trees.put(tree, ("integrations", "frameworks"), ["batch/job"])

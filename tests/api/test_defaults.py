@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykueue.api import defaults
+from pykueue.api import defaults, labels
 from pykueue.api.validation import Gates
 
 NEW, OLD = "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"
@@ -29,7 +29,7 @@ def tree(kind: str, *, version: str = NEW, **parts: Any) -> dict[str, Any]:
 def test_a_bare_cluster_queue_is_filled_in() -> None:
     made = defaults.apply(tree("ClusterQueue", spec={}))
     assert made["spec"] == CLUSTER_QUEUE_SPEC
-    assert made["metadata"]["finalizers"] == [defaults.IN_USE]
+    assert made["metadata"]["finalizers"] == [labels.RESOURCE_IN_USE_FINALIZER]
 
 
 def test_what_is_said_stays_said() -> None:
@@ -68,7 +68,10 @@ def test_defaults_of_the_schema(kind: str, spec: dict, expected: dict) -> None:
 def test_what_others_refer_to_stays_until_nobody_does(kind: str) -> None:
     made = tree(kind)
     made["metadata"]["finalizers"] = ["example.com/mine"]
-    assert defaults.webhook_defaults(made)["metadata"]["finalizers"] == ["example.com/mine", defaults.IN_USE]
+    assert defaults.webhook_defaults(made)["metadata"]["finalizers"] == [
+        "example.com/mine",
+        labels.RESOURCE_IN_USE_FINALIZER,
+    ]
 
 
 def test_other_kinds_get_their_finalizers_from_their_controllers() -> None:
@@ -108,7 +111,7 @@ def test_a_manifest_of_the_older_version_is_planned_in_the_newer() -> None:
         "cohortName": "team",
         "admissionChecksStrategy": {"admissionChecks": [{"name": "c"}]},
     }
-    assert made["metadata"]["finalizers"] == [defaults.IN_USE]
+    assert made["metadata"]["finalizers"] == [labels.RESOURCE_IN_USE_FINALIZER]
 
 
 def test_what_is_none_of_ours_passes() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pykueue.api import topology_encoding
-from pykueue.api.topology_encoding import HOSTNAME, Domain
+from pykueue.api.labels import HOSTNAME
+from pykueue.api.topology_encoding import Domain
 
 RACKS = ("block", "rack")
 HOSTS = ("block", HOSTNAME)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from laws.json_trees import json_objects, json_values, replaced, routes
 from pykueue.api import conversion, own_schemas, topology_encoding
 from pykueue.api.conversion import DIFFERENCES, HUB, OLD, convert
-from pykueue.api.topology_encoding import HOSTNAME, Domain
+from pykueue.api.labels import HOSTNAME
+from pykueue.api.topology_encoding import Domain
 
 Tree = dict[str, Any]
 

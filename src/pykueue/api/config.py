@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Final, TypeAlias
 
+from pykueue.api import labels
 from pykueue.api.fields import Field, Int32, Quantity
 from pykueue.api.meta import ApiStruct, LabelSelector
 
@@ -76,9 +77,6 @@ FRAMEWORKS: Final = {
     "statefulset": "StatefulSet.v1.apps",
     "leaderworkerset.x-k8s.io/leaderworkerset": "LeaderWorkerSet.v1.leaderworkerset.x-k8s.io",
 }
-
-ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
-INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 
 
 # --- The process and its servers --------------------------------------------------------------------------------------
@@ -304,7 +302,7 @@ class MultiKueue(ApiStruct, frozen=True):
         Duration | None,
         Field("How long a worker cluster may be out of reach before its work goes elsewhere.", default="15m"),
     ] = None
-    dispatcher_name: Annotated[str, Field("Who nominates worker clusters.", default=ALL_AT_ONCE)] = ""
+    dispatcher_name: Annotated[str, Field("Who nominates worker clusters.", default=labels.DISPATCHER_ALL_AT_ONCE)] = ""
     external_frameworks: Annotated[
         tuple[MultiKueueExternalFramework, ...], Field("Further kinds that can be sent to worker clusters.")
     ] = ()

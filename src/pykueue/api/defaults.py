@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from pykueue.api import conversion, own_schemas, trees
+from pykueue.api import conversion, labels, own_schemas, trees
 from pykueue.api.trees import Tree
 from pykueue.api.validation.gates import Gates
-
-# Keeps an object until nothing refers to it any more.
-IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
 
 _GATES: Final = Gates()
 
@@ -50,9 +47,9 @@ def for_plan(tree: Tree, gates: Gates = _GATES) -> Tree:
 
 def _keep_while_in_use(tree: Tree) -> Tree:
     finalizers = trees.get(tree, "metadata", "finalizers") or []
-    if not isinstance(finalizers, list) or IN_USE in finalizers:
+    if not isinstance(finalizers, list) or labels.RESOURCE_IN_USE_FINALIZER in finalizers:
         return tree
-    return trees.put(tree, ("metadata", "finalizers"), [*finalizers, IN_USE])
+    return trees.put(tree, ("metadata", "finalizers"), [*finalizers, labels.RESOURCE_IN_USE_FINALIZER])
 
 
 def _cluster_queue(tree: Tree, gates: Gates) -> Tree:

@@ -17,10 +17,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pykueue.api import trees
+from pykueue.api import labels, trees
 from pykueue.api.trees import Tree
-
-HOSTNAME: Final = "kubernetes.io/hostname"
 
 # The limits of the v1beta2 schema.
 SLICES_MAX: Final = 1_000
@@ -44,7 +42,7 @@ def encode(levels: Sequence[str], domains: Domains, *, by_hostname_prefix: bool 
     """The v1beta2 assignment of `domains`, which have one value for each of `levels`."""
     if not by_hostname_prefix:
         return _assignment(levels, [domains] if domains else [])
-    named_hosts = len(domains) > 1 and bool(levels) and levels[-1] == HOSTNAME
+    named_hosts = len(domains) > 1 and bool(levels) and levels[-1] == labels.HOSTNAME
     runs = _runs_by_prefix(domains) if named_hosts else [domains]
     split = _assignment(levels, [chunk for run in runs for chunk in _chunks(run)])
     if len(split["slices"]) < 2 or len(domains) > DOMAINS_PER_SLICE_MAX:

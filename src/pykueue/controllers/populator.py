@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from pykueue.api import codec, kube, kueue, meta, registry, selectors
+from pykueue.api import codec, kube, kueue, labels, meta, registry, selectors
 from pykueue.api.meta import LabelSelector, LabelSelectorRequirement
 from pykueue.api.validation.nearest import did_you_mean
 from pykueue.clock import Clock
@@ -30,9 +30,7 @@ REPORTS_AS: Final = "kueue-populator"
 _OTHERWISE: Final = "default"
 _NAME_LENGTH: Final = 63
 _NOT_THE_SYSTEM: Final = LabelSelector(
-    match_expressions=(
-        LabelSelectorRequirement(key="kubernetes.io/metadata.name", operator="NotIn", values=("kube-system",)),
-    )
+    match_expressions=(LabelSelectorRequirement(key=labels.NAMESPACE_NAME, operator="NotIn", values=("kube-system",)),)
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.api import defaults, registry, trees
+from pykueue.api import labels, registry, trees
 from pykueue.api.kinds import Kind, Scope, Version
 from pykueue.api.trees import Tree
 from pykueue.controllers import aggregation
@@ -177,7 +177,7 @@ async def _let_go(client: Client, tell: Tell) -> None:
             continue
         for item in found:
             metadata: dict[str, Any] = msgspec.json.decode(item)["metadata"]
-            kept = [name for name in metadata.get("finalizers", ()) if name != defaults.IN_USE]
+            kept = [name for name in metadata.get("finalizers", ()) if name != labels.RESOURCE_IN_USE_FINALIZER]
             if len(kept) != len(metadata.get("finalizers", ())):
                 patch = {"metadata": {"finalizers": kept or None}}
                 # The API server learns a moment later that our webhooks are gone.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from pykueue.api import autoscaling, kube, kueue, registry
+from pykueue.api import autoscaling, kube, kueue, labels, registry
 from pykueue.api.kinds import Kind
 from pykueue.api.trees import Tree
 from pykueue.controllers import aggregation
@@ -141,8 +141,6 @@ def review_rules() -> list[Tree]:
 
 # --- People -----------------------------------------------------------------------------------------------------------
 
-_BATCH_ADMIN: Final = "rbac.kueue.x-k8s.io/batch-admin"
-_BATCH_USER: Final = "rbac.kueue.x-k8s.io/batch-user"
 _TO_ADMIN: Final = "rbac.authorization.k8s.io/aggregate-to-admin"
 _TO_ALL: Final = (
     "rbac.authorization.k8s.io/aggregate-to-view",
@@ -152,25 +150,25 @@ _TO_ALL: Final = (
 
 # Kinds that people have roles for -> (what takes in the editor's role, what takes in the viewer's).
 _PEOPLE: Final[Mapping[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    kueue.ClusterQueue: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _TO_ADMIN)),
-    kueue.Cohort: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _TO_ADMIN)),
-    kueue.ResourceFlavor: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _TO_ADMIN)),
-    kueue.Topology: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _TO_ADMIN)),
-    kueue.LocalQueue: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL)),
-    kueue.Workload: ((_BATCH_ADMIN,), (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL)),
+    kueue.ClusterQueue: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, _TO_ADMIN)),
+    kueue.Cohort: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, _TO_ADMIN)),
+    kueue.ResourceFlavor: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, _TO_ADMIN)),
+    kueue.Topology: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, _TO_ADMIN)),
+    kueue.LocalQueue: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)),
+    kueue.Workload: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)),
 }
 # Who waits where -> what takes in the right to look.
 _WAITING: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("cq", "clusterqueues"): (_BATCH_ADMIN, *_TO_ALL),
-    ("lq", "localqueues"): (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL),
+    ("cq", "clusterqueues"): (labels.RBAC_BATCH_ADMIN, *_TO_ALL),
+    ("lq", "localqueues"): (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL),
 }
-_JOB_EDITORS: Final = (_BATCH_ADMIN, _BATCH_USER)
-_JOB_VIEWERS: Final = (_BATCH_ADMIN, _BATCH_USER, *_TO_ALL)
+_JOB_EDITORS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER)
+_JOB_VIEWERS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)
 
 
 def people(kinds: JobKinds) -> Iterator[Tree]:
     """A role to edit and one to look for each kind, and two that take in what batch people need."""
-    for name, label in (("batch-admin-role", _BATCH_ADMIN), ("batch-user-role", _BATCH_USER)):
+    for name, label in (("batch-admin-role", labels.RBAC_BATCH_ADMIN), ("batch-user-role", labels.RBAC_BATCH_USER)):
         # Its rules are the cluster's to fill in.
         selected = {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}
         yield document(API, "ClusterRole", PREFIX + name, aggregationRule=selected)

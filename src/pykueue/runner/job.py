@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pykueue.api import indexes, meta, trees
+from pykueue.api import indexes, labels, meta, trees
 from pykueue.api.trees import Tree
 from pykueue.runner import conditions, ending
 from pykueue.runner.conditions import Said
 from pykueue.runner.ending import End, Meaning, Score
 
 FINALIZER: Final = "batch.kubernetes.io/job-tracking"
-INDEX: Final = "batch.kubernetes.io/job-completion-index"
+INDEX: Final = labels.JOB_COMPLETION_INDEX
 MANAGED_BY: Final = "kubernetes.io/job-controller"
 _INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
 

@@ -35,7 +35,6 @@ TIMEOUT_SECONDS: Final = 10
 _NOTICED_SECONDS: Final = 0.5
 SERVICE_PORT: Final = 443
 
-_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 # A cluster must be able to start its own pods while we are down.
 _PROTECTED: Final = "kube-system"
 
@@ -95,7 +94,7 @@ def _webhooks(endpoint: Endpoint, choices: Choices, reach: Reach, own_namespace:
     if endpoint.job is None:
         yield _webhook(endpoint, endpoint.name, reach)
         return
-    spared = Requirement(_NAMESPACE_NAME, Operator.NOT_IN, tuple(sorted({_PROTECTED, own_namespace})))
+    spared = Requirement(labels.NAMESPACE_NAME, Operator.NOT_IN, tuple(sorted({_PROTECTED, own_namespace})))
     managed = _managed(endpoint.job, choices.jobs)
     narrower = [demand for demand in managed.requirements if not _follows(demand, spared)]
     if not managed.nothing:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from pykueue.api import meta, trees
+from pykueue.api import labels, meta, trees
 from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
 from pykueue.api.validation import wrong
 
-ANNOTATION: Final = "kueue.x-k8s.io/admission-gated-by"
+ANNOTATION: Final = labels.ADMISSION_GATED_BY
 PATH: Final = f"metadata.annotations[{ANNOTATION}]"
 GATE_LENGTH_MAX: Final = 63
 

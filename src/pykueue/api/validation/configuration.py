@@ -11,13 +11,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pykueue.api import meta, quantity, selectors, trees
-from pykueue.api.config import FRAMEWORKS, INCREMENTAL, MetricLabelSource, PreemptionStrategy, QuotaCheck
+from pykueue.api import labels, meta, quantity, selectors, trees
+from pykueue.api.config import FRAMEWORKS, MetricLabelSource, PreemptionStrategy, QuotaCheck
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.api.trees import Tree
 from pykueue.api.validation.nearest import did_you_mean
 
-NAME_LABEL: Final = "kubernetes.io/metadata.name"
 PROTECTED_NAMESPACE: Final = "kube-system"
 _GROUP_KIND: Final = re.compile(r"^[A-Za-z][A-Za-z0-9]*\.v[a-z0-9]+\.[a-z0-9.-]*$")
 
@@ -120,7 +119,7 @@ def _namespaces(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
         return
     compiled = selectors.compile(msgspec.convert(selector, meta.LabelSelector))
     for namespace in (PROTECTED_NAMESPACE, trees.text(tree.get("namespace"))):
-        if compiled.matches({NAME_LABEL: namespace}):
+        if compiled.matches({labels.NAMESPACE_NAME: namespace}):
             yield FieldError(path, ErrorSort.INVALID, f"must not match the namespace {namespace}")
 
 
@@ -250,8 +249,8 @@ def _multi_kueue(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     for complaint in meta.check_label_value(origin):
         yield FieldError("multiKueue.origin", ErrorSort.INVALID, complaint, origin)
     incremental = trees.get(tree, "multiKueue", "incrementalDispatcherConfig") is not None
-    if incremental and trees.get(tree, "multiKueue", "dispatcherName") != INCREMENTAL:
-        message = f"is only for the dispatcher {INCREMENTAL}"
+    if incremental and trees.get(tree, "multiKueue", "dispatcherName") != labels.DISPATCHER_INCREMENTAL:
+        message = f"is only for the dispatcher {labels.DISPATCHER_INCREMENTAL}"
         yield FieldError("multiKueue.incrementalDispatcherConfig", ErrorSort.INVALID, message)
     built_in = {kind.lower() for kind in FRAMEWORKS.values()}
     seen: set[str] = set()

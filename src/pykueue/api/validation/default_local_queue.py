@@ -7,14 +7,13 @@ from typing import Final
 
 import msgspec
 
-from pykueue.api import selectors, trees
+from pykueue.api import labels, selectors, trees
 from pykueue.api.errors import FieldError
 from pykueue.api.meta import LabelSelector
 from pykueue.api.selectors import Selector
 from pykueue.api.trees import Tree
 from pykueue.api.validation import wrong
 
-CREATED_BY: Final = "kueue.x-k8s.io/created-by-clusterqueue"
 PATH: Final = "spec.defaultLocalQueue.name"
 NAMESPACES_NAMED_MAX: Final = 5
 
@@ -72,7 +71,8 @@ def _taken_names(
     holders = {
         trees.text(trees.get(queue, "metadata", "namespace"))
         for queue in local_queues
-        if _name(queue) == name and trees.get(queue, "metadata", "annotations", CREATED_BY) != _name(cluster_queue)
+        if _name(queue) == name
+        and trees.get(queue, "metadata", "annotations", labels.CREATED_BY_CLUSTER_QUEUE) != _name(cluster_queue)
     }
     taken = sorted(matched & holders)
     if taken:

@@ -13,15 +13,17 @@ from typing import Final
 
 from pykueue.api import meta, trees
 from pykueue.api.errors import FieldError
+from pykueue.api.labels import (
+    ELASTIC_JOB,
+    MAX_EXEC_TIME_SECONDS,
+    PREBUILT_WORKLOAD_NAME,
+    PRIORITY_CLASS,
+    QUEUE_NAME,
+)
 from pykueue.api.trees import Tree
 from pykueue.api.validation import admission_gates, wrong
 from pykueue.api.validation.gates import Gates
-from pykueue.api.validation.workload_status import ELASTIC, is_elastic
-
-QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
-PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
-MAX_EXEC_TIME: Final = "kueue.x-k8s.io/max-exec-time-seconds"
-PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+from pykueue.api.validation.workload_status import is_elastic
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -48,7 +50,7 @@ def validate_create(tree: Tree, gates: Gates, *, takes_prebuilt: bool, takes_ela
     yield from prebuilt_workload(tree, gates, supported=takes_prebuilt)
     yield from max_exec_time(tree)
     if is_elastic(tree, gates) and not takes_elastic:
-        yield wrong.forbidden(annotation_path(ELASTIC), "this kind of job cannot be elastic")
+        yield wrong.forbidden(annotation_path(ELASTIC_JOB), "this kind of job cannot be elastic")
     if gates.admission_gated_by:
         yield from admission_gates.validate_create(tree)
 
@@ -69,11 +71,11 @@ def validate_update(
         yield from prebuilt_workload(new, gates, supported=takes_prebuilt)
     elif prebuilt_name(new, gates) != prebuilt_name(old, gates):
         yield wrong.immutable(prebuilt_path(new, gates), prebuilt_name(new, gates))
-    if not (suspended and was_suspended) and label(new, MAX_EXEC_TIME) != label(old, MAX_EXEC_TIME):
-        yield wrong.immutable(label_path(MAX_EXEC_TIME), label(new, MAX_EXEC_TIME))
+    if not (suspended and was_suspended) and label(new, MAX_EXEC_TIME_SECONDS) != label(old, MAX_EXEC_TIME_SECONDS):
+        yield wrong.immutable(label_path(MAX_EXEC_TIME_SECONDS), label(new, MAX_EXEC_TIME_SECONDS))
     yield from priority_class_change(new, old, suspended=suspended)
     if is_elastic(new, gates) != is_elastic(old, gates):
-        yield wrong.immutable(annotation_path(ELASTIC), annotation(new, ELASTIC))
+        yield wrong.immutable(annotation_path(ELASTIC_JOB), annotation(new, ELASTIC_JOB))
     if gates.admission_gated_by:
         yield from admission_gates.validate_create(new)
         yield from admission_gates.validate_update(new, old)
@@ -98,34 +100,42 @@ def _queue_name_change(new: Tree, old: Tree, *, suspended: bool, default_queue_e
 
 def prebuilt_name(tree: object, gates: Gates) -> str:
     """The Workload that a job brings along: as an annotation, or as a label where the name is short enough for one."""
-    return annotation(tree, PREBUILT) if _prebuilt_is_annotation(tree, gates) else label(tree, PREBUILT)
+    return (
+        annotation(tree, PREBUILT_WORKLOAD_NAME)
+        if _prebuilt_is_annotation(tree, gates)
+        else label(tree, PREBUILT_WORKLOAD_NAME)
+    )
 
 
 def prebuilt_path(tree: object, gates: Gates) -> str:
-    return annotation_path(PREBUILT) if _prebuilt_is_annotation(tree, gates) else label_path(PREBUILT)
+    return (
+        annotation_path(PREBUILT_WORKLOAD_NAME)
+        if _prebuilt_is_annotation(tree, gates)
+        else label_path(PREBUILT_WORKLOAD_NAME)
+    )
 
 
 def _prebuilt_is_annotation(tree: object, gates: Gates) -> bool:
-    name = annotation(tree, PREBUILT)
+    name = annotation(tree, PREBUILT_WORKLOAD_NAME)
     return bool(name) and (gates.workload_identifier_annotations or len(name) > meta.LABEL_LENGTH)
 
 
 def prebuilt_workload(tree: Tree, gates: Gates, *, supported: bool) -> Iterator[FieldError]:
     path = prebuilt_path(tree, gates)
     holder = "annotations" if _prebuilt_is_annotation(tree, gates) else "labels"
-    yield from _named_object(trees.get(tree, "metadata", holder, PREBUILT), path)
+    yield from _named_object(trees.get(tree, "metadata", holder, PREBUILT_WORKLOAD_NAME), path)
     if prebuilt_name(tree, gates) and not supported:
         yield wrong.forbidden(path, "this kind of job cannot bring its Workload along")
 
 
 def max_exec_time(tree: Tree) -> Iterator[FieldError]:
-    seconds = trees.get(tree, "metadata", "labels", MAX_EXEC_TIME)
+    seconds = trees.get(tree, "metadata", "labels", MAX_EXEC_TIME_SECONDS)
     if not isinstance(seconds, str):
         return
     if not _WHOLE_NUMBER.fullmatch(seconds):
-        yield wrong.invalid(label_path(MAX_EXEC_TIME), seconds, "must be a whole number of seconds")
+        yield wrong.invalid(label_path(MAX_EXEC_TIME_SECONDS), seconds, "must be a whole number of seconds")
     elif int(seconds) <= 0:
-        yield wrong.invalid(label_path(MAX_EXEC_TIME), seconds, "must be more than 0")
+        yield wrong.invalid(label_path(MAX_EXEC_TIME_SECONDS), seconds, "must be more than 0")
 
 
 def priority_class_change(new: Tree, old: Tree, *, suspended: bool) -> Iterator[FieldError]:

@@ -8,19 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple
 
-from pykueue.api import trees
+from pykueue.api import labels, trees
 from pykueue.api.errors import FieldError
 from pykueue.api.validation import metadata as names
 from pykueue.api.validation import wrong
 from pykueue.api.validation.gates import Gates
 
-REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
-PREFERRED: Final = "kueue.x-k8s.io/podset-preferred-topology"
-UNCONSTRAINED: Final = "kueue.x-k8s.io/podset-unconstrained-topology"
-GROUP: Final = "kueue.x-k8s.io/podset-group-name"
-SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
-SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
-LAYERS: Final = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+REQUIRED: Final = labels.PODSET_REQUIRED_TOPOLOGY
+PREFERRED: Final = labels.PODSET_PREFERRED_TOPOLOGY
+UNCONSTRAINED: Final = labels.PODSET_UNCONSTRAINED_TOPOLOGY
+GROUP: Final = labels.PODSET_GROUP_NAME
+SLICE_TOPOLOGY: Final = labels.PODSET_SLICE_REQUIRED_TOPOLOGY
+SLICE_SIZE: Final = labels.PODSET_SLICE_SIZE
+LAYERS: Final = labels.PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS
 
 LAYERS_MAX: Final = 3
 GROUP_SIZE: Final = 2

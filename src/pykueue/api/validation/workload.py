@@ -9,15 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pykueue.api import trees
+from pykueue.api import labels, trees
 from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
 from pykueue.api.validation import admission_gates, metadata, quotas, workload_status, wrong
 from pykueue.api.validation.gates import Gates
 from pykueue.api.validation.sameness import same
 from pykueue.api.validation.workload_status import is_elastic, reserves_quota
-
-PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
 
 _POD_SETS: Final = "spec.podSets"
 _INT32: Final = range(-(2**31), 2**31)
@@ -97,12 +95,12 @@ def _slice_size(request: object, path: str) -> Iterator[FieldError]:
 
 
 def _priority_boost(tree: Tree) -> Iterator[FieldError]:
-    boost = trees.get(tree, "metadata", "annotations", PRIORITY_BOOST)
+    boost = trees.get(tree, "metadata", "annotations", labels.PRIORITY_BOOST)
     if boost is None:
         return
     if not _SIGNED.fullmatch(trees.text(boost)) or int(boost) not in _INT32:
         why = 'must be a whole number of 32 bits, such as "10", "-3" or "0"'
-        yield wrong.invalid(f"metadata.annotations[{PRIORITY_BOOST}]", boost, why)
+        yield wrong.invalid(f"metadata.annotations[{labels.PRIORITY_BOOST}]", boost, why)
 
 
 def _frozen_pod_sets(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:

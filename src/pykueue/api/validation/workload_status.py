@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pykueue.api import trees
+from pykueue.api import labels, trees
 from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
 from pykueue.api.validation import metadata, quotas, scheduling, wrong
 from pykueue.api.validation.gates import Gates
 from pykueue.api.validation.sameness import same
-
-ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
-REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 _ADMISSION: Final = "status.admission"
 _CHECKS: Final = "status.admissionChecks"
@@ -30,7 +27,10 @@ def reserves_quota(tree: object) -> bool:
 
 def is_elastic(tree: object, gates: Gates) -> bool:
     """Whether the Workload is a slice of a job that may grow and shrink while it runs."""
-    return gates.elastic_jobs_via_workload_slices and trees.get(tree, "metadata", "annotations", ELASTIC) == "true"
+    return (
+        gates.elastic_jobs_via_workload_slices
+        and trees.get(tree, "metadata", "annotations", labels.ELASTIC_JOB) == "true"
+    )
 
 
 def _pod_set_counts(tree: object) -> dict[str, int]:
@@ -179,7 +179,7 @@ def _frozen_pod_set_updates(new: Tree, old: Tree) -> Iterator[FieldError]:
 
 
 def _nominated_cluster(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
-    replaces = trees.get(new, "metadata", "annotations", REPLACEMENT_FOR)
+    replaces = trees.get(new, "metadata", "annotations", labels.WORKLOAD_SLICE_REPLACEMENT_FOR)
     if gates.elastic_jobs_via_workload_slices and replaces:
         # The new slice of an elastic job goes where the old one runs, without another round of nominations.
         return

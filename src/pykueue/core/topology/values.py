@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from pykueue.api import labels
 from pykueue.api.kube import NodeSelector, PreferredSchedulingTerm, Taint, Toleration
 
-HOSTNAME = "kubernetes.io/hostname"
+HOSTNAME = labels.HOSTNAME
 PODS = "pods"
 
 Figure: TypeAlias = tuple[tuple[str, int], ...]
