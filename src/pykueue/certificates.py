@@ -16,6 +16,7 @@ from ssl import SSLContext
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -118,6 +119,15 @@ def still_good(
     except x509.ExtensionNotFound:
         return False
     return set(_alternatives(hosts)) == set(names)
+
+
+def is_pair(certificate: bytes, key: bytes) -> bool:
+    """Whether a certificate and a key, both in PEM, can be read and belong together."""
+    try:
+        proven = x509.load_pem_x509_certificate(certificate).public_key()
+        return proven == serialization.load_pem_private_key(key, None).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
 
 
 def load_into(context: SSLContext, identity: Identity) -> None:

@@ -103,6 +103,8 @@ class Witness:
 
     def watch(self, client: Client, until: int | None = None) -> None:
         """Until the server is gone; or until everything up to a revision has been told."""
+        if until is not None and int(self.revision) >= until:
+            return
         with contextlib.suppress(OSError, HTTPException, ValueError):
             for event in client.watch(CONFIG_MAPS, resourceVersion=self.revision, timeoutSeconds=30):
                 details, data = event["object"]["metadata"], event["object"]["data"]

@@ -97,6 +97,38 @@ class TestFields:
         told = client.post(WIDGETS, text.encode(), fieldValidation="Strict").refused(400)["message"]
         assert 'strict decoding error: unknown field "spec.zzz", duplicate field "spec.size"' in told
 
+    @pytest.mark.parametrize(
+        ("kind", "patch", "told"),
+        [
+            ("merge-patch", b'{"spec": {"zzz": 1}}', 'unknown field "spec.zzz"'),
+            ("merge-patch", b'{"spec": {"size": 1, "size": 2}}', 'duplicate field "spec.size"'),
+            ("json-patch", b'[{"op": "add", "path": "/spec/zzz", "value": 1}]', 'unknown field "spec.zzz"'),
+            (
+                "json-patch",
+                b'[{"op": "add", "path": "/spec/size", "value": 3, "why": ""}]',
+                'json patch unknown field "[0].why"',
+            ),
+        ],
+    )
+    def test_strict_validation_tells_of_the_patch_what_is_wrong_with_it(
+        self, client: Client, kind: str, patch: bytes, told: str
+    ) -> None:
+        name = client.post(WIDGETS, widget(generateName="patched-")).ok()["metadata"]["name"]
+        headers = {"Content-Type": f"application/{kind}+json"}
+        refused = client.ask("PATCH", f"{WIDGETS}/{name}", patch, headers=headers, fieldValidation="Strict").refused(
+            422
+        )
+        (cause,) = refused["details"]["causes"]
+        assert (cause["field"], cause["reason"]) == ("patch", "FieldValueInvalid")
+        assert f"strict decoding error: {told}" in cause["message"]
+        warned = client.ask("PATCH", f"{WIDGETS}/{name}", patch, headers=headers)
+        assert told.replace('"', '\\"') in warned.headers["warning"]
+
+    def test_a_finalizer_that_others_may_choose_is_warned_of_once(self, client: Client) -> None:
+        made = client.post(WIDGETS, widget("held", finalizers=["mine", "example.com/fine"]))
+        assert made.headers["warning"].startswith('299 - "metadata.finalizers: \\"mine\\" has no domain')
+        assert "warning" not in client.merge(f"{WIDGETS}/held", {"spec": {"size": 4}}).headers
+
     def test_ignoring_is_silent(self, client: Client) -> None:
         made = client.post(WIDGETS, widget("quiet", spec={"size": 1, "zzz": 2}), fieldValidation="Ignore")
         assert "warning" not in made.headers
@@ -269,6 +301,13 @@ class TestHooks:
 
 
 class TestPaths:
+    def test_who_reads_only_the_protobuf_of_openapi_v2_is_told_of_no_kinds(self, client: Client) -> None:
+        """kubectl does, about kinds that nobody knows, and would take a refusal for an object that is not valid."""
+        kind = "application/com.github.proto-openapi.spec.v2{}v1.0+protobuf"
+        answer = client.get("/openapi/v2", headers={"Accept": kind.format("@")})
+        assert (answer.code, answer.headers["content-type"]) == (200, kind.format("."))
+        assert answer.body == b"\n\x032.0\x12\x0a\n\x05empty\x12\x010B\x00"
+
     @pytest.mark.parametrize(
         ("method", "path", "code"),
         [

@@ -180,17 +180,6 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         "^ours err Warning: RBAC is stored but not enforced",
     ),
     Explanation(
-        "an unknown field in a patch is the same mistake as in any other body; kube-apiserver complains of the patch",
-        "^kubectl apply -f -$",
-        r"^real err The request is invalid: patch: |^ours err (Error from server \(BadRequest\): error when applying patch:"
-        r'|\{"data":null,"dta"|to:|Resource: |Name: |for: .* strict decoding error: unknown field "dta")',
-    ),
-    Explanation(
-        "kubectl looks for a kind that OpenAPI v3 does not have in OpenAPI v2, which is not offered",
-        "^kubectl apply -f -$",
-        r'^real err (error: resource mapping not found for name: "of"|ensure CRDs are installed)|^ours err error: error validating "STDIN"',
-    ),
-    Explanation(
         "a JSON patch that cannot be applied is told with its operation and place",
         "^kubectl patch .*--type=json",
         r'^real err The request is invalid: the server rejected|^ours err The ConfigMap "colors" is invalid: patch: ',

@@ -142,6 +142,21 @@ def verdict(answer: Answer) -> Any:
     }
 
 
+_WARNING: Final = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
+_PLACE: Final = re.compile(r"[\w.\[\]/-]+(?=: )")
+
+
+def headers(answer: Answer) -> Any:
+    """What an answer says beside its body. Of a warning, the place that it is about: the words are our own."""
+    warnings = _WARNING.findall(answer.headers.get("warning", ""))
+    places = sorted(found[0] if (found := _PLACE.match(text)) else text for text in warnings)
+    return {
+        "type": answer.headers.get("content-type", "").partition(";")[0],
+        "warnings": places,
+        "retry": answer.headers.get("retry-after", ""),
+    }
+
+
 def differences(left: Any, right: Any, path: str = "") -> list[str]:
     """Where two values differ, one line a place: `real` first."""
     if isinstance(left, dict) and isinstance(right, dict):
@@ -184,7 +199,7 @@ class Twin:
 
     def compare(self, what: str, real: Answer, ours: Answer) -> list[str]:
         """The lines in which the answers differ and nobody has said why."""
-        found = differences(verdict(real), verdict(ours))
+        found = differences(verdict(real), verdict(ours)) + differences(headers(real), headers(ours), ".headers")
         if not found:
             return []
         for explanation in EXPLAINED:
@@ -254,7 +269,7 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     Explanation(
         "an empty list that says nothing is not kept, and so has no owner",
         what=r"^create (LimitRange|ClusterRole)|: a list at \.(rules|spec\.limits|spec\.devices\.requests)",
-        lines=r"^\.body\.metadata\.managedFields",
+        lines=r"^\.body\.metadata\.managedFields|^\.headers\.warnings: real \[\], ours \[\"RBAC is stored",
     ),
     Explanation(
         "a patch that takes all metadata away leaves what names the object",
@@ -302,7 +317,11 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         what=r"at \.webhooks\[0\]\.clientConfig",
         lines=r"^\.causes: real \[\[\"FieldValueInvalid\"",
     ),
-    Explanation("every change counts as a generation", what="^update PriorityClass", lines=r"\.metadata\.generation"),
+    Explanation(
+        "whoever writes RBAC is told that nobody enforces it here",
+        what="ClusterRole|Role",
+        lines=r"^\.headers\.warnings: real \[\], ours \[\"RBAC is stored",
+    ),
     Explanation(
         "a patch that puts a value of the wrong type somewhere is told as such",
         what="^merge",

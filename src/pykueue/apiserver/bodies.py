@@ -31,6 +31,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_YAML: Final = "application/apply-patch+yaml"
 
+_OPERATION: Final = ("op", "path", "from", "value")
 _ALL_BUT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _INTEGERS: Final = range(-(2**63), 2**64)
 
@@ -62,7 +63,7 @@ def _check_depth(body: bytes) -> None:
 
 
 def duplicates(body: bytes, tree: Any) -> list[str]:
-    """The paths of keys that a JSON text, which was read as `tree`, gives twice.
+    """A sentence for each key that a JSON text, which was read as `tree`, gives twice.
 
     A text without any is as long as what it decodes to, white space aside; only where the lengths differ is it read
     again, key by key.
@@ -73,7 +74,19 @@ def duplicates(body: bytes, tree: Any) -> list[str]:
         marked = json.loads(body, object_pairs_hook=_Pairs)
     except (ValueError, OverflowError, RecursionError):
         return []
-    return list(dict.fromkeys(_doubled(marked, "")))
+    return [f'duplicate field "{path}"' for path in dict.fromkeys(_doubled(marked, ""))]
+
+
+def unknown_in_patch(kind: str, patch: Any) -> list[str]:
+    """A sentence for each word that an operation of a JSON patch should not have."""
+    if kind != JSON_PATCH or not isinstance(patch, list):
+        return []
+    return [
+        f'json patch unknown field "[{at}].{key}"'
+        for at, operation in enumerate(patch)
+        for key in (operation if isinstance(operation, dict) else ())
+        if key not in _OPERATION
+    ]
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -18,7 +18,7 @@ import msgspec
 
 from pykueue.api import meta, structural
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import limits, scale
+from pykueue.apiserver import limits, metadata, scale
 from pykueue.apiserver.apply import Shape
 from pykueue.apiserver.jsonpath import PathError, compile_path
 from pykueue.apiserver.objects import Change, Objects
@@ -328,7 +328,16 @@ def _rules(schema: Tree, scaling: Scaling | None) -> Rules:
         prune=lambda tree: compiled().prune(tree),
         default=lambda tree, old=None: compiled().default(tree, old),
         validate=validate,
+        warn=_finalizers_without_domain,
     )
+
+
+def _finalizers_without_domain(new: Tree, old: Tree | None) -> Iterator[str]:
+    """Finalizers that two programs may well choose at the same time."""
+    known = {*metadata.KNOWN_FINALIZERS, *((old or {}).get("metadata", {}).get("finalizers") or ())}
+    for name in new["metadata"].get("finalizers") or ():
+        if name not in known and "/" not in name:
+            yield f'metadata.finalizers: "{name}" has no domain before a slash, and somebody else may choose the same'
 
 
 @lru_cache(maxsize=32)

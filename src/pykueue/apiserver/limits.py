@@ -53,7 +53,7 @@ LIMITS: Final = (
     ),
     Limit(
         "openapi-v2",
-        "/openapi/v2 answers 404",
+        "/openapi/v2 answers 404, and those who read only its protobuf are told of no kinds",
         "OpenAPI v2 is not served; the documents are at /openapi/v3",
         paths=("/openapi/v2", "/swagger.json"),
     ),

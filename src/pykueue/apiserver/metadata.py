@@ -15,6 +15,8 @@ from pykueue.apiserver.strategy import Resource, Tree
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
+# The finalizers without a domain that everybody knows.
+KNOWN_FINALIZERS: Final = frozenset({FOREGROUND, ORPHAN, "kubernetes", "customresourcecleanup.apiextensions.k8s.io"})
 
 # Only the server says these. A client's idea of them is dropped, except where it is compared.
 _SERVER_OWNED: Final = (
@@ -152,10 +154,9 @@ def _check_annotations(annotations: dict[str, str]) -> Iterator[FieldError]:
 
 
 def _check_finalizers(finalizers: list[str]) -> Iterator[FieldError]:
-    for index, finalizer in enumerate(finalizers):
-        path = f"metadata.finalizers[{index}]"
+    for finalizer in finalizers:
         for complaint in meta.check_qualified_name(finalizer):
-            yield FieldError(path, ErrorSort.INVALID, complaint, finalizer)
+            yield FieldError("metadata.finalizers", ErrorSort.INVALID, complaint, finalizer)
     if FOREGROUND in finalizers and ORPHAN in finalizers:
         yield FieldError(
             "metadata.finalizers", ErrorSort.INVALID, f"finalizers cannot be both {ORPHAN} and {FOREGROUND}", finalizers

@@ -18,6 +18,11 @@ from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.rest import patch_types
 from pykueue.apiserver.strategy import Resource, Tree, View
 
+# kubectl asks OpenAPI v2, in protobuf and nothing else, about kinds that v3 does not have, and takes a refusal for a
+# failure to validate. A document without kinds lets it go on, and say that the kind is not there.
+V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+V2_WITHOUT_KINDS: Final = b"\n\x032.0" + b"\x12\x0a" + b"\n\x05empty" + b"\x12\x010" + b"B\x00"
+
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _META_NAME: Final = f"{_META}.ObjectMeta"
 _LIST_META_NAME: Final = f"{_META}.ListMeta"
@@ -122,6 +127,11 @@ _COMMON: Final = {
     f"{_META}.ManagedFieldsEntry": _MANAGED_FIELDS,
     f"{_META}.FieldsV1": {"type": "object", "description": "A tree with a key for every field."},
 }
+
+
+def reads_only_v2_protobuf(accept: str) -> bool:
+    # Some write an @ before the version, which is no media type and yet means this one.
+    return accept.replace("@", ".") == V2_PROTOBUF
 
 
 class OpenApi:

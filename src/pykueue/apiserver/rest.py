@@ -49,8 +49,10 @@ class Call:
     validation: str = "Warn"
     force: bool = False
     options: Tree = field(default_factory=dict)
-    # Keys that the text of the body had twice; afterwards nobody can tell.
-    repeated: Sequence[str] = ()
+    # The body is a patch, and what is wrong with the object that it makes is told of the patch.
+    patches: bool = False
+    # What is odd about the text of the body, such as keys that are there twice: afterwards nobody can tell.
+    oddities: Sequence[str] = ()
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -313,8 +315,8 @@ class Rest:
         resource = call.resource
         new = await self._mutated(call, admission.UPDATE, new, old)
         if resource.generation:
-            before = old["metadata"].get("generation", 1)
-            new["metadata"]["generation"] = before + (1 if _spec_changed(resource, new, old) else 0)
+            before, counts = old["metadata"].get("generation", 1), not resource.still
+            new["metadata"]["generation"] = before + (1 if counts and _spec_changed(resource, new, old) else 0)
         self._validate(call, new, old)
         await self._validated(call, admission.UPDATE, new, old)
         if self._objects.latest(call.key) is not live:
@@ -505,7 +507,6 @@ class Rest:
         tree["metadata"] = details
         tree = rules.default(tree, old)
         metadata.prune(tree["metadata"])
-        call.warnings.extend(rules.warn(tree))
         return tree
 
     def _check_kind(self, resource: Resource, tree: Tree, *, must_say: bool = False) -> None:
@@ -532,10 +533,13 @@ class Rest:
             return True
         found = [f'unknown field "{path}"' for path in call.resource.rules.unknown(tree, old)]
         found += [f'unknown field "{path}"' for path in metadata.unknown(tree["metadata"])]
-        found += [f'duplicate field "{path}"' for path in call.repeated]
+        found += call.oddities
         found = list(dict.fromkeys(found))
         if found and call.validation == "Strict":
-            raise status.bad_request(f"{_title(call.resource)}: strict decoding error: {', '.join(found)}")
+            told = f"strict decoding error: {', '.join(found)}"
+            if call.patches:
+                raise status.invalid("", "", "", [FieldError("patch", ErrorSort.INVALID, told)])
+            raise status.bad_request(f"{_title(call.resource)}: {told}")
         call.warnings.extend(found)
         return bool(found)
 
@@ -581,6 +585,8 @@ class Rest:
         errors += call.resource.rules.validate(new, old, call.subresource)
         if errors:
             raise self._invalid(call, errors)
+        if call.subresource != "status":
+            call.warnings.extend(call.resource.rules.warn(new, old))
 
     async def _validated(self, call: Call, operation: str, new: Tree | None, old: Tree | None) -> None:
         if self._admission.is_idle(call.resource):

@@ -31,6 +31,7 @@ from pykueue.apiserver import (
     forms,
     limits,
     listing,
+    openapi,
     paths,
     protobuf,
     scale,
@@ -232,6 +233,9 @@ class ApiServer:
                 return self._document(request, discovery.resource_list(self._registry, group, version))
             case ["openapi", "v3", *rest]:
                 return self._open_api(request, rest)
+            case ["openapi", "v2"] if openapi.reads_only_v2_protobuf(request.headers.get("accept", "")):
+                found = Response(body=openapi.V2_WITHOUT_KINDS, content_type=openapi.V2_PROTOBUF)
+                return _only_get(request, lambda: found)
             case [".well-known", "embedded-limits"]:
                 return _only_get(request, lambda: _json(limits.document()))
             case [".well-known", "embedded-backup"]:
@@ -480,7 +484,9 @@ class ApiServer:
         if kind == bodies.APPLY_YAML:
             return await self._rest.apply(call, self._configuration(call, request, body))
         _refuse_force(request)
-        return await self._rest.patch(call, kind, bodies.parse_json(body))
+        patch = bodies.parse_json(body)
+        call.patches, call.oddities = True, bodies.duplicates(body, patch) + bodies.unknown_in_patch(kind, patch)
+        return await self._rest.patch(call, kind, patch)
 
     @staticmethod
     def _configuration(call: Call, request: Request, body: bytes) -> Tree:
@@ -491,7 +497,7 @@ class ApiServer:
         if not isinstance(configuration, dict):
             raise status.bad_request("the configuration to apply is not an object")
         if body.lstrip()[:1] == b"{":
-            call.repeated = bodies.duplicates(body, configuration)
+            call.oddities = bodies.duplicates(body, configuration)
         return configuration
 
     def _decoded(self, resource: Resource, kind: str, body: bytes, call: Call) -> Tree:
@@ -500,7 +506,7 @@ class ApiServer:
         match kind:
             case "" | bodies.JSON:
                 tree = bodies.parse_json(body)
-                call.repeated = bodies.duplicates(body, tree)
+                call.oddities = bodies.duplicates(body, tree)
             case bodies.YAML | "application/x-yaml" | "text/yaml":
                 tree = bodies.parse_yaml(body)
             case bodies.PROTOBUF if not resource.custom:

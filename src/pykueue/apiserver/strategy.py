@@ -7,7 +7,7 @@ given first, and none of them raises for what a client sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
@@ -62,8 +62,8 @@ class Rules:
     object that it succeeds, may be passed over by `unknown` and `default`. `on_create(tree)`,
     `on_update(new, old)` and `on_status(new, old)` put the fields back that a client may not set through that door
     (`rest` itself already keeps spec and status apart where the resource has a status). `validate(new, old,
-    subresource)` answers with field errors; `old` is None on create. `warn(tree)` gives sentences for the Warning
-    header.
+    subresource)` answers with field errors; `old` is None on create. `warn(new, old)` gives sentences for the
+    Warning header of a write that is valid.
     """
 
     malformed: Callable[[Tree], str] = _no_word
@@ -74,7 +74,7 @@ class Rules:
     on_update: Callable[[Tree, Tree], None] = _nothing
     on_status: Callable[[Tree, Tree], None] = _nothing
     validate: Callable[[Tree, Tree | None, str], Sequence[FieldError]] = _no_errors
-    warn: Callable[[Tree], Sequence[str]] = _no_words
+    warn: Callable[[Tree, Tree | None], Iterable[str]] = _no_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +179,8 @@ class Resource:
     label_name: bool = False
     free_name: bool = False
     generation: bool = True
+    # Its generation counts no changes, only the beginning of its end.
+    still: bool = False
     # Objects of this kind go to the file of short-lived things: kept for an hour, never many.
     ephemeral: bool = False
     # Answered with the object that was sent, and never stored (reviews); or only there to be looked at through views.

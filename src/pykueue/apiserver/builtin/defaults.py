@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
+from pykueue.api import quantity
 from pykueue.apiserver.builtin.table import Type, message
 
 Tree = dict[str, Any]
@@ -75,6 +76,15 @@ _STATIC: Final[dict[str, Mapping[str, Any]]] = {
 }
 
 
+# Amounts of resources, which are counted in thousandths: what is finer is rounded up.
+_AMOUNTS: Final[dict[str, tuple[str, ...]]] = {
+    "core.v1.ResourceRequirements": ("limits", "requests"),
+    "core.v1.PodSpec": ("overhead",),
+    "core.v1.NodeStatus": ("capacity", "allocatable"),
+    "core.v1.LimitRangeItem": ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"),
+}
+
+
 def default(name: str, tree: Tree) -> Tree:
     """Fill in the object of this message, in place, and return it."""
     if _is_concerned(name):
@@ -93,9 +103,18 @@ def _message(name: str, tree: Tree) -> None:
         # A mandatory text that was not given has been read as an empty one.
         if given is None or (given == "" and not fields[key].type.pointer):
             tree[key] = dict(standard) if isinstance(standard, dict) else standard
+    for key in _AMOUNTS.get(name, ()):
+        _round_up(tree.get(key) or {})
     compute = _COMPUTED.get(name)
     if compute is not None:
         compute(tree)
+
+
+def _round_up(amounts: dict[str, str]) -> None:
+    for name, text in amounts.items():
+        # As they have been read, only amounts that are finer than thousandths end like this.
+        if text.endswith(("u", "n")):
+            amounts[name] = str(quantity.parse(f"{quantity.parse(text).milli_value()}m"))
 
 
 def _value(kind: Type, value: Any) -> None:
@@ -125,7 +144,7 @@ def _is_concerned(name: str) -> bool:
 
 
 def _leads_to_default(name: str, above: frozenset[str]) -> bool:
-    if name in _STATIC or name in _COMPUTED:
+    if name in _STATIC or name in _AMOUNTS or name in _COMPUTED:
         return True
     for field in message(name).fields.values():
         kind: Type | None = field.type

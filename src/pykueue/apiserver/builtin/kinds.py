@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pykueue.api import strategic
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import status
+from pykueue.apiserver import metadata, status
 from pykueue.apiserver.apply import Shape
 from pykueue.apiserver.builtin import (
     access,
@@ -23,6 +23,7 @@ from pykueue.apiserver.builtin import (
     reading,
     scheduling,
     schemas,
+    warnings,
 )
 from pykueue.apiserver.builtin.columns import PRINTED
 from pykueue.apiserver.strategy import ALL_VERBS, Action, Resource, Rules, Tree
@@ -30,11 +31,7 @@ from pykueue.apiserver.strategy import ALL_VERBS, Action, Resource, Rules, Tree
 _Validate = Callable[[Tree, Tree | None, str], Sequence[FieldError] | Any]
 
 _COMMON: Final = ("apiVersion", "kind", "metadata")
-_NOT_ENFORCED: Final = "RBAC is stored but not enforced by the embedded server"
 _REVIEWED: Final = ("create",)
-_KNOWN_FINALIZERS: Final = frozenset(
-    {"customresourcecleanup.apiextensions.k8s.io", "foregroundDeletion", "kubernetes", "orphan"}
-)
 
 
 def _resource(
@@ -47,7 +44,7 @@ def _resource(
     on_create: Callable[[Tree], None] | None = None,
     on_update: Callable[[Tree, Tree], None] | None = None,
     on_status: Callable[[Tree, Tree], None] | None = None,
-    warning: str = "",
+    warn: Callable[[Tree, Tree | None], Iterator[str]] | None = None,
     **row: Any,
 ) -> Resource:
     """One row. `name` is the message in the table of fields, from which everything follows that is not said here."""
@@ -64,8 +61,8 @@ def _resource(
         *_finalizers(new, old),
         *(validate(new, old, subresource) if validate is not None else ()),
     ]
-    if warning:
-        rules["warn"] = lambda _tree: (warning,)
+    if warn is not None:
+        rules["warn"] = warn
     printed = PRINTED.get(name)
     return Resource(
         group=group,
@@ -89,7 +86,7 @@ def _finalizers(new: Tree, old: Tree | None) -> Iterator[FieldError]:
     """Those of a built-in kind say whose they are, by a domain, unless everybody knows them."""
     before = (old or {}).get("metadata", {}).get("finalizers", ())
     for index, finalizer in enumerate(new["metadata"].get("finalizers", ())):
-        if "/" not in finalizer and finalizer not in _KNOWN_FINALIZERS and finalizer not in before:
+        if "/" not in finalizer and finalizer not in metadata.KNOWN_FINALIZERS and finalizer not in before:
             why = "must be fully qualified, as in example.com/name"
             yield FieldError(f"metadata.finalizers[{index}]", ErrorSort.INVALID, why, finalizer)
 
@@ -165,6 +162,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         on_update=pods.on_update,
         on_status=pods.on_status,
         validate=pods.validate,
+        warn=warnings.of_pod,
         actions={"binding": Action(kind="Binding", alter=pods.bind)},
     ),
     _resource(
@@ -192,6 +190,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         selectable=_paths("type"),
         read=configuration.with_text_data,
         validate=configuration.validate_secret,
+        warn=warnings.of_secret,
     ),
     _resource("core.v1.ServiceAccount", "serviceaccounts", short_names=("sa",), generation=False),
     _resource(
@@ -232,7 +231,12 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         generation=False,
         validate=configuration.validate_limit_range,
     ),
-    _resource("core.v1.PodTemplate", "podtemplates", validate=pods.validate_pod_template),
+    _resource(
+        "core.v1.PodTemplate",
+        "podtemplates",
+        validate=pods.validate_pod_template,
+        warn=warnings.of_pod_template,
+    ),
     _resource(
         "batch.v1.Job",
         "jobs",
@@ -243,6 +247,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         on_create=jobs.on_create,
         on_update=jobs.on_update,
         validate=jobs.validate,
+        warn=warnings.of_job,
     ),
     _resource(
         "coordination.v1.Lease",
@@ -259,6 +264,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         group="scheduling.k8s.io",
         namespaced=False,
         short_names=("pc",),
+        still=True,
         validate=scheduling.validate_priority_class,
     ),
     _resource(
@@ -269,6 +275,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         generation=False,
         unconditional_update=False,
         validate=scheduling.validate_runtime_class,
+        warn=warnings.of_runtime_class,
     ),
     _resource(
         "apiextensions.v1.CustomResourceDefinition",
@@ -301,7 +308,6 @@ RESOURCES: Final[tuple[Resource, ...]] = (
             free_name=True,
             generation=False,
             create_on_update=True,
-            warning=_NOT_ENFORCED,
             validate=access.validate_binding if kind.endswith("Binding") else access.validate_role,
         )
         for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
