@@ -35,14 +35,6 @@ def test_an_elastic_job_has_one_workload_for_each_generation() -> None:
     assert names.elastic_extra(3, "7") == "3_7"
 
 
-def test_a_variant_replaces_the_hash_of_its_parent_by_the_flavor_and_a_hash_of_its_own() -> None:
-    name = names.variant_name("job-my-job-12345", "uid-123", "spot", kind="Job", group="batch")
-    assert name == "job-my-job-variant-spot-6320b"
-    assert names.variant_name("wl-12345", "", "spot", kind="", group="") == "wl-variant-spot-a2342"
-    assert len(names.variant_name("wl-12345", "u", "a" * 300)) == 253
-    assert names.variant_name("plain", "u", "f").startswith("plain-variant-f-")
-
-
 def test_a_provisioning_request_is_called_after_workload_check_and_attempt() -> None:
     assert names.provisioning_request_name("wl", "check", 2) == "wl-check-2"
     assert names.provisioning_template_name("wl-check-2", "main") == "ppt-wl-check-2-main"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pykueue.api import quantity, selectors
+from pykueue.api import quantity
 from pykueue.api.config import Resources, ResourceTransformation
 from pykueue.api.kube import (
     Container,
@@ -246,18 +246,6 @@ def refused(spec: PodSpec, *ranges: LimitRange) -> tuple[Invalidity, list[str]] 
     limits = requests.merge_limit_ranges(ranges)
     refusal = requests.check_pods([PodNeeds(), requests.read(spec, limits=limits)], limits)
     return None if refusal is None else (refusal.why, [error.path for error in refusal.errors])
-
-
-def test_the_namespace_must_exist_and_be_selected() -> None:
-    everything, nothing = selectors.EVERYTHING, selectors.NOTHING
-    assert requests.check_namespace("team", {"a": "b"}, everything) is None
-    mismatch = requests.check_namespace("team", {"a": "b"}, nothing)
-    assert mismatch is not None
-    assert mismatch.why is Invalidity.NAMESPACE_MISMATCH
-    missing = requests.check_namespace("team", None, everything)
-    assert missing is not None
-    assert missing.why is Invalidity.NAMESPACE_MISSING
-    assert str(missing).endswith("team")
 
 
 def test_no_request_is_above_its_limit_in_containers_init_containers_and_the_pod() -> None:

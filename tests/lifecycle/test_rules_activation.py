@@ -35,7 +35,6 @@ def test_a_waiting_workload_is_evicted_too_without_a_word_and_is_queued_at_once_
     assert life.events == []
     assert life.evictions == {"Deactivated/": 1}
     assert life.activate(True).steps().conditions["QuotaReserved"] == "False/PendingEvaluation"
-    assert states.is_admissible(life.workload)
 
 
 @pytest.mark.parametrize("cause", list(DeactivationReason))

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from lifecycle.stories import START, Life, assigned, workload
 from pykueue.api import kueue, labels, meta
-from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
-from pykueue.api.meta import MILLISECOND, SECOND
+from pykueue.api.conditions import Status, WorkloadCondition
+from pykueue.api.meta import SECOND
 from pykueue.lifecycle import change, states
 from pykueue.lifecycle.states import IllegalMove, State
 
@@ -59,56 +59,10 @@ def test_every_listed_check_has_to_be_ready(state: str, ready: bool) -> None:
     assert states.are_checks_ready(replace(workload(), status=kueue.WorkloadStatus(admission_checks=checks))) is ready
 
 
-@pytest.mark.parametrize(
-    "life",
-    [
-        Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}),
-        Life().activate(False),
-        Life().reserved(),
-        Life().told(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded"),
-        Life().told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.ON_HOLD),
-        Life().told(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, Status.TRUE, "Preempted"),
-    ],
-)
-def test_what_keeps_a_workload_out_of_the_queue(life: Life) -> None:
-    assert states.is_admissible(workload())
-    assert not states.is_admissible(life.workload)
-
-
-def test_an_empty_gate_annotation_and_a_gate_that_is_off_hold_nobody() -> None:
-    assert states.is_admissible(Life().annotated(**{labels.ADMISSION_GATED_BY: ""}).workload)
-    gated = Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).workload
-    assert states.is_admissible(gated, gates_count=False)
-
-
 def test_waiting_is_counted_from_the_last_requeue_also_from_a_refusal() -> None:
     life = Life().after(60).told(WorkloadCondition.REQUEUED, Status.FALSE, "PodsReadyTimeout")
     assert states.queued_since(workload()) == START
     assert states.queued_since(life.workload) == START + 60 * SECOND
-
-
-def test_the_place_in_the_queue_after_an_eviction() -> None:
-    late = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PODS_READY_TIMEOUT).workload
-    assert states.queue_order_time(late) == START + 60 * SECOND
-    assert states.queue_order_time(late, by_eviction=False) == START
-    retried = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.ADMISSION_CHECK).workload
-    assert states.queue_order_time(retried, by_eviction=False) == START + 60 * SECOND
-    victim = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED).workload
-    assert states.queue_order_time(victim) == START
-
-
-def test_a_victim_of_a_borrower_goes_behind_it_where_cohorts_are_not_sorted() -> None:
-    reason = PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
-    victim = Life().after(60).told(WorkloadCondition.PREEMPTED, Status.TRUE, reason).workload
-    assert states.queue_order_time(victim, sort_in_cohort=False) == START + 60 * SECOND + MILLISECOND
-    assert states.queue_order_time(victim) == START
-
-
-@pytest.mark.parametrize(("boost", "priority"), [("5", 15), ("-20", -10), ("lots", 10), ("", 10)])
-def test_the_boost_is_added_where_it_is_a_number(boost: str, priority: int) -> None:
-    found = Life(workload(priority=10)).annotated(**{labels.PRIORITY_BOOST: boost}).workload
-    assert states.effective_priority(found, boost=True) == priority
-    assert states.effective_priority(found) == 10
 
 
 def test_only_a_lone_pod_is_a_single_pod() -> None:

@@ -11,7 +11,7 @@ import hashlib
 import re
 from typing import Final
 
-from pykueue.api import labels, meta
+from pykueue.api import meta
 
 _HASH_DIGITS: Final = 5
 _LONGEST: Final = meta.SUBDOMAIN_LENGTH
@@ -41,15 +41,6 @@ def workload_name(kind: str, group: str, name: str, uid: str, *, extra: str = ""
 def elastic_extra(generation: int, ray_cluster_generation: str = "") -> str:
     """What tells the Workload slices of an elastic job apart; Ray kinds add their cluster's generation once known."""
     return f"{generation}_{ray_cluster_generation}" if ray_cluster_generation else str(generation)
-
-
-def variant_name(
-    parent: str, parent_uid: str, flavor: str, *, kind: str = "Workload", group: str = labels.GROUP, short: bool = False
-) -> str:
-    """The variant of a Workload that may use one flavor only: the parent's name without its hash, and the flavor."""
-    base = parent.rpartition("-")[0] or parent
-    digits = _hash(kind, group, parent, parent_uid, flavor)
-    return _cut(f"{base}-variant-{flavor}", digits, _LONGEST_SHORT if short else _LONGEST)
 
 
 def _limited(name: str) -> str:

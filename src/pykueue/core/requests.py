@@ -22,7 +22,6 @@ from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.api.kube import LimitRange, PodSpec, ResourceRequirements, RuntimeClass
 from pykueue.api.kueue import PodSetAssignment, ReclaimablePod
 from pykueue.api.quantity import ZERO, Quantity, QuantityError, QuantityText
-from pykueue.api.selectors import Selector
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 from pykueue.core.order import visiting_order
@@ -337,8 +336,6 @@ def reserved(assignment: PodSetAssignment, count: int, remaining: int) -> tuple[
 class Invalidity(StrEnum):
     """Why a Workload is refused before anybody looks for quota (§1.10), in the order of looking."""
 
-    NAMESPACE_MISSING = "the namespace does not exist"
-    NAMESPACE_MISMATCH = "the namespace is not one that the ClusterQueue selects"
     MALFORMED = "a quantity cannot be read"
     REQUESTS_OVER_LIMITS = "requests exceed limits"
     OUTSIDE_LIMIT_RANGE = "requests are outside the namespace's LimitRanges"
@@ -349,19 +346,10 @@ class Refusal:
     """What is wrong, in one word for programs and in words for people, with the fields concerned."""
 
     why: Invalidity
-    errors: tuple[FieldError, ...] = ()
-    subject: str = ""
+    errors: tuple[FieldError, ...]
 
     def __str__(self) -> str:
-        places = "; ".join(map(str, self.errors)) or self.subject
-        return f"{self.why.value}: {places}" if places else self.why.value
-
-
-def check_namespace(name: str, labels: Mapping[str, str] | None, selector: Selector) -> Refusal | None:
-    """§1.10, 1 and 2: the namespace exists (else `labels` is None) and is one that the ClusterQueue selects."""
-    if labels is None:
-        return Refusal(Invalidity.NAMESPACE_MISSING, subject=name)
-    return None if selector.matches(labels) else Refusal(Invalidity.NAMESPACE_MISMATCH, subject=name)
+        return f"{self.why.value}: {'; '.join(map(str, self.errors))}"
 
 
 def check_pods(pod_sets: Sequence[PodNeeds], limits: Limits = NO_LIMITS) -> Refusal | None:

@@ -25,9 +25,9 @@ from enum import StrEnum
 from typing import Final
 
 from pykueue.api import conditions, kueue, labels, meta
-from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, WorkloadCondition
+from pykueue.api.conditions import QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
-from pykueue.api.meta import MILLISECOND, Nanoseconds, TimeText
+from pykueue.api.meta import Nanoseconds, TimeText
 
 # --- States and moves -------------------------------------------------------------------------------------------------
 
@@ -125,18 +125,6 @@ def is_gated(workload: Workload, *, gates_count: bool = True) -> bool:
     return gates_count and bool(workload.metadata.annotations.get(labels.ADMISSION_GATED_BY))
 
 
-def is_admissible(workload: Workload, *, gates_count: bool = True) -> bool:
-    """Whether it may enter its queue."""
-    return (
-        not is_gated(workload, gates_count=gates_count)
-        and not is_finished(workload)
-        and is_active(workload)
-        and not is_reserved(workload)
-        and not is_on_hold(workload)
-        and not has(workload, WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS)
-    )
-
-
 def are_checks_ready(workload: Workload) -> bool:
     """Every check listed has said Ready. Where none is listed there is nothing to wait for."""
     return all(check.state == CheckState.READY for check in workload.status.admission_checks)
@@ -226,40 +214,3 @@ def requeue_at(workload: Workload) -> Nanoseconds | None:
 
 def requeue_count(workload: Workload) -> int | None:
     return workload.status.requeue_state.count if workload.status.requeue_state else None
-
-
-def queue_order_time(workload: Workload, *, by_eviction: bool = True, sort_in_cohort: bool = True) -> Nanoseconds:
-    """The time by which it is lined up among those of its priority.
-
-    `by_eviction` is the requeuing timestamp of waitForPodsReady, `sort_in_cohort` the gate PrioritySortingWithinCohort.
-    """
-    said = workload.status.conditions
-    evicted = conditions.find(said, WorkloadCondition.EVICTED)
-    if evicted is not None and evicted.status == conditions.Status.TRUE:
-        counts = (by_eviction and evicted.reason == EvictedReason.PODS_READY_TIMEOUT) or (
-            evicted.reason == EvictedReason.ADMISSION_CHECK
-        )
-        if counts and (at := moment(evicted.last_transition_time)) is not None:
-            return at
-    preempted = conditions.find(said, WorkloadCondition.PREEMPTED)
-    if (
-        not sort_in_cohort
-        and preempted is not None
-        and preempted.status == conditions.Status.TRUE
-        and preempted.reason == PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
-        and (at := moment(preempted.last_transition_time)) is not None
-    ):
-        # One tick behind the Workload that took its room, or the two would take turns for ever.
-        return at + MILLISECOND
-    return created(workload)
-
-
-def effective_priority(workload: Workload, *, boost: bool = False) -> int:
-    """`boost` is the gate PriorityBoost; a boost that is not a number counts as none."""
-    base = workload.spec.priority or 0
-    if not boost:
-        return base
-    try:
-        return base + int(workload.metadata.annotations.get(labels.PRIORITY_BOOST, "0"))
-    except ValueError:
-        return base

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from pykueue.api.validation import Gates, admission_gates, job_metadata, topology_annotations
-from pykueue.api.validation.topology_annotations import GroupMember
 
 Tree = dict[str, Any]
 GATES = Gates()
@@ -259,26 +258,3 @@ def test_layers_need_their_gate() -> None:
 )
 def test_a_slice_is_no_larger_than_its_pod_set(notes: Tree, refused: list[str]) -> None:
     assert paths(topology_annotations.validate_size(job(notes)["metadata"], "metadata", 4)) == refused
-
-
-def member(place: str, pods: int, group: str = "g", level: str = "rack") -> GroupMember:
-    notes = spelt({"podset_group_name": group, "podset_required_topology": level})
-    return GroupMember(place, notes, pods)
-
-
-@pytest.mark.parametrize(
-    ("members", "refused"),
-    [
-        ([member("a", 1), member("b", 4)], []),
-        ([member("a", 1)], [f"a.annotations[{PREFIX}podset-group-name]"]),
-        (
-            [member("a", 2), member("b", 4)],
-            [f"a.annotations[{PREFIX}podset-group-name]", f"b.annotations[{PREFIX}podset-group-name]"],
-        ),
-        ([member("a", 1), member("b", 4, level="block")], ["a.annotations", "b.annotations"]),
-        ([GroupMember("a", {}, 3)], []),
-    ],
-    ids=["a leader and its workers", "one alone", "no single pod", "another level", "no group"],
-)
-def test_a_group_is_two_pod_sets_that_want_the_same(members: list[GroupMember], refused: list[str]) -> None:
-    assert paths(topology_annotations.validate_groups(members)) == refused

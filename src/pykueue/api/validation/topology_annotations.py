@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby, pairwise
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from pykueue.api import labels, trees
@@ -23,7 +23,6 @@ SLICE_SIZE: Final = labels.PODSET_SLICE_SIZE
 LAYERS: Final = labels.PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS
 
 LAYERS_MAX: Final = 3
-GROUP_SIZE: Final = 2
 
 _TRUTHS: Final = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
@@ -36,14 +35,6 @@ class Layer(NamedTuple):
 
     topology: str
     size: int
-
-
-class GroupMember(NamedTuple):
-    """A pod set as far as groups are concerned: where its annotations stand, what they say, how many pods it has."""
-
-    path: str
-    annotations: Mapping[str, str]
-    pods: int
 
 
 def validate(metadata: object, path: str, gates: Gates) -> Iterator[FieldError]:
@@ -157,21 +148,3 @@ def validate_size(metadata: object, path: str, count: int) -> Iterator[FieldErro
     if layers and layers[0].size > count:
         place = f"{path}.annotations[{LAYERS}]"
         yield wrong.invalid(place, layers[0].size, f"must be no more than the {count} pods there are")
-
-
-def validate_groups(members: Iterable[GroupMember]) -> Iterator[FieldError]:
-    """A group is two pod sets, one of them a single pod, that ask for the same topology."""
-    grouped = sorted((m for m in members if GROUP in m.annotations), key=lambda member: member.annotations[GROUP])
-    for name, group in groupby(grouped, key=lambda member: member.annotations[GROUP]):
-        pod_sets = list(group)
-        for member in pod_sets:
-            place = f"{member.path}.annotations"
-            if len(pod_sets) != GROUP_SIZE:
-                yield wrong.invalid(f"{place}[{GROUP}]", name, f"is for two pod sets, not {len(pod_sets)}")
-                continue
-            if all(each.pods != 1 for each in pod_sets):
-                yield wrong.invalid(f"{place}[{GROUP}]", name, "is for pod sets of which one has a single pod")
-            wishes = {tuple(each.annotations.get(mode) for mode in (REQUIRED, PREFERRED)) for each in pod_sets}
-            if len(wishes) > 1 or (None, None) in wishes:
-                why = f"must ask for the same {REQUIRED} or {PREFERRED} as the other pod set of the group {name}"
-                yield wrong.invalid(place, dict(member.annotations), why)

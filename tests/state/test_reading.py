@@ -1,0 +1,58 @@
+"""What the memory reads off a Workload: whether it may queue, and where in line."""
+
+from __future__ import annotations
+
+import pytest
+
+from lifecycle.stories import START, Life, workload
+from pykueue.api import labels
+from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
+from pykueue.api.meta import MILLISECOND, SECOND
+from pykueue.core.policy import Policy
+from pykueue.state import reading
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}),
+        Life().activate(False),
+        Life().reserved(),
+        Life().told(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded"),
+        Life().told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.ON_HOLD),
+        Life().told(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, Status.TRUE, "Preempted"),
+    ],
+)
+def test_what_keeps_a_workload_out_of_the_queue(life: Life) -> None:
+    assert reading.may_queue(workload(), Policy())
+    assert not reading.may_queue(life.workload, Policy())
+
+
+def test_an_empty_gate_annotation_and_a_gate_that_is_off_hold_nobody() -> None:
+    assert reading.may_queue(Life().annotated(**{labels.ADMISSION_GATED_BY: ""}).workload, Policy())
+    gated = Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).workload
+    assert reading.may_queue(gated, Policy(admission_gated_by=False))
+
+
+def test_the_place_in_the_queue_after_an_eviction() -> None:
+    late = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PODS_READY_TIMEOUT).workload
+    assert reading.queue_time(late, Policy()) == START + 60 * SECOND
+    assert reading.queue_time(late, Policy(order_by_eviction=False)) == START
+    retried = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.ADMISSION_CHECK).workload
+    assert reading.queue_time(retried, Policy(order_by_eviction=False)) == START + 60 * SECOND
+    victim = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED).workload
+    assert reading.queue_time(victim, Policy()) == START
+
+
+def test_a_victim_of_a_borrower_goes_behind_it_where_cohorts_are_not_sorted() -> None:
+    reason = PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
+    victim = Life().after(60).told(WorkloadCondition.PREEMPTED, Status.TRUE, reason).workload
+    assert reading.queue_time(victim, Policy(priority_sorting_within_cohort=False)) == START + 60 * SECOND + MILLISECOND
+    assert reading.queue_time(victim, Policy()) == START
+
+
+@pytest.mark.parametrize(("boost", "priority"), [("5", 15), ("-20", -10), ("lots", 10), ("", 10), (str(2**31), 10)])
+def test_the_boost_is_added_where_it_is_a_32_bit_number(boost: str, priority: int) -> None:
+    found = Life(workload(priority=10)).annotated(**{labels.PRIORITY_BOOST: boost}).workload
+    assert reading.priority(found, Policy(priority_boost=True)) == priority
+    assert reading.priority(found, Policy()) == 10
