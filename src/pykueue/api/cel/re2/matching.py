@@ -117,7 +117,12 @@ class Pattern:
 
     def _closure(self, kernel: frozenset[int], before: str | None, after: str | None) -> Iterator[int]:
         seen: set[int] = set()
-        waiting = list(kernel)
+        for entry in kernel:
+            yield from self._reached(entry, seen, before, after)
+
+    def _reached(self, entry: int, seen: set[int], before: str | None, after: str | None) -> Iterator[int]:
+        """The instructions that take a character, or accept, to which one leads by itself: the preferred ones first."""
+        waiting = [entry]
         while waiting:
             at = waiting.pop()
             if at in seen:
@@ -169,32 +174,20 @@ class Pattern:
             elif not threads:
                 break
             following: list[tuple[int, int]] = []
-            for instruction, begin in self._threads(threads, before, after):
+            for reached, begin in self._threads(threads, before, after):
+                instruction = self._program[reached]
                 if instruction is None:
                     best = (begin, at)
                     break  # whatever comes later in the list is less preferred
-                if after is not None and after in instruction.chars:
+                if isinstance(instruction, Consume) and after is not None and after in instruction.chars:
                     following.append((instruction.then, begin))
             threads = following
         return best
 
     def _threads(
         self, threads: list[tuple[int, int]], before: str | None, after: str | None
-    ) -> Iterator[tuple[Consume | None, int]]:
+    ) -> Iterator[tuple[int, int]]:
         seen: set[int] = set()
         for entry, begin in threads:
-            waiting = [entry]
-            while waiting:
-                at = waiting.pop()
-                if at in seen:
-                    continue
-                seen.add(at)
-                self._count()
-                instruction = self._program[at]
-                if isinstance(instruction, Split):
-                    waiting += (instruction.second, instruction.first)
-                elif isinstance(instruction, When):
-                    if _holds(instruction.kind, before, after):
-                        waiting.append(instruction.then)
-                else:
-                    yield instruction, begin
+            for reached in self._reached(entry, seen, before, after):
+                yield reached, begin
