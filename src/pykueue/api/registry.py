@@ -166,10 +166,6 @@ KUBERNETES: Final = Kinds(
         _core("coordination.k8s.io/v1", kube.Lease, "leases"),
         _core("node.k8s.io/v1", kube.RuntimeClass, "runtimeclasses", scope=Scope.CLUSTER),
         _core("scheduling.k8s.io/v1", kube.PriorityClass, "priorityclasses", "pc", scope=Scope.CLUSTER),
-        _core("resource.k8s.io/v1", kube.DeviceClass, "deviceclasses", scope=Scope.CLUSTER),
-        _core("resource.k8s.io/v1", kube.ResourceClaim, "resourceclaims", subresources=_STATUS),
-        _core("resource.k8s.io/v1", kube.ResourceClaimTemplate, "resourceclaimtemplates"),
-        _core("resource.k8s.io/v1", kube.ResourceSlice, "resourceslices", scope=Scope.CLUSTER),
     )
 )
 
