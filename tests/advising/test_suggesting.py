@@ -142,3 +142,16 @@ def test_a_search_that_costs_too_much_ends_with_what_it_has_found() -> None:
     assert (cut.search, cut.suggestions) == (Search.CUT_SHORT, ())
     assert cut.causes == complete.causes
     assert why(case, "ns/w270", NOW, suggest=False).search is Search.NONE
+
+
+def test_one_that_is_spare_only_after_another_was_dropped_is_dropped_too() -> None:
+    """With less in its way somebody smaller may slip in front of it, so which parts are needed changes with the rest."""
+    queues = tuple(QueueOf(f"q{n}", "c", (QuotaOf(quota, None, None),), "Never", "Never", False) for n, quota in [
+        (0, 3), (1, 7), (2, 7)
+    ])  # fmt: skip
+    held = [WorkloadOf(1, "q0", 1, 0, 0, "f0"), WorkloadOf(6, "q0", 6, 0, 0, "f0"), WorkloadOf(7, "q0", 4, 0, 0, "f0")]
+    waiting = [WorkloadOf(0, "q0", 1, 0, 0), WorkloadOf(2, "q2", 0, 0, 0), WorkloadOf(3, "q2", 5, 0, 0)]
+    waiting += [WorkloadOf(4, "q2", 6, 0, 3), WorkloadOf(5, "q2", 0, 3, 0), WorkloadOf(8, "q2", 4, 0, 1)]
+    case = case_of(WorldOf((), queues, (*held, *waiting), False))
+    [order] = [each for each in suggested(case, "ns/w3", NOW) if each.way == "order"]
+    prove(case, "ns/w3", NOW, order)

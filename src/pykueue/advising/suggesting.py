@@ -92,14 +92,17 @@ def _without_spare(trial: Trial, kept: list[Part]) -> list[Part]:
     """No part can be left out. Many at once where many are spare, so that a long list costs few trials."""
     size = len(kept)
     while size:
-        start = 0
+        before, start = kept, 0
         while start < len(kept):
             rest = kept[:start] + kept[start + size :]
             if rest != kept and (rest or not kept[size:]) and trial.admits(rest):
                 kept = rest
             else:
                 start += size
-        size = 0 if size == 1 else (size + 1) // 2
+        if size > 1:
+            size = (size + 1) // 2
+        elif kept == before:  # else one that was needed beside those who are gone may be spare now
+            size = 0
     return kept
 
 
