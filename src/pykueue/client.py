@@ -78,7 +78,7 @@ class AsyncClient:
     ) -> None:
         self._clock = clock or SystemClock()
         if caller is None:
-            target = access.find(os.environ, kubeconfig, context=context, fallback=home.kubeconfig())
+            target = access.find(os.environ, kubeconfig, wish=access.Wish(context=context), fallback=home.kubeconfig())
             namespace = namespace or target.namespace
             caller = Caller(access.connect(target, self._clock), random.Random())
         self.namespace = namespace or "default"

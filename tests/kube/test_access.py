@@ -73,14 +73,14 @@ def test_without_any_server_the_sentence_says_what_to_do(tmp_path: Path) -> None
 
 async def test_a_token_is_sent_and_one_in_a_file_is_read_again(tmp_path: Path) -> None:
     target = access.from_files([kubeconfig(tmp_path / "k", token="secret")])
-    assert await access.Credentials(target, SystemClock()).headers() == {"Authorization": "Bearer secret"}
+    assert await access.Credentials(target, SystemClock()).headers() == [("Authorization", "Bearer secret")]
     (tmp_path / "token").write_text("first\n")
     target = access.from_files([kubeconfig(tmp_path / "k", tokenFile="token")])
     credentials = access.Credentials(target, SystemClock())
-    assert await credentials.headers() == {"Authorization": "Bearer first"}
+    assert await credentials.headers() == [("Authorization", "Bearer first")]
     (tmp_path / "token").write_text("second\n")
     credentials._until = 0.0
-    assert await credentials.headers() == {"Authorization": "Bearer second"}
+    assert await credentials.headers() == [("Authorization", "Bearer second")]
 
 
 def program(tmp_path: Path, body: str) -> dict[str, object]:
@@ -96,7 +96,7 @@ async def test_a_program_gives_the_token(tmp_path: Path) -> None:
     target = access.from_files([kubeconfig(tmp_path / "k", exec=runs)])
     credentials = access.Credentials(target, SystemClock())
     for _ in range(2):
-        assert await credentials.headers() == {"Authorization": "Bearer from-program"}
+        assert await credentials.headers() == [("Authorization", "Bearer from-program")]
     assert (tmp_path / "runs").read_text() == "x\n", "a token that is still good is not asked for again"
 
 
@@ -107,3 +107,51 @@ async def test_a_program_that_fails_says_why(tmp_path: Path, body: str, sentence
     target = access.from_files([kubeconfig(tmp_path / "k", exec=program(tmp_path, body))])
     with pytest.raises(UsageError, match=sentence):
         await access.Credentials(target, SystemClock()).headers()
+
+
+def test_what_is_said_counts_before_what_the_file_says(tmp_path: Path) -> None:
+    path = kubeconfig(
+        tmp_path / "k", **{"exec": {"command": "x"}, "client-certificate-data": "AA==", "client-key": "k"}
+    )
+    wish = access.Wish(
+        of_cluster={"server": "https://127.0.0.1:2", "insecure-skip-tls-verify": True},
+        of_user={"token": "t", "client-certificate": "/c"},
+        timeout_seconds=5,
+    )
+    target = access.find({}, str(path), wish=wish)
+    assert (target.server, target.namespace, target.timeout_seconds) == ("https://127.0.0.1:2", "team", 5)
+    assert target.cluster["insecure-skip-tls-verify"] is True
+    # Neither the program nor the certificate of the file is asked.
+    assert target.user == {"client-key": "k", "token": "t", "client-certificate": "/c"}
+
+
+def test_entries_are_chosen_by_name(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "k", context="", token="of-u")
+    tree = yaml.safe_load(path.read_text())
+    tree["clusters"].append({"name": "d", "cluster": {"server": "https://127.0.0.1:2"}})
+    tree["users"].append({"name": "v", "user": {"token": "of-v"}})
+    path.write_text(yaml.safe_dump(tree))
+    target = access.find({}, str(path), wish=access.Wish(cluster="d", user="v"))
+    assert (target.server, target.user, target.namespace) == ("https://127.0.0.1:2", {"token": "of-v"}, "default")
+    with pytest.raises(UsageError, match="there is no user 'w'"):
+        access.find({}, str(path), wish=access.Wish(user="w"))
+
+
+def test_a_server_that_is_named_needs_no_file(tmp_path: Path) -> None:
+    wish = access.Wish(of_cluster={"server": "http://127.0.0.1:3"})
+    assert access.find({"HOME": str(tmp_path)}, wish=wish).server == "http://127.0.0.1:3"
+    with pytest.raises(UsageError, match="begins with https://"):
+        access.find({"HOME": str(tmp_path)}, wish=access.Wish(of_cluster={"server": "127.0.0.1"}))
+
+
+async def test_whoever_calls_as_somebody_else_says_so_in_headers(tmp_path: Path) -> None:
+    user = {"as": "ann", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"Scopes/x": ["1", "2"]}}
+    target = access.find({}, str(kubeconfig(tmp_path / "k")), wish=access.Wish(of_user=user))
+    assert await access.Credentials(target, SystemClock()).headers() == [
+        ("Impersonate-User", "ann"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-scopes%2Fx", "1"),
+        ("Impersonate-Extra-scopes%2Fx", "2"),
+    ]

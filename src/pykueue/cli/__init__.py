@@ -53,6 +53,7 @@ VERBS: Final[dict[str, Verb]] = {
     "uninstall": Verb("uninstall", "Take away what install brought, and leave what people made."),
     "populator": Verb("populator", "Make a LocalQueue in every namespace that a ClusterQueue selects."),
     "testenv": Verb("testenv", "Stand in for kube-apiserver and etcd in envtest suites."),
+    "options": Verb("options", "List the flags that every command takes which talks to a server."),
     "completion": Verb("completion", "Print shell completion for bash, zsh or fish."),
     "version": Verb("version", "Print the version."),
 }

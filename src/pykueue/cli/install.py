@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pykueue.cli.connection import Reach, reaches
 from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
     from pykueue.installing.documents import Plan
-    from pykueue.kube.client import Client
 
-KUBECONFIG = click.option("--kubeconfig", default="", help="The cluster; found as kubectl finds it by default.")
 NAMESPACE = click.option("--namespace", default="kueue-system", show_default=True, help="Where the manager runs.")
 CONFIG = click.option(
     "--config",
@@ -25,7 +22,7 @@ CONFIG = click.option(
 
 
 @click.command("install")
-@KUBECONFIG
+@reaches
 @NAMESPACE
 @CONFIG
 @click.option("--image", default="", help="The image that the manager runs from.")
@@ -38,7 +35,7 @@ CONFIG = click.option(
     help="With --dry-run: write files for kubectl apply -k into this directory instead of printing.",
 )
 def command(
-    kubeconfig: str,
+    reach: Reach,
     namespace: str,
     config: Path | None,
     image: str,
@@ -63,7 +60,7 @@ def command(
     elif dry_run:
         click.echo(layout.render(objects, output), nl=False)
     else:
-        with_client(kubeconfig, lambda client: applying.install(client, objects, click.echo))
+        reach.run(lambda client, _: applying.install(client, objects, click.echo))
 
 
 def plan_of(namespace: str, config: Path | None, image: str) -> Plan:
@@ -77,25 +74,3 @@ def plan_of(namespace: str, config: Path | None, image: str) -> Plan:
     if len(found) != 1 or not isinstance(found[0].tree, dict):
         raise UsageError(f"{config}: holds {len(found)} documents; a Configuration is one object")
     return Plan(found[0].tree, namespace, image)
-
-
-def with_client(kubeconfig: str, work: Callable[[Client], Awaitable[None]]) -> None:
-    """Do something with the cluster that kubectl would talk to."""
-    import os
-    import random
-
-    from pykueue.clock import SystemClock
-    from pykueue.kube import access, errors
-    from pykueue.kube.client import Client
-
-    async def run() -> None:
-        target = access.find(os.environ, kubeconfig)
-        client = Client(access.connect(target, SystemClock()), random.Random())
-        try:
-            await work(client)
-        except errors.ApiError as error:
-            raise UsageError(f"{target.server} refused: {error}") from None
-        finally:
-            await client.close()
-
-    asyncio.run(run())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue import home
+from pykueue.cli.connection import Reach, reaches
 from pykueue.cli.log_options import Log, log_options
 from pykueue.cli.up import CONFIG, address, configured, event_loop
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="manager")
-@click.option("--kubeconfig", default="", help="The cluster; found as kubectl finds it by default.")
+@reaches
 @CONFIG
 @click.option(
     "--record",
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     help="HOST:PORT to serve the dashboard at, over HTTPS, for whoever has a token of the cluster; nowhere by default.",
 )
 @log_options
-def command(kubeconfig: str, config: Path | None, record: Path | None, dashboard: str | None, told: Log) -> None:
+def command(reach: Reach, config: Path | None, record: Path | None, dashboard: str | None, told: Log) -> None:
     """Run the scheduler and the controllers against an API server.
 
     Of several managers of one cluster, one leads and the others wait. Ctrl-C or SIGTERM ends it; work that is running
@@ -48,7 +47,7 @@ def command(kubeconfig: str, config: Path | None, record: Path | None, dashboard
 
     settings = configured(config, access.own_namespace())
     shown_at = address("--dashboard", dashboard) if dashboard is not None else None
-    target = access.find(os.environ, kubeconfig, fallback=home.kubeconfig())
+    target = reach.target()
     with recording.trace(record, settings.tree) if record is not None else nullcontext() as write:
         event_loop().run(_manage(target, settings, told, write, shown_at))
 

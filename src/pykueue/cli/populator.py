@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue import home
+from pykueue.cli.connection import Reach, reaches
 from pykueue.cli.log_options import Log, log_options
 from pykueue.cli.up import event_loop
 from pykueue.errors import UsageError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="populator")
-@click.option("--kubeconfig", default="", help="The cluster; found as kubectl finds it by default.")
+@reaches
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -30,16 +29,14 @@ if TYPE_CHECKING:
     help="A file with localQueueName, localQueueNameMode (Static or AsClusterQueue), managedJobsNamespaceSelector.",
 )
 @log_options
-def command(kubeconfig: str, config: Path | None, told: Log) -> None:
+def command(reach: Reach, config: Path | None, told: Log) -> None:
     """Make a LocalQueue in every namespace that a ClusterQueue selects.
 
     It works beside any manager and needs no gate. By default the LocalQueues are called "default", and kube-system is
     left out. Nothing is ever changed or deleted. Ctrl-C or SIGTERM ends it.
     """
-    from pykueue.kube import access
-
     chosen = _configured(config)
-    target = access.find(os.environ, kubeconfig, fallback=home.kubeconfig())
+    target = reach.target()
     told.start()
     event_loop().run(_populate(target, chosen))
 

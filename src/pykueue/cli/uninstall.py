@@ -5,15 +5,16 @@ from __future__ import annotations
 import click
 
 from pykueue.cli import install
+from pykueue.cli.connection import Reach, reaches
 
 
 @click.command("uninstall")
-@install.KUBECONFIG
+@reaches
 @install.NAMESPACE
 @click.option("--crds", is_flag=True, help="Delete our kinds as well, and with them every queue and Workload.")
-def command(kubeconfig: str, namespace: str, crds: bool) -> None:
+def command(reach: Reach, namespace: str, crds: bool) -> None:
     """Take away what `pykueue install` brought, and leave what people made with it."""
     from pykueue.installing import applying, documents
 
     objects = documents.everything(install.plan_of(namespace, None, ""))
-    install.with_client(kubeconfig, lambda client: applying.uninstall(client, objects, click.echo, kinds_too=crds))
+    reach.run(lambda client, _: applying.uninstall(client, objects, click.echo, kinds_too=crds))

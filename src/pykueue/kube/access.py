@@ -12,8 +12,9 @@ import binascii
 import json
 import ssl
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from pykueue import documents
 from pykueue.api import meta
 from pykueue.clock import Clock
 from pykueue.errors import UsageError
-from pykueue.kube.transport import HttpTransport
+from pykueue.kube.transport import Headers, HttpTransport
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -41,22 +42,66 @@ class Target:
     user: Mapping[str, Any]
     # Where paths in the file start from.
     folder: Path
+    # How long to wait for an answer, whatever the caller of a request thinks; 0 for ever.
+    timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody says about the server and about themselves, which counts before what files say: entries by their
+    names, and fields of those entries by the names that a kubeconfig has for them."""
+
+    context: str = ""
+    cluster: str = ""
+    user: str = ""
+    of_cluster: Mapping[str, Any] = field(default_factory=dict)
+    of_user: Mapping[str, Any] = field(default_factory=dict)
+    timeout_seconds: float | None = None
+
+    def apply(self, target: Target) -> Target:
+        cluster, user = _overruled(target.cluster, self.of_cluster), _overruled(target.user, self.of_user)
+        return replace(
+            target,
+            server=str(self.of_cluster.get("server", target.server)),
+            cluster=cluster,
+            user=user,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+
+# A token that is given takes the place of these other ways to prove who calls.
+_BESIDES_TOKEN: Final = frozenset({"tokenFile", "exec", "username", "password"})
+
+
+def _overruled(entry: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """A field that is named takes the place of its `-data`, too."""
+    over = {*said, *(f"{name}-data" for name in said), *(_BESIDES_TOKEN if "token" in said else ())}
+    return {**{name: value for name, value in entry.items() if name not in over}, **said}
 
 
 def find(
-    environment: Mapping[str, str], kubeconfig: str = "", *, context: str = "", fallback: Path | None = None
+    environment: Mapping[str, str],
+    kubeconfig: str = "",
+    *,
+    wish: Wish = Wish(),  # noqa: B008 - frozen
+    fallback: Path | None = None,
 ) -> Target:
     """The server that kubectl would talk to; `fallback` is a file to try when nobody named one and none is there."""
     named = [Path(part) for part in (kubeconfig or environment.get("KUBECONFIG", "")).split(":") if part]
-    if named:
-        return from_files(named, context)
     default = Path(environment.get("HOME", "/")) / ".kube" / "config"
-    for path in (default, fallback):
-        if path is not None and path.is_file():
-            return from_files([path], context)
-    if environment.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file():
-        return in_cluster(environment)
-    raise UsageError("no server to talk to: name a file with --kubeconfig, set KUBECONFIG, or start `pykueue up`")
+    there = named or [path for path in (default, fallback) if path is not None and path.is_file()][:1]
+    if there:
+        target = from_files(there, wish)
+    elif wish.of_cluster.get("server"):
+        target = Target("", "default", {}, {}, Path())
+    elif environment.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file():
+        target = in_cluster(environment)
+    else:
+        raise UsageError("no server to talk to: name a file with --kubeconfig, set KUBECONFIG, or start `pykueue up`")
+    found = wish.apply(target)
+    if not found.server.startswith(("http://", "https://")):
+        raise UsageError(f"{found.server!r} is no address of a server: it begins with https:// or http://")
+    return found
 
 
 def in_cluster(environment: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> Target:
@@ -77,13 +122,13 @@ def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
     return file.read_text().strip() if file.is_file() else ""
 
 
-def from_files(paths: Sequence[Path], context: str = "") -> Target:
-    """The current context of these files together."""
+def from_files(paths: Sequence[Path], wish: Wish = Wish()) -> Target:  # noqa: B008 - frozen
+    """The current context of these files together, or what is wished for."""
     found = [path for path in paths if path.is_file()]
     if not found:
         raise UsageError(f"{paths[0]}: No such file or directory")
     named: dict[str, dict[str, tuple[Path, Mapping[str, Any]]]] = {"clusters": {}, "users": {}, "contexts": {}}
-    current = context
+    current = wish.context
     for path in found:
         for document in documents.read(path):
             tree = document.tree if isinstance(document.tree, dict) else {}
@@ -93,12 +138,16 @@ def from_files(paths: Sequence[Path], context: str = "") -> Target:
                     if isinstance(entry, dict) and isinstance(entry.get("name"), str):
                         entries.setdefault(entry["name"], (path.parent, entry.get(section[:-1]) or {}))
     source = ":".join(map(str, found))
-    chosen = _entry(named, "contexts", current or _only(named["contexts"]), source)[1]
-    folder, cluster = _entry(named, "clusters", str(chosen.get("cluster") or ""), source)
-    user_folder, user = _entry(named, "users", str(chosen["user"]), source) if chosen.get("user") else (folder, {})
+    name = current or ("" if wish.cluster else _only(named["contexts"]))
+    # Who names a cluster, or a server, needs no context.
+    is_needed = bool(name) or not (wish.cluster or wish.of_cluster.get("server"))
+    chosen = _entry(named, "contexts", name, source)[1] if is_needed else {}
+    of_cluster, of_user = wish.cluster or chosen.get("cluster") or "", wish.user or chosen.get("user") or ""
+    folder, cluster = _entry(named, "clusters", str(of_cluster), source) if of_cluster or is_needed else (Path(), {})
+    user_folder, user = _entry(named, "users", str(of_user), source) if of_user else (folder, {})
     server = str(cluster.get("server") or "")
-    if not server.startswith(("http://", "https://")):
-        raise UsageError(f"{source}: cluster {chosen.get('cluster')!r} has no usable server address")
+    if not server.startswith(("http://", "https://")) and not wish.of_cluster.get("server"):
+        raise UsageError(f"{source}: cluster {of_cluster!r} has no usable server address")
     return Target(server, str(chosen.get("namespace") or "default"), cluster, user, user_folder)
 
 
@@ -125,6 +174,7 @@ def connect(target: Target, clock: Clock, *, user_agent: str = "pykueue", connec
         user_agent=user_agent,
         server_hostname=target.cluster.get("tls-server-name"),
         connections=connections,
+        timeout_seconds=target.timeout_seconds,
     )
 
 
@@ -143,15 +193,26 @@ class Credentials:
         self._until = 0.0
         self._lock = asyncio.Lock()
 
-    async def headers(self) -> Mapping[str, str]:
+    async def headers(self) -> Headers:
         token = await self._current()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         if self._user.get("username"):
             pair = f"{self._user['username']}:{self._user.get('password', '')}"
-            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+            proof = "Basic " + base64.b64encode(pair.encode()).decode()
+        else:
+            proof = f"Bearer {token}" if token else ""
+        return [*([("Authorization", proof)] if proof else []), *self._impersonation()]
+
+    def _impersonation(self) -> Iterator[tuple[str, str]]:
+        """Who the call is to count as, for those who may speak for others."""
         if self._user.get("as"):
-            headers["Impersonate-User"] = str(self._user["as"])
-        return headers
+            yield "Impersonate-User", str(self._user["as"])
+        if self._user.get("as-uid"):
+            yield "Impersonate-Uid", str(self._user["as-uid"])
+        for group in self._user.get("as-groups") or ():
+            yield "Impersonate-Group", str(group)
+        for name, values in (self._user.get("as-user-extra") or {}).items():
+            for value in values:
+                yield f"Impersonate-Extra-{urllib.parse.quote(name.lower(), safe='')}", str(value)
 
     async def _current(self) -> str:
         if self._user.get("token"):

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
@@ -57,8 +59,10 @@ class Answer:
 
 
 Lines: TypeAlias = AsyncIterator[bytes]
+# Names and values; a name may occur more than once.
+Headers: TypeAlias = Sequence[tuple[str, str]]
 # The headers that say who calls; asked before every request, because a token may be renewed meanwhile.
-Credentials: TypeAlias = Callable[[], Awaitable[Mapping[str, str]]]
+Credentials: TypeAlias = Callable[[], Awaitable[Headers]]
 
 
 class Transport(Protocol):
@@ -85,8 +89,10 @@ class HttpTransport:
         user_agent: str = "pykueue",
         server_hostname: str | None = None,
         connections: int = 128,
+        timeout_seconds: float | None = None,
     ) -> None:
         self._server = server.rstrip("/")
+        self._timeout_seconds = timeout_seconds  # for every request, in place of its own; 0 is none
         self._credentials = credentials
         self._server_hostname = server_hostname
         self._session = aiohttp.ClientSession(
@@ -98,16 +104,18 @@ class HttpTransport:
         )
 
     async def send(self, call: Call) -> Answer:
+        patience = call.timeout_seconds if self._timeout_seconds is None else self._timeout_seconds or None
         try:
-            async with asyncio.timeout(call.timeout_seconds):
+            async with asyncio.timeout(patience):
                 async with self._request(call, await self._headers(call)) as response:
                     return Answer(response.status, await response.read(), response.headers)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unanswered(f"{self._server} cannot be reached: {error}", applied=False) from None
+            raise Unanswered(f"{self._server} cannot be reached: {_reason(error)}", applied=False) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             if isinstance(error.__cause__, Fenced):  # raised by `_FencedBody`, whose bytes stayed here
                 raise error.__cause__ from None
-            raise Unanswered(f"{call.method} {call.path}: no answer: {error!r}") from None
+            why = f"not within {patience:g} s" if isinstance(error, TimeoutError) and patience else repr(error)
+            raise Unanswered(f"{self._server} does not answer {call.method} {call.path}: {why}") from None
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Lines]:
@@ -121,7 +129,7 @@ class HttpTransport:
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
             raise Unanswered(f"{call.path}: the stream broke: {error}", applied=False) from None
 
-    def _request(self, call: Call, headers: Mapping[str, str]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def _request(self, call: Call, headers: Headers) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         return self._session.request(
             call.method,
             self._server + call.path,
@@ -131,16 +139,19 @@ class HttpTransport:
             server_hostname=self._server_hostname,
         )
 
-    async def _headers(self, call: Call) -> dict[str, str]:
-        headers = {"Accept": call.accept}
-        if call.content_type:
-            headers["Content-Type"] = call.content_type
-        if self._credentials is not None:
-            headers |= await self._credentials()
-        return headers
+    async def _headers(self, call: Call) -> Headers:
+        content = [("Content-Type", call.content_type)] if call.content_type else []
+        proof = await self._credentials() if self._credentials is not None else ()
+        return [("Accept", call.accept), *content, *proof]
 
     async def close(self) -> None:
         await self._session.close()
+
+
+def _reason(error: Exception) -> str:
+    """What the system has to say, which is shorter than what the library makes of it."""
+    code = getattr(getattr(error, "os_error", None), "errno", None)
+    return os.strerror(code) if code in errno.errorcode else str(error)
 
 
 class _FencedBody(aiohttp.BytesPayload):
