@@ -10,7 +10,7 @@ import pytest
 from contracts import conftest, patching
 from contracts.generated import Maker
 from contracts.test_generated import alone
-from contracts.twin import Twin
+from contracts.twin import Twin, seeds
 from pykueue.api import registry, schema
 
 pytestmark = pytest.mark.cluster
@@ -40,7 +40,7 @@ def _played(twin: Twin, path: str, bodies: list[tuple[str, Tree]], seed: int) ->
 def test_pod_templates(twin: Twin) -> None:
     """Lists by name, ports by number and protocol, volumes, tolerations: the whole specification of a pod."""
     found: list[str] = []
-    for seed in range(40):
+    for seed in seeds(40):
         name = f"applied-{seed}"
         bodies = [("", patching.pod_template(name, seed * 10 + turn)) for turn in range(5)]
         path = f"/api/v1/namespaces/default/podtemplates/{name}"
@@ -50,7 +50,7 @@ def test_pod_templates(twin: Twin) -> None:
 
 def test_config_maps(twin: Twin) -> None:
     found: list[str] = []
-    for seed in range(40):
+    for seed in seeds(40):
         chance = random.Random(seed)
         name = f"applied-{seed}"
         bodies = []
@@ -69,7 +69,7 @@ def test_config_maps(twin: Twin) -> None:
 def test_nodes(twin: Twin) -> None:
     """Taints are one value, conditions and addresses have keys, and both doors are used."""
     found: list[str] = []
-    for seed in range(30):
+    for seed in seeds(30):
         chance = random.Random(seed)
         name = f"applied-{seed}"
         head = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
@@ -105,7 +105,7 @@ def test_our_own_kinds(twin: Twin, row: Any) -> None:
     where = "" if spec["scope"] == "Cluster" else "/namespaces/default"
     base = f"/apis/{spec['group']}/{version['name']}{where}/{spec['names']['plural']}"
     found: list[str] = []
-    for seed in range(30):
+    for seed in seeds(30):
         name = f"applied-{seed}"
         head = {"apiVersion": f"{spec['group']}/{version['name']}", "kind": row.kind, "metadata": {"name": name}}
         chance = random.Random(seed)

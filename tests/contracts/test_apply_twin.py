@@ -8,7 +8,7 @@ import pytest
 
 from contracts import ownership
 from contracts.ownership import Step, Storyteller
-from contracts.twin import Twin
+from contracts.twin import Twin, seeds
 
 pytestmark = pytest.mark.cluster
 
@@ -60,7 +60,7 @@ def test_objects_and_owners_are_equal_after_every_step(twin: Twin, block: int) -
     """Whoever applies, updates or patches what, forced or not: same object, same managedFields, same conflicts."""
     size = STORIES // 6
     found: list[str] = []
-    for seed in range(block * size, (block + 1) * size):
+    for seed in seeds(size, block):
         found += _tell(twin, f"story-{seed}", Storyteller(seed).story(STEPS))
         assert len(found) < 100, "\n".join(found)
     assert not found, "\n".join(found)

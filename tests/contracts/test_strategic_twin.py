@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contracts import patching
-from contracts.twin import Twin
+from contracts.twin import Twin, seeds
 
 pytestmark = pytest.mark.cluster
 
@@ -17,7 +17,7 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 def test_patched_templates_are_equal(twin: Twin, block: int) -> None:
     """Merge keys, deletions, replacements, retained keys and orders, six patches one after the other."""
     found: list[str] = []
-    for seed in range(block * 20, (block + 1) * 20):
+    for seed in seeds(20, block):
         name = f"strategic-{seed}"
         answers = twin.both("POST", _BASE + "?fieldManager=first", patching.pod_template(name, seed))
         found += twin.compare(f"create {name}", *answers)

@@ -8,6 +8,7 @@ not. A difference that is meant is a row in `EXPLAINED`, with its reason.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import re
 from collections.abc import Mapping
@@ -28,6 +29,14 @@ from pykueue.clock import SystemClock
 from pykueue.serving import Request, body_of
 
 _TOKEN: Final = "twin"
+# Where generated questions begin: another number asks others.
+_FIRST_SEED: Final = int(os.environ.get("TWIN_SEED", "0"))
+
+
+def seeds(count: int, block: int = 0) -> range:
+    """The seeds of one test, or of one of its blocks."""
+    first = _FIRST_SEED + block * count
+    return range(first, first + count)
 
 
 class Ours:

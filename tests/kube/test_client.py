@@ -11,7 +11,7 @@ import pytest
 
 from pykueue.api import registry
 from pykueue.kube import errors
-from pykueue.kube.client import METADATA, Client, RateLimit
+from pykueue.kube.client import METADATA, METADATA_OF_ALL, Client, RateLimit
 from pykueue.kube.transport import Answer, Call, HttpTransport, LocalTransport
 from pykueue.serving import Request, Response
 from virtual import virtual_time
@@ -92,6 +92,11 @@ async def test_a_list_is_whole_however_many_pages_it_takes(client: Client) -> No
     names = [item for item in listing.items if b'"a' in bytes(item)]
     assert len(names) == 7
     assert int(listing.revision) > 0
+
+
+async def test_nothing_at_all_is_listed_as_nothing(client: Client) -> None:
+    """A kube-apiserver has null and no list for that, where it is asked for metadata alone; and so has ours."""
+    assert (await client.list(WORKLOAD, answer=METADATA_OF_ALL)).items == []
 
 
 async def test_server_side_apply_creates_and_owns(client: Client) -> None:

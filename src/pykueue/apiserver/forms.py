@@ -120,6 +120,9 @@ class Presenter:
         match self._form.shape:
             case "partial":
                 about = {"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": metadata}
+                if not entries:
+                    # As kube-apiserver has it. Whoever cannot read that should find out here.
+                    return bodies.encode({**about, "items": None}) + b"\n"
                 return await _listed(about, b"items", entries, lambda entry: bodies.encode(self._partial(entry)))
             case "table":
                 about, now = tables.table(resource, metadata, version), self._clock.now()

@@ -120,7 +120,8 @@ class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 class _List(msgspec.Struct, frozen=True):
     metadata: _ListMeta = _ListMeta()
-    items: list[msgspec.Raw] = []
+    # A kube-apiserver says null where it lists nothing but metadata, and there is nothing.
+    items: list[msgspec.Raw] | None = None
 
 
 _read_list: Final = msgspec.json.Decoder(_List).decode
@@ -182,7 +183,7 @@ class Client:
             page = [*query, ("continue", token)] if token else query
             call = Call("GET", kind.path(namespace, version=version), tuple(page), accept=answer)
             found = _read_list((await self._ask(kind, call)).body)
-            items += found.items
+            items += found.items or ()
             token = found.metadata.continue_
             if not token:
                 return Listing(items, found.metadata.resource_version)
