@@ -74,13 +74,17 @@ def parse(text: str, source: str) -> Iterator[Document]:
 
 def read(path: Path) -> Iterator[Document]:
     """The documents of one file."""
+    yield from parse(text(path), str(path))
+
+
+def text(path: Path) -> str:
+    """What stands in a file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is not UTF-8 (byte {error.start})") from None
-    yield from parse(text, str(path))
 
 
 # A few lines of aliases to aliases can stand for billions of values. The largest object a server takes has far fewer.

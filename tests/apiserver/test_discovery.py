@@ -224,6 +224,7 @@ class TestJsonPath:
             (r".a['dotted.key']", [3]),
             (r".a.dotted\.key", [3]),
             (".missing.a", []),
+            ("..n", ["x", "y"]),
             (".list.n", []),
             (".a.b.c", []),
         ],

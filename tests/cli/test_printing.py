@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from pykueue.cli import printing
 from pykueue.cli.printing import Column
+from pykueue.errors import UsageError
 
 COLUMNS = [
     Column[str]("NAME", lambda row: row),
@@ -60,3 +61,26 @@ def test_programs_get_names_json_and_yaml() -> None:
 def test_nothing_is_said_to_people_only() -> None:
     assert shown([]) == "no rows\n"
     assert shown([], "name") == ""
+
+
+def test_a_template_prints_what_it_finds_in_the_list() -> None:
+    assert shown(["a", "b"], "jsonpath={.items[*].name}") == "a b"
+    assert shown(["a", "b"], "jsonpath-as-json={.items[*].name}") == '[\n    "a",\n    "b"\n]\n'
+
+
+@pytest.mark.parametrize(
+    ("form", "sentence"),
+    [
+        ("go-template={{.x}}", "templates of Go are not offered"),
+        ("jsonpath", "needs a template"),
+        ("jsonpath={.x", "a brace is not closed"),
+        ("jsonpath-file=missing", "missing: No such file or directory"),
+        ("xml", "'xml' is not one of json, name"),
+    ],
+)
+def test_a_form_that_is_not_offered_is_one_sentence(
+    form: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises((UsageError, click.UsageError)) as refused:
+        printing.Form("json", "name").convert(form, None, None)
+    assert sentence in str(refused.value)

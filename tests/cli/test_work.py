@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from pykueue import cli
 from pykueue import home as places
 from pykueue.cli import up
+from pykueue.kube import access
 from started import Up
 from waiting import until
 
@@ -174,6 +176,21 @@ class TestLater:
         monkeypatch.setenv("HOME", str(tmp_path))
         places.remember(home / ".pykueue" / "kubeconfig")
         assert shell("queue", "--all").code == 0
+
+    def test_a_server_is_reached_without_a_kubeconfig_by_the_flags_of_kubectl(
+        self, home: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        target = access.from_files([home / ".pykueue" / "kubeconfig"])
+        token, server = str(target.user["token"]), target.server
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.chdir(tmp_path)
+        Path("ca.crt").write_bytes(base64.b64decode(target.cluster["certificate-authority-data"]))
+        reach = ("-s", server, "--certificate-authority", "ca.crt", "--request-timeout", "20s")
+        assert shell("queue", "--all", *reach, "--token", token).code == 0
+        assert "Unauthorized" in shell("queue", *reach, "--token", "wrong").err
+        assert "impersonation is not supported" in shell("queue", *reach, "--token", token, "--as", "ann").err
+        assert "certificate" in shell("queue", "-s", server, "--token", token).err
+        assert shell("queue", "--all", "-s", server, "--insecure-skip-tls-verify", "--token", token).code == 0
 
     def test_without_a_server_it_says_how_to_get_one(
         self, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""The JSONPath of printed columns: fields, indexes, wildcards, and filters such as `[?(@.type=="Ready")]`.
+"""The JSONPath of printed columns: fields, indexes, wildcards, `..`, and filters such as `[?(@.type=="Ready")]`.
 
 A path is compiled once into steps; each step turns a list of values into the next. What does not fit is skipped,
 so that a path over an object without the field finds nothing and never fails.
@@ -63,6 +63,9 @@ def compile_path(path: str) -> Find:
 
 
 def _read_step(text: str, position: int, steps: list[Step]) -> int:
+    if text.startswith("..", position):
+        steps.append(_deep)
+        return position + 1
     if found := _WILDCARD.match(text, position):
         steps.append(_all)
         return found.end()
@@ -125,6 +128,13 @@ def _all(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
+
+
+def _deep(value: Any) -> Iterable[Any]:
+    """The value, and everything below it."""
+    yield value
+    for each in _all(value):
+        yield from _deep(each)
 
 
 def _filter(condition: str) -> Step:

@@ -42,7 +42,7 @@ dry_run = click.option(
     help="client: print what would be sent; server: have it checked, and not kept.",
 )
 output = click.option(
-    "-o", "--output", type=click.Choice(["json", "yaml", "name"]), default=None, help="Print the object itself."
+    "-o", "--output", type=printing.Form("json", "yaml", "name"), default=None, help="Print the object itself."
 )
 labels = click.option("-l", "--selector", default="", help="A label query, such as team=a,tier!=test.")
 fields = click.option("--field-selector", default="", help="A field query, such as metadata.name=a.")
@@ -51,7 +51,7 @@ all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="Of a
 
 def tell(tree: dict[str, Any], form: str | None, done: str, dry: str = "none") -> None:
     """What became of an object: itself, its name, or a line such as `clusterqueue.kueue.x-k8s.io/a created`."""
-    if form in ("json", "yaml"):
+    if form not in (None, "name"):
         metadata = {key: value for key, value in tree["metadata"].items() if key != "managedFields"}
         printing.document({**tree, "metadata": metadata}, form)
         return

@@ -8,16 +8,48 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import click
 
 T = TypeVar("T")
 
-FORMS: Final = ("wide", "name", "json", "yaml")
+# Forms that take a template after an equals sign, and what is made of what its paths find.
+_TEMPLATES: Final = ("jsonpath", "jsonpath-as-json", "jsonpath-file")
+_GO_TEMPLATES: Final = ("go-template", "go-template-file", "template", "templatefile")
+
+
+class Form(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+    """How to print: one of some words, or `jsonpath=TEMPLATE` as kubectl has it."""
+
+    name = "form"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join((*self.words, 'jsonpath=TEMPLATE'))}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        form, equals, template = str(value).partition("=")
+        if form in _TEMPLATES:
+            if not equals or not template:
+                self.fail(f"{form} needs a template, such as {form}='{{.items[*].metadata.name}}'.", param, ctx)
+            _filled(str(value), {})  # so that what is wrong with it is said before anything is done
+        elif form in _GO_TEMPLATES:
+            self.fail("templates of Go are not offered; jsonpath=TEMPLATE is, and json for other programs.", param, ctx)
+        elif value not in self.words:
+            self.fail(f"{value!r} is not one of {', '.join((*self.words, *_TEMPLATES))}.", param, ctx)
+        return str(value)
+
 
 output = click.option(
-    "-o", "--output", type=click.Choice(FORMS), default=None, help="How to print it; a table by default."
+    "-o",
+    "--output",
+    type=Form("wide", "name", "json", "yaml"),
+    default=None,
+    help="How to print it; a table by default.",
 )
 
 _COLOURS: Final = {
@@ -52,7 +84,7 @@ def show(
         case "name":
             for row in rows:
                 click.echo(name(row))
-        case "json" | "yaml":
+        case str() if form != "wide":
             document(listed([tree(row) for row in rows]), form)
         case _ if not rows:
             click.echo(nothing, err=True)
@@ -69,10 +101,23 @@ def document(tree: Any, form: str) -> None:
     """One document, for programs."""
     if form == "json":
         click.echo(json.dumps(tree, indent=2, ensure_ascii=False))
-    else:
+    elif form == "yaml":
         import yaml
 
         click.echo(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        click.echo(_filled(form, tree), nl=False)
+
+
+def _filled(form: str, tree: Any) -> str:
+    from pykueue import documents
+    from pykueue.cli.jsonpath import Template
+
+    sort, _, text = form.partition("=")
+    template = Template(documents.text(Path(text)) if sort == "jsonpath-file" else text)
+    if sort == "jsonpath-as-json":
+        return json.dumps(template.values(tree), indent=4, ensure_ascii=False) + "\n"
+    return template.fill(tree)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -150,8 +150,15 @@ class HttpTransport:
 
 def _reason(error: Exception) -> str:
     """What the system has to say, which is shorter than what the library makes of it."""
-    code = getattr(getattr(error, "os_error", None), "errno", None)
-    return os.strerror(code) if code in errno.errorcode else str(error)
+    match getattr(error, "certificate_error", None) or getattr(error, "os_error", None):
+        case ssl.SSLCertVerificationError(verify_message=message):
+            return f"its certificate is not to be trusted: {message}"
+        case ssl.SSLError(reason=str(reason)):
+            return f"TLS: {reason}"
+        case OSError(errno=int(code)) if code in errno.errorcode:
+            return os.strerror(code)
+        case _:
+            return str(error)
 
 
 class _FencedBody(aiohttp.BytesPayload):
