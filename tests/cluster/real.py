@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import ctypes
+import datetime
 import http.client
 import os
 import secrets
@@ -33,6 +34,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cluster import assets
+from pykueue.certificates import Authority
 from waiting import until
 
 _READY_SECONDS: Final = 90.0
@@ -214,6 +216,25 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
             yield client
         finally:
             client.close()
+
+
+def front(folder: Path) -> tuple[str, ...]:
+    """Flags for a server that proves itself with a certificate to those it passes requests on to, as real ones do."""
+    now = datetime.datetime.now(datetime.UTC)
+    authority = Authority.make("front-ca", now)
+    proof = authority.issue("front", (), now)
+    files = {"ca": authority.identity.certificate, "crt": proof.certificate, "key": proof.key}
+    for name, content in files.items():
+        (folder / f"front.{name}").write_bytes(content)
+    return (
+        f"--requestheader-client-ca-file={folder / 'front.ca'}",
+        f"--proxy-client-cert-file={folder / 'front.crt'}",
+        f"--proxy-client-key-file={folder / 'front.key'}",
+        "--requestheader-allowed-names=front",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+    )
 
 
 def _wait_until_ready(client: Client, server: subprocess.Popen[bytes], log: Path) -> None:

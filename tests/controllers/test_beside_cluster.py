@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import datetime
 import random
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +17,6 @@ import pytest
 from cluster import assets, real
 from pykueue import app, settings
 from pykueue.api.kinds import Kind
-from pykueue.certificates import Authority
 from pykueue.clock import SystemClock
 from pykueue.controllers.aggregation import API_SERVICE
 from pykueue.installing import applying, documents
@@ -42,26 +40,11 @@ GUARDED = "127.0.0.2"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real.Client]:
     """An API server that proves itself with a certificate, as those of real clusters do."""
-    folder = tmp_path_factory.mktemp("front")
-    now = datetime.datetime.now(datetime.UTC)
-    authority = Authority.make("front-ca", now)
-    front = authority.issue("front", (), now)
-    files = {"ca": authority.identity.certificate, "crt": front.certificate, "key": front.key}
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
     try:
         assets.ensure()
     except assets.AssetsError as wrong:
         pytest.fail(str(wrong))
-    with real.started(
-        f"--requestheader-client-ca-file={folder / 'ca'}",
-        f"--proxy-client-cert-file={folder / 'crt'}",
-        f"--proxy-client-key-file={folder / 'key'}",
-        "--requestheader-allowed-names=front",
-        "--requestheader-username-headers=X-Remote-User",
-        "--requestheader-group-headers=X-Remote-Group",
-        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-    ) as server:
+    with real.started(*real.front(tmp_path_factory.mktemp("front"))) as server:
         yield server
 
 

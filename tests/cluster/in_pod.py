@@ -1,0 +1,20 @@
+"""`pykueue` as it runs in a pod: `python in_pod.py FOLDER manager …`, where FOLDER is what a kubelet would mount.
+
+In a pod the folder has one name, which nobody can have on a machine of their own. A token that the kubelet has renewed
+is read within a second here, and not within a minute.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pykueue import cli
+from pykueue.kube import access
+
+if __name__ == "__main__":
+    folder = Path(sys.argv.pop(1))
+    access.SERVICE_ACCOUNT = folder  # type: ignore[misc]
+    access.in_cluster.__defaults__ = access.own_namespace.__defaults__ = (folder,)
+    access._TOKEN_SECONDS = 1.0  # type: ignore[misc]
+    cli.main()
