@@ -1,6 +1,6 @@
 """The slices of Kubernetes' own types that this program reads.
 
-Only what is looked at is named; the rest of an object is kept beside it as it came (see `codec`). Types that turn up in
+Little more than what is looked at is named; a change is made to the tree that an object came as. Types that turn up in
 our own CRDs explain their fields, since `kubectl explain` shows them; of the others Kubernetes does that. A field that
 the API requires stands as `required(…)`. Text that is absent reads as "" where Kubernetes does not tell the two apart,
 and as None where it does.
