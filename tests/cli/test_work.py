@@ -18,6 +18,7 @@ from pykueue import home as places
 from pykueue.cli import up
 from pykueue.kube import access
 from started import Up
+from started import up as up_in
 from waiting import until
 
 
@@ -199,6 +200,27 @@ class TestLater:
         refused = shell("queue")
         assert refused.code == 2
         assert "start `pykueue up`" in refused.err
+
+
+def test_whoever_waits_where_nobody_runs_pods_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = up_in(tmp_path, "--runner", "none", "--durability", "memory")
+    try:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
+        shell = Shell(tmp_path, capsys)
+        shell("create", "resourceflavor", "any")
+        shell("create", "clusterqueue", "all", "--nominal-quota", "any:cpu=4")
+        shell("create", "localqueue", "default", "-c", "all")
+        assert shell("submit", "--name", "idle", "--", "true").code == 0
+        waited = shell("wait", "idle", "--timeout", "1s")
+    finally:
+        server.end()
+    assert waited.code == 1
+    assert waited.err.splitlines() == [
+        "nobody runs pods here (`pykueue up --runner none`): a job ends when somebody says so",
+        "job idle is not over after 1 s",
+    ]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")

@@ -83,3 +83,33 @@ def test_a_failure_is_told_in_the_words_of_the_last_container_that_failed() -> N
 
 def test_what_is_asked_for_is_the_sum_over_all_pods() -> None:
     assert standing.asks(workload()) == "cpu 1500m, memory 3Gi"
+
+
+def pod(**status: Any) -> kube.Pod:
+    return codec.from_tree(
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}, "status": status}, kube.Pod
+    )
+
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes fit"}
+PULLING = {
+    "name": "c",
+    "ready": False,
+    "restartCount": 0,
+    "image": "i",
+    "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([], "none of its pods is there yet"),
+        ([pod(phase="Pending")], "pod p has no node yet"),
+        ([pod(phase="Pending", conditions=[UNSCHEDULABLE])], "pod p: 0/3 nodes fit"),
+        ([pod(phase="Pending", containerStatuses=[PULLING])], "pod p: no such image"),
+        ([pod(phase="Running")], ""),
+    ],
+)
+def test_a_job_that_has_its_quota_says_what_it_waits_for(pods: list[kube.Pod], said: str) -> None:
+    assert standing.starting(pods) == said

@@ -199,18 +199,21 @@ def _timeout(text: str) -> float:
         raise UsageError(f"--request-timeout {text}: {error}") from None
 
 
-# What takes longer than this shows that it goes on.
+# What takes longer than this shows that it goes on: at once to a person, and later in a log.
 _PATIENCE_SECONDS: Final = 2.0
+_PATIENCE_OF_LOGS_SECONDS: Final = 30.0
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A line on a terminal's stderr that says what is being done, once it has taken a while; gone at the end."""
+    """Says on stderr what is being done, once it has taken a while. On a terminal it is one line, which is gone at the
+    end; elsewhere a line for each new thing."""
+    is_terminal = sys.stderr.isatty()
     doing, is_late = "", False
 
     def show() -> None:
         if doing:
-            click.echo(f"\r\x1b[K{doing} ...", err=True, nl=False)
+            click.echo(f"\r\x1b[K{doing} ..." if is_terminal else doing, err=True, nl=not is_terminal)
 
     def late() -> None:
         nonlocal is_late
@@ -219,19 +222,17 @@ def progress() -> Iterator[Callable[[str], None]]:
 
     def told(now_doing: str) -> None:
         nonlocal doing
-        doing = now_doing
-        if is_late:
+        is_new, doing = now_doing != doing, now_doing
+        if is_late and is_new:
             show()
 
-    timer = threading.Timer(_PATIENCE_SECONDS, late)
+    timer = threading.Timer(_PATIENCE_SECONDS if is_terminal else _PATIENCE_OF_LOGS_SECONDS, late)
     timer.daemon = True
-    if sys.stderr.isatty():
-        timer.start()
+    timer.start()
     try:
         yield told
     finally:
         timer.cancel()
-        if timer.is_alive():
-            timer.join()
-        if is_late:
+        timer.join()
+        if is_late and is_terminal:
             click.echo("\r\x1b[K", err=True, nl=False)

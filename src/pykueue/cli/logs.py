@@ -28,6 +28,7 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
 
     Where a job has several pods, each line begins with the pod that it is from.
     """
+    from pykueue.cli.wait import say_if_nobody_runs_pods
     from pykueue.work import desk
 
     async def work(client: Client, namespace: str) -> None:
@@ -36,6 +37,8 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
         job = await clerk.job(chosen)
         wish = desk.LogWish(follow=follow, previous=previous, tail=tail, container=container)
         several = (job.spec.parallelism or 1) > 1 or (job.spec.completions or 1) > 1
+        if follow:
+            await say_if_nobody_runs_pods(clerk)
         with progress() as told:
             await clerk.logs(chosen, wish, printed(several), told)
 

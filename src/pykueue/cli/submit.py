@@ -70,6 +70,7 @@ def command(
     """
     from pykueue.cli import printing
     from pykueue.cli.logs import printed
+    from pykueue.cli.wait import say_if_nobody_runs_pods
     from pykueue.clock import SystemClock
     from pykueue.work import desk, order, standing
 
@@ -104,6 +105,7 @@ def command(
         job = await clerk.submit(tree)
         _tell(job, wanted.queue, output)
         if follow or wait:
+            await say_if_nobody_runs_pods(clerk)
             with progress() as told:
                 if follow:
                     await clerk.logs(job.metadata.name, desk.LogWish(follow=True), printed(parallelism > 1), told)

@@ -11,6 +11,7 @@ from pykueue.errors import AnswerIsNo
 
 if TYPE_CHECKING:
     from pykueue.kube.client import Client
+    from pykueue.work.desk import Desk
 
 
 @click.command("wait")
@@ -25,6 +26,7 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
 
     async def work(client: Client, namespace: str) -> list[str]:
         clerk = desk.Desk(client, namespace)
+        await say_if_nobody_runs_pods(clerk)
         failed = []
         for name in (each.rpartition("/")[2] for each in names):
             with progress() as told:
@@ -36,3 +38,11 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
 
     if connection.talk(work):
         raise AnswerIsNo("")
+
+
+async def say_if_nobody_runs_pods(clerk: Desk) -> None:
+    """Whoever waits where nothing will happen by itself is told so first."""
+    from pykueue.clock import SystemClock
+
+    if not await clerk.runs_pods(SystemClock().now()):
+        click.echo("nobody runs pods here (`pykueue up --runner none`): a job ends when somebody says so", err=True)

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.api import codec, kube, kueue, labels, registry
+from pykueue.api import codec, kube, kueue, labels, meta, registry
+from pykueue.api.meta import Nanoseconds
 from pykueue.errors import AnswerIsNo, UsageError
 from pykueue.kube import errors
 from pykueue.kube.client import Client
@@ -18,12 +19,15 @@ from pykueue.work import listing, order, standing
 from pykueue.work.standing import Standing, Word
 
 JOBS: Final = registry.ALL.of(kube.Job)
+LEASES: Final = registry.ALL.of(kube.Lease)
 PODS: Final = registry.ALL.of(kube.Pod)
 QUEUES: Final = registry.ALL.of(kueue.LocalQueue)
 WORKLOADS: Final = registry.ALL.of(kueue.Workload)
 
 # The LocalQueue that is meant where none is named.
 QUEUE: Final = "default"
+# Where nodes say that they are alive.
+_NODE_LEASES: Final = "kube-node-lease"
 _LOOK_SECONDS: Final = 0.3
 
 Told = Callable[[str], None]
@@ -60,6 +64,13 @@ class Desk:
         """Whether pods of this server run on this very machine, whatever their image."""
         answer = await self._client.ask(Call("GET", "/version"))
         return "+embedded." in str(msgspec.json.decode(answer.body).get("gitVersion", ""))
+
+    async def runs_pods(self, now: Nanoseconds) -> bool:
+        """Whether anybody does. Not asked of a cluster, where pods that nobody runs say so themselves."""
+        if not await self.runs_processes():
+            return True
+        found = await self._client.list(LEASES, _NODE_LEASES)
+        return any(_is_held(codec.decode(item, kube.Lease), now) for item in found.items)
 
     async def queue(self, named: str) -> str:
         """The LocalQueue that is meant; one that is not there is refused."""
@@ -104,7 +115,8 @@ class Desk:
 
     async def standing(self, name: str) -> Standing:
         job = await self.job(name)
-        return standing.of_job(job, await self.workload(job) if job.spec.suspend else None)
+        found = standing.of_job(job, await self.workload(job) if job.spec.suspend else None)
+        return Standing(found.word, standing.starting(await self.pods(job))) if found.word is Word.STARTING else found
 
     async def pods(self, job: kube.Job) -> list[kube.Pod]:
         """The pods of a job, the older first."""
@@ -183,6 +195,11 @@ class Desk:
         async with self._client.lines(call) as lines:
             async for line in lines:
                 say(LogLine(pod.metadata.name, line))
+
+
+def _is_held(lease: kube.Lease, now: Nanoseconds) -> bool:
+    renewed, lasts = lease.spec.renew_time, lease.spec.lease_duration_seconds or 0
+    return renewed is not None and meta.parse_time(renewed) + lasts * meta.SECOND > now
 
 
 def _moment(job: kube.Job) -> tuple[str, str, str]:

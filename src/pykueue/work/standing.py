@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -50,6 +50,23 @@ def of_job(job: kube.Job, workload: kueue.Workload | None) -> Standing:
     if not job.metadata.labels.get(labels.QUEUE_NAME):
         return Standing(Word.WAITING, "it is suspended and names no queue")
     return Standing(Word.WAITING, "its queue has not looked at it yet")
+
+
+def starting(pods: Sequence[kube.Pod]) -> str:
+    """What a job that has its quota still waits for, by its pods."""
+    if not pods:
+        return "none of its pods is there yet"
+    for pod in pods:
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            waiting = status.state.waiting if status.state is not None else None
+            if waiting and waiting.get("reason"):
+                return f"pod {pod.metadata.name}: {waiting.get('message') or waiting['reason']}"
+        scheduled = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+        if scheduled is not None and scheduled.status == "False":
+            return f"pod {pod.metadata.name}: {scheduled.message or scheduled.reason}"
+        if not pod.spec.node_name and pod.status.phase in ("", "Pending"):
+            return f"pod {pod.metadata.name} has no node yet"
+    return ""
 
 
 def failure(pods: Iterable[kube.Pod]) -> str:
