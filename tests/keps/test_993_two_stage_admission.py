@@ -77,6 +77,18 @@ async def test_from_prechecked_back_to_suspended_because_of_quota(engine: Engine
         assert get(await story.read("Workload", "w"), "spec", "active") is not False
 
 
+async def test_quota_that_was_given_holds_though_the_check_has_become_inactive_since(engine: Engine) -> None:
+    """Design Details: what is rechecked is the Admission; a queue that gives nothing new takes nothing back."""
+    async with system(engine) as story:
+        await checked(story, ("c1",))
+        await story.asks("w")
+        await story.until_asked("w", "c1")
+        await story.say("AdmissionCheck", "c1", "Active", "False", "Gone")
+        await story.until_said("cq", "Active", "False/AdmissionCheckInactive", "ClusterQueue")
+        await story.answers("w", "c1", "Ready")
+        await story.until_said("w", "Admitted", "True/Admitted")
+
+
 @ONE_AND_TWO
 async def test_from_prechecked_back_to_suspended_because_of_other_flavors(
     engine: Engine, names: tuple[str, ...]

@@ -37,15 +37,19 @@ class Lost:
 
 
 def recheck(
-    snapshot: Snapshot, reservation: Reservation, policy: Policy, now: Nanoseconds
+    snapshot: Snapshot, queue: Queue | None, reservation: Reservation, policy: Policy, now: Nanoseconds
 ) -> Holds | HoldsAfter | Lost:
-    """Look at the reservation as if its Workload asked for the same flavors and amounts now."""
-    queue = snapshot.queues.get(reservation.cluster_queue)
+    """Look at the reservation as if its Workload asked its queue for the same flavors and amounts now.
+
+    A queue that has become inactive gives nothing new, but what it has given holds.
+    """
     if queue is None:
-        return Lost(f"ClusterQueue {reservation.cluster_queue} is inactive")
+        return Lost(f"ClusterQueue {reservation.cluster_queue} does not exist any more")
     missing = _missing_flavor(snapshot, queue, reservation)
     if missing:
         return Lost(missing)
+    if queue.name not in snapshot.queues:
+        return Holds()
     mark, gone = snapshot.mark(), snapshot.gone
     snapshot.remove(reservation)
     snapshot.gone = gone | {reservation.key}

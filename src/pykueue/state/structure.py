@@ -236,6 +236,10 @@ class Structure:
         """The reservations in a queue, whether or not that queue exists."""
         return self._held.get(cluster_queue, {}).values()
 
+    def queue(self, cluster_queue: str) -> Queue | None:
+        """The queue in its tree, active or not."""
+        return self._seats.get(cluster_queue)
+
     def node(self, cluster_queue: str) -> Node | None:
         """The queue's place in its tree, active or not."""
         seat = self._seats.get(cluster_queue)

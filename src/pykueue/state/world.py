@@ -406,7 +406,7 @@ class World:
             )
             for victim in self.waits_for(key)
         )
-        verdict = recheck(self.snapshot, held, self.policy, now)
+        verdict = recheck(self.snapshot, self.structure.queue(held.cluster_queue), held, self.policy, now)
         if isinstance(verdict, Lost):
             return verdict
         if isinstance(verdict, HoldsAfter):
