@@ -21,6 +21,7 @@ from pykueue.lifecycle.facts import (
     Options,
     cluster_queue_of,
 )
+from pykueue.lifecycle.waiting import wait
 
 RUNNING = world()
 WAITING_FOR_CHECKS = world(*ONE_CHECK)
@@ -202,6 +203,20 @@ def test_a_gate_holds_it_back_until_it_is_emptied(observability: bool) -> None:
     life.annotated().steps()
     assert life.conditions["QuotaReserved"] == ("False/PendingEvaluation" if observability else "False/Pending")
     assert life.events == ["Normal AdmissionGated", "Normal AdmissionGateCleared"]
+
+
+def test_that_a_gate_is_gone_is_told_though_the_scheduler_is_faster() -> None:
+    gated = {labels.ADMISSION_GATED_BY: "x/y"}
+    life = Life().annotated(**gated).steps().annotated().reserved()
+    assert life.events == [
+        "Normal AdmissionGated",
+        "Normal AdmissionGateCleared",
+        "Normal QuotaReserved",
+        "Normal Admitted",
+    ]
+    life = Life().annotated(**gated).steps().annotated()
+    life.write(wait(life.workload, QuotaReservedReason.WAITING_FOR_QUOTA, "no room", (), life.options, life.now))
+    assert life.events == ["Normal AdmissionGated", "Normal AdmissionGateCleared", "Warning WaitingForQuota"]
 
 
 def test_a_gate_takes_back_quota() -> None:

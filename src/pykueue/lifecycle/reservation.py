@@ -77,6 +77,7 @@ def reserve(
     )
     told = f"Quota reserved in ClusterQueue {queue} after {waited // SECOND} s in the queue"
     news: Changes = (
+        *ungated(workload),
         Reserved(queue, waited),
         change.normal("QuotaReserved", f"{told}; {note}" if note else told),
     )
@@ -87,6 +88,19 @@ def _ended(workload: Workload, type: WorkloadCondition) -> SetCondition:
     found = conditions.find(workload.status.conditions, type)
     before = found.message if found else ""
     return SetCondition(type, Status.FALSE, QuotaReservedReason.QUOTA_RESERVED, f"Previously: {before}")
+
+
+def ungated(workload: Workload) -> Changes:
+    """What is told when the reason to wait changes: that nobody holds the admission back any more, if somebody did."""
+    before = conditions.find(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED)
+    was_gated = before is not None and before.reason == QuotaReservedReason.ADMISSION_GATED
+    if (
+        not was_gated
+        or states.is_gated(workload)
+        or states.has(workload, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES)
+    ):
+        return change.NOTHING
+    return (change.normal("AdmissionGateCleared", "Nobody holds back the admission any more"),)
 
 
 def repair(workload: Workload, admission: Admission) -> Changes:

@@ -35,6 +35,7 @@ def wait(
         *reservation.clear(workload, reason, message, options, now),
         *((SetRequests(requests),) if requests != workload.status.resource_requests else ()),
         *((_gated(message),) if gated else ()),
+        *reservation.ungated(workload),
         *((_told(reason, message, options),) if tell else ()),
     )
 

@@ -108,6 +108,4 @@ def _gate_news(view: View, before: Condition | None, reason: QuotaReservedReason
     current = before.reason if before else ""
     if reason == _R.ADMISSION_GATED != current:
         return (change.normal("AdmissionGated", GATED),)
-    if current == _R.ADMISSION_GATED != reason and not states.is_gated(view.workload):
-        return (change.normal("AdmissionGateCleared", "Nobody holds back the admission any more"),)
-    return ()
+    return reservation.ungated(view.workload) if reason != _R.ADMISSION_GATED else ()
