@@ -226,8 +226,8 @@ class Stage:
         self._delete(name or trees.get(self.job, "metadata", "name"))
         return self
 
-    def delete_workload(self) -> Stage:
-        workload = self.workload
+    def delete_workload(self, name: str = "") -> Stage:
+        workload = self.workloads[name] if name else self.workload
         metadata = structs.replace(workload.metadata, deletion_timestamp=meta.format_time(self.now))
         self.workloads[metadata.name] = structs.replace(workload, metadata=metadata)
         return self

@@ -64,13 +64,24 @@ def test_a_job_that_waits_is_resized_in_place() -> None:
     assert slices(resized(stage, 5)) == [(5, False)]
 
 
-def test_a_replaced_slice_is_let_go() -> None:
+def test_the_first_slice_says_that_it_is_the_first_of_them() -> None:
+    first = elastic().workload
+    assert first.metadata.annotations[labels.WORKLOAD_SLICE_NAME] == first.metadata.name
+
+
+def test_nobody_is_told_of_a_slice_that_is_resized() -> None:
+    assert "UpdatedWorkload" not in resized(elastic(5), 2).told
+
+
+def test_a_replaced_slice_is_kept_until_somebody_deletes_it() -> None:
     stage = resized(elastic(), 5)
     first = next(iter(stage.workloads.values()))
     changes = ending.finish(first, FinishedReason.WORKLOAD_SLICE_REPLACED, "", stage.now)
     stage._changed(first.metadata.name, changes)
     stage.settle()
-    assert next(iter(stage.workloads.values())).metadata.finalizers == ()
+    assert next(iter(stage.workloads.values())).metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
+    stage.delete_workload(first.metadata.name).settle()
+    assert first.metadata.name not in stage.workloads
     assert slices(stage) == [(5, False)]
 
 
@@ -86,10 +97,10 @@ def test_slices_that_nothing_needs_are_ended() -> None:
     assert end.reason == "OutOfSync"
 
 
-def test_an_elastic_job_ends_like_any_other() -> None:
+def test_the_slice_with_which_a_job_ends_is_kept_like_those_before() -> None:
     stage = elastic().status(conditions=[{"type": "Complete", "status": "True"}]).settle()
     assert stage.condition("Finished") == "True/Succeeded"
-    assert stage.workload.metadata.finalizers == ()
+    assert stage.workload.metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
 
 
 def test_a_job_that_ends_while_a_larger_slice_waits_gives_its_quota_back() -> None:

@@ -169,7 +169,8 @@ def _workload_finished(case: _Case) -> Actions | None:
     end = conditions.find(case.workload.status.conditions, WorkloadCondition.FINISHED)
     if end is None or end.status != conditions.Status.TRUE:
         return None
-    writes = (*case.job.finalize(), *_released(case.workload))
+    let_go = () if workloads.is_elastic(case.job, case.options) else _released(case.workload)
+    writes = (*case.job.finalize(), *let_go)
     if not writes or end.reason in _TOLD:
         return writes
     note = f"Workload {states.key(case.workload)} is declared finished"

@@ -6,6 +6,7 @@
                        admits the second
     more, or others    are ended
 
+A slice that is over keeps its finalizer: it tells what the job once was, until the job or its keeping time is over.
 Whatever else changes than the number of pods is not a matter of slices: the job is then matched like any other.
 """
 
@@ -29,9 +30,11 @@ from pykueue.lifecycle.change import Changes, RemoveFinalizer
 def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions | None:
     """The slice that speaks for the job, or what has to be done first; None where slices are not the answer."""
     done = [workload for workload in facts.workloads if states.is_finished(workload)]
-    held = [workload for workload in done if labels.RESOURCE_IN_USE_FINALIZER in workload.metadata.finalizers]
-    if held:
-        return tuple(Change(workload, (RemoveFinalizer(),)) for workload in held)
+    let_go = tuple(
+        Change(each, (RemoveFinalizer(),)) for each in done if _is_held(each) and workloads.is_deleting(each)
+    )
+    if let_go:
+        return let_go
     living = [workload for workload in facts.workloads if not states.is_finished(workload)]
     if not living:
         return _after_the_last(job, done)
@@ -62,7 +65,7 @@ def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched 
     grows = any(after > count for after, count in zip(counts, before, strict=True))
     if states.is_reserved(newest) and grows:
         return _grown(job, newest, facts, options)
-    return (Resize(newest, counts), upkeep.updated(job, newest))
+    return (Resize(newest, counts),)
 
 
 def _after_the_last(job: Job, done: list[Workload]) -> Matched | None:
@@ -72,6 +75,10 @@ def _after_the_last(job: Job, done: list[Workload]) -> Matched | None:
         if finished[0].reason != FinishedReason.WORKLOAD_SLICE_REPLACED:
             return Matched(workload)
     return Matched(None) if job.is_suspended() or job.outcome() is not None else None
+
+
+def _is_held(workload: Workload) -> bool:
+    return labels.RESOURCE_IN_USE_FINALIZER in workload.metadata.finalizers
 
 
 def _replaces(workload: Workload) -> str:

@@ -118,6 +118,9 @@ def build(job: Job, pod_sets: tuple[Tree, ...], rank: Priority, options: Options
     if marks:
         metadata["labels"] = marks
     notes = copied_annotations(job, options)
+    if elastic:
+        # The first of its slices; a later one is told whose place it takes (`slices`).
+        notes[labels.WORKLOAD_SLICE_NAME] = metadata["name"]
     if notes:
         metadata["annotations"] = notes
     return {
