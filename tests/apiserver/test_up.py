@@ -6,7 +6,6 @@ import base64
 import contextlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -17,46 +16,26 @@ from pathlib import Path
 import pytest
 import yaml
 
+import started
 from apiserver.conftest import CONFIG_MAPS, Client, Running, config_map
 from pykueue import app
+from started import Up
+from waiting import PATIENCE_SECONDS, until
 
 KILLS = int(os.environ.get("APISERVER_KILLS", "2"))
 PAYLOAD = {"x": "y" * 500}
 FLAVORS = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
 
 
-class Process:
-    def __init__(self, directory: Path, *more: str) -> None:
-        self.kubeconfig = directory / "kubeconfig"
-        self._arguments = ["--data-dir", str(directory / "data"), "--kubeconfig", str(self.kubeconfig), *more]
-        self.start()
-
-    def start(self) -> None:
-        # A server takes the file of its predecessor away, but not before it has begun to run.
-        self.kubeconfig.unlink(missing_ok=True)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "pykueue", "up", *self._arguments], stderr=subprocess.PIPE, text=True
-        )
-        until = time.monotonic() + 60
-        while not self.kubeconfig.exists():
-            assert self.process.poll() is None, self.process.communicate()[1]
-            assert time.monotonic() < until, "the server is not ready after a minute"
-            time.sleep(0.02)
-
-    def client(self) -> Client:
-        document = yaml.safe_load(self.kubeconfig.read_text())
-        cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-        return Client(cluster["server"], base64.b64decode(cluster["certificate-authority-data"]), user["token"])
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        self.process.send_signal(number)
-        _, told = self.process.communicate(timeout=30)
-        return self.process.returncode, told
+def client_of(server: Up) -> Client:
+    document = yaml.safe_load(server.kubeconfig.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    return Client(cluster["server"], base64.b64decode(cluster["certificate-authority-data"]), user["token"])
 
 
 def refused(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "pykueue", "up", *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "pykueue", "up", *arguments], capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
@@ -64,9 +43,9 @@ def refused(*arguments: str) -> str:
 
 
 def test_ready_with_the_queueing_api_and_ends_cleanly(tmp_path: Path) -> None:
-    process = Process(tmp_path)
+    process = started.up(tmp_path)
     try:
-        client = process.client()
+        client = client_of(process)
         assert client.get("/readyz").body == b"ok"
         flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "f"}}
         client.post(FLAVORS, flavor).ok()
@@ -81,7 +60,7 @@ def test_ready_with_the_queueing_api_and_ends_cleanly(tmp_path: Path) -> None:
     assert client.token not in told
     process.start()
     try:
-        process.client().get(f"{FLAVORS}/f").ok()
+        client_of(process).get(f"{FLAVORS}/f").ok()
     finally:
         assert process.end()[0] == 0
 
@@ -122,11 +101,11 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     goes on where the last one cut him off: told of each write once, in order, and of none that is not kept.
     """
     chance = random.Random(3)
-    process = Process(tmp_path, "--runner", "none")
-    witness = Witness(process.client())
+    process = started.up(tmp_path, "--runner", "none")
+    witness = Witness(client_of(process))
     told: dict[str, str] = {}
     for kill in range(KILLS):
-        client = process.client()
+        client = client_of(process)
 
         def work(worker: int, client: Client = client, kill: int = kill) -> None:
             for turn in range(10_000):
@@ -143,22 +122,21 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         # After so many answers, and then at any moment: however busy the machine is.
-        wanted, until = len(told) + chance.randint(1, 60), time.monotonic() + 60
-        while len(told) < wanted:
-            assert time.monotonic() < until, "nothing is acknowledged"
-            time.sleep(chance.uniform(0.0, 0.01))
+        wanted = len(told) + chance.randint(1, 60)
+        until(lambda wanted=wanted: len(told) >= wanted)
+        time.sleep(chance.uniform(0.0, 0.01))
         process.process.kill()
         process.process.communicate()
         for thread in threads:
             thread.join(40)
         process.start()
-        listed = process.client().get(CONFIG_MAPS).ok()
+        listed = client_of(process).get(CONFIG_MAPS).ok()
         found = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in listed["items"]}
         assert told.items() <= found.items(), "an acknowledged write is gone"
         assert witness.seen.items() <= found.items(), "a watcher was told of a write that is not kept"
         assert all(item["data"] == PAYLOAD for item in listed["items"]), "a torn object"
         assert int(listed["metadata"]["resourceVersion"]) >= max(map(int, told.values()))
-        witness.watch(process.client(), until=max(map(int, found.values())))
+        witness.watch(client_of(process), until=max(map(int, found.values())))
         assert witness.seen == found, "a watcher missed something"
     print(f"{KILLS} kills, {len(told)} acknowledged writes, all of them there and told once")
     assert process.end()[0] == 0

@@ -8,16 +8,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import started
 from apiserver.conftest import Client
-from apiserver.test_up import Process
+from apiserver.test_up import client_of
 from cluster import assets, real
+from started import Up
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.cluster
 
@@ -45,7 +47,7 @@ def test_an_operators_suite_runs_on_the_stand_ins(tmp_path: Path) -> None:
         env={**os.environ, "KUBEBUILDER_ASSETS": found.stdout.strip(), "CRDS": str(CRDS)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=2 * PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("--- PASS") == 3
@@ -78,7 +80,7 @@ class Informers:
         return known
 
     def close(self) -> None:
-        self._process.communicate(timeout=10)
+        self._process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def listed(client: Client) -> View:
@@ -92,11 +94,8 @@ def listed(client: Client) -> View:
 
 
 def agree(informers: Informers, client: Client) -> None:
-    until = time.monotonic() + 60
-    while (known := informers.view()) != (there := listed(client)):
-        assert time.monotonic() < until, f"the informers believe {known}, the server has {there}"
-        time.sleep(0.1)
-    assert all(there.values())
+    until(lambda: informers.view() == listed(client))
+    assert all(listed(client).values())
 
 
 def create(client: Client, name: str) -> None:
@@ -123,7 +122,7 @@ def happen(client: Client, moment: str) -> None:
 
 
 @contextlib.contextmanager
-def informed(server: Process, *, watch_list: bool) -> Iterator[Informers]:
+def informed(server: Up, *, watch_list: bool) -> Iterator[Informers]:
     informers = Informers(server.kubeconfig, watch_list=watch_list)
     try:
         yield informers
@@ -135,9 +134,9 @@ def informed(server: Process, *, watch_list: bool) -> Iterator[Informers]:
 def test_informers_stay_in_sync_over_restarts(tmp_path: Path, watch_list: bool) -> None:
     """What happens just before the server ends and just after it is back reaches them, deletions too."""
     endings = {"term": signal.SIGTERM, "kill": signal.SIGKILL}
-    server = Process(tmp_path, "--listen", f"127.0.0.1:{real.free_port()}")
+    server = started.up(tmp_path, "--listen", f"127.0.0.1:{real.free_port()}")
     try:
-        client = server.client()
+        client = client_of(server)
         for ending in endings:
             for moment in (f"before-{ending}", f"after-{ending}"):
                 create(client, f"changed-{moment}")
@@ -148,7 +147,7 @@ def test_informers_stay_in_sync_over_restarts(tmp_path: Path, watch_list: bool) 
                 happen(client, f"before-{ending}")
                 server.end(number)
                 server.start()
-                client = server.client()
+                client = client_of(server)
                 happen(client, f"after-{ending}")
                 agree(informers, client)
     finally:
