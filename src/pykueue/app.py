@@ -71,6 +71,8 @@ from pykueue.webhooks.review import Choices as WebhookChoices
 log = logging.getLogger(__name__)
 
 ORPHAN_SECONDS: Final = 6.0
+# Without a runner it is somebody else who plays the controllers around us, and who looks at how things end.
+UNATTENDED_ORPHAN_SECONDS: Final = 30.0
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 EVERYWHERE: Final = "0.0.0.0"
 # Names under which clients inside of a cluster know their server, and which test suites expect in its certificate.
@@ -121,14 +123,14 @@ def kueue_parts() -> Parts:
     return replace(bare_parts(), crds=[schema.crd(row) for row in registry.KUEUE])
 
 
-def managed_parts(settings: Settings, machine: Machine | None = None) -> Parts:
+def managed_parts(settings: Settings, machine: Machine | None = None, orphan_seconds: float = ORPHAN_SECONDS) -> Parts:
     """The same with our webhooks inside, there before anybody is served; and, for a machine, queues of its size."""
     parts, choices = kueue_parts(), webhook_choices(settings)
     return replace(
         parts,
         plugins=lambda find: (*parts.plugins(find), *in_process.hooks(choices, find)),
         # The controllers write how the Workload of a deleted job ended; that is worth a look before it goes.
-        orphan_seconds=ORPHAN_SECONDS,
+        orphan_seconds=orphan_seconds,
         first=node.queues(machine) if machine is not None else (),
     )
 
@@ -186,13 +188,7 @@ def manager_choices(settings: Settings) -> Choices:
     return Choices(
         policy=replace(settings.policy, departures=True),
         accounting=requests.accounting(prefixes, transformations),
-        profile=Profile(
-            mixed=on["TASProfileMixed"],
-            balanced=on["TASBalancedPlacement"],
-            preferred_affinity=on["TASRespectNodeAffinityPreferred"],
-            overlapping_flavors=on["TASHandleOverlappingFlavors"],
-            elastic=on["ElasticJobsViaWorkloadSlicesWithTAS"],
-        ),
+        profile=Profile.of(on),
         kinds=job_kinds.load(),
         jobs=JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
         nodes=NodeChoices(

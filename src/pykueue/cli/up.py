@@ -123,7 +123,10 @@ async def _serve(settings: app.ServerSettings, configured: Settings, runner: app
         here = machine.look(settings.data_dir)
     except OSError as error:
         raise UsageError(f"the data directory cannot be used: {error}") from None
-    parts = app.managed_parts(configured, None if runner is app.RunnerName.NONE else here)
+    if runner is app.RunnerName.NONE:
+        parts = app.managed_parts(configured, orphan_seconds=app.UNATTENDED_ORPHAN_SECONDS)
+    else:
+        parts = app.managed_parts(configured, here)
     async with (
         app.api_server(settings, parts) as serving,
         app.embedded_manager(serving.embedded, configured, explain=why.explainer(configured.tree)),
