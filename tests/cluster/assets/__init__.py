@@ -4,7 +4,7 @@
 
 `KUBEBUILDER_ASSETS` names a folder that has both already; then nothing is built. Otherwise they go to
 `$PYKUEUE_CACHE/kubebuilder-assets`, or `.cache/kubebuilder-assets` in the checkout. The small programs of
-`cluster/programs` are built the same way, beside them.
+`cluster/programs` are built the same way, beside them; and so is Helm, where somebody asks for it with `PYKUEUE_HELM`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Final
 
 KUBERNETES: Final = "v1.36.3"
 ETCD: Final = "v3.7.3"
+HELM: Final = "v3.21.4"
 # Clients in Go that tests run against our server.
 PROGRAMS: Final = ("informers", "operator")
 
@@ -28,6 +29,7 @@ _HERE: Final = Path(__file__).resolve().parent
 _PROGRAMS: Final = _HERE.parent / "programs"
 _CHECKOUT: Final = _HERE.parents[2]
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
+_HELM_PACKAGE: Final = "helm.sh/helm/v3"
 
 
 class AssetsError(Exception):
@@ -36,13 +38,14 @@ class AssetsError(Exception):
 
 @dataclass(frozen=True)
 class _Binary:
-    """One binary: its name, the folder of its Go package, and the version under which it is kept."""
+    """One binary: its name, the folder of its Go module, the version under which it is kept, and the package in it."""
 
     name: str
     source: Path
     version: str
     linker_flags: tuple[str, ...] = ()
     verb: tuple[str, ...] = ("build",)
+    package: str = "."
 
 
 _BINARIES: Final = (
@@ -58,6 +61,20 @@ _BINARIES: Final = (
             f"-X {_VERSION_PACKAGE}.gitMinor={KUBERNETES.split('.')[1]}",
         ),
     ),
+)
+
+
+_HELM: Final = _Binary(
+    "helm",
+    _HERE / "helm",
+    HELM,
+    # What it takes for the version of a cluster that it does not ask.
+    tuple(
+        f"-X {_HELM_PACKAGE}/pkg/{package}.k8sVersion{part}={number}"
+        for package in ("chartutil", "lint/rules")
+        for part, number in zip(("Major", "Minor"), KUBERNETES.removeprefix("v").split("."), strict=False)
+    ),
+    package=f"{_HELM_PACKAGE}/cmd/helm",
 )
 
 
@@ -98,6 +115,15 @@ def program(name: str) -> Path:
     return where / name
 
 
+def helm() -> Path:
+    """Helm, if it was built before or is to be built now: that takes minutes, so somebody has to ask for it."""
+    where = _cache() / "programs"
+    if not _is_built(where, _HELM) and not os.environ.get("PYKUEUE_HELM"):
+        raise AssetsError("Helm is not built here: PYKUEUE_HELM=1 builds it once, in about three minutes of CPU")
+    _ensure(where, _HELM)
+    return where / _HELM.name
+
+
 def _ensure(where: Path, *binaries: _Binary) -> None:
     missing = [binary for binary in binaries if not _is_built(where, binary)]
     if not missing:
@@ -129,7 +155,7 @@ def _build(go: str, binary: _Binary, where: Path) -> None:
         " ".join(("-s", "-w", *binary.linker_flags)),
         "-o",
         str(unfinished),
-        ".",
+        binary.package,
     ]
     done = subprocess.run(command, cwd=binary.source, stderr=subprocess.PIPE, text=True)
     if done.returncode:
