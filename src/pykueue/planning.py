@@ -117,7 +117,6 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
         excluded = []
     shown = {**tree, "featureGates": {name: value for name, value in gates.items() if name not in extra}}
     loaded = settings.load({**shown, "resources": resources} if resources else _without(shown, "resources"), source)
-    on = loaded.gates
     only_declared = gates.get("QuotaCheck") is True and resources.get("quotaCheck") == config.QuotaCheck.ONLY_DECLARED
     if only_declared:  # KEP-7513: then the exclusion lists do not count
         excluded, extra = [], {**extra, "ClusterQueueExcludeResourcePrefixes": False}
@@ -131,13 +130,7 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
             loaded.policy.with_gates(extra), ignore_undeclared=loaded.policy.ignore_undeclared or only_declared
         ),
         accounting=accounting,
-        profile=Profile(
-            mixed=on["TASProfileMixed"],
-            balanced=on["TASBalancedPlacement"],
-            preferred_affinity=on["TASRespectNodeAffinityPreferred"],
-            overlapping_flavors=on["TASHandleOverlappingFlavors"],
-            elastic=on["ElasticJobsViaWorkloadSlicesWithTAS"],
-        ),
+        profile=Profile.of(loaded.gates),
     )
 
 

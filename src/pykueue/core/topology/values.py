@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from pykueue.api import labels
 from pykueue.api.kube import NodeSelector, PreferredSchedulingTerm, Taint, Toleration
@@ -55,13 +55,23 @@ class Flavor:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The choices placement runs under; each is one feature gate, read once by whoever fills this in."""
+    """The choices placement runs under; each is one feature gate."""
 
-    mixed: bool = True  # TASProfileMixed: least free capacity for unconstrained requests, else best fit everywhere
-    balanced: bool = False  # TASBalancedPlacement
-    preferred_affinity: bool = False  # TASRespectNodeAffinityPreferred
-    overlapping_flavors: bool = True  # TASHandleOverlappingFlavors
-    elastic: bool = False  # ElasticJobsViaWorkloadSlicesWithTAS
+    mixed: bool = True  # least free capacity for unconstrained requests, else best fit everywhere
+    balanced: bool = False
+    preferred_affinity: bool = False
+    overlapping_flavors: bool = True
+    elastic: bool = False
+
+    @classmethod
+    def of(cls, gates: Mapping[str, bool]) -> Self:
+        return cls(
+            mixed=gates["TASProfileMixed"],
+            balanced=gates["TASBalancedPlacement"],
+            preferred_affinity=gates["TASRespectNodeAffinityPreferred"],
+            overlapping_flavors=gates["TASHandleOverlappingFlavors"],
+            elastic=gates["ElasticJobsViaWorkloadSlicesWithTAS"],
+        )
 
 
 DEFAULT = Profile()
