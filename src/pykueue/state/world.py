@@ -626,6 +626,11 @@ class World:
             for name in district.queues
             if (queue := self.queues.get(name)) is not None and len(queue) and self.structure.is_open(name)
         ]
+        if self.policy.is_fair:
+            # Of a queue one takes part, and of a second pass and a head it is the head. A second pass that has lost
+            # once has its queue for itself, or the head of a strict queue would keep it from its nodes for ever.
+            lost = {workload.cluster_queue for workload in again if workload.key in self._tries}
+            lines = [queue for queue in lines if queue.name not in lost]
         firsts = [(queue, head) for queue in lines if (head := queue.head()) is not None]
         front = tuple((head, queue.is_preemptor(head), head.resumes_at) for queue, head in firsts)
         if not again:
