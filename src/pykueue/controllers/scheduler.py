@@ -182,7 +182,8 @@ class Scheduler:
             await self._wake.wait()
 
     def _waits_for_pods(self, besides: Container[str] = ()) -> bool:
-        for name in self.world.reservations:
+        """Not for those whose pods are still without a place: finding one is a decision too, and none would be made."""
+        for name in self.world.reservations.keys() - self.world.second_pass.keys():
             workload = self._writer.current(key_of(name)) if name not in besides else None
             if workload is not None and not states.has(workload, WorkloadCondition.PODS_READY):
                 return True
