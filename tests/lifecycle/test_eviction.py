@@ -16,6 +16,7 @@ from pykueue.api.conditions import (
 )
 from pykueue.api.meta import SECOND
 from pykueue.lifecycle import change, eviction
+from pykueue.lifecycle.facts import Facts
 
 
 def evicted(life: Life, reason: EvictedReason = EvictedReason.NODE_FAILURES) -> Life:
@@ -31,6 +32,15 @@ def test_quota_stays_taken_until_the_job_has_stopped() -> None:
     assert stopped.conditions["QuotaReserved"] == "False/PendingEvaluation"
     assert not stopped.holds
     assert change.Released("cq", "NodeFailures", 600 * SECOND) in stopped.news
+
+
+@pytest.mark.parametrize(("facts", "requeued"), [(world(), "False/Preempted"), (world(*TWO_CHECKS), "True/Preempted")])
+def test_a_lone_pod_comes_back_only_if_it_was_never_started(facts: Facts, requeued: str) -> None:
+    """With checks still to pass, it has quota and stands at its gate."""
+    pod = meta.OwnerReference(api_version="v1", kind="Pod", name="p", uid="u", controller=True)
+    life = Life(facts=facts)
+    life.workload = replace(life.workload, metadata=replace(life.workload.metadata, owner_references=(pod,)))
+    assert evicted(life.reserved().steps(), EvictedReason.PREEMPTED).released().conditions["Requeued"] == requeued
 
 
 def test_evicted_stays_true_while_it_waits_again() -> None:

@@ -126,8 +126,10 @@ def release(workload: Workload, options: Options, now: Nanoseconds) -> Changes:
     evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
     if evicted is None or evicted.status != Status.TRUE or not states.is_reserved(workload):
         return change.NOTHING
-    # A pod cannot be started a second time, so that a Workload which is one pod has nothing to come back with.
-    is_over = options.skip_reassignment_for_pod_owned and states.is_owned_by_single_pod(workload)
+    # A pod cannot be started a second time, so that a Workload which is one pod has nothing to come back with; unless
+    # it was never admitted, and the pod is still at its gate.
+    is_pod = options.skip_reassignment_for_pod_owned and states.is_owned_by_single_pod(workload)
+    is_over = is_pod and states.is_admitted(workload)
     at_once = evicted.reason in _AT_ONCE and not is_over
     reason = QuotaReservedReason.PENDING_EVALUATION if states.is_active(workload) else QuotaReservedReason.DEACTIVATED
     since = states.moment(evicted.last_transition_time)
