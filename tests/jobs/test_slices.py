@@ -109,6 +109,14 @@ def test_a_job_that_ends_while_a_larger_slice_waits_gives_its_quota_back() -> No
     assert slices(stage) == []
 
 
+def test_a_job_does_not_run_on_the_slice_of_an_earlier_one_of_its_name() -> None:
+    stage = elastic()
+    another = batch_job(metadata={**ELASTIC, "uid": "another"}, spec={"parallelism": 2, "completions": None})
+    stage.add(another).settle()
+    assert slices(stage) == [(2, False)]
+    assert stage.job["spec"]["suspend"] is True
+
+
 def test_pods_of_a_slice_say_to_which_job_of_slices_they_belong() -> None:
     stage = elastic()
     notes = stage.job["spec"]["template"]["metadata"]["annotations"]

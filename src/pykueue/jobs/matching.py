@@ -27,6 +27,10 @@ def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched 
     if name:
         return _prebuilt(job, name, facts, options, now)
     if workloads.is_elastic(job, options):
+        # Slices of an earlier job of the same name are none of its own.
+        strangers = [each for each in facts.workloads if not workloads.is_owned(job, each, options)]
+        if strangers:
+            return tuple(action for each in strangers for action in discard(job, each))
         sliced = slices.find(job, facts, options, now)
         if sliced is not None:
             return sliced
