@@ -61,14 +61,18 @@ class Asking:
             "parameters": dict(attempt.parameters),
             "podSets": pod_sets,
         }
+        is_new = True
         try:
             made = await self._client.create(REQUEST, {**_owned(REQUEST, attempt.name, workload), "spec": spec})
         except AlreadyExists:
-            if not await self._is_own(workload, attempt.name):
+            found = await self._own(workload, attempt.name)
+            if found is None:
                 raise
-            return False  # made before, and the watch has not shown it yet
-        await self.hand_over(codec.from_tree(made, ProvisioningRequest))
-        return True
+            made, is_new = found, False  # made before, and the watch has not shown it yet
+        request = codec.from_tree(made, ProvisioningRequest)
+        self._handed_over.discard(request.metadata.uid)  # its templates are new ones
+        await self.hand_over(request)
+        return is_new
 
     async def _make_template(self, tree: Tree) -> None:
         """One of the same name is left from an attempt that failed half-way, or is about to go with its request."""
@@ -78,11 +82,13 @@ class Asking:
             await self._client.delete(_TEMPLATE, tree["metadata"]["name"], tree["metadata"]["namespace"])
             await self._client.create(_TEMPLATE, tree)
 
-    async def _is_own(self, workload: kueue.Workload, name: str) -> bool:
+    async def _own(self, workload: kueue.Workload, name: str) -> Tree | None:
+        """The request of this name, if it belongs to the Workload and is not about to go."""
         found = await self._client.find(REQUEST, name, workload.metadata.namespace)
         owners = trees.sequence(trees.get(found, "metadata", "ownerReferences"))
         is_going = trees.get(found, "metadata", "deletionTimestamp") is not None
-        return not is_going and any(trees.get(owner, "uid") == workload.metadata.uid for owner in owners)
+        is_own = any(trees.get(owner, "uid") == workload.metadata.uid for owner in owners)
+        return found if is_own and not is_going else None
 
     async def hand_over(self, request: ProvisioningRequest) -> None:
         """Templates belong to their Workload only until their request is there, and go with the request then."""
