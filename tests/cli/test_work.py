@@ -9,40 +9,24 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from pykueue import cli
 from pykueue import home as places
 from pykueue.cli import up
 from pykueue.kube import access
+from shell import Said, Shell
 from started import Up
 from started import up as up_in
 from waiting import until
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-class Shell:
-    """Commands in this process, as somebody whose home is a folder of their own."""
+class HomeShell(Shell):
+    """Of somebody whose home is a folder of their own."""
 
     def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        super().__init__(capsys)
         self.home = home
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> Said:
-        self._capsys.readouterr()
-        code = 0
-        try:
-            cli.main(arguments)
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        return Said(code, *self._capsys.readouterr())
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +44,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def shell(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+def shell(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> HomeShell:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.chdir(home)
-    return Shell(home, capsys)
+    return HomeShell(home, capsys)
 
 
 class TestSubmit:
-    def test_the_first_job_needs_no_set_up(self, shell: Shell) -> None:
+    def test_the_first_job_needs_no_set_up(self, shell: HomeShell) -> None:
         made = shell("submit", "--name", "first", "--", "sh", "-c", "echo hi")
         assert made == (0, "job first submitted to queue default\n", "")
         assert shell("wait", "first") == (0, "job first succeeded\n", "")
@@ -208,7 +192,7 @@ def test_whoever_waits_where_nobody_runs_pods_is_told_so(
     server = up_in(tmp_path, "--runner", "none", "--durability", "memory")
     try:
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
-        shell = Shell(tmp_path, capsys)
+        shell = Shell(capsys)
         shell("create", "resourceflavor", "any")
         shell("create", "clusterqueue", "all", "--nominal-quota", "any:cpu=4")
         shell("create", "localqueue", "default", "-c", "all")
@@ -224,7 +208,7 @@ def test_whoever_waits_where_nobody_runs_pods_is_told_so(
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
-def test_kubectl_shows_the_same_logs(shell: Shell) -> None:
+def test_kubectl_shows_the_same_logs(shell: HomeShell) -> None:
     script = "echo one; echo two; sleep 1; echo three"
     shell("submit", "--name", "kubectl", "--", "sh", "-c", script)
     shell("logs", "-f", "kubectl")
