@@ -25,11 +25,9 @@ from pykueue.planning import Case
 _FOR_TOPOLOGIES: Final = frozenset({kube.Node, kube.Pod})
 
 
-async def case(
-    client: Client, configuration: dict[str, Any] | None = None, *, nodes: bool = False, told: Callable[[str], None]
-) -> Case:
+async def case(client: Client, *, nodes: bool = False, told: Callable[[str], None]) -> Case:
     """What the server has now. `nodes` asks for the nodes although no topology needs them; `told` hears of progress."""
-    found = [Document("the configuration", configuration or await configuration_of(client))]
+    found = [Document("the configuration", await configuration_of(client))]
     has_topologies = False
     for kind in planning.KINDS:
         if kind in _FOR_TOPOLOGIES and not has_topologies and not (nodes and kind is kube.Node):

@@ -187,11 +187,9 @@ class _Life:
 
 
 def _named(kind: str) -> kinds.Kind:
-    wanted = kind.lower()
-    for row in registry.ALL:
-        if wanted in (row.singular, row.plural, *row.short_names):
-            return row
-    raise UsageError(f"{kind} is no kind that is known here")
+    if (row := registry.ALL.named(kind)) is None:
+        raise UsageError(f"{kind} is no kind that is known here")
+    return row
 
 
 def _kind(tree: Mapping[str, Any]) -> kinds.Kind:

@@ -30,11 +30,6 @@ def test_a_long_name_is_cut_and_its_hash_is_over_the_whole(short: bool, longest:
     assert bool(meta.check_label_value(cut)) is not short
 
 
-def test_an_elastic_job_has_one_workload_for_each_generation() -> None:
-    assert names.elastic_extra(3) == "3"
-    assert names.elastic_extra(3, "7") == "3_7"
-
-
 def test_a_provisioning_request_is_called_after_workload_check_and_attempt() -> None:
     assert names.provisioning_request_name("wl", "check", 2) == "wl-check-2"
     assert names.provisioning_template_name("wl-check-2", "main") == "ppt-wl-check-2-main"

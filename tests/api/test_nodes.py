@@ -154,4 +154,3 @@ def test_the_first_binding_taint_without_a_toleration_is_named_and_a_wish_never_
     assert nodes.untolerated(taints, (Toleration(key="a", operator="Exists"),)) == taints[2]
     assert nodes.untolerated(taints, ()) == taints[1]
     assert nodes.untolerated(taints, (Toleration(operator="Exists"),)) is None
-    assert nodes.untolerated(taints, (), effects={"PreferNoSchedule"}) == taints[0]

@@ -198,12 +198,6 @@ def test_am13_the_total_is_in_amounts_times_the_count_never_negative_and_in_visi
     assert requests.total(asked(cpu="1"), 0) == (("cpu", 0),)
 
 
-def test_device_claims_replace_extended_resources_and_add_what_they_count_as() -> None:
-    figure = {**asked(cpu="1", gpus="1"), "nvidia.com/gpu": quantity.parse("2")}
-    total = requests.total(figure, 2, replaced=["nvidia.com/gpu"], added=asked(gpus="2"))
-    assert dict(total) == {"cpu": 2000, "gpus": 6}
-
-
 def test_am14_placement_sees_the_pod_itself_and_not_what_quota_makes_of_it() -> None:
     assert requests.in_amounts(asked(cpu="1", memory="1Ki")) == {"cpu": 1000, "memory": 1024}
 

@@ -312,5 +312,5 @@ DEFERRING = CheckFacts("slow", defers_preemption=True)
 )
 def test_when_preemptions_may_be_issued(asked: tuple[CheckFacts, ...], answers: dict[str, str], may: bool) -> None:
     listed = tuple(kueue.AdmissionCheckState(name=name, state=state) for name, state in answers.items())
-    found = replace(workload(), status=kueue.WorkloadStatus(admission_checks=listed))
-    assert checks.may_preempt(found, ClusterQueueFacts("cq", checks=asked), assigned()) is may
+    found = replace(workload(), status=kueue.WorkloadStatus(admission=assigned(), admission_checks=listed))
+    assert checks.may_preempt(found, ClusterQueueFacts("cq", checks=asked)) is may

@@ -40,9 +40,9 @@ def apply(tree: Tree, gates: Gates = _GATES) -> Tree:
     return webhook_defaults(schema_defaults(tree), gates)
 
 
-def for_plan(tree: Tree, gates: Gates = _GATES) -> Tree:
+def for_plan(tree: Tree) -> Tree:
     """`tree` as if it had been created on a server and read back in v1beta2."""
-    return apply(conversion.convert(schema_defaults(tree), conversion.HUB), gates)
+    return apply(conversion.convert(schema_defaults(tree), conversion.HUB))
 
 
 def _keep_while_in_use(tree: Tree) -> Tree:

@@ -61,7 +61,6 @@ class Kind:
     versions: tuple[Version, ...]
     scope: Scope = Scope.NAMESPACED
     short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
     # Objects change shape from one version to another, so that somebody has to convert them.
     converts: bool = False

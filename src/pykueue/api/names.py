@@ -38,11 +38,6 @@ def workload_name(kind: str, group: str, name: str, uid: str, *, extra: str = ""
     return _cut(f"{kind.lower()}-{name}", digits, _LONGEST_SHORT if short else _LONGEST)
 
 
-def elastic_extra(generation: int, ray_cluster_generation: str = "") -> str:
-    """What tells the Workload slices of an elastic job apart; Ray kinds add their cluster's generation once known."""
-    return f"{generation}_{ray_cluster_generation}" if ray_cluster_generation else str(generation)
-
-
 def _limited(name: str) -> str:
     """The name itself as long as it leaves room for a hash, else cut and with a hash over all of it."""
     longest = _LONGEST - 1 - _HASH_DIGITS

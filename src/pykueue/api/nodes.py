@@ -173,8 +173,7 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
-def untolerated(
-    taints: Iterable[Taint], tolerations: Collection[Toleration], effects: Collection[str] = BINDING_EFFECTS
-) -> Taint | None:
-    """The first taint with one of these effects that no toleration consents to."""
-    return next((taint for taint in taints if taint.effect in effects and not tolerated(taint, tolerations)), None)
+def untolerated(taints: Iterable[Taint], tolerations: Collection[Toleration]) -> Taint | None:
+    """The first taint that keeps a pod off the node, for no toleration consents to it."""
+    binding = (taint for taint in taints if taint.effect in BINDING_EFFECTS)
+    return next((taint for taint in binding if not tolerated(taint, tolerations)), None)

@@ -149,13 +149,13 @@ _SPELLING: Final[dict[str, str]] = {
     "list_type": "x-kubernetes-list-type",
     "map_type": "x-kubernetes-map-type",
 }
-# The same for the limits whose absence is not None, for an older version that lacks one.
-_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
-    **{name: (spelling,) for name, spelling in _SPELLING.items()},
-    "default": ("default",),
-    "enum": ("enum",),
-    "list_map_keys": ("x-kubernetes-list-map-keys",),
-    "rules": ("x-kubernetes-validations",),
+# The same with the limits whose absence is not None, for an older version that lacks one.
+_SPELLINGS: Final[dict[str, str]] = {
+    **_SPELLING,
+    "default": "default",
+    "enum": "enum",
+    "list_map_keys": "x-kubernetes-list-map-keys",
+    "rules": "x-kubernetes-validations",
 }
 
 
@@ -200,8 +200,7 @@ def _apply(change: Change, schema: Schema) -> None:
         case Limited(place, without, field):
             holder = _at(schema, place)
             for name in without:
-                for spelling in _SPELLINGS[name]:
-                    holder.pop(spelling, None)
+                holder.pop(_SPELLINGS[name], None)
             holder |= _limits(field)
             if field.meaning:
                 holder["description"] = field.meaning
@@ -244,8 +243,6 @@ def crd(row: Kind, *, webhook: Mapping[str, Any] | None = None) -> Schema:
     }
     if row.short_names:
         names["shortNames"] = list(row.short_names)
-    if row.categories:
-        names["categories"] = list(row.categories)
     conversion: Schema = {"strategy": "None"}
     if row.converts and webhook is not None:
         conversion = {

@@ -66,9 +66,9 @@ class Requirement(NamedTuple):
         meets = _MEETS.get(self.operator)
         return meets is not None and meets(found, self.values)
 
-    def complaints(self, operators: Iterable[str] = tuple(Operator)) -> Complaints:
+    def complaints(self) -> Complaints:
         """What is wrong with this demand, in sentences."""
-        return tuple(message for _, _, message in self._faults(operators))
+        return tuple(message for _, _, message in self._faults(tuple(Operator)))
 
     def _faults(self, operators: Iterable[str]) -> Iterator[tuple[str, ErrorSort, str]]:
         """Where below this demand, what sort, and why."""

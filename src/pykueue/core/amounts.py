@@ -74,19 +74,16 @@ def multiply(amount: Amount, count: int) -> Amount:
     return clamp(amount * count)
 
 
-def as_quantity(resource: Resource, amount: Amount, byte_valued: frozenset[Resource] = frozenset()) -> Quantity:
-    """The amount as the API writes it: cores with decimal suffixes, bytes with binary ones, the rest with decimal ones.
-
-    `byte_valued` are the resources beyond memory, ephemeral storage and huge pages that count bytes.
-    """
+def as_quantity(resource: Resource, amount: Amount) -> Quantity:
+    """The amount as the API writes it: bytes with binary suffixes, everything else with decimal ones."""
     if resource == CPU:
         return Quantity(amount, -3)
-    if resource in _BYTES or resource.startswith(_BYTES_PREFIX) or resource in byte_valued:
+    if resource in _BYTES or resource.startswith(_BYTES_PREFIX):
         # Read once more, because a number of bytes without a power of 1024 in it is then a plain decimal: 5000 is 5k.
         return quantity.parse(Quantity(amount, format=Format.BINARY).canonical)
     return Quantity(amount)
 
 
-def text(resource: Resource, amount: Amount, byte_valued: frozenset[Resource] = frozenset()) -> str:
+def text(resource: Resource, amount: Amount) -> str:
     """The amount for a sentence."""
-    return "<unlimited>" if amount == UNLIMITED else as_quantity(resource, amount, byte_valued).canonical
+    return "<unlimited>" if amount == UNLIMITED else as_quantity(resource, amount).canonical

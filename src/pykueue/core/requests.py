@@ -276,23 +276,10 @@ def in_amounts(asked: Quantities) -> dict[str, Amount]:
     return {resource: amounts.of_request(resource, q) for resource, q in asked.items()}
 
 
-def total(
-    asked: Quantities,
-    count: int,
-    accounting: Accounting = PLAIN,
-    *,
-    replaced: Collection[str] = (),
-    added: Quantities = _NONE,
-) -> Requests:
-    """[AM10] to [AM13] What quota is charged for `count` pods that ask for this each, in the order of visiting.
-
-    `replaced` are extended resources that device claims stand in for, and `added` is what those claims count as.
-    """
-    charged = dict(accounting.charged(asked))
-    for resource in replaced:
-        charged.pop(resource, None)
-    _add(charged, added)
-    return _in_order({r: amounts.multiply(max(a, 0), count) for r, a in in_amounts(charged).items()})
+def total(asked: Quantities, count: int, accounting: Accounting = PLAIN) -> Requests:
+    """[AM10] to [AM13] What quota is charged for `count` pods that ask for this each, in the order of visiting."""
+    charged = in_amounts(accounting.charged(asked))
+    return _in_order({resource: amounts.multiply(max(amount, 0), count) for resource, amount in charged.items()})
 
 
 def _in_order(requests: Mapping[str, Amount]) -> Requests:
@@ -304,9 +291,9 @@ def undeclared(requests: Requests, declared: Collection[str]) -> Requests:
     return tuple((resource, amount) for resource, amount in requests if amount > 0 and resource not in declared)
 
 
-def shown(requests: Requests, byte_valued: frozenset[str] = frozenset()) -> dict[str, str]:
+def shown(requests: Requests) -> dict[str, str]:
     """The requests as `status.resourceRequests[].resources` lists them, by name."""
-    return {r: amounts.as_quantity(r, amount, byte_valued).canonical for r, amount in sorted(requests)}
+    return {resource: amounts.as_quantity(resource, amount).canonical for resource, amount in sorted(requests)}
 
 
 # --- How many pods ----------------------------------------------------------------------------------------------------

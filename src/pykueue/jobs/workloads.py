@@ -106,7 +106,7 @@ def build(job: Job, pod_sets: tuple[Tree, ...], rank: Priority, options: Options
     elastic = is_elastic(job, options)
     row = job.row.kind
     generation = trees.integer(trees.get(job.tree, "metadata", "generation")) or 0
-    extra = job.name_extra() or (names.elastic_extra(generation) if elastic else "")
+    extra = job.name_extra() or (str(generation) if elastic else "")
     derived = names.workload_name(row.kind, row.group, job.name, job.uid, extra=extra, short=options.short_names)
     metadata: Tree = {
         "name": job.workload_name() or derived,

@@ -75,16 +75,15 @@ def retry_ends(check: AdmissionCheckState, cluster_queue: ClusterQueueFacts | No
     return (states.moment(check.last_transition_time) or 0) + max(0, delay) * SECOND
 
 
-def may_preempt(workload: Workload, cluster_queue: ClusterQueueFacts, admission: Admission | None = None) -> bool:
+def may_preempt(workload: Workload, cluster_queue: ClusterQueueFacts) -> bool:
     """Whether preemptions may be issued: every check that holds them back is Ready, or some check asks for them.
 
-    `admission` is what the Workload would get, where it holds nothing yet. A check that is not listed has not answered.
+    A check that is not listed has not answered.
     """
     said = {check.name: answer(check) for check in workload.status.admission_checks}
     if CheckState.PREEMPTION_REQUIRED in said.values():
         return True
-    holding = _holding(cluster_queue, admission or workload.status.admission)
-    return all(said.get(name) is CheckState.READY for name in holding)
+    return all(said.get(name) is CheckState.READY for name in _holding(cluster_queue, workload.status.admission))
 
 
 def defers(workload: Workload, cluster_queue: ClusterQueueFacts) -> bool:

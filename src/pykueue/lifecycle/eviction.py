@@ -107,14 +107,14 @@ def _was_evicted_before(workload: Workload, reason: str, cause: str) -> bool:
     )
 
 
-def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nanoseconds, *, note: str = "") -> Changes:
-    """Evict a victim; `note` is told in the Event `Preempted`. One that is being evicted already is left alone."""
+def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nanoseconds) -> Changes:
+    """Evict a victim. One that is being evicted already is left alone."""
     if states.is_evicted(workload):
         return change.NOTHING
     return (
         SetCondition(WorkloadCondition.PREEMPTED, Status.TRUE, reason, message),
         *evict(workload, EvictedReason.PREEMPTED, message, now),
-        change.normal("Preempted", note or message),
+        change.normal("Preempted", message),
     )
 
 

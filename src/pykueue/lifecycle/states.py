@@ -159,8 +159,8 @@ def needs_second_pass(workload: Workload) -> bool:
     return bool(workload.status.admission_checks) and are_checks_ready(workload) and is_topology_pending(workload)
 
 
-def is_elastic(workload: Workload, *, gate: bool = True) -> bool:
-    return gate and workload.metadata.annotations.get(labels.ELASTIC_JOB) == "true"
+def is_elastic(workload: Workload) -> bool:
+    return workload.metadata.annotations.get(labels.ELASTIC_JOB) == "true"
 
 
 def is_owned_by_single_pod(workload: Workload) -> bool:
