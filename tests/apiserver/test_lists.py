@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 import zlib
 from typing import Any
@@ -177,6 +178,10 @@ class TestWatches:
         assert event["type"] == "ERROR"
         assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
         client.get(place, resourceVersion=revision, resourceVersionMatch="Exact").refused(410)
+
+    def test_the_word_alone_asks_for_one(self, client: Client, place: str) -> None:
+        answer = client.get(f"{place}?watch&timeoutSeconds=1")
+        assert json.loads(answer.body.splitlines()[0])["type"] == "ADDED"
 
     def test_one_name_can_be_watched(self, client: Client, place: str) -> None:
         (event,) = itertools.islice(client.watch(place, fieldSelector="metadata.name=b", timeoutSeconds=20), 1)

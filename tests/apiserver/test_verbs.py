@@ -315,6 +315,8 @@ class TestPaths:
             ("GET", f"{WIDGETS}/x/scale", 404),
             ("GET", "/api/v1/namespaces/default/pods/x/log", 404),
             ("GET", "/openapi/v2", 404),
+            ("GET", "/api/v1/namespaces/default/finalize", 405),
+            ("DELETE", "/version", 405),
             ("POST", f"{WIDGETS}/x", 405),
             ("PUT", WIDGETS, 405),
             ("OPTIONS", WIDGETS, 405),

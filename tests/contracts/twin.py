@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from cluster.real import Answer, Client
-from pykueue.apiserver import access
+from pykueue.apiserver import access, limits
 from pykueue.apiserver.builtin import admission, scheduling
 from pykueue.apiserver.builtin.kinds import RESOURCES
 from pykueue.apiserver.embedded import Embedded, Parts
@@ -152,12 +152,14 @@ def verdict(answer: Answer) -> Any:
 
 
 _WARNING: Final = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
-_PLACE: Final = re.compile(r"[\w.\[\]/-]+(?=: )")
+_PLACE: Final = re.compile(r'[\w.\[\]/-]+(?=: )|volume \\"[^"]*"')
+# Whoever writes RBAC is told that nobody enforces it here.
+_OWN_WARNING: Final = limits.words("rbac")
 
 
 def headers(answer: Answer) -> Any:
     """What an answer says beside its body. Of a warning, the place that it is about: the words are our own."""
-    warnings = _WARNING.findall(answer.headers.get("warning", ""))
+    warnings = [text for text in _WARNING.findall(answer.headers.get("warning", "")) if text != _OWN_WARNING]
     places = sorted(found[0] if (found := _PLACE.match(text)) else text for text in warnings)
     return {
         "type": answer.headers.get("content-type", "").partition(";")[0],
@@ -278,7 +280,7 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     Explanation(
         "an empty list that says nothing is not kept, and so has no owner",
         what=r"^create (LimitRange|ClusterRole)|: a list at \.(rules|spec\.limits|spec\.devices\.requests)",
-        lines=r"^\.body\.metadata\.managedFields|^\.headers\.warnings: real \[\], ours \[\"RBAC is stored",
+        lines=r"^\.body\.metadata\.managedFields",
     ),
     Explanation(
         "a patch that takes all metadata away leaves what names the object",
@@ -325,11 +327,6 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         "webhooks are called on this machine only, which is told beside whatever else is wrong with a URL",
         what=r"at \.webhooks\[0\]\.clientConfig",
         lines=r"^\.causes: real \[\[\"FieldValueInvalid\"",
-    ),
-    Explanation(
-        "whoever writes RBAC is told that nobody enforces it here",
-        what="ClusterRole|Role",
-        lines=r"^\.headers\.warnings: real \[\], ours \[\"RBAC is stored",
     ),
     Explanation(
         "a patch that puts a value of the wrong type somewhere is told as such",

@@ -13,7 +13,7 @@ from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.strategy import Resource, Tree
 
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-_SUBRESOURCE_VERBS: Final = {
+SUBRESOURCE_VERBS: Final = {
     "status": ("get", "patch", "update"),
     "finalize": ("update",),
     scale.NAME: ("get", "patch", "update"),
@@ -87,7 +87,7 @@ def _resource_discovery(resource: Resource) -> Tree:
         {
             "subresource": name,
             "responseKind": _KIND_OF_SCALE if name == scale.NAME else kind,
-            "verbs": list(_SUBRESOURCE_VERBS.get(name, ("get",))),
+            "verbs": list(SUBRESOURCE_VERBS.get(name, ("get",))),
         }
         for name in sorted(resource.subresources)
     ] + [
@@ -182,5 +182,5 @@ def _subresource_row(resource: Resource, name: str) -> Tree:
         "namespaced": resource.namespaced,
         # Only what is of another group says of which: that is how kubectl learns what it can scale.
         **(_KIND_OF_SCALE if name == scale.NAME else {"kind": resource.kind}),
-        "verbs": list(_SUBRESOURCE_VERBS.get(name, ("get",))),
+        "verbs": list(SUBRESOURCE_VERBS.get(name, ("get",))),
     }

@@ -186,9 +186,14 @@ def encode(resource: Resource, tree: Tree) -> bytes:
 
 
 def to_version(registry: Registry, resource: Resource, tree: Tree) -> Tree:
-    """A stored object in a served version, with the defaults that its schema has today."""
+    """A stored object in a served version, with the defaults that the schema it was stored with has today.
+
+    What the conversion leaves out stays out, whatever the schema of the version asked for has as default.
+    """
+    stored = registry.stored_as(resource.group_resource) or resource
+    if resource.custom:
+        tree = stored.rules.default(stored.rules.prune(tree))
     if tree.get("apiVersion") != resource.api_version:
         tree = registry.convert(resource)(tree, resource.api_version)
-    if resource.custom:
-        tree = resource.rules.default(resource.rules.prune(tree))
+        tree = resource.rules.prune(tree) if resource.custom else tree
     return tree

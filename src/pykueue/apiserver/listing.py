@@ -22,13 +22,14 @@ from pykueue.serving import Request
 FRESH_SECONDS: Final = 3.0
 REVISION_MAX: Final = 2**64
 _ALWAYS_SELECTABLE: Final = ("metadata.name", "metadata.namespace")
-_TRUE: Final = frozenset({"true", "1", "t", "T", "TRUE", "True"})
-_FALSE: Final = frozenset({"", "false", "0", "f", "F", "FALSE", "False"})
+# A word that stands alone, as in `?watch`, says yes.
+_TRUE: Final = frozenset({"", "true", "1", "t", "T", "TRUE", "True"})
+_FALSE: Final = frozenset({"false", "0", "f", "F", "FALSE", "False"})
 
 
 def flag(request: Request, name: str) -> bool:
     """A yes or no in the query."""
-    value = request.first(name)
+    value = request.first(name, "false")
     if value in _TRUE:
         return True
     if value in _FALSE:

@@ -196,7 +196,7 @@ class ApiServer:
 
     def _open(self, request: Request) -> Response:
         if request.path.rstrip("/") == "/version":
-            return _json(self._version())
+            return _only_get(request, lambda: _json(self._version()))
         if request.path.rstrip("/") == "/readyz" and not (self.ready and not self._objects.failure):
             why = self._objects.failure or "starting"
             return Response(status=503, body=f"not ready: {why}\n".encode(), content_type="text/plain")
@@ -347,7 +347,7 @@ class ApiServer:
             why = limits.of_subresource(resource.plural, address.subresource)
             raise status.no_such_path(request.path[:200], why)
         verb = self._verb_of(request, address)
-        allowed = resource.verbs if not address.subresource else ("get", "update", "patch")
+        allowed = discovery.SUBRESOURCE_VERBS[address.subresource] if address.subresource else resource.verbs
         if verb not in allowed:
             raise status.method_not_allowed(request.method, f"{resource.group_resource} ({address.name or 'all'})")
         if address.name and resource.namespaced and not address.namespace:

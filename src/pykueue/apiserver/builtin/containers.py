@@ -73,10 +73,9 @@ def validate_volumes(volumes: Any, path: str) -> Errors:
             mode = volume.get(source, {}).get("defaultMode")
             if mode is not None:
                 yield from checks.between(mode, 0, 0o777, f"{place}.{source}.defaultMode")
-        for number, projection in enumerate(volume.get("projected", {}).get("sources") or ()):
-            for source in ("secret", "configMap"):
-                if source in projection and not projection[source].get("name"):
-                    yield required(f"{place}.projected.sources[{number}].{source}.name")
+        for source in ("configMap", "secret"):
+            yield from _validate_files(volume.get(source, {}), f"{place}.{source}")
+        yield from _validate_projected(volume.get("projected", {}), f"{place}.projected")
         yield from _validate_downward(volume.get("downwardAPI", {}), f"{place}.downwardAPI")
         if "emptyDir" in volume and "sizeLimit" in volume["emptyDir"]:
             limit = volume["emptyDir"]["sizeLimit"]
@@ -84,13 +83,51 @@ def validate_volumes(volumes: Any, path: str) -> Errors:
                 yield forbidden(f"{place}.emptyDir.sizeLimit", "a size is not negative")
 
 
+def _validate_projected(projected: Tree, path: str) -> Errors:
+    for number, projection in enumerate(projected.get("sources") or ()):
+        place = f"{path}.sources[{number}]"
+        for source in ("secret", "configMap"):
+            if source in projection and not projection[source].get("name"):
+                yield required(f"{place}.{source}.name")
+            yield from _validate_files(projection.get(source, {}), f"{place}.{source}")
+        yield from _validate_downward(projection.get("downwardAPI", {}), f"{place}.downwardAPI")
+        if "serviceAccountToken" in projection:
+            token = projection["serviceAccountToken"]
+            lasts = f"{place}.serviceAccountToken.expirationSeconds"
+            yield from checks.between(token.get("expirationSeconds", 3600), 600, 2**32, lasts)
+            yield from _validate_inside(token.get("path", ""), f"{path}.path")
+
+
+def _validate_files(source: Tree, path: str) -> Errors:
+    """Keys that become files, each under a path of its own."""
+    for number, item in enumerate(source.get("items") or ()):
+        place = f"{path}.items[{number}]"
+        if not item.get("key"):
+            yield required(f"{place}.key")
+        yield from _validate_inside(item.get("path", ""), f"{place}.path")
+        yield from _validate_mode(item, place)
+
+
+def _validate_inside(file: str, path: str) -> Errors:
+    """The path of a file that has to be inside of its volume."""
+    if not file:
+        yield required(path)
+    elif file.startswith(("/", "..")) or ".." in file.split("/"):
+        yield invalid(path, file, "must be a path below the volume, and not begin with two dots")
+
+
+def _validate_mode(item: Tree, path: str) -> Errors:
+    if item.get("mode") is not None:
+        yield from checks.between(item["mode"], 0, 0o777, f"{path}.mode")
+
+
 def _validate_downward(source: Tree, path: str) -> Errors:
     for item in source.get("items", ()):
-        if not item.get("path"):
-            yield required(f"{path}.path")
+        yield from _validate_inside(item.get("path", ""), f"{path}.path")
+        yield from _validate_mode(item, path)
         if "fieldRef" in item:
-            if not item["fieldRef"].get("fieldPath"):
-                yield required(f"{path}.fieldRef.fieldPath")
+            field = item["fieldRef"].get("fieldPath", "")
+            yield from _validate_field_path(field, f"{path}.fieldRef.fieldPath", _FIELDS_FOR_FILES)
         elif "resourceFieldRef" not in item:
             yield required(path, "needs fieldRef or resourceFieldRef")
 
@@ -233,23 +270,33 @@ def _validate_variable(variable: Tree, path: str) -> Errors:
         elif source["resourceFieldRef"].get("divisor", "0") not in _divisors(resource):
             yield invalid(f"{path}.valueFrom.resourceFieldRef.divisor", resource, "must be one of a unit")
     if "fieldRef" in source:
-        yield from _validate_field_path(source["fieldRef"].get("fieldPath", ""), f"{path}.valueFrom.fieldRef.fieldPath")
+        field = source["fieldRef"].get("fieldPath", "")
+        yield from _validate_field_path(field, f"{path}.valueFrom.fieldRef.fieldPath", _FIELDS_FOR_VARIABLES)
 
 
 def _divisors(resource: str) -> frozenset[str]:
     return frozenset({"0", "1", "1m"}) if resource.endswith(".cpu") else _UNITS
 
 
-def _validate_field_path(field: str, path: str) -> Errors:
+def _validate_field_path(field: str, path: str, told: tuple[str, ...]) -> Errors:
     if not field:
         yield required(path)
-    elif field in _FIELDS_KNOWN:
-        yield not_supported(path, field, _FIELDS_FOR_VARIABLES)
-    elif field not in _FIELDS_FOR_VARIABLES and not _FIELD_OF_MAP.fullmatch(field):
+    elif field in told or _FIELD_OF_MAP.fullmatch(field):
+        return
+    elif field in _FIELDS_KNOWN or field in _FIELDS_FOR_VARIABLES:
+        yield not_supported(path, field, told)
+    else:
         yield invalid(path, field, "no such field can be asked for")
 
 
-# The fields of a pod that its own containers can be told, and those that only a selector knows.
+# The fields of a pod that its own containers can be told, in files or variables, and those that only a selector knows.
+_FIELDS_FOR_FILES: Final = (
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+)
 _FIELDS_FOR_VARIABLES: Final = (
     "metadata.name",
     "metadata.namespace",

@@ -96,6 +96,8 @@ def _of_template(template: Tree, path: str) -> Words:
         for field in _OLD_VOLUMES:
             if field in volume:
                 yield f"{path}spec.volumes[{at}].{field}: nobody mounts volumes of this sort any more"
+        if any(not source for source in (volume.get("projected") or {}).get("sources") or ()):
+            yield f'volume "{volume["name"]}": one of the sources that it projects is empty'
     yield from _twice(spec, f"{path}spec.hostAliases", "hostAliases", "ip")
     yield from _twice(spec, f"{path}spec.imagePullSecrets", "imagePullSecrets", "name")
     for at, secret in enumerate(spec.get("imagePullSecrets") or ()):
