@@ -166,6 +166,7 @@ class Pod:
             "health": {"healthProbeBindAddress": f"127.0.0.1:{self.ports['probes']}"},
             "visibilityServer": {"bindAddress": "127.0.0.1", "bindPort": self.ports["lists"]},
             "integrations": {"frameworks": ["batch/job", "pod"]},
+            "featureGates": {"DefaultLocalQueue": True},
         }
         self._config.write_text(yaml.safe_dump(configuration))
         (folder / "admin").write_text(cluster.server.kubeconfig())
@@ -244,7 +245,12 @@ def queue(cluster: Cluster, name: str, flavor: Tree, **spec: Any) -> None:
 
 def jobs_and_priorities(cluster: Cluster) -> None:
     """A job starts, gives way to one that matters more, and starts again when that is done."""
-    queue(cluster, "plain", {}, preemption={"withinClusterQueue": "LowerPriority"})
+    cohort = {"apiVersion": GROUP, "kind": "Cohort", "metadata": {"name": "all"}, "spec": {}}
+    cluster.make(f"{KUEUE}/cohorts", cohort)
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    queue(cluster, "plain", {}, cohortName="all", preemption=preemption, defaultLocalQueue={"name": "everybody"})
+    made = f"{KUEUE}/namespaces/default/localqueues/everybody"
+    until(lambda: cluster.server.request("GET", made).code == 200, "the namespace gets its LocalQueue")
     urgent = {"apiVersion": GROUP, "kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}, "value": 100}
     cluster.make(f"{KUEUE}/workloadpriorityclasses", urgent)
     cluster.make(JOBS, job("modest", **{QUEUE: "plain"}))
@@ -265,7 +271,7 @@ def jobs_and_priorities(cluster: Cluster) -> None:
 
 
 def pods_in_a_rack(cluster: Cluster) -> None:
-    """A pod is held back, gets quota and a rack, and may be scheduled."""
+    """A pod is held back, gets quota and a rack, and may be scheduled; it has to go when its queue is drained."""
     levels = {"levels": [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]}
     topology = {"apiVersion": GROUP, "kind": "Topology", "metadata": {"name": "racks"}, "spec": levels}
     cluster.make(f"{KUEUE}/topologies", topology)
@@ -287,7 +293,8 @@ def pods_in_a_rack(cluster: Cluster) -> None:
     assert cluster.make(PODS, pod)["spec"]["schedulingGates"], "the webhook is asked through its Service"
     until(lambda: is_free(cluster, "lone"), "the pod may be scheduled")
     assert cluster.get(f"{PODS}/lone")["spec"]["nodeSelector"][RACK] == "r1"
-    cluster.delete(f"{PODS}/lone")
+    cluster.patch(f"{KUEUE}/clusterqueues/racks", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    until(lambda: cluster.server.request("GET", f"{PODS}/lone").code == 404, "the pod is deleted")
 
 
 def nodes_on_demand(cluster: Cluster) -> None:
@@ -334,6 +341,7 @@ def test_a_manager_in_a_pod_does_its_work_with_its_own_rights_and_tokens_that_ar
         for name in ("plain", "racks", "elastic"):
             cluster.delete(f"{KUEUE}/namespaces/default/localqueues/{name}")
             if name == "plain":
+                cluster.delete(f"{KUEUE}/namespaces/default/localqueues/everybody")
                 cluster.delete(f"{JOBS}/later")
                 cluster.delete(f"{JOBS}/first")
             cluster.delete(f"{KUEUE}/clusterqueues/{name}")
