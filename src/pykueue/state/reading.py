@@ -7,9 +7,10 @@ being admitted becomes its shape's `problem`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -44,6 +45,8 @@ from pykueue.core.workload import (
     Shape,
     Workload,
 )
+
+E = TypeVar("E", bound=StrEnum)
 
 # --- Queues, cohorts, flavors -----------------------------------------------------------------------------------------
 
@@ -89,47 +92,9 @@ class ReadQueue:
 
 def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQueue:
     """The spec, and [QU7] everything that makes the queue inactive."""
-    spec = cluster_queue.spec
-    groups = tuple(
-        ResourceGroup(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
-        for group in spec.resource_groups
-    )
-    flavors = frozenset(flavor for group in groups for flavor in group.flavors)
-    checks = _checks(spec.admission_checks_strategy, flavors)
-    of_controller = {name: around.checks[name].spec.controller_name for name in checks if name in around.checks}
-    multikueue = sorted(
-        name for name, controller in of_controller.items() if controller == labels.MULTIKUEUE_CONTROLLER
-    )
-    provisioning = sorted(
-        name for name, controller in of_controller.items() if controller == labels.PROVISIONING_CONTROLLER
-    )
-    placed = [
-        flavor for flavor in sorted(flavors) if flavor in around.flavors and around.flavors[flavor].topology is not None
-    ]
-    unplaced = [flavor for flavor in placed if not around.has_topology(flavor)] if around.policy.topology else []
-
-    obstacles = []
-    if (spec.stop_policy or "None") != "None":
-        obstacles.append("is stopped")
-    if cluster_queue.metadata.deletion_timestamp is not None:
-        obstacles.append("is being deleted")
-    missing_flavors, missing_checks = flavors - around.flavors.keys(), checks.keys() - of_controller.keys()
-    obstacles += [f"names ResourceFlavor {name}, which does not exist" for name in sorted(missing_flavors)]
-    obstacles += [f"names AdmissionCheck {name}, which does not exist" for name in sorted(missing_checks)]
-    obstacles += [
-        f"names AdmissionCheck {name}, which is not active"
-        for name in sorted(of_controller)
-        if not is_true(around.checks[name].status.conditions, "Active")
-    ]
-    if not multikueue:
-        obstacles += [f"names ResourceFlavor {name}, whose Topology does not exist" for name in unplaced]
-    if len(multikueue) > 1:
-        obstacles.append("has more than one MultiKueue check")
-    obstacles += [f"limits MultiKueue check {name} to some flavors" for name in multikueue if checks[name] != flavors]
-    if multikueue and provisioning:
-        obstacles.append("has both MultiKueue and ProvisioningRequest checks")
-
-    fungibility = spec.flavor_fungibility
+    spec, named = cluster_queue.spec, _named(cluster_queue.spec, around)
+    provisioning = named.checks_of(labels.PROVISIONING_CONTROLLER)
+    obstacles = tuple(_obstacles(cluster_queue, named, around))
     scope = spec.admission_scope
     concurrent = spec.concurrent_admission_policy
     constraints = concurrent.migration.constraints if concurrent is not None else None
@@ -137,30 +102,89 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQ
         spec=QueueSpec(
             name=cluster_queue.metadata.name,
             cohort=spec.cohort_name or "",
-            groups=groups,
+            groups=named.groups,
             quotas=_quotas(spec.resource_groups),
             strategy=_enum(QueueingStrategy, spec.queueing_strategy, QueueingStrategy.BEST_EFFORT_FIFO),
             preemption=_preemption(spec.preemption),
-            fungibility=_fungibility(fungibility),
+            fungibility=_fungibility(spec.flavor_fungibility),
             weight=weight(spec.fair_sharing),
-            checks=checks,
+            checks=named.checks,
             deferring_checks=frozenset(
                 name
-                for name in of_controller
+                for name in named.controllers
                 if around.checks[name].spec.preemption_policy == "AfterCheckPassedOrOnDemand"
             ),
-            provisioned_flavors=frozenset(flavor for name in provisioning for flavor in checks[name]),
-            is_multikueue=bool(multikueue),
+            provisioned_flavors=frozenset(flavor for name in provisioning for flavor in named.checks[name]),
+            is_multikueue=bool(named.checks_of(labels.MULTIKUEUE_CONTROLLER)),
             is_usage_based=around.policy.usage_history is not None
             and scope is not None
             and scope.admission_mode == "UsageBasedAdmissionFairSharing",
-            is_topology_only=around.policy.topology and flavors <= set(placed),
+            is_topology_only=around.policy.topology and named.flavors <= named.placed,
             last_acceptable_flavor=constraints.last_acceptable_flavor_name if constraints is not None else None,
-            listed=not obstacles and not unplaced,
+            listed=not obstacles and not named.unplaced,
         ),
-        obstacles=tuple(obstacles),
-        lacks_topology=bool(unplaced),
+        obstacles=obstacles,
+        lacks_topology=bool(named.unplaced),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What a ClusterQueue names, and how much of it there is."""
+
+    groups: tuple[ResourceGroup, ...]
+    flavors: frozenset[str]
+    checks: Mapping[str, frozenset[str]]  # and the flavors that each is for
+    controllers: Mapping[str, str]  # of the checks that exist
+    placed: frozenset[str]  # flavors with a topology
+    unplaced: tuple[str, ...]  # those whose Topology does not exist
+
+    def checks_of(self, controller: str) -> list[str]:
+        return sorted(name for name, found in self.controllers.items() if found == controller)
+
+
+def _named(spec: kueue.ClusterQueueSpec, around: Surroundings) -> _Named:
+    groups = tuple(
+        ResourceGroup(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
+        for group in spec.resource_groups
+    )
+    flavors = frozenset(flavor for group in groups for flavor in group.flavors)
+    checks = _checks(spec.admission_checks_strategy, flavors)
+    known = {name: around.flavors[name] for name in flavors if name in around.flavors}
+    placed = frozenset(name for name, flavor in known.items() if flavor.topology is not None)
+    return _Named(
+        groups,
+        flavors,
+        checks,
+        {name: around.checks[name].spec.controller_name for name in checks if name in around.checks},
+        placed,
+        tuple(name for name in sorted(placed) if around.policy.topology and not around.has_topology(name)),
+    )
+
+
+def _obstacles(cluster_queue: kueue.ClusterQueue, named: _Named, around: Surroundings) -> Iterator[str]:
+    if (cluster_queue.spec.stop_policy or "None") != "None":
+        yield "is stopped"
+    if cluster_queue.metadata.deletion_timestamp is not None:
+        yield "is being deleted"
+    for name in sorted(named.flavors - around.flavors.keys()):
+        yield f"names ResourceFlavor {name}, which does not exist"
+    for name in sorted(named.checks.keys() - named.controllers.keys()):
+        yield f"names AdmissionCheck {name}, which does not exist"
+    for name in sorted(named.controllers):
+        if not is_true(around.checks[name].status.conditions, "Active"):
+            yield f"names AdmissionCheck {name}, which is not active"
+    multikueue = named.checks_of(labels.MULTIKUEUE_CONTROLLER)
+    if not multikueue:
+        for name in named.unplaced:
+            yield f"names ResourceFlavor {name}, whose Topology does not exist"
+    if len(multikueue) > 1:
+        yield "has more than one MultiKueue check"
+    for name in multikueue:
+        if named.checks[name] != named.flavors:
+            yield f"limits MultiKueue check {name} to some flavors"
+    if multikueue and named.checks_of(labels.PROVISIONING_CONTROLLER):
+        yield "has both MultiKueue and ProvisioningRequest checks"
 
 
 def _quotas(groups: Iterable[kueue.ResourceGroup]) -> dict[FlavorResource, Quota]:
@@ -222,7 +246,7 @@ def _checks(strategy: kueue.AdmissionChecksStrategy | None, flavors: frozenset[s
     return {rule.name: frozenset(rule.on_flavors) or flavors for rule in strategy.admission_checks}
 
 
-def _enum(kind: Any, text: str | None, absent: Any) -> Any:
+def _enum(kind: type[E], text: str | None, absent: E) -> E:
     return kind(text) if text in {member.value for member in kind} else absent
 
 
