@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 def in_cluster_queue(queue: PendingQueue) -> Iterator[Place]:
-    """Everybody who waits in a ClusterQueue, first come first."""
+    """Everybody who waits in a ClusterQueue, first come first; who rests after a failure has no place yet."""
     seen: Counter[str] = Counter()
     for position, workload in enumerate(_in_order(queue)):
         local_queue = _local_queue(workload)
@@ -67,7 +67,9 @@ def _in_order(queue: PendingQueue) -> list[Workload]:
     Sorting keeps the order of equals, so the last key comes first here. One by one they are cheap, and there may be a
     hundred thousand to sort while the scheduler waits.
     """
-    waiting = sorted(chain(queue.active(), queue.parked(), queue.in_flight.values()), key=order.in_queue)
+    resting = queue.resting()
+    parked = (workload for workload in queue.parked() if workload.key not in resting)
+    waiting = sorted(chain(queue.active(), parked, queue.in_flight.values()), key=order.in_queue)
     if queue.sticky is not None:
         waiting.sort(key=lambda workload: workload.key != queue.sticky)
     if queue.local_usage is not None:

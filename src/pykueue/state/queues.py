@@ -145,6 +145,10 @@ class PendingQueue:
 
     def is_parked(self, key: str) -> bool:
         bucket = self._where.get(key)
+    def resting(self) -> set[str]:
+        """Those parked whose back-off has not ended. Kueue has them in no queue until then, and counts them nowhere."""
+        return {key for until, key in self._timers if key in self.pool and self.pool[key].back_off_until == until}
+
         return key in self.pool or (bucket is not None and bucket.is_parked)
 
     # Coming and going.

@@ -562,8 +562,11 @@ class World:
         return self._waiting[local_queue].get(key) if local_queue is not None else None
 
     def pending_in(self, local_queue: str) -> int:
-        """How many Workloads wait through a LocalQueue, though it lead nowhere."""
-        return len(self._waiting.get(local_queue, ()))
+        """How many Workloads wait through a LocalQueue, though it lead nowhere; without those that rest."""
+        queue = self._queue_of(local_queue)
+        resting = queue.resting() if queue is not None else set()
+        waiting = self._waiting.get(local_queue, {})
+        return len(waiting) - sum(key in waiting for key in resting)
 
     def problem(self, key: str) -> str:
         """What makes a waiting Workload impossible to admit, whatever is free; empty when nothing does."""
