@@ -69,7 +69,9 @@ class TestOrder:
         )
         assert names(visibility.in_cluster_queue(queue)) == ["a", "b", "c", "d"]
 
-    def test_those_who_are_parked_in_back_off_or_being_decided_keep_their_place(self) -> None:
+    def test_those_who_are_parked_or_being_decided_keep_their_place_and_who_rests_after_a_failure_has_none(
+        self,
+    ) -> None:
         queue = queue_of(*(waiting(f"n/{name}", priority=-since) for since, name in enumerate("abcd")))
         queue.put(waiting("n/e", priority=-9, until=1000), 0)
         first = queue.pop()
@@ -77,6 +79,8 @@ class TestOrder:
         queue.requeue(first, Requeue.NO_FIT, Reason.WAITING_FOR_QUOTA, 0, condemns=False)
         queue.pop()
         assert (len(list(queue.parked())), len(queue.in_flight)) == (2, 1)
+        assert names(visibility.in_cluster_queue(queue)) == ["a", "b", "c", "d"]
+        queue.wake(1000)
         assert names(visibility.in_cluster_queue(queue)) == ["a", "b", "c", "d", "e"]
 
     def test_one_for_whom_others_were_evicted_comes_first(self) -> None:
@@ -225,7 +229,7 @@ async def test_offset_and_limit_cut_a_page(story: Story, queue: str) -> None:
     assert await shown(story, queue, offset=1, limit=2) == ["w1", "w2"]
     assert await shown(story, queue, offset=9) == []
     assert await shown(story, queue, offset="9" * 19, limit="9" * 19) == []
-    assert await shown(story, queue, limit=0) == []
+    assert await shown(story, queue, limit=0) == ["w0", "w1", "w2", "w3", "w4"]
     assert await shown(story, queue, limit=-1) == []
     assert await shown(story, queue, offset=-5, limit=1) == ["w0"]
     code, refused = await ask(story, queue, limit="all")

@@ -26,7 +26,9 @@ Read: TypeAlias = Callable[[str, str, Mapping[str, int]], Tree]
 
 _PARAMETERS: Final = {
     "offset": Parameter("How many to leave out before the first one.", default=0, maximum=2**31 - 1),
-    "limit": Parameter("How many to show at most.", default=LIMIT, maximum=LIMIT_MAX),
+    "limit": Parameter(
+        "How many to show at most; 0 for as many as usual.", default=LIMIT, minimum=-1, maximum=LIMIT_MAX
+    ),
 }
 
 
@@ -50,7 +52,7 @@ class _Lists:
         return self._page(visibility.in_local_queue(queue, namespace, name) if queue is not None else (), page)
 
     def _page(self, places: Iterable[Place], page: Mapping[str, int]) -> Tree:
-        offset, limit = page["offset"], page["limit"]
+        offset, limit = page["offset"], max(0, page["limit"] or LIMIT)
         return visibility.summary(islice(places, offset, offset + limit), self._find)
 
     def _find(self, key: str) -> kueue.Workload | None:
