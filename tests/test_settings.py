@@ -58,6 +58,11 @@ class TestDefaults:
         once = load(fairSharing={"preemptionStrategies": ["LessThanInitialShare"]})
         assert settings.load(once.tree).tree == once.tree
 
+    def test_a_time_of_zero_is_one_that_was_not_given_where_none_would_make_no_sense(self) -> None:
+        read = load(waitForPodsReady={"timeout": "0s"}, admissionFairSharing={"usageSamplingInterval": "0s"}).tree
+        assert read["waitForPodsReady"]["timeout"] == read["waitForPodsReady"]["recoveryTimeout"] == "30m"
+        assert read["admissionFairSharing"]["usageSamplingInterval"] == "5m"
+
 
 class TestRefusals:
     @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ class TestRefusals:
         [
             ({"managJobsWithoutQueueName": True}, "managJobsWithoutQueueName: Forbidden: is not a field of a Configuration; did you mean manageJobsWithoutQueueName?"),
             ({"integrations": {"podOptions": {}}}, "integrations.podOptions: Forbidden: is not a field of a Configuration; use managedJobsNamespaceSelector, at the top"),
-            ({"waitForPodsReady": {"timeout": "0s"}}, 'waitForPodsReady.timeout: Invalid value: "0s": must be more than 0s'),
+            ({"waitForPodsReady": {"timeout": "-1s"}}, 'waitForPodsReady.timeout: Invalid value: "-1s": must be 0s or more'),
             ({"integrations": {"frameworks": ["batch/jobs"]}}, 'integrations.frameworks[0]: Unsupported value: "batch/jobs": is not a framework that this program knows; did you mean batch/job?'),
             ({"integrations": {"frameworks": ["pod", "pod"]}}, 'integrations.frameworks[1]: Duplicate value: "pod": is listed twice'),
             ({"integrations": {"externalFrameworks": ["Foo"]}}, 'integrations.externalFrameworks[0]: Invalid value: "Foo": must be spelt Kind.version.group'),

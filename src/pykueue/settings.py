@@ -8,6 +8,7 @@ at start; there is no reload.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def load(tree: object, source: str = "configuration", *, namespace: str = "") ->
     shape = _shape(version.rpartition("/")[2])
     findings = [*_unknown(shape, written), *shape.validate(written)]
 
-    effective = shape.default(written)
+    effective = shape.default(_without_zeros(written))
     notices: tuple[str, ...] = ()
     pod_selector = None
     if version == config.V1BETA1:
@@ -147,6 +148,18 @@ def shape_schema(version: str) -> dict[str, Any]:
     found = schema.of(ROW, version)
     del found["properties"]["metadata"]
     return found
+
+
+# Times of which none at all makes no sense: zero is read as not given.
+_ZERO_IS_UNSET: Final = (("waitForPodsReady", "timeout"), ("admissionFairSharing", "usageSamplingInterval"))
+
+
+def _without_zeros(tree: Tree) -> Tree:
+    for path in _ZERO_IS_UNSET:
+        with contextlib.suppress(ValueError):
+            if meta.parse_duration(trees.text(trees.get(tree, *path))) == 0:
+                tree = trees.without(tree, path)
+    return tree
 
 
 def _computed_defaults(tree: Tree) -> Tree:
