@@ -181,13 +181,21 @@ SYNC = f"metadata.annotations[{labels.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
 )
 def test_annotations_that_are_refused(annotations: Tree, spec: Tree, paths: list[str]) -> None:
     found = job(metadata={"annotations": annotations}, spec={"suspend": True, **spec})
-    assert [error.path for error in found.validate_create(OPTIONS)] == paths
+    assert [error.path for error in (*found.validate_new(OPTIONS), *found.validate_create(OPTIONS))] == paths
 
 
-def test_a_job_may_run_with_the_fewest_pods_that_it_is_content_with() -> None:
+@pytest.mark.parametrize("suspend", [True, False])
+def test_a_job_may_become_as_small_as_the_fewest_pods_that_it_is_content_with(suspend: bool) -> None:
     """Seed 0 of the simulation: it was admitted, and the door refused the write that would have started it."""
-    running = job(metadata=PARTIAL, spec={"suspend": False, "parallelism": 1, "completions": 3})
-    assert not list(running.validate_create(OPTIONS))
+    asked = job(metadata=PARTIAL, spec={"suspend": True, "parallelism": 3, "completions": 3})
+    least = job(metadata=PARTIAL, spec={"suspend": suspend, "parallelism": 1, "completions": 3})
+    assert not [*least.validate_create(OPTIONS), *least.validate_update(asked, OPTIONS)]
+
+
+def test_the_fewest_pods_are_judged_anew_when_they_change() -> None:
+    old = job(spec={"suspend": True, "parallelism": 3})
+    new = job(metadata={"annotations": {labels.JOB_MIN_PARALLELISM: "3"}}, spec={"suspend": True, "parallelism": 3})
+    assert [error.path for error in new.validate_update(old, OPTIONS)] == [MIN]
 
 
 def test_the_size_of_a_job_that_runs_with_what_it_was_granted_is_frozen() -> None:

@@ -97,9 +97,8 @@ def _labelled(tree: Tree, key: str, value: str) -> Tree:
 def validate_create(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> Verdict:
     """What is wrong with a new job, and what its author should know."""
     job = row.job(tree)
-    return Verdict(
-        _once([*_new(row, job, options), *job.validate_create(options)]), _warnings(row, job, kinds, options)
-    )
+    found = [*_new(row, job, options), *job.validate_create(options), *job.validate_new(options)]
+    return Verdict(_once(found), _warnings(row, job, kinds, options))
 
 
 def validate_update(

@@ -172,9 +172,11 @@ class BatchJob(Job):
                 tree = podsets.put_at(tree, (*_TEMPLATE, "spec", "schedulingGates"), [*gates, gate])
         return tree
 
-    def validate_create(self, options: Options) -> Iterator[FieldError]:
+    def validate_new(self, options: Options) -> Iterator[FieldError]:
         if options.partial_admission:
             yield from self._partial_errors(options)
+
+    def validate_create(self, options: Options) -> Iterator[FieldError]:
         yield from self._completions_errors()
         if options.topology:
             metadata = trees.get(self.tree, "spec", "template", "metadata")
@@ -195,11 +197,9 @@ class BatchJob(Job):
             return
         if self._is_elastic(options):
             yield wrong.forbidden(_MIN, "does not go with an elastic job")
-        # One that runs has the pods that it was granted, and these may be no more than its least.
-        bound = self.pods if self.is_suspended() else self.pods + 1
         if self.min_parallelism is None:
             yield wrong.invalid(_MIN, written, "must be a whole number")
-        elif not 0 < self.min_parallelism < bound:
+        elif not 0 < self.min_parallelism < self.pods:
             yield wrong.invalid(_MIN, self.min_parallelism, f"must be at least 1 and less than the {self.pods} pods")
 
     def _completions_errors(self) -> Iterator[FieldError]:
@@ -216,6 +216,9 @@ class BatchJob(Job):
 
     def validate_update(self, old: Job, options: Options) -> Iterator[FieldError]:
         assert isinstance(old, BatchJob)
+        # Not asked anew of one whose pods change: it may run with no more than its least.
+        if self.annotations.get(labels.JOB_MIN_PARALLELISM) != old.annotations.get(labels.JOB_MIN_PARALLELISM):
+            yield from self.validate_new(options)
         if self.is_suspended():
             return
         if old.min_parallelism is not None and self.parallelism != old.parallelism and not old.is_suspended():

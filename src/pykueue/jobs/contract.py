@@ -173,8 +173,12 @@ class Job(ABC):
         """What is wrong with the job beyond what is wrong with any."""
         return iter(())
 
+    def validate_new(self, options: Options) -> Iterator[FieldError]:
+        """What is wrong with a new job, and not asked again whenever it changes."""
+        return iter(())
+
     def validate_update(self, old: Job, options: Options) -> Iterator[FieldError]:
-        """What is wrong with this job in place of `old`. The rules for a new one are asked as well."""
+        """What is wrong with this job in place of `old`. `validate_create` is asked as well."""
         return iter(())
 
     def warnings(self, options: Options) -> Iterator[str]:
