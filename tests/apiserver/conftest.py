@@ -70,6 +70,7 @@ def widget_crd() -> Tree:
     old = json.loads(json.dumps(schema))
     old["properties"]["spec"]["properties"]["length"] = old["properties"]["spec"]["properties"].pop("size")
     old["properties"]["spec"]["required"] = ["length"]
+    old["properties"]["spec"]["properties"]["unit"] = {"type": "string", "default": "inch"}
     del old["properties"]["spec"]["x-kubernetes-validations"]
     version = {
         "served": True,

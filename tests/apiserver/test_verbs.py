@@ -277,6 +277,12 @@ class TestVersions:
         listed = client.get(OLD_WIDGETS, fieldSelector="metadata.name=both").ok()
         assert [item["spec"]["length"] for item in listed["items"]] == [4]
 
+    def test_defaults_of_another_version_than_the_stored_one_are_for_those_who_write_it(self, client: Client) -> None:
+        old = {**widget("inches", spec={"length": 4}), "apiVersion": "example.com/v1beta1"}
+        assert client.post(OLD_WIDGETS, old, dryRun="All").ok()["spec"]["unit"] == "inch"
+        client.post(WIDGETS, widget("metric")).ok()
+        assert "unit" not in client.get(f"{OLD_WIDGETS}/metric").ok()["spec"]
+
 
 class TestHooks:
     def test_a_mutating_hook_changes_what_is_stored(self, client: Client) -> None:

@@ -108,7 +108,7 @@ def test_every_flavor_is_listed_also_where_nothing_is_taken() -> None:
     status = queues.cluster_queue_status(cluster_queue(), KNOWN, COUNTED, NOW)
     assert (status.pending_workloads, status.reserving_workloads, status.admitted_workloads) == (4, 3, 2)
     fast, cheap = status.flavors_reservation
-    assert [(one.name, one.total, one.borrowed) for one in fast.resources] == [("cpu", 0, 0), ("memory", 0, 0)]
+    assert [(one.name, one.total, one.borrowed) for one in fast.resources] == [("cpu", "0", "0"), ("memory", "0", "0")]
     assert [(one.name, one.total, one.borrowed) for one in cheap.resources] == [("cpu", "5", "2"), ("memory", 0, 0)]
     assert status.flavors_usage[1].resources[0].total == "4"
 

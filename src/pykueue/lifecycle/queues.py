@@ -40,8 +40,8 @@ _LARGEST: Final = 2**63 - 1
 class Taken:
     """How much of one resource of one flavor is taken, and what of it is borrowed, as quantities are written."""
 
-    total: QuantityText = 0
-    borrowed: QuantityText = 0
+    total: QuantityText = "0"
+    borrowed: QuantityText = "0"
 
 
 Usage: TypeAlias = Mapping[tuple[Flavor, Resource], Taken]
