@@ -60,9 +60,9 @@ class Assigner:
         """Flavors for every pod set, then a place on the nodes for those that ask for one."""
         assignment = Assignment(replaced=self.replaced)
         choices = [self._start(index, pod_set, counts) for index, pod_set in enumerate(self.workload.shape.pod_sets)]
-        for indices in _groups(self.workload.shape.pod_sets):
-            if not self._assign_group(assignment, choices, indices):
-                break
+        all_given = all(
+            self._assign_group(assignment, choices, indices) for indices in _groups(self.workload.shape.pod_sets)
+        )
         assignment.memory = ScanMemory(
             stopped_at=tuple(
                 {resource: chosen.stopped_at for resource, chosen in choice.flavors.items()}
@@ -72,8 +72,7 @@ class Assigner:
             turn=self.workload.turn,
             shape=self.workload.shape if self.policy.equivalence_hashing else None,
         )
-        is_complete = len(assignment.pod_sets) == len(choices)
-        if is_complete and assignment.mode is not Mode.NO_FIT and self.policy.topology:
+        if all_given and assignment.mode is not Mode.NO_FIT and self.policy.topology:
             self._place(assignment)
         if assignment.mode is Mode.NO_FIT:
             assignment.reason = _reason(assignment, self.queue)
