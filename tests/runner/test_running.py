@@ -125,23 +125,24 @@ class TestThePod:
         (pod,) = await here.pods("ordered")
         assert await here.log(pod["metadata"]["name"]) == (200, "one\nred\n")
 
-    async def test_devices_are_shared_out(self, here: System) -> None:
+    async def test_devices_are_shared_out(self, here: System, tmp_path: Path) -> None:
         asks = {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
         shape = {"parallelism": 2, "completions": 2}
-        script = "echo $CUDA_VISIBLE_DEVICES; sleep 1"
+        has = f"{tmp_path}/has-"
+        # Each waits for the other, or the second might get what the first has given back.
+        both = f"while [ $(ls {has}* | wc -l) -lt 2 ]; do sleep 0.05; done"
+        script = f"echo $CUDA_VISIBLE_DEVICES; touch {has}$CUDA_VISIBLE_DEVICES; {both}"
         await here.job("train", "sh", "-c", script, container={"resources": asks}, job=shape)
         assert await here.over("train") == "Complete"
         said = [(await here.log(pod["metadata"]["name"]))[1] for pod in await here.pods("train")]
         assert sorted(said) == ["0\n", "1\n"]
 
-    async def test_without_room_it_waits_for_its_node(self, here: System) -> None:
+    async def test_without_room_it_waits_for_its_node(self, here: System, tmp_path: Path) -> None:
         """Pods that no queue holds back take room as well, and no process starts where there is none."""
-        spec = {
-            "restartPolicy": "Never",
-            "containers": [
-                {"name": "c", "image": "none", "command": ["sleep", "2"], "resources": {"requests": {"cpu": "3"}}}
-            ],
-        }
+        end = tmp_path / "end"
+        script = ["sh", "-c", f"while [ ! -e {end} ]; do sleep 0.05; done"]
+        container = {"name": "c", "image": "none", "command": script, "resources": {"requests": {"cpu": "3"}}}
+        spec = {"restartPolicy": "Never", "containers": [container]}
         for name in ("a", "b"):
             await here.create("Pod", name, spec=spec)
 
@@ -154,6 +155,7 @@ class TestThePod:
             )
 
         await here.until(unschedulable)
+        end.touch()
 
         async def both_are_over() -> bool:
             return all(pod["status"]["phase"] == "Succeeded" for pod in await here.all("Pod"))
