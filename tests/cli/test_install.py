@@ -102,17 +102,21 @@ def test_files_for_kustomize_hold_the_very_same_objects(tmp_path: Path) -> None:
 # --- As a chart -------------------------------------------------------------------------------------------------------
 
 _FORM = re.compile(r"\{\{ (toJson )?\.([A-Za-z.]+) \}\}")
+_LINES = re.compile(r"\{\{- if \.([A-Za-z.]+) \}\}\n(.*?)\{\{- end \}\}\n", re.DOTALL)
 
 
 def helm(values: Tree, namespace: str) -> dict[tuple[str, str], Tree]:
-    """What Helm makes of the chart, by kind and name: its templates have two forms and no others."""
+    """What Helm makes of the chart, by kind and name: its templates have three forms and no others."""
     context = {"Values": values, "Release": {"Namespace": namespace}}
 
     def filled(found: re.Match[str]) -> str:
         value = trees.get(context, *found[2].split("."))
         return json.dumps(value) if found[1] else str(value)
 
-    texts = [text for name, text in chart.files(Plan()) if name.startswith("templates/")]
+    def kept(found: re.Match[str]) -> str:
+        return found[2] if trees.get(context, *found[1].split(".")) else ""
+
+    texts = [_LINES.sub(kept, text) for name, text in chart.files(Plan()) if name.startswith("templates/")]
     made = [one for text in texts for one in yaml.safe_load_all(_FORM.sub(filled, text))]
     return {(one["kind"], one["metadata"]["name"]): one for one in made}
 
@@ -152,6 +156,25 @@ def test_a_chart_follows_its_values_and_its_namespace() -> None:
     assert made["ConfigMap", "kueue-manager-config"]["data"]["controller_manager_config.yaml"] == text
     assert {one["metadata"].get("namespace", "batch") for one in made.values()} == {"batch", "kube-system"}
     assert "kueue-system" not in json.dumps(list(made.values()))
+
+
+def test_the_dashboard_is_one_word_away_for_everybody_who_installs() -> None:
+    """The same Service and argument: by the command, by the chart, and by the component for kustomize."""
+    objects = rendered("--dashboard")
+    by_command = {(one["kind"], one["metadata"]["name"]): one for one in objects}
+    [port] = by_command["Service", "kueue-dashboard"]["spec"]["ports"]
+    (container,) = by_command["Deployment", "kueue-controller-manager"]["spec"]["template"]["spec"]["containers"]
+    assert f"--dashboard=0.0.0.0:{port['targetPort']}" in container["args"]
+
+    by_helm = helm({**chart.values(Plan()), "enableDashboard": True}, "kueue-system")
+    assert by_helm["Service", "kueue-dashboard"] == by_command["Service", "kueue-dashboard"]
+    (by_chart,) = by_helm["Deployment", "kueue-controller-manager"]["spec"]["template"]["spec"]["containers"]
+    assert by_chart["args"] == container["args"]
+
+    files = dict(layout.files(Plan()))
+    component = yaml.safe_load(files["dashboard/kustomization.yaml"])
+    assert yaml.safe_load(files["dashboard/service.yaml"]) == by_command["Service", "kueue-dashboard"]
+    assert json.loads(component["patches"][0]["patch"])[0]["value"] == container["args"][-1]
 
 
 def test_a_framework_that_nobody_implements_is_refused_by_name(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class TestSubmit:
         assert shell("wait", "first") == (0, "job first succeeded\n", "")
         assert shell("logs", "first") == (0, "hi\n", "")
 
-    def test_following_shows_what_it_says_and_how_it_ended(self, shell: Shell) -> None:
+    def test_following_shows_what_it_says_and_how_it_ended(self, shell: HomeShell) -> None:
         followed = shell("submit", "-f", "--name", "told", "--", "sh", "-c", "pwd; echo $0; exit 3", "--name")
         assert followed.code == 1
         assert followed.out == f"job told submitted to queue default\n{shell.home}\n--name\n"

@@ -46,6 +46,7 @@ CHOSEN: list[Tree] = [
         }
     },
     {"managerConfig": {"controllerManagerConfigYaml": "# häufig\nkind: Configuration\nwebhook:\n  port: 9444\n"}},
+    {"enableDashboard": True},
 ]
 
 
@@ -102,6 +103,15 @@ def test_kustomize_makes_the_very_same_installation_and_a_cluster_takes_it(
     assert applied.count("serverside-applied") == len(made)
     run("kubectl", "wait", "--for=condition=Established", "crd/workloads.kueue.x-k8s.io", "--timeout=60s")
     assert run("kubectl", "diff", "-k", str(DEPLOY), "--server-side") == "", "and has nothing to add to it"
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
+def test_kustomize_adds_the_dashboard_as_a_component(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    own = {"resources": ["deploy"], "components": ["deploy/dashboard"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    made = by_name(yaml.safe_load_all(run("kubectl", "kustomize", str(tmp_path))))
+    assert made == by_name(rendered("--dashboard"))
 
 
 @pytest.mark.parametrize("chosen", CHOSEN)

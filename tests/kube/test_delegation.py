@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pykueue.kube.client import Client
-from pykueue.kube.delegation import REMEMBERED_SECONDS, Door, Front, Refusal, guarded
+from pykueue.kube.delegation import REMEMBERED_SECONDS, STRANGER_SECONDS, Door, Front, Refusal, guarded
 from pykueue.kube.transport import LocalTransport
 from pykueue.serving import Request, Response
 
@@ -111,6 +111,24 @@ class TestTokens:
         clock.seconds += REMEMBERED_SECONDS + 1
         await at.refusal(request(Authorization="Bearer secret"), METRICS)
         assert len(server.asked) == 4
+
+    async def test_whoever_guesses_again_and_again_is_not_asked_about_each_time(
+        self, server: ApiServer, clock: HandClock
+    ) -> None:
+        at = door(server, clock)
+        for _ in range(3):
+            refusal = await at.refusal(request(Authorization="Bearer guess"), METRICS)
+            assert refusal is not None
+            assert refusal.code == 401
+        assert len(server.asked) == 1
+        clock.seconds += STRANGER_SECONDS + 1  # it may be a good one by now
+        await at.refusal(request(Authorization="Bearer guess"), METRICS)
+        assert len(server.asked) == 2
+        for number in range(5_000):  # no guess makes the memory grow without end, nor forgets who is known
+            await at.refusal(request(Authorization="Bearer secret"), METRICS)
+            await at.refusal(request(Authorization=f"Bearer guess-{number}"), METRICS)
+        assert len(at._strangers.kept) <= 1024
+        assert sum(asked.get("token") == "secret" for asked in server.asked) == 1
 
     async def test_nobody_passes_while_the_api_server_cannot_be_asked(
         self, server: ApiServer, clock: HandClock

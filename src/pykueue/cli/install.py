@@ -26,6 +26,7 @@ CONFIG = click.option(
 @NAMESPACE
 @CONFIG
 @click.option("--image", default="", help="The image that the manager runs from.")
+@click.option("--dashboard", is_flag=True, help="Have the manager serve its dashboard, behind a Service of its own.")
 @click.option("--dry-run", is_flag=True, help="Print what would be installed, and touch no cluster.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @click.option(
@@ -39,6 +40,7 @@ def command(
     namespace: str,
     config: Path | None,
     image: str,
+    dashboard: bool,
     dry_run: bool,
     output: str,
     directory: Path | None,
@@ -49,7 +51,7 @@ def command(
     """
     from pykueue.installing import applying, documents, layout
 
-    plan = plan_of(namespace, config, image)
+    plan = plan_of(namespace, config, image, dashboard=dashboard)
     objects = documents.everything(plan)
     if directory is not None:
         if not dry_run:
@@ -63,14 +65,14 @@ def command(
         reach.run(lambda client, _: applying.install(client, objects, click.echo))
 
 
-def plan_of(namespace: str, config: Path | None, image: str) -> Plan:
+def plan_of(namespace: str, config: Path | None, image: str, *, dashboard: bool) -> Plan:
     from pykueue import documents
     from pykueue.installing.documents import IMAGE, Plan
 
     image = image or IMAGE
     if config is None:
-        return Plan(namespace=namespace, image=image)
+        return Plan(namespace=namespace, image=image, dashboard=dashboard)
     found = list(documents.read(config))
     if len(found) != 1 or not isinstance(found[0].tree, dict):
         raise UsageError(f"{config}: holds {len(found)} documents; a Configuration is one object")
-    return Plan(found[0].tree, namespace, image)
+    return Plan(found[0].tree, namespace, image, dashboard=dashboard)

@@ -16,5 +16,5 @@ def command(reach: Reach, namespace: str, crds: bool) -> None:
     """Take away what `pykueue install` brought, and leave what people made with it."""
     from pykueue.installing import applying, documents
 
-    objects = documents.everything(install.plan_of(namespace, None, ""))
+    objects = documents.everything(install.plan_of(namespace, None, "", dashboard=True))
     reach.run(lambda client, _: applying.uninstall(client, objects, click.echo, kinds_too=crds))

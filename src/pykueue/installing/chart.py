@@ -1,8 +1,8 @@
 """The documents as a Helm chart. Its templates are the very documents, with what people choose left open.
 
-A template holds two forms and nothing else, so that it can be read, and be tried out without Helm: `{{ .Path }}` inside
-of a text, and `{{ toJson .Path }}` for a whole value (JSON is YAML). Our kinds come with the chart, and stay when it
-goes.
+A template holds three forms and nothing else, so that it can be read, and be tried out without Helm: `{{ .Path }}`
+inside of a text, `{{ toJson .Path }}` for a whole value (JSON is YAML), and `{{- if .Path }}` to `{{- end }}` around
+whole lines. Our kinds come with the chart, and stay when it goes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from pykueue.api import trees
 from pykueue.api.trees import Tree
 from pykueue.installing import layout, program
 from pykueue.installing.documents import Plan, everything
-from pykueue.installing.names import CONFIG_FILE
+from pykueue.installing.names import CONFIG_FILE, DASHBOARD_SERVICE
 from pykueue.version import __version__
 
 # Stands for the namespace while documents are made, which want a name that can be one.
 _NAMESPACE: Final = "the-namespace-of-the-release"
 _REPOSITORY, _TAG = "controllerManager.manager.image.repository", "controllerManager.manager.image.tag"
 _CONFIGURATION: Final = "managerConfig.controllerManagerConfigYaml"
+_DASHBOARD: Final = "enableDashboard"
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
 
 _POD: Final = ("spec", "template", "spec")
@@ -53,6 +54,7 @@ _OTHERWISE: Final[dict[str, Any]] = {
     "controllerManager.manager.image.pullPolicy": "IfNotPresent",
 }
 _WHOLE: Final = re.compile(r"'(\{\{ toJson [^}]* \}\})'")
+_DASHBOARD_LINE: Final = re.compile(rf" *- {re.escape(program.DASHBOARD_ARGUMENT)}\n")
 
 
 def files(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -60,12 +62,19 @@ def files(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "Chart.yaml", layout.render([_about()])
     yield "values.yaml", layout.render([values(plan)])
     by_file: dict[str, list[Tree]] = {}
-    for one in everything(replace(plan, namespace=_NAMESPACE, image=_image())):
+    for one in everything(replace(plan, namespace=_NAMESPACE, image=_image(), dashboard=True)):
         if one["kind"] != "Namespace":  # Helm makes it, if it is asked to
             by_file.setdefault(layout.file_of(one), []).append(_opened(one))
     for path, objects in by_file.items():
         text = _WHOLE.sub(r"\1", layout.render(objects))
+        text = _DASHBOARD_LINE.sub(lambda line: _if_dashboard(line[0]), text)
+        if objects[0]["metadata"]["name"] == DASHBOARD_SERVICE:
+            text = _if_dashboard(text)
         yield f"templates/{path}", text.replace(_NAMESPACE, "'{{ .Release.Namespace }}'")
+
+
+def _if_dashboard(lines: str) -> str:
+    return f"{{{{- if .Values.{_DASHBOARD} }}}}\n{lines}{{{{- end }}}}\n"
 
 
 def values(plan: Plan) -> Tree:
@@ -78,6 +87,7 @@ def values(plan: Plan) -> Tree:
     found |= {name: container.get(field) for name, field in _OF_CONTAINER.items()}
     found = {name: _OTHERWISE.get(name) if value is None else value for name, value in found.items()}
     found[_CONFIGURATION] = program.configuration_text(plan.written)
+    found[_DASHBOARD] = plan.dashboard
     tree: Tree = {}
     for name, value in found.items():
         tree = trees.put(tree, tuple(name.split(".")), value)

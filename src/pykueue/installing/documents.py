@@ -35,6 +35,8 @@ class Plan:
     namespace: str = NAMESPACE
     image: str = IMAGE
     kinds: JobKinds = field(default_factory=job_kinds.load)
+    # Whether the manager serves its dashboard, behind a Service of its own.
+    dashboard: bool = False
 
     @property
     def settings(self) -> Settings:
@@ -55,7 +57,7 @@ def everything(plan: Plan) -> list[Tree]:
         document("v1", "Namespace", plan.namespace),
         *crds(plan),
         *rbac.documents(plan.namespace, own.webhook_secret_name, plan.kinds),
-        *program.documents(plan.written, plan.settings, plan.namespace, plan.image),
+        *program.documents(plan.written, plan.settings, plan.namespace, plan.image, dashboard=plan.dashboard),
         *lists(plan),
         *webhooks(plan),
     ]

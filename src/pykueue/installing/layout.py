@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import Any, Final
 
 import yaml
 
 from pykueue.api.trees import Tree
+from pykueue.installing import program
 from pykueue.installing.documents import Plan, everything
+from pykueue.installing.names import DASHBOARD_SERVICE, MANAGER
 
 # Kind -> the file that it goes into; a CRD has a file of its own.
 _FILES: Final = {
@@ -65,11 +68,30 @@ def files(plan: Plan) -> Iterator[tuple[str, str]]:
         "resources": list(by_file),
     }
     yield "kustomization.yaml", render([listed])
+    if not plan.dashboard:
+        yield from _dashboard(plan)
+
+
+def _dashboard(plan: Plan) -> Iterator[tuple[str, str]]:
+    """A component that adds the dashboard, for those who list it in a kustomization of their own."""
+    service = program.dashboard_service(plan.namespace)
+    argument = {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": program.DASHBOARD_ARGUMENT}
+    file = PurePath(file_of(service))
+    yield str(file), render([service])
+    component = {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "resources": [file.name],
+        "patches": [{"target": {"kind": "Deployment", "name": MANAGER}, "patch": json.dumps([argument])}],
+    }
+    yield str(file.parent / "kustomization.yaml"), render([component])
 
 
 def file_of(document: Tree) -> str:
     """The file that an object goes into."""
     kind, name = document["kind"], document["metadata"]["name"]
+    if name == DASHBOARD_SERVICE:
+        return "dashboard/service.yaml"
     if kind == "CustomResourceDefinition":
         return f"crds/{name}.yaml"
     if kind == "ClusterRole" and name.endswith(_FOR_PEOPLE):

@@ -11,6 +11,7 @@ MANAGER: Final = "kueue-controller-manager"
 CONFIG_MAP: Final = "kueue-manager-config"
 CONFIG_FILE: Final = "controller_manager_config.yaml"
 METRICS_SERVICE: Final = "kueue-controller-manager-metrics-service"
+DASHBOARD_SERVICE: Final = "kueue-dashboard"
 
 # Says on every object whose it is. Objects of the same name without it are somebody else's.
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import yaml
 
 from pykueue.api import config
 from pykueue.api.trees import Tree
-from pykueue.installing.names import CONFIG_FILE, CONFIG_MAP, LABELS, MANAGER, METRICS_SERVICE, document
+from pykueue.installing.names import (
+    CONFIG_FILE,
+    CONFIG_MAP,
+    DASHBOARD_SERVICE,
+    LABELS,
+    MANAGER,
+    METRICS_SERVICE,
+    document,
+)
 from pykueue.observe import visibility
 from pykueue.settings import Settings
 from pykueue.webhooks.registration import SERVICE_PORT
@@ -17,9 +25,12 @@ from pykueue.webhooks.registration import SERVICE_PORT
 _SELECTOR: Final = {"control-plane": "controller-manager", "app.kubernetes.io/name": LABELS["app.kubernetes.io/name"]}
 # Nobody in particular, in the range that images keep for nobody in particular.
 _USER: Final = 65532
+_DASHBOARD_PORT: Final = 8444
+# What the manager is told so that it serves its dashboard.
+DASHBOARD_ARGUMENT: Final = f"--dashboard=0.0.0.0:{_DASHBOARD_PORT}"
 
 
-def documents(written: Tree, settings: Settings, namespace: str, image: str) -> Iterator[Tree]:
+def documents(written: Tree, settings: Settings, namespace: str, image: str, *, dashboard: bool) -> Iterator[Tree]:
     """Settings, certificate, Services, Deployment. `written` is what goes into the file, `settings` what it means."""
     effective = settings.configuration
     own = effective.internal_cert_management or config.InternalCertManagement()
@@ -32,7 +43,14 @@ def documents(written: Tree, settings: Settings, namespace: str, image: str) -> 
         yield _service(METRICS_SERVICE, namespace, "metrics", ports["metrics"], "metrics")
     if "visibility" in ports:
         yield _service(visibility.SERVICE, namespace, "https", visibility.SERVICE_PORT, "visibility")
-    yield document("apps/v1", "Deployment", MANAGER, namespace, spec=_deployment(effective, image, ports))
+    if dashboard:
+        yield dashboard_service(namespace)
+    deployment = _deployment(effective, image, ports, [DASHBOARD_ARGUMENT] if dashboard else [])
+    yield document("apps/v1", "Deployment", MANAGER, namespace, spec=deployment)
+
+
+def dashboard_service(namespace: str) -> Tree:
+    return _service(DASHBOARD_SERVICE, namespace, "https", 443, _DASHBOARD_PORT)
 
 
 def configuration_text(written: Tree) -> str:
@@ -56,12 +74,14 @@ def _ports(settings: Settings) -> dict[str, int]:
     return ports
 
 
-def _service(name: str, namespace: str, port_name: str, port: int, target: str) -> Tree:
+def _service(name: str, namespace: str, port_name: str, port: int, target: str | int) -> Tree:
     ports = [{"name": port_name, "port": port, "protocol": "TCP", "targetPort": target}]
     return document("v1", "Service", name, namespace, spec={"ports": ports, "selector": dict(_SELECTOR)})
 
 
-def _deployment(effective: config.Configuration, image: str, ports: dict[str, int]) -> Tree:
+def _deployment(
+    effective: config.Configuration, image: str, ports: dict[str, int], more_arguments: Sequence[str]
+) -> Tree:
     pod: Tree = {
         "serviceAccountName": MANAGER,
         "securityContext": {
@@ -72,7 +92,7 @@ def _deployment(effective: config.Configuration, image: str, ports: dict[str, in
         },
         # Long enough to give the lease back, so that the next leader need not wait for it to run out.
         "terminationGracePeriodSeconds": 20,
-        "containers": [_container(effective, image, ports)],
+        "containers": [_container(effective, image, ports, more_arguments)],
         "volumes": [
             {"name": "config", "configMap": {"name": CONFIG_MAP}},
             {"name": "scratch", "emptyDir": {"sizeLimit": "16Mi", "medium": "Memory"}},
@@ -89,11 +109,13 @@ def _deployment(effective: config.Configuration, image: str, ports: dict[str, in
     }
 
 
-def _container(effective: config.Configuration, image: str, ports: dict[str, int]) -> Tree:
+def _container(
+    effective: config.Configuration, image: str, ports: dict[str, int], more_arguments: Sequence[str]
+) -> Tree:
     container: Tree = {
         "name": "manager",
         "image": image,
-        "args": ["manager", f"--config=/etc/pykueue/{CONFIG_FILE}", "--log-level=info"],
+        "args": ["manager", f"--config=/etc/pykueue/{CONFIG_FILE}", "--log-level=info", *more_arguments],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {

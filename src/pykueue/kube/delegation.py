@@ -9,6 +9,7 @@ with a certificate and says in headers for whom it asks. Everybody else is nobod
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Hashable, Iterator, Mapping
@@ -43,6 +44,9 @@ SETTINGS_NAME: Final = "extension-apiserver-authentication"
 
 # What the API server said is believed for this long: a right that was taken away ends within seconds.
 REMEMBERED_SECONDS: Final = 10.0
+# And that nobody is known by a token for this long: whoever guesses costs the API server little, and a token that was
+# just made is soon good.
+STRANGER_SECONDS: Final = 5.0
 _REMEMBERED_MAX: Final = 1024
 
 
@@ -136,6 +140,7 @@ class _Memory(Generic[V]):
     """Answers for a while. When there are too many, all are asked for anew."""
 
     clock: Clock
+    seconds: float = REMEMBERED_SECONDS
     kept: dict[Hashable, tuple[float, V]] = field(default_factory=dict)
 
     def find(self, key: Hashable) -> V | None:
@@ -145,7 +150,7 @@ class _Memory(Generic[V]):
     def keep(self, key: Hashable, answer: V) -> V:
         if len(self.kept) >= _REMEMBERED_MAX:
             self.kept.clear()
-        self.kept[key] = (self.clock.monotonic() + REMEMBERED_SECONDS, answer)
+        self.kept[key] = (self.clock.monotonic() + self.seconds, answer)
         return answer
 
 
@@ -156,6 +161,7 @@ class Door:
         self.client = client
         self.front = front or Front()
         self._users: _Memory[User] = _Memory(clock)
+        self._strangers: _Memory[bool] = _Memory(clock, STRANGER_SECONDS)
         self._rights: _Memory[bool] = _Memory(clock)
 
     async def refusal(self, request: Request, attributes: Tree) -> Refusal | None:
@@ -175,16 +181,18 @@ class Door:
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             return NOBODY
-        known = self._users.find(token)
-        if known is not None:
+        key = hashlib.sha256(token.encode()).digest()  # as short for a long token, and no secret
+        known = self._users.find(key)
+        if known is not None or self._strangers.find(key):
             return known
         answer = await self._ask(TOKEN_REVIEW, {"token": token})
         said = answer.get("user") or {}
         if not answer.get("authenticated") or not said.get("username"):
+            self._strangers.keep(key, True)
             return None
         extra = sorted((name, tuple(values)) for name, values in (said.get("extra") or {}).items())
         user = User(said["username"], said.get("uid", ""), tuple(said.get("groups") or ()), tuple(extra))
-        return self._users.keep(token, user)
+        return self._users.keep(key, user)
 
     async def _may(self, user: User, attributes: Tree) -> bool:
         key = (user, json.dumps(attributes, sort_keys=True))
