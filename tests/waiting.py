@@ -17,11 +17,11 @@ PATIENCE_SECONDS: Final = 90.0
 T = TypeVar("T")
 
 
-def until(asked: Callable[[], T]) -> T:
+def until(asked: Callable[[], T], what: str = "what is awaited") -> T:
     """Ask until the answer is yes; the answer."""
     end = time.monotonic() + PATIENCE_SECONDS
     while not (answer := asked()):
-        assert time.monotonic() < end, f"it did not come true: {answer!r}"
+        assert time.monotonic() < end, f"{what} does not come true: {answer!r}"
         time.sleep(0.02)
     return answer
 

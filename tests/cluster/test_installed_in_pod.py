@@ -15,9 +15,8 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import pytest
 import yaml
 
 from cluster import assets, real
+from waiting import until
 from webhooks.conftest import GROUP, cluster_queue, job
 
 pytestmark = pytest.mark.cluster
@@ -43,7 +43,6 @@ REQUESTS = "/apis/autoscaling.x-k8s.io/v1/namespaces/default/provisioningrequest
 WAITING = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/plain/pendingworkloads"
 # On the loopback interface, and yet none of the addresses that count as this machine's own.
 GUARDED = "127.0.0.2"
-SECONDS = 90
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -53,14 +52,6 @@ AUDIT = {
         {"level": "None"},
     ],
 }
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + SECONDS
-    while not (value := found()):
-        assert time.monotonic() < deadline, f"{what}, which does not happen"
-        time.sleep(0.1)
-    return value
 
 
 class Cluster:

@@ -12,6 +12,7 @@ import pytest
 from controllers.conftest import Story
 from pykueue import app, settings
 from pykueue.clock import SystemClock
+from pykueue.controllers import carrying
 from pykueue.controllers.assembly import Manager
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Answer, Call, Lines, Transport
@@ -76,7 +77,10 @@ async def test_an_eviction_that_somebody_beat_goes_out_again_before_the_watch_sh
 
 
 @pytest.mark.parametrize("word", [b'"admission"', b'"Preempted"'], ids=["reservation", "eviction"])
-async def test_what_the_server_refuses_waits_a_while(story: Story, word: bytes) -> None:
+async def test_what_the_server_refuses_waits_a_while(
+    story: Story, word: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "_REFUSED_PAUSE_SECONDS", 3600)
     stubborn = Stubborn(story.transport(), refused=word)
     await story.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
     await story.workload("low", priority=1)
