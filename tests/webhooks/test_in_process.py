@@ -60,13 +60,15 @@ async def test_a_new_object_gets_its_defaults(behind_webhooks: Client) -> None:
     assert made["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == "5"
 
 
-async def test_an_object_of_the_older_version_gets_them_as_well(behind_webhooks: Client) -> None:
+async def test_an_object_of_the_older_version_gets_them_as_well_and_keeps_its_words(behind_webhooks: Client) -> None:
     old = {**cluster_queue(), "apiVersion": "kueue.x-k8s.io/v1beta1"}
+    old["spec"] = {**old["spec"], "cohort": "team"}
     row = kind("ClusterQueue")
     older = replace(row, versions=tuple(replace(one, storage=one.name == "v1beta1") for one in row.versions))
     made = await behind_webhooks.create(older, old)
     assert made["apiVersion"] == "kueue.x-k8s.io/v1beta1"
     assert made["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+    assert made["spec"]["cohort"] == "team"
 
 
 async def test_a_broken_rule_is_a_403_with_the_name_of_the_webhook_and_the_field(behind_webhooks: Client) -> None:

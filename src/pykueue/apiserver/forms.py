@@ -186,14 +186,21 @@ def encode(resource: Resource, tree: Tree) -> bytes:
 
 
 def to_version(registry: Registry, resource: Resource, tree: Tree) -> Tree:
-    """A stored object in a served version, with the defaults that the schema it was stored with has today.
+    """An object in a served version, with the defaults that its schema has today.
 
-    What the conversion leaves out stays out, whatever the schema of the version asked for has as default.
+    One that is read in another version than it is stored in has the defaults of the stored one: what the conversion
+    leaves out stays out, whatever the schema of the version asked for says.
     """
-    stored = registry.stored_as(resource.group_resource) or resource
-    if resource.custom:
-        tree = stored.rules.default(stored.rules.prune(tree))
-    if tree.get("apiVersion") != resource.api_version:
+    written, stored = tree.get("apiVersion"), registry.stored_as(resource.group_resource)
+    is_read = resource.custom and stored is not None and written == stored.api_version != resource.api_version
+    if is_read and stored is not None:
+        tree = _complete(stored, tree)
+    if written != resource.api_version:
         tree = registry.convert(resource)(tree, resource.api_version)
-        tree = resource.rules.prune(tree) if resource.custom else tree
-    return tree
+    if not resource.custom:
+        return tree
+    return resource.rules.prune(tree) if is_read else _complete(resource, tree)
+
+
+def _complete(resource: Resource, tree: Tree) -> Tree:
+    return resource.rules.default(resource.rules.prune(tree))
