@@ -157,6 +157,15 @@ def test_upwards(before: dict, after: dict) -> None:
     assert convert(before, NEW) == after
 
 
+@pytest.mark.parametrize(("write", "to"), [(old, NEW), (new, OLD)])
+def test_pods_come_with_metadata_and_resources_written_out(write: Any, to: str) -> None:
+    pods = {"template": {"spec": {"containers": [{"name": "c"}], "initContainers": [{"resources": {"limits": {}}}]}}}
+    template = convert(write("Workload", spec={"podSets": [pods]}), to)["spec"]["podSets"][0]["template"]
+    assert template["metadata"] == {}
+    assert template["spec"]["containers"] == [{"name": "c", "resources": {}}]
+    assert template["spec"]["initContainers"] == [{"resources": {"limits": {}}}]
+
+
 def test_words_of_v1beta1_are_not_words_of_v1beta2() -> None:
     tree = new("ClusterQueue", spec={"cohort": "team", "admissionChecks": ["c"], "stopPolicy": "Hold"})
     assert convert(tree, OLD) == old("ClusterQueue", spec={"stopPolicy": "Hold"})

@@ -41,8 +41,16 @@ def test_what_is_said_stays_said() -> None:
     assert made["spec"]["fairSharing"] == {"weight": 1}
 
 
-def test_the_schema_adds_no_specification_where_there_is_none() -> None:
-    assert "spec" not in defaults.apply(tree("ClusterQueue"))
+def test_where_there_is_no_specification_the_schema_adds_none_but_the_webhook_does() -> None:
+    assert "spec" not in defaults.schema_defaults(tree("ClusterQueue"))
+    assert defaults.apply(tree("ClusterQueue"))["spec"]["queueingStrategy"] == "BestEffortFIFO"
+    assert defaults.apply(tree("ResourceFlavor"))["spec"] == {}
+    assert "spec" not in defaults.apply(tree("LocalQueue"))
+
+
+def test_a_demand_on_labels_that_says_nothing_is_written_out_to_be_refused_for_it() -> None:
+    made = defaults.apply(tree("ClusterQueue", spec={"namespaceSelector": {"matchExpressions": [{"key": "a"}]}}))
+    assert made["spec"]["namespaceSelector"]["matchExpressions"] == [{"key": "a", "operator": ""}]
 
 
 def test_a_pod_set_is_one_pod_called_main() -> None:

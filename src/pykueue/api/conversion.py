@@ -254,6 +254,21 @@ def _priority_class_as_name(tree: Tree) -> Tree:
     return tree
 
 
+def _pods_in_full(tree: Tree) -> Tree:
+    """Whoever converts pods with the public types writes two of their fields out, though they be empty."""
+    containers = trees.each(lambda container: {"resources": {}, **container})
+
+    def in_full(template: Any) -> Any:
+        if not isinstance(template, dict):
+            return template
+        for field in ("initContainers", "containers"):
+            template = trees.changed(template, ("spec", field), containers)
+        return {"metadata": {}, **template}
+
+    pod_set = trees.each(lambda entry: trees.changed(entry, ("template",), in_full))
+    return trees.changed(tree, ("spec", "podSets"), pod_set)
+
+
 def _topology_assignments(change: Change) -> Change:
     one = trees.each(lambda assignment: trees.changed(assignment, ("topologyAssignment",), _if_object(change)))
     return lambda tree: trees.changed(tree, _ASSIGNMENTS, one)
@@ -329,8 +344,8 @@ _RESHAPED: Final[dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]]] = {
     "ClusterQueue": ((_checks_as_strategy, _fungibility_in_new_words), ()),
     "MultiKueueCluster": ((_one_cluster_source,), (_flat_cluster_source,)),
     "Workload": (
-        (_priority_class_as_reference, _topology_assignments(_domains_as_slices)),
-        (_priority_class_as_name, _topology_assignments(_slices_as_domains)),
+        (_priority_class_as_reference, _topology_assignments(_domains_as_slices), _pods_in_full),
+        (_priority_class_as_name, _topology_assignments(_slices_as_domains), _pods_in_full),
     ),
 }
 

@@ -52,8 +52,16 @@ def _keep_while_in_use(tree: Tree) -> Tree:
     return trees.put(tree, ("metadata", "finalizers"), [*finalizers, labels.RESOURCE_IN_USE_FINALIZER])
 
 
+def _with_spec(tree: Tree) -> Tree:
+    """An object without a spec gets an empty one, and with it what the schema says of absent fields."""
+    return tree if "spec" in tree else schema_defaults({**tree, "spec": {}})
+
+
 def _cluster_queue(tree: Tree, gates: Gates) -> Tree:
-    return trees.changed(_keep_while_in_use(tree), ("spec", "resourceGroups"), _quota_of_nothing)
+    """A demand on labels without a key or an operator is written with an empty one, to be refused for what it says."""
+    demand = trees.each(lambda entry: {"key": "", "operator": "", **entry})
+    tree = trees.changed(_keep_while_in_use(_with_spec(tree)), ("spec", "resourceGroups"), _quota_of_nothing)
+    return trees.changed(tree, ("spec", "namespaceSelector", "matchExpressions"), demand)
 
 
 def _quota_of_nothing(groups: Any) -> Any:
@@ -66,7 +74,7 @@ def _quota_of_nothing(groups: Any) -> Any:
 def _resource_flavor(tree: Tree, gates: Gates) -> Tree:
     """A taint without a key or an effect is written with an empty one, so that it is refused for what it says."""
     taint = trees.each(lambda entry: {"key": "", "effect": "", **entry})
-    return trees.changed(_keep_while_in_use(tree), ("spec", "nodeTaints"), taint)
+    return trees.changed(_keep_while_in_use(_with_spec(tree)), ("spec", "nodeTaints"), taint)
 
 
 def _workload(tree: Tree, gates: Gates) -> Tree:
