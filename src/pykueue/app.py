@@ -557,7 +557,9 @@ def _opened(settings: ServerSettings) -> Iterator[tuple[Journal, Loaded | None, 
             cluster_id=str(uuid.uuid4()),
             max_bytes=settings.max_bytes,
         )
-    except (StoreError, OSError) as error:
+    except OSError as error:
+        raise UsageError(f"the data directory cannot be used: {settings.data_dir}: {error.strerror}") from None
+    except StoreError as error:
         raise UsageError(f"the data directory cannot be used: {error}") from None
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal") as executor:
         yield journal, journal.load(), executor

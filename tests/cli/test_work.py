@@ -88,6 +88,7 @@ class TestSubmit:
             (("-n", "nowhere", "--", "x"), "name a LocalQueue of namespace nowhere"),
             (("--env", "NOT_SET_HERE", "--", "x"), "--env NOT_SET_HERE: is not set here"),
             (("--name", "Not A Name", "--", "x"), "metadata.name"),
+            (("--priority-class", "nope", "--", "x"), "there is no WorkloadPriorityClass nope: there is none"),
         ],
     )
     def test_what_is_wrong_is_one_sentence(self, shell: Shell, arguments: tuple[str, ...], words: str) -> None:
@@ -108,6 +109,14 @@ class TestQueue:
 
         shown = until(settled)
         assert shown is not None
+        assert shell("queue", "-A").out.splitlines()[1].split()[:2] == ["default", "runs"]
+        by_job, by_kind = shell("explain", "too-big").out, shell("explain", "job/too-big").out
+        assert by_job == by_kind
+        assert "9999 asked" in by_job
+        assert shell("explain", "nope").err == (
+            "pykueue: there is no Workload or job nope in namespace default, or it names no queue\n"
+        )
+        assert shell("whatif", "--delete", "cq/nope").err == "pykueue: --delete cq/nope: there is none\n"
         head, first, second = shown.out.splitlines()
         assert head.split() == ["NAME", "QUEUE", "STATE", "PLACE", "PODS", "ASKS", "FOR", "AGE", "WHY"]
         assert first.split()[:3] == ["runs", "default", "Running"]

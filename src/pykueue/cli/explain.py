@@ -35,8 +35,8 @@ def command(
 ) -> None:
     """Say why a Workload waits: every cause, who holds what it needs, and the smallest change that would let it in.
 
-    NAME is a Workload, or KIND/NAME for a job, such as job/train. Each suggestion was tried on a copy: with it the
-    Workload gets its quota, and without any part of it not.
+    NAME is a Workload or a job; KIND/NAME, such as job/train, where several have that name. Each suggestion was tried
+    on a copy: with it the Workload gets its quota, and without any part of it not.
     """
     from pykueue.advising.trial import Effort
     from pykueue.advising.why import why
@@ -44,10 +44,10 @@ def command(
 
     with progress() as told:
         if files:
-            case = case_of(files)
-            key = name if "/" in name else f"{connection.namespace or 'default'}/{name}"
+            case, namespace = case_of(files), connection.namespace or "default"
         else:
-            case, key = connection.talk(lambda client, namespace: _live(client, namespace, name, told))
+            case, namespace = connection.talk(lambda client, namespace: _live(client, namespace, told))
+        key = _key(case, namespace, name)
         told("asking the brain what would help")
         effort = Effort() if thorough else None
         answer = why(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
@@ -58,38 +58,39 @@ def command(
         printing.document(answer.tree(), output)
 
 
-async def _live(client: Client, namespace: str, name: str, told: Any) -> tuple[Case, str]:
+async def _live(client: Client, namespace: str, told: Any) -> tuple[Case, str]:
     from pykueue import live
 
-    case = await live.case(client, told=told)
-    kind, slash, rest = name.rpartition("/")
-    if not slash:
-        return case, f"{namespace}/{name}"
-    return case, _of_job(case, namespace, kind, rest)
+    return await live.case(client, told=told), namespace
 
 
-def _of_job(case: Case, namespace: str, kind: str, name: str) -> str:
-    """The Workload of a job, newest first. KIND is a kind or resource in any spelling; a namespace finds itself."""
+def _key(case: Case, namespace: str, text: str) -> str:
+    """The Workload of that name, or the newest of a job. KIND is a kind or resource in any spelling, or not known; a
+    namespace finds itself."""
     from pykueue.api import kueue
 
+    kind, _, name = text.rpartition("/")
     wanted = kind.partition(".")[0].lower()
     if wanted in ("workload", "workloads", "wl"):
         return f"{namespace}/{name}"
     workloads = [thing for thing in case.objects if isinstance(thing, kueue.Workload)]
+    if any(
+        (workload.metadata.namespace, workload.metadata.name) == (kind or namespace, name) for workload in workloads
+    ):
+        return f"{kind or namespace}/{name}"
     found = [
         workload
         for workload in workloads
         for owner in workload.metadata.owner_references
         if workload.metadata.namespace == namespace
         and owner.name == name
-        and wanted in (owner.kind.lower(), f"{owner.kind.lower()}s")
+        and wanted in ("", owner.kind.lower(), f"{owner.kind.lower()}s")
     ]
     if found:
         newest = max(found, key=lambda workload: workload.metadata.creation_timestamp or "")
         return f"{namespace}/{newest.metadata.name}"
-    if any((workload.metadata.namespace, workload.metadata.name) == (kind, name) for workload in workloads):
-        return f"{kind}/{name}"
-    raise UsageError(f"{kind} {name} in namespace {namespace} has no Workload: does it name a queue?")
+    said = f"{kind} {name}" if kind else f"Workload or job {name}"
+    raise UsageError(f"there is no {said} in namespace {namespace}, or it names no queue")
 
 
 _SHOWN: Final = 5

@@ -126,10 +126,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
     for number, row in enumerate(cells):
         parts = [
-            click.style(cell, bold=True if number == 0 else None, fg=_COLOURS.get(cell)) + " " * (width - len(cell))
+            (click.style(cell, bold=True) if number == 0 else _coloured(cell)) + " " * (width - len(cell))
             for cell, width in zip(row, widths, strict=True)
         ]
         click.echo("   ".join(parts).rstrip(), color=False if "NO_COLOR" in os.environ else None)
+
+
+def _coloured(cell: str) -> str:
+    return click.style(cell, fg=_COLOURS[cell]) if cell in _COLOURS else cell
 
 
 def _clean(text: str) -> str:

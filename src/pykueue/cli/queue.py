@@ -36,7 +36,7 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
     ]
     now = SystemClock().now()
     columns: list[Column[Entry]] = [
-        *([Column[Entry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),
+        *([Column[desk.Entry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),
         Column("NAME", lambda entry: entry.name),
         Column("QUEUE", lambda entry: entry.queue),
         Column("STATE", lambda entry: entry.standing.word),

@@ -94,7 +94,7 @@ def command(
             time_limit_seconds=order.seconds(time_limit, "--time-limit") if time_limit else None,
             # What is found by name here is found there as well, for it is the same machine.
             environment={**({"PATH": os.environ["PATH"]} if here and "PATH" in os.environ else {}), **variables},
-            priority_class=priority_class,
+            priority_class=await clerk.priority_class(priority_class),
             image=image or order.NO_IMAGE,
             directory=workdir or (os.getcwd() if here else ""),
         )

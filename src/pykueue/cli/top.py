@@ -98,6 +98,8 @@ def _waiting(entries: list[Entry]) -> RenderableType:
     from pykueue.work.standing import Word
 
     waiting = [entry for entry in entries if entry.standing.word is Word.WAITING]
+    if not waiting:
+        return Text("nobody waits", style="dim")
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for title in ("PLACE", "WAITS", "QUEUE", "ASKS FOR"):
         table.add_column(title, no_wrap=True)

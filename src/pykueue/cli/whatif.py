@@ -36,6 +36,7 @@ def command(
     """
     from pykueue import live
     from pykueue.advising import whatif
+    from pykueue.advising.parts import indexed
     from pykueue.cli.plan import at, case_of
 
     if not changes and not gone:
@@ -45,6 +46,10 @@ def command(
         case = case_of(files) if files else connection.talk(lambda client, _: live.case(client, told=told))
         told("asking the brain")
         names = [_named(text, connection.namespace or "default") for text in gone]
+        there = indexed(case.objects)
+        for text, named in zip(gone, names, strict=True):
+            if named not in there:
+                raise UsageError(f"--delete {text}: there is none")
         difference = whatif.compare(case, change.objects, names, at(now_text))
     if output == "text":
         for line in lines(difference):

@@ -22,6 +22,7 @@ JOBS: Final = registry.ALL.of(kube.Job)
 LEASES: Final = registry.ALL.of(kube.Lease)
 PODS: Final = registry.ALL.of(kube.Pod)
 QUEUES: Final = registry.ALL.of(kueue.LocalQueue)
+PRIORITY_CLASSES: Final = registry.ALL.of(kueue.WorkloadPriorityClass)
 WORKLOADS: Final = registry.ALL.of(kueue.Workload)
 
 # The LocalQueue that is meant where none is named.
@@ -85,6 +86,15 @@ class Desk:
         if len(found) != 1:
             raise UsageError(f"name a LocalQueue of namespace {self.namespace} with --queue: {there}")
         return found[0]
+
+    async def priority_class(self, named: str) -> str:
+        """The WorkloadPriorityClass that is meant; one that is not there is refused, for the job would wait for it."""
+        if named and await self._client.find(PRIORITY_CLASSES, named) is None:
+            found = await self._client.list(PRIORITY_CLASSES)
+            names = [codec.decode(item, kueue.WorkloadPriorityClass).metadata.name for item in found.items]
+            there = f"there are {', '.join(names)}" if names else "there is none"
+            raise UsageError(f"there is no WorkloadPriorityClass {named}: {there}")
+        return named
 
     async def submit(self, job: dict[str, Any]) -> kube.Job:
         try:
