@@ -210,6 +210,7 @@ def progress() -> Iterator[Callable[[str], None]]:
     end; elsewhere a line for each new thing."""
     is_terminal = sys.stderr.isatty()
     doing, is_late = "", False
+    speaking = threading.Lock()  # the clock is a thread of its own
 
     def show() -> None:
         if doing:
@@ -217,14 +218,16 @@ def progress() -> Iterator[Callable[[str], None]]:
 
     def late() -> None:
         nonlocal is_late
-        is_late = True
-        show()
+        with speaking:
+            is_late = True
+            show()
 
     def told(now_doing: str) -> None:
         nonlocal doing
-        is_new, doing = now_doing != doing, now_doing
-        if is_late and is_new:
-            show()
+        with speaking:
+            is_new, doing = now_doing != doing, now_doing
+            if is_late and is_new:
+                show()
 
     timer = threading.Timer(_PATIENCE_SECONDS if is_terminal else _PATIENCE_OF_LOGS_SECONDS, late)
     timer.daemon = True
