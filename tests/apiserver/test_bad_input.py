@@ -13,6 +13,7 @@ import resource
 import socket
 import ssl
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -231,8 +232,15 @@ def path(chance: random.Random, method: str, place: str) -> str:
     return f"{place}/x" + chance.choice(["", "", "", "/status", "/scale", "/zzz"])
 
 
-def test_nothing_that_is_sent_breaks_the_server(running: Running, client: Client) -> None:
-    chance = random.Random(SEED)
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Client]:
+    """A server of its own: nonsense may well delete what the other tests of this module need."""
+    with Running(app.ServerSettings(data_dir=tmp_path), parts()) as server:
+        yield server.client()
+
+
+def test_nothing_that_is_sent_breaks_the_server(alone: Client) -> None:
+    client, chance = alone, random.Random(SEED)
     seen: dict[int, int] = {}
     slowest = 0.0
     connection = client.connection()

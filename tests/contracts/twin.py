@@ -329,6 +329,15 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         lines=r"^\.causes: real \[\[\"FieldValueInvalid\"",
     ),
     Explanation(
+        "an empty word is none of those that are supported",
+        what="an empty text at .*preemptionPolicy",
+        lines=r'^\.causes\[\d\]: real \["FieldValueRequired",',
+    ),
+    Explanation(
+        "of the labels of a selector, we name the one that is wrong",
+        lines=r'^\.causes\[\d\]: real \["FieldValueInvalid","\S+matchLabels"\], ours \S+matchLabels\[',
+    ),
+    Explanation(
         "a patch that puts a value of the wrong type somewhere is told as such",
         what="^merge",
         codes=(422, 400),

@@ -129,6 +129,8 @@ class Presenter:
                 return await _listed(about, b"rows", entries, lambda entry: bodies.encode(self._row(entry, now)))
         about = {"kind": resource.listed_as, "apiVersion": resource.api_version, "metadata": metadata}
         if resource.custom:
+            # It says even that nothing follows, as kube-apiserver has it.
+            about["metadata"] = {"continue": "", **metadata}
             return await _listed(about, b"items", entries, self.whole)
         # The items of a built-in list do not repeat what kind they are.
         skipped = len(self._head)

@@ -110,3 +110,42 @@ def test_enough_is_recorded() -> None:
     ours = [v for v in _VERDICTS if _is_ours(_KINDS[v["kind"]], _rows(_KINDS[v["kind"]], v["sort"])[v["row"]])]
     assert len(ours) > 300
     assert sum(verdict["code"] >= 300 for verdict in ours) > 150
+
+
+@pytest.mark.parametrize(
+    ("volume", "wrong"),
+    [
+        ({"configMap": {"name": "c", "items": [{"key": "k", "path": "below/it", "mode": 0o777}]}}, []),
+        ({"configMap": {"name": "c", "items": [{"key": "k", "path": "../up"}]}}, ["configMap.items[0].path"]),
+        (
+            {"secret": {"secretName": "s", "items": [{"path": "p", "mode": 512}]}},
+            ["secret.items[0].key", "secret.items[0].mode"],
+        ),
+        ({"downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "metadata.labels"}}]}}, []),
+        (
+            {"downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "spec.nodeName"}}]}},
+            ["downwardAPI.fieldRef.fieldPath"],
+        ),
+        ({"projected": {"sources": [{"serviceAccountToken": {}}]}}, ["projected.path"]),
+        (
+            {"projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 5}}]}},
+            ["projected.sources[0].serviceAccountToken.expirationSeconds"],
+        ),
+    ],
+)
+def test_the_files_of_a_volume_stay_in_it_and_can_be_made(volume: Tree, wrong: list[str]) -> None:
+    pod = {"containers": [{"name": "main", "image": "i"}], "volumes": [{"name": "v", **volume}]}
+    _, found, _ = _created(_of_kind("Pod"), {"metadata": {"name": "p"}, "spec": pod})
+    assert sorted(path for _, path in found) == [f"spec.volumes[0].{path}" for path in wrong]
+
+
+def test_a_condition_of_a_pod_is_true_false_or_unknown() -> None:
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "X", "status": "Maybe"}]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}}
+    spec = {"podFailurePolicy": {"rules": [rule]}, "template": template}
+    _, found, _ = _created(_of_kind("Job"), {"metadata": {"name": "j"}, "spec": spec})
+    assert "spec.podFailurePolicy.rules[0].onPodConditions[0].status" in {path for _, path in found}
+
+
+def _of_kind(name: str) -> Resource:
+    return next(one for one in RESOURCES if one.kind == name)

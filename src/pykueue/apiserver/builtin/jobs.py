@@ -152,6 +152,9 @@ def _validate_indexed(spec: Tree) -> Errors:
             yield invalid("spec.parallelism", parallelism, f"at most {_MANY_PARALLELISM_MAX} of so many indexes")
 
 
+_CONDITION_STATUSES: Final = ("False", "True", "Unknown")
+
+
 def _validate_failure_policy(spec: Tree) -> Errors:
     containers = {
         container.get("name")
@@ -173,6 +176,9 @@ def _validate_failure_policy(spec: Tree) -> Errors:
         for at, condition in enumerate(conditions):
             kind = condition.get("type", "")
             yield from named(meta.check_qualified_name, kind, f"{path}.onPodConditions[{at}].type")
+            if condition.get("status") not in _CONDITION_STATUSES:
+                place = f"{path}.onPodConditions[{at}].status"
+                yield checks.not_supported(place, condition.get("status"), _CONDITION_STATUSES)
         if codes is not None:
             values = codes.get("values") or []
             if codes.get("containerName") and codes["containerName"] not in containers:
