@@ -61,6 +61,7 @@ NOTHING = References()
         (cluster_queue(check("idle")), KNOWN, ["AdmissionCheckInactive"]),
         (cluster_queue(check("m1"), check("m2")), KNOWN, ["MultipleMultiKueueAdmissionChecks"]),
         (cluster_queue(check("m1", "fast")), KNOWN, ["MultiKueueAdmissionCheckAppliedPerFlavor"]),
+        (cluster_queue(check("m1", "fast", "cheap")), KNOWN, []),
         (cluster_queue(check("m1"), check("p")), KNOWN, ["MultiKueueWithProvisioningRequest"]),
         (cluster_queue(), NO_TOPOLOGY, ["TopologyNotFound"]),
         (cluster_queue(check("m1")), NO_TOPOLOGY, []),
@@ -74,6 +75,16 @@ def test_why_a_cluster_queue_cannot_admit(queue: ClusterQueue, references: Refer
     (active,) = queues.cluster_queue_status(queue, references, Counted(), NOW).conditions
     assert (active.status, active.reason) == (("False", reasons[0]) if reasons else ("True", "Ready"))
     assert active.observed_generation == 3
+
+
+@pytest.mark.parametrize(("on", "reasons"), [(True, ["TopologyNotFound"]), (False, [])])
+def test_without_its_gate_a_topology_is_not_missed(on: bool, reasons: list[str]) -> None:
+    flavors = [
+        kueue.ResourceFlavor(metadata=ObjectMeta(name=name), spec=kueue.ResourceFlavorSpec(topology_name="nowhere"))
+        for name in ("fast", "cheap")
+    ]
+    references = References.of(flavors, (), (), has_topologies=on)
+    assert [blocker.reason for blocker in queues.blockers(cluster_queue(), references)] == reasons
 
 
 def test_the_message_has_every_reason() -> None:
@@ -109,7 +120,7 @@ def test_every_flavor_is_listed_also_where_nothing_is_taken() -> None:
     assert (status.pending_workloads, status.reserving_workloads, status.admitted_workloads) == (4, 3, 2)
     fast, cheap = status.flavors_reservation
     assert [(one.name, one.total, one.borrowed) for one in fast.resources] == [("cpu", "0", "0"), ("memory", "0", "0")]
-    assert [(one.name, one.total, one.borrowed) for one in cheap.resources] == [("cpu", "5", "2"), ("memory", 0, 0)]
+    assert [(one.name, one.total, one.borrowed) for one in cheap.resources] == [("cpu", "5", "2"), ("memory", "0", "0")]
     assert status.flavors_usage[1].resources[0].total == "4"
 
 

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from pykueue.api import codec, conditions, kube, kueue, registry
-from pykueue.api.conditions import ActiveCondition
+from pykueue.api import codec, kube, kueue, registry
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Change, Informer, Key
 from pykueue.lifecycle import queues, states
@@ -82,10 +81,11 @@ class Views:
     def references(self) -> queues.References:
         """What ClusterQueues may refer to, as it is now."""
         if self._references is None:
-            self._references = queues.References(
-                flavors={flavor.metadata.name: flavor.spec.topology_name or "" for flavor in self.flavors.values()},
-                topologies=frozenset(topology.metadata.name for topology in self.topologies.values()),
-                checks={check.metadata.name: _known(check) for check in self.checks.values()},
+            self._references = queues.References.of(
+                self.flavors.values(),
+                self.topologies.values(),
+                self.checks.values(),
+                has_topologies=self._topology,
                 in_circle=self.in_circle(),
             )
         return self._references
@@ -135,11 +135,6 @@ class Views:
 def queue_of(workload: kueue.Workload) -> str:
     """The LocalQueue that a Workload names, as `namespace/name`."""
     return f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
-
-
-def _known(check: kueue.AdmissionCheck) -> queues.KnownCheck:
-    is_active = conditions.is_true(check.status.conditions, ActiveCondition.ACTIVE)
-    return queues.KnownCheck(is_active, check.spec.controller_name)
 
 
 class _Alike:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from pykueue.api import conditions, labels
 from pykueue.api.conditions import ActiveCondition, Conditions, Status
 from pykueue.api.conditions import ClusterQueueActiveReason as Reason
 from pykueue.api.conditions import LocalQueueActiveReason as LocalReason
 from pykueue.api.kueue import (
+    AdmissionCheck,
     AdmissionFairSharingStatus,
     ClusterQueue,
     ClusterQueueSpec,
@@ -24,8 +25,10 @@ from pykueue.api.kueue import (
     LocalQueueFlavorUsage,
     LocalQueueResourceUsage,
     LocalQueueStatus,
+    ResourceFlavor,
     ResourceUsage,
     StopPolicy,
+    Topology,
 )
 from pykueue.api.meta import Nanoseconds, ObjectMeta
 from pykueue.api.quantity import QuantityText
@@ -78,6 +81,28 @@ class References:
     # ClusterQueues whose cohorts are their own ancestors.
     in_circle: frozenset[str] = frozenset()
 
+    @classmethod
+    def of(
+        cls,
+        flavors: Iterable[ResourceFlavor],
+        topologies: Iterable[Topology],
+        checks: Iterable[AdmissionCheck],
+        *,
+        has_topologies: bool,
+        in_circle: frozenset[str] = frozenset(),
+    ) -> Self:
+        """`has_topologies` is the gate TopologyAwareScheduling; without it a flavor's topology means nothing."""
+        return cls(
+            {flavor.metadata.name: (has_topologies and flavor.spec.topology_name) or "" for flavor in flavors},
+            frozenset(topology.metadata.name for topology in topologies),
+            {check.metadata.name: _known(check) for check in checks},
+            in_circle,
+        )
+
+
+def _known(check: AdmissionCheck) -> KnownCheck:
+    return KnownCheck(conditions.is_true(check.status.conditions, ActiveCondition.ACTIVE), check.spec.controller_name)
+
 
 class Blocker(NamedTuple):
     """One thing that keeps a ClusterQueue from admitting."""
@@ -119,7 +144,7 @@ def _blockers(spec: ClusterQueueSpec, references: References) -> Iterator[Blocke
     if len(remote) > 1:
         several = _listed(rule.name for rule in remote)
         yield Blocker(Reason.MULTIPLE_MULTIKUEUE_ADMISSION_CHECKS, f"only one check may be for MultiKueue: {several}")
-    if any(rule.on_flavors for rule in remote):
+    if any(rule.on_flavors and set(rule.on_flavors) != set(flavors) for rule in remote):
         reason = Reason.MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR
         yield Blocker(reason, "a check for MultiKueue must be for all flavors")
     if remote and is_provisioned:

@@ -7,7 +7,7 @@ being admitted becomes its shape's `problem`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -45,6 +45,8 @@ from pykueue.core.workload import (
     Shape,
     Workload,
 )
+from pykueue.lifecycle import queues
+from pykueue.lifecycle.queues import References
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -76,25 +78,31 @@ class Surroundings:
     """What a ClusterQueue depends on."""
 
     policy: Policy
-    flavors: Mapping[str, FlavorSpec]
-    has_topology: Callable[[str], bool]  # of a flavor: whether its Topology is known
+    references: References
     checks: Mapping[str, kueue.AdmissionCheck]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadQueue:
-    """A ClusterQueue read: its spec, why it is inactive, and whether its heads are still taken (only to be refused)."""
+    """A ClusterQueue read: its spec, and whether something keeps it from admitting."""
 
     spec: QueueSpec
-    obstacles: tuple[str, ...] = ()
-    lacks_topology: bool = False
+    is_blocked: bool = False
 
 
 def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQueue:
-    """The spec, and [QU7] everything that makes the queue inactive."""
-    spec, named = cluster_queue.spec, _named(cluster_queue.spec, around)
-    provisioning = named.checks_of(labels.PROVISIONING_CONTROLLER)
-    obstacles = tuple(_obstacles(cluster_queue, named, around))
+    """The spec, and [QU7] whether the queue is inactive; why it is, its status says."""
+    spec, references = cluster_queue.spec, around.references
+    groups = tuple(
+        ResourceGroup(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
+        for group in spec.resource_groups
+    )
+    flavors = frozenset(flavor for group in groups for flavor in group.flavors)
+    checks = _checks(spec.admission_checks_strategy, flavors)
+    known = {name: references.checks[name] for name in checks if name in references.checks}
+    provisioning = [name for name, check in known.items() if check.controller == labels.PROVISIONING_CONTROLLER]
+    topologies = {name: topology for name in flavors if (topology := references.flavors.get(name))}
+    is_blocked = bool(queues.blockers(cluster_queue, references))
     scope = spec.admission_scope
     concurrent = spec.concurrent_admission_policy
     constraints = concurrent.migration.constraints if concurrent is not None else None
@@ -102,89 +110,27 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQ
         spec=QueueSpec(
             name=cluster_queue.metadata.name,
             cohort=spec.cohort_name or "",
-            groups=named.groups,
+            groups=groups,
             quotas=_quotas(spec.resource_groups),
             strategy=_enum(QueueingStrategy, spec.queueing_strategy, QueueingStrategy.BEST_EFFORT_FIFO),
             preemption=_preemption(spec.preemption),
             fungibility=_fungibility(spec.flavor_fungibility),
             weight=weight(spec.fair_sharing),
-            checks=named.checks,
+            checks=checks,
             deferring_checks=frozenset(
-                name
-                for name in named.controllers
-                if around.checks[name].spec.preemption_policy == "AfterCheckPassedOrOnDemand"
+                name for name in known if around.checks[name].spec.preemption_policy == "AfterCheckPassedOrOnDemand"
             ),
-            provisioned_flavors=frozenset(flavor for name in provisioning for flavor in named.checks[name]),
-            is_multikueue=bool(named.checks_of(labels.MULTIKUEUE_CONTROLLER)),
+            provisioned_flavors=frozenset(flavor for name in provisioning for flavor in checks[name]),
+            is_multikueue=any(check.controller == labels.MULTIKUEUE_CONTROLLER for check in known.values()),
             is_usage_based=around.policy.usage_history is not None
             and scope is not None
             and scope.admission_mode == "UsageBasedAdmissionFairSharing",
-            is_topology_only=around.policy.topology and named.flavors <= named.placed,
+            is_topology_only=around.policy.topology and flavors <= topologies.keys(),
             last_acceptable_flavor=constraints.last_acceptable_flavor_name if constraints is not None else None,
-            listed=not obstacles and not named.unplaced,
+            listed=not is_blocked and references.topologies.issuperset(topologies.values()),
         ),
-        obstacles=obstacles,
-        lacks_topology=bool(named.unplaced),
+        is_blocked=is_blocked,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """What a ClusterQueue names, and how much of it there is."""
-
-    groups: tuple[ResourceGroup, ...]
-    flavors: frozenset[str]
-    checks: Mapping[str, frozenset[str]]  # and the flavors that each is for
-    controllers: Mapping[str, str]  # of the checks that exist
-    placed: frozenset[str]  # flavors with a topology
-    unplaced: tuple[str, ...]  # those whose Topology does not exist
-
-    def checks_of(self, controller: str) -> list[str]:
-        return sorted(name for name, found in self.controllers.items() if found == controller)
-
-
-def _named(spec: kueue.ClusterQueueSpec, around: Surroundings) -> _Named:
-    groups = tuple(
-        ResourceGroup(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
-        for group in spec.resource_groups
-    )
-    flavors = frozenset(flavor for group in groups for flavor in group.flavors)
-    checks = _checks(spec.admission_checks_strategy, flavors)
-    known = {name: around.flavors[name] for name in flavors if name in around.flavors}
-    placed = frozenset(name for name, flavor in known.items() if flavor.topology is not None)
-    return _Named(
-        groups,
-        flavors,
-        checks,
-        {name: around.checks[name].spec.controller_name for name in checks if name in around.checks},
-        placed,
-        tuple(name for name in sorted(placed) if around.policy.topology and not around.has_topology(name)),
-    )
-
-
-def _obstacles(cluster_queue: kueue.ClusterQueue, named: _Named, around: Surroundings) -> Iterator[str]:
-    if (cluster_queue.spec.stop_policy or "None") != "None":
-        yield "is stopped"
-    if cluster_queue.metadata.deletion_timestamp is not None:
-        yield "is being deleted"
-    for name in sorted(named.flavors - around.flavors.keys()):
-        yield f"names ResourceFlavor {name}, which does not exist"
-    for name in sorted(named.checks.keys() - named.controllers.keys()):
-        yield f"names AdmissionCheck {name}, which does not exist"
-    for name in sorted(named.controllers):
-        if not is_true(around.checks[name].status.conditions, "Active"):
-            yield f"names AdmissionCheck {name}, which is not active"
-    multikueue = named.checks_of(labels.MULTIKUEUE_CONTROLLER)
-    if not multikueue:
-        for name in named.unplaced:
-            yield f"names ResourceFlavor {name}, whose Topology does not exist"
-    if len(multikueue) > 1:
-        yield "has more than one MultiKueue check"
-    for name in multikueue:
-        if named.checks[name] != named.flavors:
-            yield f"limits MultiKueue check {name} to some flavors"
-    if multikueue and named.checks_of(labels.PROVISIONING_CONTROLLER):
-        yield "has both MultiKueue and ProvisioningRequest checks"
 
 
 def _quotas(groups: Iterable[kueue.ResourceGroup]) -> dict[FlavorResource, Quota]:

@@ -16,6 +16,7 @@ from pykueue.core.policy import Policy
 from pykueue.core.queue import CohortSpec
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.workload import Reservation
+from pykueue.lifecycle.queues import References
 from pykueue.state import reading
 from pykueue.state.reading import ReadQueue, Surroundings
 
@@ -161,7 +162,13 @@ class Structure:
         if not self._to_read and not self._is_reshaped:
             return set()
         self.snapshot.verdicts.clear()
-        around = Surroundings(self.policy, self.snapshot.flavors, self.snapshot.fleet.has_flavor, self.checks)
+        references = References.of(
+            self.flavors.values(),
+            self.topologies.values(),
+            self.checks.values(),
+            has_topologies=self.policy.topology,
+        )
+        around = Surroundings(self.policy, references, self.checks)
         changed, self._to_read, self._is_reshaped = self._to_read, set(), False
         for name in sorted(changed):
             self.read[name] = reading.queue_spec(self.cluster_queues[name], around)
@@ -228,7 +235,7 @@ class Structure:
         being known here has its head taken and refused; so, in a plan, has one whose cohorts run in a circle. A manager
         calls that queue inactive."""
         read = self.read.get(name)
-        return read is not None and not read.obstacles and not (self.policy.departures and name in self.in_circle)
+        return read is not None and not read.is_blocked and not (self.policy.departures and name in self.in_circle)
 
     # Questions.
 
