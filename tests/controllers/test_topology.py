@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.conftest import Story, template
+import msgspec
+
+from controllers.conftest import Story, pod_set, template
+from pykueue.api import kube, registry
 from pykueue.api.trees import get
 
 HOST = "kubernetes.io/hostname"
@@ -84,3 +87,20 @@ async def test_a_node_that_is_gone_is_replaced_by_another_of_the_rack(story: Sto
         await story.until(moved)
         assert get(await story.read("Workload", workload), "status", "unhealthyNodes") is None
         assert await story.condition(workload, "Evicted") == ""
+
+
+async def test_that_there_was_no_place_of_the_first_flavor_is_told_though_the_next_one_has_one(story: Story) -> None:
+    await _fleet(story)
+    await story.create("ResourceFlavor", "empty", {"nodeLabels": {"pool": "none"}, "topologyName": "t"})
+    flavors = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": "10"}]} for name in ("empty", "tas")]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    await story.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
+    await story.workload("w", podSets=[{**pod_set("1"), "topologyRequest": {"required": RACK}}])
+    async with story.manager():
+        await story.until_said("w", "Admitted", "True/Admitted")
+
+        async def is_told() -> bool:
+            found = (await story.client.list(registry.KUBERNETES.of(kube.Event), "default")).items
+            return any(msgspec.json.decode(item)["reason"] == "TopologyPlacementFailed" for item in found)
+
+        await story.until(is_told)

@@ -19,7 +19,7 @@ from pykueue.api import conditions, kueue
 from pykueue.api.conditions import EvictedReason, FinishedReason, PreemptedReason, QuotaReservedReason
 from pykueue.clock import Clock
 from pykueue.controllers.writing import Writer, revision
-from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Retry, Victim, Wait
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, Reason, Requeue, Retry, Victim, Wait
 from pykueue.kube.errors import ApiError, Conflict, Fenced, Invalid, KubeError, NotFound, Unanswered
 from pykueue.kube.informer import Informer, Key
 from pykueue.lifecycle import checks, ending, eviction, reservation, states, waiting
@@ -99,6 +99,7 @@ class Carrier:
             case Admit():
                 decided_on = self._writer.current(key_of(decision.workload))
                 if decided_on is not None:
+                    self._tell_what_was_tried(decision)
                     self._admitting += 1
                     self._nobody_is_admitted.clear()
                     self._start(self._admit(decision, decided_on)).add_done_callback(self._one_less)
@@ -343,10 +344,23 @@ class Carrier:
 
     def _say(self, decision: Preempt | Wait) -> None:
         """Have it written why this one waits, when there is time."""
+        self._tell_what_was_tried(decision)
         self._unsaid[decision.workload] = decision
         if self._speakers < min(_REASONS_AT_ONCE, len(self._unsaid)):
             self._speakers += 1
             self._keep(self._say_all())
+
+    def _tell_what_was_tried(self, newer: Decision) -> None:
+        """A search that goes on at the next flavor says two things in a row. The first, that there was no place of the
+        flavor before, is not worth a write, but people are told what was tried."""
+        before = self._unsaid.pop(newer.workload, None)
+        workload = self._writer.current(key_of(newer.workload))
+        if before is None or workload is None or (isinstance(newer, Wait) and newer.reason is before.reason):
+            return
+        if before.reason is Reason.TOPOLOGY_PLACEMENT_FAILED:
+            said = QuotaReservedReason(before.reason)
+            news = waiting.tried(said, conditions.truncated(explaining.sentence(before)), self._options)
+            self._writer.tell(workload, news, SCHEDULER)
 
     async def _say_all(self) -> None:
         try:

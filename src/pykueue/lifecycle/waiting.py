@@ -36,7 +36,7 @@ def wait(
         *((SetRequests(requests),) if requests != workload.status.resource_requests else ()),
         *((_gated(message),) if gated else ()),
         *reservation.ungated(workload),
-        *((_told(reason, message, options),) if tell else ()),
+        *((tried(reason, message, options),) if tell else ()),
     )
 
 
@@ -49,6 +49,7 @@ def _gated(message: str) -> SetCondition:
     )
 
 
-def _told(reason: QuotaReservedReason, message: str, options: Options) -> change.Tell:
+def tried(reason: QuotaReservedReason, message: str, options: Options) -> change.Tell:
+    """What is told of an attempt that did not succeed, whether or not it is written down."""
     said = reason if options.observability else QuotaReservedReason.PENDING
     return change.warning(said, message)
