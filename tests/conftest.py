@@ -1,9 +1,22 @@
-"""What holds for every test: a slow machine is not a failure."""
+"""What holds for every test: a slow machine is not a failure. And what tests of several rooms ask for."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long one example takes is nobody's business here, nor how long it takes to think of one.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+@pytest.fixture
+def same_logging() -> Iterator[None]:
+    """Whatever the test does to the program's log, it is as before afterwards."""
+    root = logging.getLogger("pykueue")
+    before = root.handlers[:], root.level, root.propagate
+    yield
+    root.handlers[:], root.level, root.propagate = before

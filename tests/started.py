@@ -1,8 +1,9 @@
-"""`pykueue up` as people run it: a process of its own."""
+"""`pykueue up` as people run it: a process of its own; and ports for whoever listens."""
 
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -42,3 +43,11 @@ def up(folder: Path, *arguments: str) -> Up:
     """One with its data and its kubeconfig in a folder."""
     kubeconfig = folder / "kubeconfig"
     return Up(kubeconfig, "--data-dir", str(folder / "data"), "--kubeconfig", str(kubeconfig), *arguments)
+
+
+def free_port() -> int:
+    """One that nobody has at the moment. Whoever can lets the system choose, and asks afterwards."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import pytest
 
 from apiserver.conftest import CONFIG_MAPS, Client, config_map
 from pykueue.apiserver import certificates
+from started import free_port
 from waiting import PATIENCE_SECONDS, until
 
 
@@ -30,13 +30,6 @@ def folder(tmp_path: Path) -> Path:
         check=True,
     )
     return Path(done.stdout.strip())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def soon(ask: Callable[[], Any]) -> Any:

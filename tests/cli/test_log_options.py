@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 
 import click
 import pytest
@@ -12,13 +11,7 @@ from click.testing import CliRunner
 
 from pykueue.cli.log_options import Log, log_options
 
-
-@pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
-    root = logging.getLogger("pykueue")
-    before = root.handlers[:], root.level, root.propagate
-    yield
-    root.handlers[:], root.level, root.propagate = before
+pytestmark = pytest.mark.usefixtures("same_logging")
 
 
 @click.command()

@@ -16,7 +16,6 @@ import http.client
 import os
 import secrets
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cluster import assets
 from pykueue.certificates import Authority
+from started import free_port
 from waiting import until
 
 _READY_SECONDS: Final = 90.0
@@ -148,13 +148,6 @@ def _decoded(data: bytes) -> Any:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return data.decode(errors="replace")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

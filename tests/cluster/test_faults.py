@@ -25,6 +25,7 @@ from cluster import faulty_proxy, planted, real, watched
 from cluster.faulty_proxy import Faults, FaultyProxy
 from cluster.watched import CPUS, Story
 from pykueue.api import registry, schema
+from started import free_port
 
 FULL: Final = os.environ.get("PYKUEUE_FAULTS") == "full"
 
@@ -72,7 +73,7 @@ async def manager(
         "kind": "Configuration",
         "leaderElection": lease.tree() if lease is not None else {"leaderElect": False},
         "metrics": {"bindAddress": "0"},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{real.free_port()}"},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{free_port()}"},
     }
     paths = _written(folder, {"kubeconfig": kubeconfig, "config": json.dumps(chosen)})
     program = (planted.__file__, bug) if bug else ("-m", "pykueue")

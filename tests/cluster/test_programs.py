@@ -17,8 +17,8 @@ import pytest
 import started
 from apiserver.conftest import Client
 from apiserver.test_up import client_of
-from cluster import assets, real
-from started import Up
+from cluster import assets
+from started import Up, free_port
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.cluster
@@ -134,7 +134,7 @@ def informed(server: Up, *, watch_list: bool) -> Iterator[Informers]:
 def test_informers_stay_in_sync_over_restarts(tmp_path: Path, watch_list: bool) -> None:
     """What happens just before the server ends and just after it is back reaches them, deletions too."""
     endings = {"term": signal.SIGTERM, "kill": signal.SIGKILL}
-    server = started.up(tmp_path, "--listen", f"127.0.0.1:{real.free_port()}")
+    server = started.up(tmp_path, "--listen", f"127.0.0.1:{free_port()}")
     try:
         client = client_of(server)
         for ending in endings:

@@ -23,6 +23,7 @@ from pykueue.installing import applying, documents
 from pykueue.kube import access
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from started import free_port
 from waiting import eventually
 from webhooks.conftest import GROUP, cluster_queue, job, kind
 
@@ -153,7 +154,7 @@ async def test_who_waits_is_shown_through_the_api_server_to_those_who_may(cluste
 
 
 async def test_metrics_that_others_can_reach_are_for_those_who_may(cluster: real.Client) -> None:
-    port = real.free_port()
+    port = free_port()
     async with managed(cluster, f"{GUARDED}:{port}"):
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
@@ -172,7 +173,7 @@ async def test_metrics_that_others_can_reach_are_for_those_who_may(cluster: real
 
 async def test_the_dashboard_shows_each_what_the_cluster_lets_them_see(cluster: real.Client) -> None:
     """Ada may look at Workloads and Events of one namespace, and the manager has no rights but its own."""
-    port, tls = real.free_port(), ssl.create_default_context()
+    port, tls = free_port(), ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     rules = [
         {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "list"]},

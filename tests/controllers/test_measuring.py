@@ -18,6 +18,7 @@ from pykueue.apiserver import access
 from pykueue.errors import UsageError
 from pykueue.kube import access as servers
 from pykueue.serving import Request
+from started import free_port
 
 STANDALONE = 'replica_role="standalone"'
 
@@ -180,13 +181,6 @@ class TestAddress:
 
 
 # --- A manager beside its server --------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,13 +12,7 @@ from pykueue import serving
 from pykueue.observe import health, logs
 from pykueue.observe.logs import Form
 
-
-@pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
-    root = logging.getLogger("pykueue")
-    before = root.handlers[:], root.level, root.propagate
-    yield
-    root.handlers[:], root.level, root.propagate = before
+pytestmark = pytest.mark.usefixtures("same_logging")
 
 
 def written(form: Form, log: object) -> str:

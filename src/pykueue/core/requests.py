@@ -291,7 +291,7 @@ def undeclared(requests: Requests, declared: Collection[str]) -> Requests:
     return tuple((resource, amount) for resource, amount in requests if amount > 0 and resource not in declared)
 
 
-def shown(requests: Requests) -> dict[str, str]:
+def shown(requests: Requests) -> dict[str, QuantityText]:
     """The requests as `status.resourceRequests[].resources` lists them, by name."""
     return {resource: amounts.as_quantity(resource, amount).canonical for resource, amount in sorted(requests)}
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pykueue.api import kueue, topology_encoding
-from pykueue.core import amounts
+from pykueue.core.requests import shown
 from pykueue.core.topology import Placement
 from pykueue.core.workload import AssignedPodSet, Shape
 
@@ -26,7 +26,7 @@ def typed(cluster_queue: str, pod_sets: Iterable[AssignedPodSet]) -> kueue.Admis
 def requests(shape: Shape) -> tuple[kueue.PodSetRequest, ...]:
     """`status.resourceRequests`: what each pod set asks for altogether, as quota would count it."""
     return tuple(
-        kueue.PodSetRequest(name=pod_set.name, resources=_quantities(pod_set.requests)) for pod_set in shape.pod_sets
+        kueue.PodSetRequest(name=pod_set.name, resources=shown(pod_set.requests)) for pod_set in shape.pod_sets
     )
 
 
@@ -35,17 +35,13 @@ def _assignment(pod_set: AssignedPodSet) -> dict[str, Any]:
         "name": pod_set.name,
         "count": pod_set.count,
         "flavors": dict(sorted(pod_set.flavors.items())),
-        "resourceUsage": _quantities(pod_set.requests),
+        "resourceUsage": shown(pod_set.requests),
     }
     if pod_set.placement is not None:
         found["topologyAssignment"] = _placement(pod_set.placement)
     if pod_set.delayed is not None:
         found["delayedTopologyRequest"] = pod_set.delayed
     return found
-
-
-def _quantities(asked: Iterable[tuple[str, int]]) -> dict[str, Any]:
-    return {resource: amounts.as_quantity(resource, amount).canonical for resource, amount in sorted(asked)}
 
 
 def _placement(placement: Placement) -> dict[str, Any]:
