@@ -59,6 +59,14 @@ def test_a_job_that_shrinks_is_resized_in_place() -> None:
     assert stage.job["spec"]["suspend"] is False
 
 
+def test_a_job_that_grew_before_it_was_started_starts_with_the_slice_that_was_let_in() -> None:
+    stage = Stage(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None})).settle().admit()
+    stage.facts = replace(stage.facts, flavors={"default": flavor()})
+    resized(stage, 5)
+    assert slices(stage) == [(2, True), (5, False)]
+    assert stage.job["spec"]["suspend"] is False
+
+
 def test_a_job_that_waits_is_resized_in_place() -> None:
     stage = Stage(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None})).settle()
     assert slices(resized(stage, 5)) == [(5, False)]

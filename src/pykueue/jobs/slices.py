@@ -61,7 +61,8 @@ def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched 
     counts = tuple(asked.values())
     before = tuple(pod_set.count for pod_set in newest.spec.pod_sets)
     if counts == before:
-        return Matched(newest)
+        # A job that grew before it was started starts with what it has.
+        return Matched(kept[0] if job.is_suspended() else newest)
     grows = any(after > count for after, count in zip(counts, before, strict=True))
     if states.is_reserved(newest) and grows:
         return _grown(job, newest, facts, options)
