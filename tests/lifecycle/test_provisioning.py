@@ -83,6 +83,12 @@ def test_of_several_things_that_are_said_the_worst_counts(said: tuple[str, ...],
     assert life.write(due(life, request(1, *said)).changes).checks == {"c1": state}
 
 
+def test_an_answer_counts_also_when_the_clock_was_set_back_before_it() -> None:
+    life = reserving().after(-60)
+    life.write(due(life, request(1, "Provisioned")).changes)
+    assert life.checks == {"c1": "Ready"}
+
+
 def test_a_plan_that_was_carried_out_has_nothing_left_to_do() -> None:
     for said in ("Failed", "Provisioned", "Accepted", "CapacityRevoked", "BookingExpired"):
         life = reserving()

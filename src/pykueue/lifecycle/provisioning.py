@@ -267,7 +267,9 @@ def _ready(
 
 
 def _saying(check: AdmissionCheckState, state: CheckState, message: str, now: Nanoseconds) -> AdmissionCheckState:
-    at = check.last_transition_time if check.state == state else format_time(now)
+    # Of two answers the newer counts: one that is given after the clock was set back must not lose to the one before.
+    before = check.last_transition_time
+    at = before if check.state == state else format_time(max(now, states.moment(before) or 0))
     return replace(check, state=state.value, message=conditions.truncated(message), last_transition_time=at)
 
 
