@@ -78,6 +78,7 @@ class PendingQueue:
 
     __slots__ = (
         "_buckets",
+        "_condemned_at",
         "_fronts",
         "_of_kind",
         "_pops",
@@ -104,6 +105,7 @@ class PendingQueue:
         self.preemptor: tuple[str, int] | None = None  # [QU4] key and the generation it was evaluated at
         self.sticky: str | None = None
         self.condemned: dict[WorkloadKind, Reason] = {}
+        self._condemned_at: dict[WorkloadKind, Nanoseconds] = {}  # the place in line of the one whose verdict it was
         self._buckets: dict[int, Bucket] = {}
         self._of_kind: dict[WorkloadKind, dict[str, Bucket]] = {}  # by LocalQueue
         self._where: dict[str, Bucket] = {}
@@ -143,12 +145,12 @@ class PendingQueue:
             if bucket.is_parked:
                 yield from bucket.members.values()
 
-    def is_parked(self, key: str) -> bool:
-        bucket = self._where.get(key)
     def resting(self) -> set[str]:
         """Those parked whose back-off has not ended. Kueue has them in no queue until then, and counts them nowhere."""
         return {key for until, key in self._timers if key in self.pool and self.pool[key].back_off_until == until}
 
+    def is_parked(self, key: str) -> bool:
+        bucket = self._where.get(key)
         return key in self.pool or (bucket is not None and bucket.is_parked)
 
     # Coming and going.
@@ -208,6 +210,8 @@ class PendingQueue:
 
     def _join(self, workload: Workload) -> None:
         kind, local_queue = workload.kind, f"{workload.namespace}/{workload.local_queue}"
+        if kind in self.condemned and workload.queue_time < self._condemned_at[kind]:
+            self._acquit(kind)
         alike = self._of_kind.get(kind)
         if alike is None:
             alike = self._of_kind[kind] = {}
@@ -325,12 +329,20 @@ class PendingQueue:
     def _condemn(self, workload: Workload, reason: Reason, now: Nanoseconds) -> None:
         """[QU13] The verdict holds for the whole kind: park them without asking again."""
         self.condemned[workload.kind] = reason
+        self._condemned_at[workload.kind] = workload.queue_time
         for bucket in self._of_kind.get(workload.kind, {}).values():
             bucket.is_parked = True
         if workload.may_compete(now):
             self._join(workload)
         else:
             self._park(workload)
+
+    def _acquit(self, kind: WorkloadKind) -> None:
+        """One comes who is older than the one whose verdict it was, and may preempt whom that one could not."""
+        del self.condemned[kind]
+        for bucket in self._of_kind.get(kind, {}).values():
+            bucket.is_parked = False
+            self._line_up(bucket)
 
     def release(self, may_return: Callable[[Workload], bool]) -> None:
         """§2.7(b) Something changed that may let parked Workloads in: those that may return compete again.
