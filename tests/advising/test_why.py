@@ -42,6 +42,13 @@ def test_one_behind_the_head_of_a_strict_queue_learns_whom_it_waits_for() -> Non
     assert "hold back ns/w2, which waits ahead of it" in [each.sentence() for each in told.suggestions]
 
 
+def test_one_that_was_never_tried_because_another_of_its_kind_did_not_get_in_can_ask_all_the_same() -> None:
+    """Its status says nothing; see docs/decisions/0019."""
+    first = asked(HOLDER, WorkloadOf(1, "q0", 6, 0, 1), WorkloadOf(2, "q0", 6, 0, 2), key="ns/w1")
+    second = asked(HOLDER, WorkloadOf(1, "q0", 6, 0, 1), WorkloadOf(2, "q0", 6, 0, 2), key="ns/w2")
+    assert second.causes == first.causes != ()
+
+
 def test_one_that_is_about_to_start_is_told_so() -> None:
     told = asked(WorkloadOf(1, "q0", 1, 0, 1))
     assert (told.starts_next, told.causes, told.suggestions) == (True, (), ())
