@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from pykueue.advising import parts
 from pykueue.advising.parts import Objects, Part
 from pykueue.api import conditions, kube, kueue, labels, meta, selectors
+from pykueue.api.conditions import ClusterQueueActiveReason
 from pykueue.api.meta import Nanoseconds
+from pykueue.lifecycle import queues
+from pykueue.lifecycle.queues import References
 from pykueue.state import reading
 
 
@@ -23,9 +27,9 @@ class Gate:
     part: Part | None = None
 
 
-def gates(objects: Objects, workload: kueue.Workload, now: Nanoseconds) -> list[Gate]:
+def gates(objects: Objects, references: References, workload: kueue.Workload, now: Nanoseconds) -> list[Gate]:
     """Everything in the way before quota is looked at, from the Workload to its ClusterQueue."""
-    return [*_own(workload, now), *_of_queues(objects, workload)]
+    return [*_own(workload, now), *_of_queues(objects, references, workload)]
 
 
 def _own(workload: kueue.Workload, now: Nanoseconds) -> Iterator[Gate]:
@@ -54,7 +58,7 @@ def _own(workload: kueue.Workload, now: Nanoseconds) -> Iterator[Gate]:
         yield Gate(f"checks said no and are not cleared yet: {', '.join(failed)}")
 
 
-def _of_queues(objects: Objects, workload: kueue.Workload) -> Iterator[Gate]:
+def _of_queues(objects: Objects, references: References, workload: kueue.Workload) -> Iterator[Gate]:
     namespace, name = workload.metadata.namespace, workload.spec.queue_name or ""
     local_queue = objects.get((kueue.LocalQueue, namespace, name))
     if not isinstance(local_queue, kueue.LocalQueue):
@@ -68,6 +72,9 @@ def _of_queues(objects: Objects, workload: kueue.Workload) -> Iterator[Gate]:
         yield Gate(f"LocalQueue {namespace}/{name} leads to ClusterQueue {target}, which does not exist")
         return
     yield from _of_cluster_queue(objects, cluster_queue)
+    for blocker in queues.blockers(cluster_queue, references):
+        if blocker.reason not in _TOLD:
+            yield Gate(f"ClusterQueue {target} admits nobody: {blocker.sentence}")
     yield from _of_namespace(objects, namespace, cluster_queue)
 
 
@@ -75,14 +82,26 @@ def _without_local_queue(objects: Objects, namespace: str, name: str) -> Gate:
     if not name:
         return Gate("it names no queue")
     cause = f"LocalQueue {namespace}/{name} does not exist"
-    queues = [thing for thing in objects.values() if isinstance(thing, kueue.ClusterQueue)]
-    if len(queues) != 1:
+    there = [thing for thing in objects.values() if isinstance(thing, kueue.ClusterQueue)]
+    if len(there) != 1:
         return Gate(cause)
-    only = queues[0].metadata.name
+    only = there[0].metadata.name
     local_queue = kueue.LocalQueue(
         metadata=meta.ObjectMeta(name=name, namespace=namespace), spec=kueue.LocalQueueSpec(cluster_queue=only)
     )
     return Gate(cause, parts.Make(local_queue, leading_to=only))
+
+
+# What `_of_cluster_queue` tells of, piece by piece and with what would help.
+_TOLD: Final = frozenset(
+    {
+        ClusterQueueActiveReason.TERMINATING,
+        ClusterQueueActiveReason.STOPPED,
+        ClusterQueueActiveReason.FLAVOR_NOT_FOUND,
+        ClusterQueueActiveReason.ADMISSION_CHECK_NOT_FOUND,
+        ClusterQueueActiveReason.ADMISSION_CHECK_INACTIVE,
+    }
+)
 
 
 def _of_cluster_queue(objects: Objects, cluster_queue: kueue.ClusterQueue) -> Iterator[Gate]:

@@ -25,6 +25,7 @@ from pykueue.api.trees import Tree
 from pykueue.core.decision import Wait
 from pykueue.documents import Document
 from pykueue.errors import UsageError
+from pykueue.lifecycle.queues import References
 from pykueue.observe import visibility
 from pykueue.planning import Case, Plan
 from pykueue.state import reading
@@ -157,7 +158,7 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, e
     cluster_queue = pending.cluster_queue if pending is not None else ""
     place = next((place for place in _line(as_is, cluster_queue) if place.key == key), None)
     ahead = [other.key for other in _line(as_is, cluster_queue) if place and other[2] < place.in_cluster_queue]
-    closed = gates(objects, workload, now)
+    closed = gates(objects, _references(case, as_is.world.in_circle(now)), workload, now)
     # One cycle in which nobody else waits: what the brain has to say about this Workload itself.
     alone = planning.plan(without_rivals(case, key), now, departures=True)
     told = planning.explanations(alone).get(key, {})
@@ -182,6 +183,16 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, e
         starts_next=starts,
         suggestions=tuple(found),
         search=search,
+    )
+
+
+def _references(case: Case, in_circle: frozenset[str]) -> References:
+    return References.of(
+        (thing for thing in case.objects if isinstance(thing, kueue.ResourceFlavor)),
+        (thing for thing in case.objects if isinstance(thing, kueue.Topology)),
+        (thing for thing in case.objects if isinstance(thing, kueue.AdmissionCheck)),
+        has_topologies=case.configured.policy.topology,
+        in_circle=in_circle,
     )
 
 
