@@ -20,6 +20,7 @@ from pykueue.advising.parts import Declare, Raise, indexed
 from pykueue.advising.suggesting import Suggestion
 from pykueue.advising.trial import Effort, Trial, changed
 from pykueue.advising.why import Search, why
+from pykueue.lifecycle.queues import References
 from pykueue.planning import Case, plan
 
 STATES = int(os.environ.get("ADVISING_STATES", "40"))
@@ -27,7 +28,7 @@ STATES = int(os.environ.get("ADVISING_STATES", "40"))
 
 def suggested(case: Case, key: str, now: int) -> list[Suggestion]:
     objects = indexed(case.objects)
-    opening = [gate.part for gate in gates(objects, workload_of(case, key), now) if gate.part is not None]
+    opening = [gate.part for gate in gates(objects, References(), workload_of(case, key), now) if gate.part is not None]
     return list(suggesting.suggestions(Trial(case, key, now), objects, opening))
 
 
