@@ -293,3 +293,7 @@ async def test_events_are_told_on_the_job_in_the_name_of_its_framework(world: Wo
     writer.cancel()
     assert (event["reason"], event["regarding"]["kind"]) == ("CreatedWorkload", "Job")
     assert event["reportingController"] == "batch/job-kueue-controller"
+
+
+def test_a_job_is_named_in_logs_as_people_name_it() -> None:
+    assert str(JobKey("batch/job", "team", "train")) == "batch/job team/train"

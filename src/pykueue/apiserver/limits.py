@@ -28,7 +28,7 @@ LIMITS: Final = (
     Limit(
         "pod-logs",
         "pods/log answers 404 unless a runner keeps logs",
-        "nobody keeps logs here: only the process runner does, and nobody runs pods or they are simulated",
+        "there are no logs here: pods are simulated, or nobody runs them; only --runner process keeps logs",
         subresources=("pods/log",),
     ),
     Limit(

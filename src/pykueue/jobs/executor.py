@@ -44,6 +44,9 @@ class JobKey(NamedTuple):
     name: str
     is_group: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.framework} {self.namespace}/{self.name}"
+
 
 class NotYet(KubeError):
     """Something that the job needs is not there. It is tried again."""
