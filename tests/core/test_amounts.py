@@ -75,8 +75,3 @@ def test_finite_amounts_saturate_and_never_wrap() -> None:
 )
 def test_an_amount_is_written_in_the_suffixes_of_its_resource(resource: str, amount: int, text: str) -> None:
     assert amounts.text(resource, amount) == text
-
-
-def test_a_resource_registered_as_bytes_is_written_in_binary_suffixes() -> None:
-    assert amounts.text("example.com/vram", 2**30, frozenset({"example.com/vram"})) == "1Gi"
-    assert amounts.text("example.com/vram", 2**30) == "1073741824"
