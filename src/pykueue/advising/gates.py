@@ -14,7 +14,7 @@ from pykueue.advising.parts import Objects, Part
 from pykueue.api import conditions, kube, kueue, labels, meta, selectors
 from pykueue.api.conditions import ClusterQueueActiveReason
 from pykueue.api.meta import Nanoseconds
-from pykueue.lifecycle import queues
+from pykueue.lifecycle import queues, states
 from pykueue.lifecycle.queues import References
 from pykueue.state import reading
 
@@ -34,13 +34,12 @@ def gates(objects: Objects, references: References, workload: kueue.Workload, no
 
 def _own(workload: kueue.Workload, now: Nanoseconds) -> Iterator[Gate]:
     key, found = reading.key_of(workload), workload.status.conditions
-    if not reading.is_active(workload):
+    if not states.is_active(workload):
         yield Gate("it is deactivated", parts.Activate(key))
     gated = workload.metadata.annotations.get(labels.ADMISSION_GATED_BY)
     if gated:
         yield Gate(f"its admission is gated by {gated}")
-    reserved = conditions.find(found, "QuotaReserved")
-    if reserved is not None and reserved.status == "False" and reserved.reason == "OnHold":
+    if states.is_on_hold(workload):
         yield Gate("it is on hold")
     if conditions.is_true(found, "WaitingForReplacementPods"):
         yield Gate("its pod group waits for replacement pods")
@@ -51,7 +50,7 @@ def _own(workload: kueue.Workload, now: Nanoseconds) -> Iterator[Gate]:
     until = reading.time_of(state.requeue_at) if state is not None and state.requeue_at is not None else 0
     if until > now:
         yield Gate(f"its back-off ends at {meta.format_time(until)}", parts.Later(until))
-    elif requeued is not None and requeued.status == "False" and reading.is_active(workload):
+    elif requeued is not None and requeued.status == "False" and states.is_active(workload):
         yield Gate(f"it is held back from queueing: {requeued.reason}")
     failed = [check.name for check in workload.status.admission_checks if check.state in ("Retry", "Rejected")]
     if failed:

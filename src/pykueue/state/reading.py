@@ -45,7 +45,7 @@ from pykueue.core.workload import (
     Shape,
     Workload,
 )
-from pykueue.lifecycle import queues
+from pykueue.lifecycle import queues, states
 from pykueue.lifecycle.queues import References
 
 E = TypeVar("E", bound=StrEnum)
@@ -209,16 +209,12 @@ def time_of(text: str | None) -> Nanoseconds:
         return 0
 
 
-def is_active(workload: kueue.Workload) -> bool:
-    return workload.spec.active is not False
-
-
 def holds_quota(workload: kueue.Workload) -> bool:
     found = workload.status.conditions
     return (
         is_true(found, "QuotaReserved")
         and workload.status.admission is not None
-        and is_active(workload)
+        and states.is_active(workload)
         and not is_true(found, "Finished")
     )
 
@@ -226,13 +222,11 @@ def holds_quota(workload: kueue.Workload) -> bool:
 def may_queue(workload: kueue.Workload, policy: Policy) -> bool:
     """[QU1]"""
     found = workload.status.conditions
-    reserved = conditions.find(found, "QuotaReserved")
-    is_on_hold = reserved is not None and reserved.status == "False" and reserved.reason == "OnHold"
     return (
-        is_active(workload)
+        states.is_active(workload)
         and not is_true(found, "Finished")
         and not is_true(found, "QuotaReserved")
-        and not is_on_hold
+        and not states.is_on_hold(workload)
         and not is_true(found, "WaitingForReplacementPods")
         and not (policy.admission_gated_by and workload.metadata.annotations.get(labels.ADMISSION_GATED_BY))
         and not (

@@ -33,6 +33,7 @@ from pykueue.core.requests import Exclusion
 from pykueue.core.snapshot import Snapshot
 from pykueue.core.topology import Fleet, Profile
 from pykueue.core.workload import Reservation, Workload
+from pykueue.lifecycle import states
 from pykueue.state import booking, reading
 from pykueue.state.booking import Ledger, Reading
 from pykueue.state.history import UsageLedger
@@ -294,7 +295,7 @@ class World:
         self._revisions[key] = workload.metadata.resource_version
         holds_quota = reading.holds_quota(workload)
         if key in self.ledger:
-            is_over = is_true(workload.status.conditions, "Finished") or not reading.is_active(workload)
+            is_over = is_true(workload.status.conditions, "Finished") or not states.is_active(workload)
             if is_over:
                 self.ledger.end(key)
             elif self.ledger.read(key, workload.metadata.resource_version, shows_it=holds_quota) is Reading.KEEP:
