@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -57,7 +57,6 @@ class Trial:
     effort: Effort = field(default_factory=Effort)
     _answers: dict[Question, bool] = field(default_factory=dict, init=False)
     _latest: tuple[Question, Plan] | None = field(default=None, init=False)
-    _shortages: Mapping[tuple[str, str], int] | None = field(default=None, init=False)
 
     def admits(self, parts: Sequence[Part] = ()) -> bool:
         """Whether the Workload gets its quota with these changes, however many cycles and evictions it takes."""
@@ -78,8 +77,6 @@ class Trial:
         self._answers[question] = self.is_in(made)
         if self._answers[question]:
             self._latest = question, made
-        if not parts and self._shortages is None:
-            self._shortages = dict(_shortages(made, self.target))
         return made
 
     def begin(self, parts: Sequence[Part] = ()) -> tuple[Plan, Nanoseconds]:
@@ -87,12 +84,6 @@ class Trial:
         made = planning.begin(changed(self.case, parts), now, departures=True)
         self.effort.spend(len(made.workloads))
         return made, now
-
-    def shortages(self) -> Mapping[tuple[str, str], int]:
-        """What the brain says is missing as things are, by flavor and resource."""
-        if self._shortages is None:
-            self.run()
-        return self._shortages or {}
 
     def is_in(self, made: Plan) -> bool:
         held = made.world.reservations.get(self.target)
@@ -126,23 +117,16 @@ def _question(parts: Sequence[Part]) -> Question:
 
 def _cost(made: Plan) -> int:
     """What the last cycle has cost."""
+    queues = made.world.snapshot.queues
     searched = [
         decision
         for decision in made.cycles[-1]
         if not isinstance(decision, Admit)
-        and made.world.structure.read[decision.cluster_queue].spec.preemption != Preemption()
+        and decision.cluster_queue in queues
+        and queues[decision.cluster_queue].spec.preemption != Preemption()
     ]
     looks = len(searched) * len(made.world.reservations)
     return _DECISION_COSTS * len(made.cycles[-1]) + looks // _LOOKED_AT_FOR_ONE
-
-
-def _shortages(made: Plan, target: str) -> Iterator[tuple[tuple[str, str], int]]:
-    for decision in made.decisions:
-        if decision.workload == target:
-            for explained in decision.explanation:
-                for finding in (*explained.findings, *(each for a in explained.attempts for each in a.findings)):
-                    if finding.short_by:
-                        yield (finding.flavor, finding.resource), finding.short_by
 
 
 def changed(case: Case, parts: Iterable[Part]) -> Case:

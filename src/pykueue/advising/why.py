@@ -94,7 +94,7 @@ _AHEAD_SHOWN: Final = 10
 def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort: Effort | None = None) -> Why:
     """Everything about one Workload. Raises UsageError when there is none of that name.
 
-    In a large tree the search for suggestions stops after some `effort`; an `Effort()` without a limit ends it all.
+    In a large tree the search for suggestions stops after some `effort`; one without a limit looks at everything.
     """
     namespace, _, name = key.partition("/")
     workload = indexed(case.objects).get((kueue.Workload, namespace, name))
