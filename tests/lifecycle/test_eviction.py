@@ -23,6 +23,12 @@ def evicted(life: Life, reason: EvictedReason = EvictedReason.NODE_FAILURES) -> 
     return life.write(eviction.evict(life.workload, reason, "why", life.now))
 
 
+@pytest.mark.parametrize("drained", [EvictedReason.LOCAL_QUEUE_STOPPED, EvictedReason.CLUSTER_QUEUE_STOPPED])
+def test_whoever_was_drained_waits_for_its_queue_from_the_first_moment(drained: EvictedReason) -> None:
+    """The pod of a Workload may be gone, and the Workload with it, before its queue is looked at again."""
+    assert evicted(Life().reserved(), drained).released().conditions["QuotaReserved"] == "False/Suspended"
+
+
 def test_quota_stays_taken_until_the_job_has_stopped() -> None:
     stopping = evicted(Life().reserved())
     assert stopping.conditions["Evicted"] == "True/NodeFailures"

@@ -38,6 +38,8 @@ from pykueue.lifecycle.facts import Options
 
 # Those who did nothing wrong may be queued again at once; the others wait for what their reason names.
 _AT_ONCE: Final = frozenset({EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES})
+# Those whose queue was drained, and who are not evaluated before it goes on.
+_DRAINED: Final = frozenset({EvictedReason.LOCAL_QUEUE_STOPPED, EvictedReason.CLUSTER_QUEUE_STOPPED})
 
 
 def is_deactivation(reason: str) -> bool:
@@ -131,7 +133,6 @@ def release(workload: Workload, options: Options, now: Nanoseconds) -> Changes:
     is_pod = options.skip_reassignment_for_pod_owned and states.is_owned_by_single_pod(workload)
     is_over = is_pod and states.is_admitted(workload)
     at_once = evicted.reason in _AT_ONCE and not is_over
-    reason = QuotaReservedReason.PENDING_EVALUATION if states.is_active(workload) else QuotaReservedReason.DEACTIVATED
     since = states.moment(evicted.last_transition_time)
     return (
         SetCondition(
@@ -140,6 +141,12 @@ def release(workload: Workload, options: Options, now: Nanoseconds) -> Changes:
             evicted.reason or EvictedReason.DEACTIVATED,
             evicted.message,
         ),
-        *reservation.clear(workload, reason, evicted.message, options, now),
+        *reservation.clear(workload, _waits_for(workload, evicted.reason), evicted.message, options, now),
         Released(states.cluster_queue(workload), evicted.reason, after=max(0, now - (now if since is None else since))),
     )
+
+
+def _waits_for(workload: Workload, evicted: str) -> QuotaReservedReason:
+    if not states.is_active(workload):
+        return QuotaReservedReason.DEACTIVATED
+    return QuotaReservedReason.SUSPENDED if evicted in _DRAINED else QuotaReservedReason.PENDING_EVALUATION
