@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import yaml
 from pykueue.clock import SystemClock
 from pykueue.errors import UsageError
 from pykueue.kube import access
+from pykueue.kube.errors import Unanswered
+from pykueue.kube.transport import Call
 
 
 def kubeconfig(path: Path, server: str = "https://127.0.0.1:1", *, context: str = "main", **user: object) -> Path:
@@ -155,3 +158,25 @@ async def test_whoever_calls_as_somebody_else_says_so_in_headers(tmp_path: Path)
         ("Impersonate-Extra-scopes%2Fx", "1"),
         ("Impersonate-Extra-scopes%2Fx", "2"),
     ]
+
+
+async def test_whoever_says_how_long_to_wait_is_obeyed() -> None:
+    """Whatever the request itself would have been given."""
+    server = await asyncio.start_server(lambda reader, writer: asyncio.sleep(0), "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        target = access.find({}, wish=access.Wish(of_cluster={"server": url}, timeout_seconds=0.05))
+        transport = access.connect(target, SystemClock())
+        with pytest.raises(Unanswered, match=f"{url} does not answer GET /version: not within 0.05 s"):
+            await transport.send(Call("GET", "/version"))
+        await transport.close()
+
+
+async def test_a_server_that_is_not_there_is_a_few_words() -> None:
+    transport = access.connect(
+        access.find({}, wish=access.Wish(of_cluster={"server": "http://127.0.0.1:1"})), SystemClock()
+    )
+    with pytest.raises(Unanswered) as refused:
+        await transport.send(Call("GET", "/version"))
+    await transport.close()
+    assert str(refused.value) == "http://127.0.0.1:1 cannot be reached: Connection refused"
