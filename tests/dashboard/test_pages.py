@@ -55,6 +55,18 @@ async def test_every_file_is_open_and_allows_nothing_but_itself(shown: System) -
             assert (again.status, await again.read()) == (304, b"")
 
 
+async def test_what_is_large_travels_small_for_those_who_can_unpack_it(shown: System) -> None:
+    url = shown.url + "app.js"
+    async with shown.session.get(url, headers={"Accept-Encoding": "gzip"}) as packed:
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert packed.headers["Vary"] == "Accept-Encoding"
+        assert int(packed.headers["Content-Length"]) < len(assets.files()["app.js"].body) / 2
+        assert await packed.read() == assets.files()["app.js"].body
+    async with shown.session.get(url, headers={"Accept-Encoding": "identity"}) as plain:
+        assert "Content-Encoding" not in plain.headers
+        assert await plain.read() == assets.files()["app.js"].body
+
+
 def test_the_files_need_nobody_else() -> None:
     """No address of another host, nothing inline that the policy would forbid."""
     for name, asset in assets.files().items():

@@ -16,7 +16,9 @@ they may list or get the very objects that the answer is made of. Only GET and H
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
@@ -38,6 +40,7 @@ LIMIT_MAX: Final = 200
 STREAMS_MAX: Final = 500
 HEARTBEAT_SECONDS: Final = 15.0
 _SEARCH_MAX: Final = 200
+_LARGE_BYTES: Final = 2048
 _EVENTS: Final = registry.ALL.of(kube.Event)
 
 _HEADERS: Final = {
@@ -87,7 +90,7 @@ class Pages:
             if refused.code == 401:
                 response.headers["WWW-Authenticate"] = "Bearer"
         response.headers |= _HEADERS
-        return response
+        return _packed(request, response)
 
     async def _route(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
@@ -337,6 +340,14 @@ def _found(tree: Tree | None, kind: str, name: str) -> Response:
 
 def _encoded(tree: Tree) -> bytes:
     return json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _packed(request: Request, response: Response) -> Response:
+    """What is large travels small: the overview of a thousand queues is asked for every second while much happens."""
+    if len(response.body) < _LARGE_BYTES or "gzip" not in request.headers.get("accept-encoding", ""):
+        return response
+    packed = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return replace(response, body=gzip.compress(response.body, 1, mtime=0), headers={**response.headers, **packed})
 
 
 def _json(tree: Tree, code: int = 200) -> Response:
