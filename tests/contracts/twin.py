@@ -253,6 +253,11 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     ),
     Explanation("the same, where what comes out is not valid", what="strategic", codes=(500, 422)),
     Explanation(
+        "where there is nothing to patch, kube-apiserver adds an item with the directive in it, drops that and warns of it",
+        what="strategic",
+        lines=r"^\.headers\.warnings: real .*\.\$patch",
+    ),
+    Explanation(
         "a configuration that the schema does not know is the client's mistake, not the server's",
         what="apply",
         codes=(500, 400),
