@@ -17,18 +17,21 @@ import pytest
 from pykueue import app
 from pykueue.apiserver.store import SqliteJournal
 from pykueue.controllers import carrying, scheduler
+from pykueue.controllers.checks.asking import Asking
 from pykueue.controllers.queues import QueuesController
+from pykueue.controllers.topology import NodeController
 from pykueue.controllers.writing import Writer
-from pykueue.core import quota
+from pykueue.core import order, quota
 from pykueue.core.requests import Accounting
 from pykueue.core.topology.fleet import Fleet
 from pykueue.core.workload import Workload
-from pykueue.jobs import matching, reconcile, selection, workloads
+from pykueue.jobs import matching, pod, reconcile, selection, slices, workloads
 from pykueue.kube.client import Client
 from pykueue.kube.election import Election
 from pykueue.kube.informer import Informer
-from pykueue.lifecycle import checks, eviction, states, step
+from pykueue.lifecycle import checks, eviction, provisioning, states, step
 from pykueue.simulate import story
+from pykueue.state import queues
 from pykueue.state.booking import Ledger, Reading, Stage
 from pykueue.state.structure import Structure
 from pykueue.state.world import World
@@ -259,6 +262,57 @@ def _forgets_the_newest_workload(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SqliteJournal, "load", forgetful)
 
 
+def _overlooks_lost_nodes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NodeController, "_is_lost", lambda self, workload, node, pods: False)
+
+
+def _keeps_the_finalizers_of_pods(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pod, "let_go", lambda job, pods: ())
+
+
+def _lets_a_replaced_slice_live(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Any, key: Any, by: str) -> None:
+        return
+
+    patch.setattr(carrying.Carrier, "_finish_replaced", nothing)
+    patch.setattr(slices, "_kept", lambda living: living)
+
+
+def _takes_a_request_for_nodes(patch: pytest.MonkeyPatch) -> None:
+    def ready(workload: Any, check: Any, config: Any, request: Any, now: int) -> Any:
+        return provisioning._ready(check, "", (), now) if request is not None else check
+
+    patch.setattr(provisioning, "_answer", ready)
+
+
+def _never_deletes_requests(patch: pytest.MonkeyPatch) -> None:
+    async def kept(self: Any, request: Any) -> None:
+        self._deleted.add(request.metadata.uid)
+
+    patch.setattr(Asking, "delete", kept)
+
+
+def _serves_the_newest_first(patch: pytest.MonkeyPatch) -> None:
+    def rank(workload: Workload) -> tuple[int, int, str, str]:
+        return -workload.priority, -workload.queue_time, workload.uid, workload.key
+
+    def first(self: queues.Bucket) -> Any:
+        return min(map(rank, self.members.values()), default=None)
+
+    patch.setattr(order, "in_queue", rank)
+    patch.setattr(queues.Bucket, "first", first)
+
+
+def _takes_its_time_to_begin(patch: pytest.MonkeyPatch) -> None:
+    run = scheduler.Scheduler.run
+
+    async def late(self: Any) -> None:
+        await asyncio.sleep(30.0)
+        await run(self)
+
+    patch.setattr(scheduler.Scheduler, "run", late)
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
@@ -291,5 +345,12 @@ BUGS = (
     Bug("charges what a queue leaves out", _charges_what_a_queue_leaves_out, ("L1",), traits=("excluded resources",), first_seed=1),
     Bug("manages jobs everywhere", _manages_jobs_everywhere, ("3589",), traits=("jobs", "unnamed jobs")),
     Bug("counts those who wait twice", _counts_those_who_wait_twice, ("S8",)),
+    Bug("overlooks lost nodes", _overlooks_lost_nodes, ("nodes",), traits=("topology", "node failures"), first_seed=2),
+    Bug("keeps the finalizers of pods", _keeps_the_finalizers_of_pods, ("L5",), traits=("pods",), first_seed=7),
+    Bug("lets a slice live that was replaced", _lets_a_replaced_slice_live, ("slice", "S1"), traits=("jobs", "elastic")),
+    Bug("takes a request for nodes", _takes_a_request_for_nodes, ("nodes",), traits=("checks", "provisioning")),
+    Bug("never takes a request for nodes back", _never_deletes_requests, ("nodes",), traits=("checks", "provisioning")),
+    Bug("serves the newest first", _serves_the_newest_first, ("L7",), traits=("churn",), first_seed=2),
+    Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip

@@ -59,11 +59,13 @@ def _soak(reports: Iterator[story.Report], expected: int | None = None) -> int:
     began = time.perf_counter()
     fired: Counter[str] = Counter()
     revisions = failed = done = 0
+    longest_wait_seconds = 0.0
     for report in reports:
         done += 1
         fired += report.faults
         fired.update(report.traits)
         revisions += report.revisions
+        longest_wait_seconds = max(longest_wait_seconds, report.longest_wait_seconds)
         if report.violations:
             failed += 1
             _say(f"seed {report.seed}: {len(report.violations)} violations; {report.replay}")
@@ -72,6 +74,7 @@ def _soak(reports: Iterator[story.Report], expected: int | None = None) -> int:
         rate = done / (time.perf_counter() - began) * 60
         _progress(f"{done} of {expected or 'some'} stories, {failed} of them wrong, {rate:.0f} a minute")
     _say(f"{done} stories, {failed} of them wrong, {revisions} revisions, {rate:.0f} a minute")
+    print(f"passed by others though there was room: nobody for longer than {longest_wait_seconds:.1f} seconds")
     for name in (*TRAITS, *faults.FAULTS, *faults.TROUBLES):
         print(f"    {fired[name]:7} x {name}")
     return 1 if failed else 0

@@ -24,6 +24,7 @@ class Verdict:
     violations: list[Violation] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
     trace: list[str] = field(default_factory=list)
+    longest_wait_seconds: float = 0.0
 
 
 def judge(history: Sequence[Stored], marks: Iterable[Mark], configuration: Tree) -> Verdict:
@@ -60,10 +61,10 @@ class _Judge:
                 self._wrong(law, stored.name, what)
         if kind in self._picture.objects:
             before, after = self._picture.read_structure(kind, stored)
-            if kind == "jobs.batch":
-                for law, check in safety.ON_JOBS.items():
-                    for what in check(self._picture, before, after):
-                        self._wrong(law, stored.name, what)
+            if kind in safety.ON_OTHERS:
+                law, check = safety.ON_OTHERS[kind]
+                for what in check(self._picture, before, after):
+                    self._wrong(law, stored.name, what)
 
     def _check_order(self, stored: Stored) -> None:
         place = (stored.resource, stored.namespace, stored.name)
@@ -89,6 +90,7 @@ class _Judge:
         for law, check in safety.ON_WORKLOADS:
             for what in check(move):
                 self._wrong(law, after.name, what)
+        self.verdict.longest_wait_seconds = self._picture.longest_wait_seconds
 
     def at_rest(self, name: str) -> None:
         """Faults are over and nothing is written any more: whoever waits now waits for a reason."""

@@ -1,12 +1,15 @@
 """What must hold when faults are over and nothing is written any more.
 
-    S7     no job runs whose Workload is not admitted
+    S7     no job and no pod runs whose Workload is not admitted
     S8     the queues' own figures are those of the history
     L1     whoever could be admitted is; everybody else has been told why not
     L2     a new manager admits nothing new
     L3     nobody is evicted and still holds quota
+    L4     a manager that takes over decides within seconds, and knows what one knows that reads everything anew
     L5     what was deleted is gone
     L6     a new manager writes nothing
+    nodes  nobody who is admitted is placed on a node that is lost; no autoscaler is asked for nodes that nobody needs
+    slice  of the slices of an elastic job one has quota, and it is as large as the job
     limit  nobody runs longer than he may, or without his pods
     check  nobody has quota whom a check has sent away (KEP-993)
     7610   every namespace that a ClusterQueue selects has its default LocalQueue, with the gate alone
@@ -20,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pykueue.simulate.picture import Life, Picture
+from pykueue.simulate.picture import LEASE_SECONDS, Life, Picture, is_well
 from pykueue.simulate.quota_tree import QuotaTree, milli
 from pykueue.simulate.revisions import Stored, Tree
 
@@ -78,14 +81,16 @@ def _is_blocked(picture: Picture) -> bool:
 def comes_to_its_end(picture: Picture, name: str) -> Found:
     if name == "ended":
         for life in picture.lives.values():
-            if life.holds and not life.says("Evicted"):
+            if life.holds and not life.says("Evicted") and not picture.waits_for_room_on_nodes(life):
                 yield life.name, "has quota and never came to its end"
 
 
 def checks_were_asked(picture: Picture, name: str) -> Found:
     """Checks say Ready by now: who has quota is admitted."""
     for life in picture.lives.values():
-        if life.holds and not life.says("Admitted") and picture.queue_of(life) is not None:
+        if life.says("Admitted") or not life.holds or picture.queue_of(life) is None:
+            continue
+        if not picture.waits_for_room_on_nodes(life):
             yield life.name, f"has quota and is not admitted, its checks are {life.checks}"
 
 
@@ -116,6 +121,21 @@ def evictions_end(picture: Picture, name: str) -> Found:
             yield life.name, "is evicted and still holds quota"
 
 
+# The lease apart, which has to run out first.
+DECIDED_SECONDS: Final = 5.0
+
+
+def decides_soon(picture: Picture, name: str) -> Found:
+    """Somebody comes when nobody has led for a while yet."""
+    elects = picture.configuration["leaderElection"]["leaderElect"]
+    bound = DECIDED_SECONDS + (LEASE_SECONDS if elects else 0.0)
+    for life in picture.lives.values():
+        if name == "ended" and life.name == "probe" and not _is_blocked(picture):
+            seconds = picture.told_at.get(life.uid, picture.seconds) - picture.came_at[life.uid]
+            if seconds > bound:
+                yield life.name, f"was decided on after {seconds:.1f} seconds"
+
+
 def deleted_is_gone(picture: Picture, name: str) -> Found:
     in_use = {(life.reservation or {}).get("clusterQueue") for life in picture.lives.values() if life.holds}
     for life in picture.lives.values():
@@ -128,11 +148,47 @@ def deleted_is_gone(picture: Picture, name: str) -> Found:
 
 
 def jobs_run_admitted(picture: Picture, name: str) -> Found:
-    admitted = {life.owner for life in picture.lives.values() if life.says("Admitted")}
+    admitted = {owner for life in picture.lives.values() if life.says("Admitted") for owner in life.owners}
     for key, job in picture.objects["jobs.batch"].items():
         runs = not job["spec"].get("suspend") and not _is_over(job)
         if runs and _is_managed(picture, job) and job["metadata"]["uid"] not in admitted:
             yield key, "runs though its Workload is not admitted"
+    for key, pod in picture.objects["pods"].items():
+        runs = "nodeName" in pod["spec"] and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+        if runs and pod["metadata"]["uid"] not in admitted:
+            yield key, "runs though its Workload is not admitted"
+
+
+def nobody_is_on_lost_nodes(picture: Picture, name: str) -> Found:
+    for life in picture.lives.values():
+        if life.says("Admitted") and life.holds and not life.says("Evicted"):
+            hosts = {host: picture.objects["nodes"].get(f"/{host}") for host in life.hosts()}
+            lost = sorted(host for host, node in hosts.items() if node is None or not is_well(node))
+            if lost:
+                yield life.name, f"is placed on {lost}, which are lost"
+
+
+def requests_are_needed(picture: Picture, name: str) -> Found:
+    """Whoever lost his quota without being evicted, in a queue that was stopped, keeps his nodes for later."""
+    needing = {life.uid for life in picture.lives.values() if not life.is_over and not life.says("Evicted")}
+    for key, request in picture.objects["provisioningrequests.autoscaling.x-k8s.io"].items():
+        if not any(each["uid"] in needing for each in request["metadata"].get("ownerReferences", ())):
+            yield key, "asks for nodes that nobody needs any more"
+
+
+def slices_agree(picture: Picture, name: str) -> Found:
+    for life in picture.lives.values():
+        old = picture.lives.get(life.replaces)
+        if life.holds and old is not None and old.holds:
+            yield life.name, f"has quota, and so has {old.name}, whose place it has taken"
+    for key, job in picture.objects["jobs.batch"].items():
+        if "kueue.x-k8s.io/elastic-job" not in job["metadata"].get("annotations", {}) or _is_over(job):
+            continue
+        own = [life for life in picture.lives.values() if job["metadata"]["uid"] in life.owners and not life.is_over]
+        sizes = [sum(each["count"] for each in life.spec["podSets"]) for life in own]
+        asked = min(job["spec"]["parallelism"], job["spec"]["completions"])
+        if own and asked not in sizes:
+            yield key, f"asks for {asked} pods, its Workloads for {sizes}"
 
 
 def figures_are_right(picture: Picture, name: str) -> Found:
@@ -178,7 +234,7 @@ def default_queues_are_there(picture: Picture, name: str) -> Found:
 
 
 def unnamed_jobs_are_managed(picture: Picture, name: str) -> Found:
-    owned = {life.owner for life in picture.lives.values()}
+    owned = {owner for life in picture.lives.values() for owner in life.owners}
     for key, job in picture.objects["jobs.batch"].items():
         if _is_over(job) or "deletionTimestamp" in job["metadata"]:
             continue
@@ -207,9 +263,13 @@ AT_REST: Final[tuple[tuple[str, Law], ...]] = (
     ("L1", admitted_if_possible),
     ("L1", checks_were_asked),
     ("L1", comes_to_its_end),
+    ("nodes", nobody_is_on_lost_nodes),
+    ("nodes", requests_are_needed),
+    ("slice", slices_agree),
     ("limit", time_is_kept),
     ("check", checks_are_heard),
     ("L3", evictions_end),
+    ("L4", decides_soon),
     ("L5", deleted_is_gone),
     ("7610", default_queues_are_there),
     ("3589", unnamed_jobs_are_managed),

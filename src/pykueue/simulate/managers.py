@@ -44,6 +44,7 @@ class Member:
         self._process = Process()
         self.transport = Stormy(server, weather)
         self._living: asyncio.Task[None] | None = None
+        self._manager: Manager | None = None
 
     def begin(self) -> None:
         self.transport = Stormy(self._server, self._weather, keeps_events=self._keeps_events)
@@ -57,14 +58,20 @@ class Member:
             client, identity = Client(self.transport, self._chance), f"{self.name}-{self._lives}"
             if self._is_alone:
                 manager = Manager(client, self._choices, self.clock, self._chance, instance=identity)
+                self._manager = manager
                 async with manager.reading():
                     await manager.lead()
             else:
                 election = Election(client, self.clock, TERMS, identity)
                 manager = Manager(client, self._choices, self.clock, self._chance, instance=identity, election=election)
+                self._manager = manager
                 async with manager.reading():
                     await election.run(manager.take_over)
             await asyncio.sleep(_COMES_BACK_SECONDS)
+
+    async def differences(self) -> list[str]:
+        """What its memory says otherwise than one that is built anew."""
+        return (await self._manager.auditor.look() or []) if self._manager is not None else []
 
     @property
     def is_standing_still(self) -> bool:

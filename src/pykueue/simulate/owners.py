@@ -1,5 +1,5 @@
 """The controllers around the manager, played: the owners of bare Workloads, Kubernetes' own Job controller, and the
-controller of the admission checks.
+controller of the admission checks. Those of a cluster's nodes and pods are in `cluster`.
 
 Each looks at what is stored, does its part after a while, and writes on the revision that it saw; when somebody was
 faster it looks again. A part that is no longer wanted is dropped.
@@ -21,7 +21,7 @@ from pykueue.kube.errors import Conflict, KubeError, NotFound
 from pykueue.simulate.people import kind_of
 from pykueue.simulate.revisions import Stored, Tree
 from pykueue.simulate.server import History
-from pykueue.simulate.worlds import Plan, World
+from pykueue.simulate.worlds import NODES_CHECK, Plan, World
 
 # What is done about an object: a word, and what sets it apart from the same thing at another time.
 Part: TypeAlias = tuple[str, ...]
@@ -30,7 +30,7 @@ Part: TypeAlias = tuple[str, ...]
 _COMES_BACK: Final = ("Preempted", "NodeFailures")
 _AGAIN_SECONDS: Final = 0.2
 # For work that no plan knows of: it runs for a moment.
-_STRANGER: Final = Plan("", 0.0, "", "", 1, 1, 0, 3.0, 0.0, is_long=False, is_job=False)
+_STRANGER: Final = Plan("", 0.0, "", "", 1, 1, 0, 3.0, 0.0, is_long=False)
 
 
 class Stage:
@@ -56,7 +56,8 @@ class Stage:
         self.is_calm = False  # from now on checks say Ready and mean it
 
     def plan(self, name: str) -> Plan:
-        return self.plans.get(name, _STRANGER)
+        """By the name of an object; those of pods end with a number."""
+        return self.plans.get(name) or self.plans.get(name.rpartition("-")[0], _STRANGER)
 
     def now(self) -> str:
         moment = datetime.datetime.fromtimestamp(self.clock.now() // 1_000_000_000, datetime.UTC)
@@ -87,6 +88,7 @@ class Played:
 
     resource = ""
     kind = ""
+    minds_the_dying = False  # whether there is something to do about what is being deleted
 
     def __init__(self, stage: Stage, history: History) -> None:
         self.stage = stage
@@ -106,16 +108,31 @@ class Played:
         """What is then written, on the newest state; None for nothing, for good."""
         raise NotImplementedError
 
+    async def act(self, tree: Tree, part: Part) -> bool:
+        """Write it; False when there is nothing to write, for good."""
+        status = self.status(tree, part)
+        if status is not None:
+            await self.stage.write(self.kind, tree, status)
+        return status is not None
+
     def _stored(self, stored: Stored) -> None:
         if stored.resource != self.resource:
             return
         key = f"{stored.namespace}/{stored.name}"
         if stored.op == "DELETED":
             self._latest.pop(key, None)
-            wanted: list[Part] = []
+            self._play(key, [])
         else:
-            tree = self._latest[key] = msgspec.json.decode(stored.body)
-            wanted = [] if "deletionTimestamp" in tree["metadata"] else list(self.wanted(tree))
+            self._latest[key] = msgspec.json.decode(stored.body)
+            self.look(self._latest[key])
+
+    def look(self, tree: Tree) -> None:
+        """Begin what an object asks for now, and drop what it does not ask for any more."""
+        metadata = tree["metadata"]
+        is_going = "deletionTimestamp" in metadata and not self.minds_the_dying
+        self._play(f"{metadata['namespace']}/{metadata['name']}", [] if is_going else list(self.wanted(tree)))
+
+    def _play(self, key: str, wanted: list[Part]) -> None:
         for place in [place for place in self._parts if place[0] == key and place[1] not in wanted]:
             task = self._parts.pop(place)
             if task is not asyncio.current_task():
@@ -140,12 +157,9 @@ class Played:
 
     async def _until_written(self, key: str, part: Part) -> None:
         while (tree := self._latest.get(key)) is not None:
-            status = self.status(tree, part)
-            if status is None:
-                self._refused.add((key, part))
-                return
             try:
-                await self.stage.write(self.kind, tree, status)
+                if not await self.act(tree, part):
+                    self._refused.add((key, part))
                 return
             except NotFound:
                 return
@@ -169,7 +183,7 @@ class Owners(Played):
     kind = "Workload"
 
     def wanted(self, tree: Tree) -> Iterator[Part]:
-        said = _said(tree)
+        said = said_by(tree)
         if "ownerReferences" in tree["metadata"] or said.get("Finished") or not said.get("QuotaReserved"):
             return
         if said.get("Evicted"):
@@ -199,7 +213,7 @@ class Owners(Played):
                 return {"conditions": self._with(tree, ("Finished", "True", "Succeeded", "It is done"))}
 
     def _released(self, tree: Tree) -> Tree:
-        evicted = _conditions(tree)["Evicted"]
+        evicted = conditions_of(tree)["Evicted"]
         reason, message = evicted["reason"], evicted["message"]
         comes_back = "True" if reason in _COMES_BACK else "False"
         said = self._with(
@@ -207,12 +221,12 @@ class Owners(Played):
             ("Requeued", comes_back, reason, message),
             ("QuotaReserved", "False", "PendingEvaluation", message),
             ("Admitted", "False", "NoReservation", "The workload has no reservation"),
-            *([("PodsReady", "False", "WaitForStart", "Not started")] if "PodsReady" in _conditions(tree) else []),
+            *([("PodsReady", "False", "WaitForStart", "Not started")] if "PodsReady" in conditions_of(tree) else []),
         )
         return {"conditions": said, "admission": None}
 
     def _with(self, tree: Tree, *said: tuple[str, str, str, str]) -> list[Tree]:
-        found = dict(_conditions(tree))
+        found = dict(conditions_of(tree))
         for type_, status, reason, message in said:
             before = found.get(type_)
             moved = before is None or before["status"] != status
@@ -294,11 +308,13 @@ class CheckController(Played):
     kind = "Workload"
 
     def wanted(self, tree: Tree) -> Iterator[Part]:
-        said = _said(tree)
+        said = said_by(tree)
         if said.get("Finished") or said.get("Evicted") or not said.get("QuotaReserved"):
             return
         answered = {each["type"] for each in _answers(tree) if each["status"] != "Unknown"}
         for check in tree["status"].get("admissionChecks", ()):
+            if check["name"] == NODES_CHECK:
+                continue
             place = (check["name"], check["lastTransitionTime"])
             if check["state"] in ("Pending", "PreemptionRequired"):
                 if check["name"] not in answered:
@@ -367,9 +383,9 @@ def _answers(tree: Tree) -> list[Tree]:
     return found
 
 
-def _conditions(tree: Tree) -> dict[str, Tree]:
+def conditions_of(tree: Tree) -> dict[str, Tree]:
     return {each["type"]: each for each in tree.get("status", {}).get("conditions", ())}
 
 
-def _said(tree: Tree) -> dict[str, bool]:
-    return {type_: each["status"] == "True" for type_, each in _conditions(tree).items()}
+def said_by(tree: Tree) -> dict[str, bool]:
+    return {type_: each["status"] == "True" for type_, each in conditions_of(tree).items()}

@@ -14,7 +14,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import KubeError
 from pykueue.simulate import worlds
 from pykueue.simulate.revisions import Tree
-from pykueue.simulate.worlds import NAMESPACE, Deed, World
+from pykueue.simulate.worlds import NAMESPACE, Deed, Plan, World
 
 _WAIT_TO_RETURN_SECONDS: Final = 1.0
 
@@ -32,6 +32,8 @@ class People:
         self._client = client
         self._tell = tell
         self._returning: list[asyncio.Task[None]] = []
+        # Plans whose pods are to be there, and are made anew by `cluster.Crews` when they go too early.
+        self.wants: set[str] = set()
 
     async def build(self) -> None:
         for tree in (*worlds.priority_classes(), *self._world.objects):
@@ -51,45 +53,90 @@ class People:
                 self._tell(f"{deed.verb} {deed.name}{about}: refused: {error}")
         await asyncio.gather(*self._returning)
 
+    async def probe(self) -> None:
+        await self._create(worlds.probe())
+
     # --- Work ---------------------------------------------------------------------------------------------------------
 
     async def _submit(self, deed: Deed) -> None:
-        await self._create(worlds.manifest(self._plans[deed.name]))
+        for tree in worlds.manifests(self._plans[deed.name]):
+            await self._create(tree)
+        self.wants.add(deed.name)
 
     async def _delete(self, deed: Deed) -> None:
         plan = self._plans[deed.name]
-        await self._client.delete(kind_of(plan.kind), deed.name, plan.namespace)
+        self.wants.discard(deed.name)
+        for name in await self._names(plan):
+            await self._client.delete(kind_of(plan.kind), name, plan.namespace)
+        if plan.kind == "Pod" and plan.count > 1:
+            # Pods of a group may be replaced, so their end alone does not end it.
+            await self._client.delete(kind_of("Workload"), plan.name, plan.namespace)
+
+    async def _names(self, plan: Plan) -> list[str]:
+        if plan.kind != "Pod":
+            return [plan.name]
+        return [
+            each["metadata"]["name"]
+            for each in await self._list("Pod")
+            if each["metadata"]["labels"].get(worlds.PLAN) == plan.name
+        ]
 
     async def _touch(self, deed: Deed) -> None:
         await self._patch_work(deed.name, {"metadata": {"labels": {"touched": f"at-{deed.at}"}}})
 
     async def _priority(self, deed: Deed) -> None:
-        if self._plans[deed.name].is_job:
+        if self._plans[deed.name].kind == "Workload":
+            await self._patch_work(deed.name, {"spec": {"priority": deed.argument}})
+        else:
             labels = {"kueue.x-k8s.io/priority-class": f"class-{deed.argument}"}
             await self._patch_work(deed.name, {"metadata": {"labels": labels}})
-        else:
-            await self._patch_work(deed.name, {"spec": {"priority": deed.argument}})
 
     async def _activate(self, deed: Deed) -> None:
-        """Through the Workload; that of a Job is found by its owner."""
-        if not self._plans[deed.name].is_job:
+        """Through the Workload; that of a Job or of pods is found by its owners."""
+        plan = self._plans[deed.name]
+        if plan.kind == "Workload":
             await self._patch_work(deed.name, {"spec": {"active": deed.argument}})
             return
+        names = await self._names(plan)
         for tree in await self._list("Workload"):
             owners = tree["metadata"].get("ownerReferences", ())
-            if any(owner["name"] == deed.name for owner in owners):
+            if any(owner["name"] in names for owner in owners):
                 await self._patch("Workload", tree["metadata"]["name"], {"spec": {"active": deed.argument}})
 
     async def _send_elsewhere(self, deed: Deed) -> None:
-        if self._plans[deed.name].is_job:
+        if self._plans[deed.name].kind == "Workload":
+            await self._patch_work(deed.name, {"spec": {"queueName": deed.argument}})
+        else:
             labels = {"kueue.x-k8s.io/queue-name": deed.argument}
             await self._patch_work(deed.name, {"metadata": {"labels": labels}})
-        else:
-            await self._patch_work(deed.name, {"spec": {"queueName": deed.argument}})
+
+    async def _scale(self, deed: Deed) -> None:
+        await self._patch_work(deed.name, {"spec": {"parallelism": deed.argument}})
 
     async def _patch_work(self, name: str, patch: Tree) -> None:
         plan = self._plans[name]
-        await self._client.patch(kind_of(plan.kind), name, patch, plan.namespace)
+        for each in await self._names(plan):
+            await self._client.patch(kind_of(plan.kind), each, patch, plan.namespace)
+
+    # --- Nodes --------------------------------------------------------------------------------------------------------
+
+    async def _lose_node(self, deed: Deed) -> None:
+        match deed.argument:
+            case "gone":
+                await self._client.delete(kind_of("Node"), deed.name)
+            case "ill":
+                await self._patch("Node", deed.name, {"status": {"conditions": [worlds.node_ready("False")]}}, "status")
+            case _:
+                taint = {"key": "example.com/repair", "effect": "NoExecute"}
+                await self._patch("Node", deed.name, {"spec": {"taints": [taint]}})
+
+    async def _mend_node(self, deed: Deed) -> None:
+        tree = next(each for each in self._world.objects if each["metadata"]["name"] == deed.name)
+        if await self._client.find(kind_of("Node"), deed.name) is None:
+            await self._create(tree)
+        else:
+            await self._patch("Node", deed.name, {"spec": {"taints": None}})
+            await self._patch("Node", deed.name, {"status": tree["status"]}, "status")
 
     # --- Queues -------------------------------------------------------------------------------------------------------
 
@@ -151,7 +198,7 @@ class People:
             await self._patch("Node", tree["metadata"]["name"], {"spec": {"taints": None}})
         if "status" in tree:
             await self._patch(tree["kind"], tree["metadata"]["name"], {"status": tree["status"]}, "status")
-        if tree["kind"] == "AdmissionCheck":
+        if tree["kind"] == "AdmissionCheck" and tree["metadata"]["name"] != worlds.NODES_CHECK:
             status = {"conditions": [active(True)]}
             await self._patch("AdmissionCheck", tree["metadata"]["name"], {"status": status}, "status")
 
@@ -182,6 +229,9 @@ _VERBS: Final[Mapping[str, Callable[[People, Deed], Awaitable[None]]]] = {
     "priority": People._priority,
     "activate": People._activate,
     "send elsewhere": People._send_elsewhere,
+    "scale": People._scale,
+    "lose node": People._lose_node,
+    "mend node": People._mend_node,
     "stop": People._stop,
     "quota": People._quota,
     "move": People._move,

@@ -14,6 +14,8 @@ from pykueue.simulate.revisions import Stored, Tree
 
 # A change may take this long to reach a manager: it stands still, or its watch is broken.
 GRACE_SECONDS: Final = 60.0
+# Until somebody else may lead, when the one who did is gone without a word.
+LEASE_SECONDS: Final = 20.0
 _GROUP: Final = ".kueue.x-k8s.io"
 _SHAPES_TREES: Final = ("clusterqueues", "cohorts")
 _KEPT: Final = (
@@ -24,7 +26,10 @@ _KEPT: Final = (
     "nodes",
     "namespaces",
     "jobs.batch",
+    "pods",
+    "provisioningrequests.autoscaling.x-k8s.io",
 )
+_REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 _DEFERS: Final = "AfterCheckPassedOrOnDemand"
 _HOST: Final = "kubernetes.io/hostname"
 
@@ -73,6 +78,10 @@ class Life:
         return not self.says("QuotaReserved") and not self.says("Finished") and self.is_active
 
     @property
+    def is_over(self) -> bool:
+        return self.says("Finished")
+
+    @property
     def is_going(self) -> bool:
         return "deletionTimestamp" in self.tree["metadata"]
 
@@ -82,20 +91,36 @@ class Life:
         return self.name.startswith("poison-")
 
     @property
-    def owner(self) -> str:
-        """The uid of the job it stands for; empty for a bare one."""
-        return next((each["uid"] for each in self.tree["metadata"].get("ownerReferences", ())), "")
+    def owners(self) -> tuple[str, ...]:
+        """The UIDs of the job, or of the pods, that it stands for; none for a bare one."""
+        return tuple(each["uid"] for each in self.tree["metadata"].get("ownerReferences", ()))
+
+    @property
+    def replaces(self) -> str:
+        """The slice whose place this one takes, when its job is elastic."""
+        found: str = self.tree["metadata"].get("annotations", {}).get(_REPLACES, "")
+        return found
+
+    @property
+    def lost_nodes(self) -> set[str]:
+        return {each["name"] for each in self.tree.get("status", {}).get("unhealthyNodes", ())}
 
     @property
     def local_queue(self) -> str:
         return f"{self.tree['metadata']['namespace']}/{self.spec.get('queueName', '')}"
 
     def usage(self) -> Usage:
+        """What it holds; pods that an elastic job has given back hold nothing, nor those that are done and that no
+        other pod will follow."""
         found: Usage = Counter()
         if self.holds and self.reservation is not None:
+            done = {each["name"]: each["count"] for each in self.tree["status"].get("reclaimablePods", ())}
+            asked = {each["name"]: each["count"] for each in self.spec["podSets"]}
             for given in self.reservation.get("podSetAssignments", ()):
+                left = max(0, min(given["count"], asked[given["name"]]) - done.get(given["name"], 0))
                 for resource, flavor in given.get("flavors", {}).items():
-                    found[self.reservation["clusterQueue"], flavor] += milli(given["resourceUsage"][resource])
+                    amount = milli(given["resourceUsage"][resource]) * left // given["count"] if left else 0
+                    found[self.reservation["clusterQueue"], flavor] += amount
         return found
 
     def hosts(self) -> Counter[str]:
@@ -149,13 +174,21 @@ class Picture:
     counted: Usage = field(default_factory=Counter)  # the same without those that wait for others to go
     hosts: Counter[str] = field(default_factory=Counter)  # milli CPUs on each, without those either
     trees: list[QuotaTree] = field(default_factory=lambda: [QuotaTree.read({}, {})])
+    came_at: dict[str, float] = field(default_factory=dict)  # when a Workload was made
+    told_at: dict[str, float] = field(default_factory=dict)  # when it was first told whether it has quota
+    # Since when others pass a Workload that there is room for; and the longest time that anybody was passed.
+    passed_since: dict[str, float] = field(default_factory=dict)
+    longest_wait_seconds: float = 0.0
+    # Who stood before somebody that a strict queue let in: by whom and when.
+    overtook: dict[str, tuple[str, float]] = field(default_factory=dict)
+    lost_at: dict[str, float] = field(default_factory=dict)  # when a node was last seen ill, or went
     # Where a LocalQueue led when it was last there.
     led_to: dict[str, str] = field(default_factory=dict)
     # What was asked for and refused with a reason, by LocalQueue: those who ask for the same are not told again.
     told: dict[str, set[bytes]] = field(default_factory=dict)
     # When somebody made a Workload active again that had not given its quota back: what it holds then counts anew.
     revived: dict[str, float] = field(default_factory=dict)
-    # When a Workload of this job was last seen admitted.
+    # When a Workload of this job, or of this pod, was last seen admitted.
     admitted: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -172,6 +205,8 @@ class Picture:
             known.pop(key, None)
         else:
             known[key] = after
+        if kind == "nodes" and (after is None or not is_well(after)):
+            self.lost_at[stored.name] = stored.seconds
         if kind == "localqueues" and after is not None:
             self.led_to[key] = after["spec"].get("clusterQueue", "")
         if kind in _SHAPES_TREES and (before or {}).get("spec") != (after or {}).get("spec"):
@@ -191,13 +226,15 @@ class Picture:
                 self.revived[key] = stored.seconds
         if after is not None:
             self.lives[key] = after
+            self.came_at.setdefault(after.uid, stored.seconds)
+            if "QuotaReserved" in after.conditions:
+                self.told_at.setdefault(after.uid, stored.seconds)
             self._count(after, 1)
             if after.waits and after.reason("QuotaReserved"):
                 self.told.setdefault(after.local_queue, set()).add(after.shape())
-            if after.says("Admitted") and after.owner:
-                self.admitted[after.owner] = stored.seconds
-        if before is not None and before.says("Admitted") and before.owner:
-            self.admitted[before.owner] = stored.seconds
+        for life in (before, after):
+            if life is not None and life.says("Admitted"):
+                self.admitted.update(dict.fromkeys(life.owners, stored.seconds))
         return before, after
 
     def _count(self, life: Life, sign: int) -> None:
@@ -217,6 +254,15 @@ class Picture:
             life = self.lives.get(key)
             if life is not None and seconds >= self.seconds - GRACE_SECONDS and not self.is_deferred(life):
                 found.update(life.usage())
+        return found
+
+    def overtaken(self) -> Usage:
+        """What slices hold whose successors hold quota too: it is the same, and about to be given back."""
+        found: Usage = Counter()
+        for life in self.lives.values():
+            old = self.lives.get(life.replaces) if life.replaces and life.holds else None
+            if old is not None:
+                found.update(old.usage())
         return found
 
     def is_deferred(self, life: Life) -> bool:
@@ -251,6 +297,14 @@ class Picture:
         flavors = self.trees[-1].flavors.get(name, ())
         return name if all(f"/{flavor}" in self.objects["resourceflavors"] for flavor in flavors) else None
 
+    def fits_instead(self, life: Life, queue: str, other: Life) -> bool:
+        """Whether there would be room for it, had the other not been let in."""
+        self._count(other, -1)
+        try:
+            return self.fits(life, queue)
+        finally:
+            self._count(other, 1)
+
     def fits(self, life: Life, queue: str) -> bool:
         """Whether there is room for it now, without anybody giving way. A pod set is never split over flavors."""
         pod_sets = list(life.least())
@@ -265,6 +319,20 @@ class Picture:
             asked["cpu"] * count <= tree.available(queue, flavor, self.reserved)
             and self._can_be_placed(pod_set, count, asked["cpu"], flavor)
             for flavor in tree.flavors.get(queue, ())
+        )
+
+    def waits_for_room_on_nodes(self, life: Life) -> bool:
+        """Whether it has quota for pods that find no place yet; it is looked for once the other checks have passed."""
+        pod_sets = {each["name"]: each for each in life.spec["podSets"]}
+        return any(
+            given.get("delayedTopologyRequest") == "Pending"
+            and not self._can_be_placed(
+                pod_set := pod_sets[given["name"]],
+                given["count"],
+                asked_by_pod(pod_set)["cpu"],
+                given["flavors"]["cpu"],
+            )
+            for given in (life.reservation or {}).get("podSetAssignments", ())
         )
 
     def is_free(self, resource: str, queue: str) -> bool:
@@ -284,7 +352,7 @@ class Picture:
         if not has_nodes:
             return not request
         room: Counter[str] = Counter()
-        for node in self.objects["nodes"].values():
+        for node in filter(is_well, self.objects["nodes"].values()):
             labels = node["metadata"]["labels"]
             free = milli(node["status"]["allocatable"]["cpu"]) - self.hosts[labels[_HOST]]
             level = (request or {}).get("required")
@@ -294,6 +362,13 @@ class Picture:
 
 def _works(queue: Tree) -> bool:
     return queue["spec"].get("stopPolicy", "None") == "None" and "deletionTimestamp" not in queue["metadata"]
+
+
+def is_well(node: Tree) -> bool:
+    """Whether pods may run there."""
+    said = node.get("status", {}).get("conditions", ())
+    is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in said)
+    return is_ready and not node["spec"].get("taints")
 
 
 def _is_active(tree: Tree) -> bool:

@@ -6,9 +6,11 @@
     S4     no reservation vanishes or changes without eviction, end, or deletion
     S5     whoever is preempted had something to give, and his queue or the other's policy allows it
     S6     a strict queue never lets somebody in before an older one, or one of a higher priority
-    S7     a job starts only while its Workload is admitted
-    S9     a job has one Workload
+    S7     a job or a pod starts only while its Workload is admitted
+    S9     a job has one Workload, unless it is elastic and grows
+    L7     nobody for whom there is room is passed for ever by those who come after him
     S11    revisions grow, and an object comes and goes in order
+    nodes  whoever waits for nodes of an autoscaler is not admitted before they were provided
 
 Quota may be lowered under running work, and a manager cannot know at once. So growth is judged by the trees that stood
 within the last `GRACE_SECONDS`: it is wrong only when it is wrong under each of them.
@@ -20,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pykueue.simulate.picture import GRACE_SECONDS, Life, Picture, Usage, asked_by_pod
+from pykueue.simulate.picture import GRACE_SECONDS, Life, Picture, Usage, asked_by_pod, is_well
 from pykueue.simulate.quota_tree import milli
 from pykueue.simulate.revisions import Tree
 
@@ -42,6 +44,7 @@ class Move:
 
 
 Law = Callable[[Move], Iterator[str]]
+_NODES_CHECK: Final = "nodes"
 
 
 # --- S1 ---------------------------------------------------------------------------------------------------------------
@@ -50,6 +53,9 @@ Law = Callable[[Move], Iterator[str]]
 def within_quota(move: Move) -> Iterator[str]:
     picture = move.picture
     counted = picture.counted - picture.returned() if picture.revived else picture.counted
+    overtaken = picture.overtaken()
+    if overtaken:
+        counted = counted - overtaken
     for queue, flavor in move.after.usage():
         trees = picture.recent_trees()
         found = [tree.overrun(queue, flavor, move.counted_before, counted) for tree in trees]
@@ -60,7 +66,9 @@ def within_quota(move: Move) -> Iterator[str]:
 def within_nodes(move: Move) -> Iterator[str]:
     for host in move.after.hosts():
         node = move.picture.objects["nodes"].get(f"/{host}")
-        room = milli(node["status"]["allocatable"]["cpu"]) if node is not None else 0
+        if move.picture.lost_at.get(host, -GRACE_SECONDS) > move.picture.seconds - GRACE_SECONDS:
+            continue  # whoever is placed there learns of it later
+        room = milli(node["status"]["allocatable"]["cpu"]) if node is not None and is_well(node) else 0
         counts = not move.picture.is_deferred(move.after)
         counted = move.before is not None and move.before.hosts() and not move.picture.is_deferred(move.before)
         if counts and not counted and move.picture.hosts[host] > room:
@@ -127,6 +135,23 @@ def admitted_passed_its_checks(move: Move) -> Iterator[str]:
             yield f"admitted though {open_} have not said Ready"
 
 
+def admitted_got_its_nodes(move: Move) -> Iterator[str]:
+    if not move.rises("Admitted") or _NODES_CHECK not in move.after.checks:
+        return
+    requests = move.picture.objects["provisioningrequests.autoscaling.x-k8s.io"].values()
+    if not any(move.after.uid in _owners(each) and _is_provided(each) for each in requests):
+        yield "admitted before its nodes were provided"
+
+
+def _owners(tree: Tree) -> set[str]:
+    return {each["uid"] for each in tree["metadata"].get("ownerReferences", ())}
+
+
+def _is_provided(request: Tree) -> bool:
+    said = request.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Provisioned" and each["status"] == "True" for each in said)
+
+
 def quota_is_for_the_living(move: Move) -> Iterator[str]:
     if move.rises("QuotaReserved"):
         if move.after.says("Evicted"):
@@ -156,8 +181,22 @@ def reservation_stays(move: Move) -> Iterator[str]:
     if move.falls("QuotaReserved") and before.says("Admitted") and not before.says("Evicted"):
         yield "its reservation is gone, and nobody evicted it"
     both = before.says("QuotaReserved") and after.says("QuotaReserved")
-    if both and before.reservation != after.reservation:
+    if both and before.reservation != after.reservation and not _may_change(before, after):
         yield "its assignment changed under it"
+
+
+def _may_change(before: Life, after: Life) -> bool:
+    """A place is found for it only now, or another one for what was on a lost node; or it gives pods back."""
+    given = (before.reservation or {}).get("podSetAssignments", ())
+    is_placed_late = any(each.get("delayedTopologyRequest") == "Pending" for each in given)
+    return is_placed_late or bool(before.lost_nodes) or _shrinks(before, after)
+
+
+def _shrinks(before: Life, after: Life) -> bool:
+    """An elastic job gives pods back, and what they had with them."""
+    counts = [[each["count"] for each in life.spec["podSets"]] for life in (before, after)]
+    usage = before.usage()
+    return counts[0] != counts[1] and all(amount <= usage[pair] for pair, amount in after.usage().items())
 
 
 def waits_out_its_time(move: Move) -> Iterator[str]:
@@ -191,7 +230,25 @@ def _preemption(spec: Tree) -> str:
 # --- S6 ---------------------------------------------------------------------------------------------------------------
 
 
+# Decisions of one cycle are written at the same time, and may arrive in another order.
+ARRIVED_SECONDS: Final = 5.0
+
+
 def strict_queues_keep_order(move: Move) -> Iterator[str]:
+    picture = move.picture
+    for key, (by, seconds) in list(picture.overtook.items()):
+        other = picture.lives.get(key)
+        if other is None or not other.waits:
+            del picture.overtook[key]
+        elif seconds < picture.seconds - ARRIVED_SECONDS:
+            del picture.overtook[key]
+            yield f"{other.name} waits, and {by} was let in, which is newer or of a lower priority"
+    for other in _overtaken(move):
+        picture.overtook.setdefault(other.key, (move.after.name, picture.seconds))
+
+
+def _overtaken(move: Move) -> Iterator[Life]:
+    """Who stands before somebody that is let in by a strict queue."""
     life, picture = move.after, move.picture
     if not move.rises("QuotaReserved") or life.reservation is None or _is_usage_based(picture, life):
         return
@@ -210,7 +267,7 @@ def strict_queues_keep_order(move: Move) -> Iterator[str]:
                 each is not None and each.seconds < picture.seconds - GRACE_SECONDS for each in (other, move.before)
             )
         ):
-            yield f"comes before {other.name}, which is older or of a higher priority"
+            yield other
 
 
 def _rank(life: Life) -> tuple[int, str]:
@@ -222,16 +279,50 @@ def _is_usage_based(picture: Picture, life: Life) -> bool:
     return "admissionScope" in picture.specs("clusterqueues").get(queue, {})
 
 
+# --- L7 ---------------------------------------------------------------------------------------------------------------
+
+# Passing somebody once is a race; doing so for longer than this is a rule.
+PASSED_SECONDS: Final = 60.0
+
+
+def nobody_is_passed_for_ever(move: Move) -> Iterator[str]:
+    """Whoever is let in passes those who stand before him in his queue, and for whom there was room as well."""
+    life, picture = move.after, move.picture
+    if not move.rises("QuotaReserved") or life.reservation is None or _is_usage_based(picture, life):
+        return
+    queue = life.reservation["clusterQueue"]
+    for other in picture.lives.values():
+        if picture.queue_of(other) != queue or not _may_be_passed(other) or _rank(other) >= _rank(life):
+            continue
+        if not picture.fits_instead(other, queue, life):
+            picture.passed_since.pop(other.uid, None)
+            continue
+        seconds = picture.seconds - picture.passed_since.setdefault(other.uid, picture.seconds)
+        picture.longest_wait_seconds = max(picture.longest_wait_seconds, seconds)
+        if seconds > PASSED_SECONDS:
+            yield f"passes {other.name}, as others have for {seconds:.0f} seconds, though there is room for it"
+
+
+def _may_be_passed(life: Life) -> bool:
+    """Not one who could not have been let in: he waits for his time, or for pods that are to come."""
+    is_out = life.conditions.get("Requeued", {}).get("status") == "False" or life.says("WaitingForReplacementPods")
+    return life.waits and not life.is_strange and not is_out
+
+
 # --- S9 ---------------------------------------------------------------------------------------------------------------
 
 
 def one_workload_for_a_job(move: Move) -> Iterator[str]:
     life = move.after
-    if move.before is None and life.owner:
+    if move.before is None and life.owners:
         others = [
             other.name
             for other in move.picture.lives.values()
-            if other.owner == life.owner and other is not life and not other.says("Finished") and not other.is_going
+            if set(other.owners) & set(life.owners)
+            and other is not life
+            and life.replaces != other.key
+            and not other.says("Finished")
+            and not other.is_going
         ]
         if others:
             yield f"its job has {others} already"
@@ -244,6 +335,7 @@ ON_WORKLOADS: Final[tuple[tuple[str, Law], ...]] = (
     ("S3", conditions_agree),
     ("S3", finished_is_final),
     ("S3", admitted_passed_its_checks),
+    ("nodes", admitted_got_its_nodes),
     ("S3", quota_is_for_the_living),
     ("S3", evicted_is_asked_anew),
     ("S3", eviction_ends_with_quota),
@@ -251,6 +343,7 @@ ON_WORKLOADS: Final[tuple[tuple[str, Law], ...]] = (
     ("S4", waits_out_its_time),
     ("S5", preempted_had_something),
     ("S6", strict_queues_keep_order),
+    ("L7", nobody_is_passed_for_ever),
     ("S9", one_workload_for_a_job),
 )
 
@@ -264,12 +357,31 @@ START_SECONDS: Final = 45.0
 def starts_admitted(picture: Picture, before: Tree | None, after: Tree | None) -> Iterator[str]:
     if before is None or after is None or not before["spec"].get("suspend") or after["spec"].get("suspend"):
         return
-    at = picture.admitted.get(after["metadata"]["uid"])
-    is_admitted = any(
-        life.owner == after["metadata"]["uid"] and life.says("Admitted") for life in picture.lives.values()
-    )
-    if not is_admitted and (at is None or at < picture.seconds - START_SECONDS):
+    if not _was_admitted(picture, after):
         yield "starts though its Workload is not admitted"
 
 
-ON_JOBS: Final[Mapping[str, Callable[[Picture, Tree | None, Tree | None], Iterator[str]]]] = {"S7": starts_admitted}
+def passes_admitted(picture: Picture, before: Tree | None, after: Tree | None) -> Iterator[str]:
+    """The same of a pod, which starts when its gate is gone."""
+    if before is None or after is None or not _is_gated(before) or _is_gated(after):
+        return
+    if not _was_admitted(picture, after):
+        yield "passes its gate though its Workload is not admitted"
+
+
+def _was_admitted(picture: Picture, tree: Tree) -> bool:
+    uid = tree["metadata"]["uid"]
+    if any(uid in life.owners and life.says("Admitted") for life in picture.lives.values()):
+        return True
+    return picture.admitted.get(uid, -START_SECONDS) >= picture.seconds - START_SECONDS
+
+
+def _is_gated(pod: Tree) -> bool:
+    return any(each["name"] == "kueue.x-k8s.io/admission" for each in pod["spec"].get("schedulingGates", ()))
+
+
+Started = Callable[[Picture, Tree | None, Tree | None], Iterator[str]]
+ON_OTHERS: Final[Mapping[str, tuple[str, Started]]] = {
+    "jobs.batch": ("S7", starts_admitted),
+    "pods": ("S7", passes_admitted),
+}

@@ -17,6 +17,8 @@ from functools import cache, partial
 from pathlib import Path
 
 from pykueue import app, settings
+from pykueue.api import registry, schema
+from pykueue.api.autoscaling import ProvisioningRequest
 from pykueue.apiserver import access
 from pykueue.apiserver.admission import ACCEPTED, Hook, Review, Verdict, refused_by
 from pykueue.apiserver.embedded import Embedded, Find, Parts
@@ -217,8 +219,10 @@ class Server:
 
 @cache
 def installed() -> tuple[Parts, Loaded]:
-    """What a server holds once our CRDs are installed. Reading that is ten times faster than installing them."""
+    """What a server holds once our CRDs and the autoscaler's are installed. Reading that is ten times faster than
+    installing them."""
     parts = app.managed_parts(settings.defaults())
+    parts = replace(parts, crds=(*parts.crds, schema.crd(registry.AUTOSCALING.of(ProvisioningRequest))))
     records: list[Record] = []
 
     class Keeping(MemoryJournal):

@@ -3,6 +3,7 @@
 chaos          people submit, stop, change and delete; faults strike; managers crash, stand still and come back
 healing        faults stop. Long-running work goes on, so somebody waits; everything must come to rest
 restart        new managers on the same store: they must admit nothing, and write nothing
+taking over    new managers once more, and somebody comes: they must decide soon
 the end        long-running work may end: now everything that fits its queue must have had its turn
 """
 
@@ -30,18 +31,21 @@ from pykueue.apiserver.embedded import Find
 from pykueue.controllers.assembly import Choices
 from pykueue.kube.client import Client
 from pykueue.simulate import checkers, traits, worlds
+from pykueue.simulate.cluster import Autoscaler, Crews, Kubelet
 from pykueue.simulate.faults import TROUBLES, Kill, Weather
 from pykueue.simulate.loop import Stuck, VirtualClock, VirtualLoop
 from pykueue.simulate.managers import Member
 from pykueue.simulate.owners import CheckController, JobController, Owners, Stage
 from pykueue.simulate.people import People
+from pykueue.simulate.picture import LEASE_SECONDS
 from pykueue.simulate.revisions import CHATTER, Mark, Stored, Violation
 from pykueue.simulate.server import Door, Server, installed
 
 # Longer than any pause that the product makes between two tries, a lease included.
 QUIET_SECONDS: Final = 70.0
 LONGEST_SECONDS: Final = 900.0
-_PARTS: Final = ("traits", "world", "weather", "server", "people", "owners")
+_PARTS: Final = ("traits", "later traits", "world", "weather", "server", "people", "owners")
+_PLAYERS: Final = (Owners, JobController, CheckController, Kubelet, Autoscaler)
 # Losing a lease is told as an error; here it is part of the story.
 _EXPECTED: Final = ("pykueue.kube.election",)
 
@@ -55,6 +59,7 @@ class Report:
     traits: frozenset[str] = frozenset()
     faults: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)  # what happened in it, so that nobody tests nothing
+    longest_wait_seconds: float = 0.0  # of somebody whom others passed though there was room for him
     revisions: int = 0
     writes: int = 0  # of the managers
     kill: Kill | None = None
@@ -122,7 +127,8 @@ class Story:
         self._seed = seed
         # One stream of chance for each part, so that a change in one does not shift the others.
         self._chances = {part: random.Random(f"{seed} {part}") for part in _PARTS}
-        self.traits = report.traits = traits.draw(self._chances["traits"]) | frozenset(also)
+        drawn = traits.draw(self._chances["traits"], self._chances["later traits"])
+        self.traits = report.traits = drawn | frozenset(also)
         self.configuration = traits.configuration(self.traits, self._chances["traits"])
         self.world = worlds.draw(self._chances["world"], self.traits)
         self.weather = Weather.drawn(self._chances["weather"])
@@ -159,8 +165,9 @@ class Story:
             self._note,
             watches_pods="pods ready" in self.traits,
         )
-        played = [player(stage, self.server.history) for player in (Owners, JobController, CheckController)]
+        played = [player(stage, self.server.history) for player in _PLAYERS]
         people = People(self.world, client, self._note)
+        crews = Crews(stage, self.server.history, people.wants)
         await self.server.start()
         await people.build()
         self.members = self._drawn_members(choices)
@@ -170,19 +177,24 @@ class Story:
         dying = asyncio.create_task(self._bring_back_killed())
         with contextlib.suppress(_Over):
             await self._chaos()
-            await acting
             await self._heal(stage)
+            await acting
             await self._rest("healed")
             for member in self.members:
                 await self._restart(member)
             await self._rest("restarted")
+            self.weather.lag_seconds = 0.0  # what counts is how long the manager takes, not what it reads
+            for member in self.members:
+                await self._restart(member)
+            await people.probe()
+            await asyncio.sleep(LEASE_SECONDS)
             stage.long_may_end.set()
             await self._rest("ended")
         acting.cancel()
         dying.cancel()
         for member in self.members:
             await self._crash(member)
-        for player in played:
+        for player in (*played, crews):
             await player.close()
         await self.server.close()
 
@@ -230,6 +242,9 @@ class Story:
                 self._report.violations.append(Violation("L6", 0, "", f"never {name}: writes go on and on"))
                 raise _Over
             await asyncio.sleep(1.0)
+        for member in self.members:
+            for difference in await member.differences():
+                self._report.violations.append(Violation("L4", 0, member.name, difference))
         self._marks.append(Mark(name, len(self.server.history.stored)))
         self._note(f"-- at rest: {name}")
 
@@ -312,6 +327,7 @@ class Story:
         ]
         report.violations += found.violations
         report.seen = found.seen
+        report.longest_wait_seconds = found.longest_wait_seconds
         report.faults = self.weather.fired
         report.revisions = len(history.stored)
         report.writes = self.weather.writes

@@ -13,7 +13,7 @@ from typing import Final
 from pykueue.simulate.revisions import Tree
 
 # trait -> how many stories in a hundred have it
-TRAITS: Final[Mapping[str, int]] = {
+_FIRST: Final[Mapping[str, int]] = {
     "jobs": 50,  # most work comes as batch/v1 Jobs instead of bare Workloads
     "checks": 30,  # queues have admission checks, and somebody plays their controller
     "deferred preemptions": 50,  # some checks want preemptions to wait for them (KEP-993)
@@ -34,8 +34,20 @@ TRAITS: Final[Mapping[str, int]] = {
     "excluded resources": 20,  # ClusterQueues leave resources out (KEP-5800)
     "undeclared resources": 20,  # work asks for what queues do not declare (KEP-7513)
 }
-_NEEDS: Final[Mapping[str, str]] = {
+# These came later, and are drawn from a chance of their own: so the stories of old seeds stayed what they were.
+LATER: Final[Mapping[str, int]] = {
+    "pods": 4,  # some work comes as plain pods and groups of pods
+    "elastic": 6,  # some Jobs grow and shrink while they wait and run
+    "provisioning": 12,  # a check asks an autoscaler for nodes, which is played too
+    "node failures": 30,  # nodes go, fall ill and come back
+    "churn": 2,  # small work keeps coming long after the faults are over
+}
+TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
+NEEDS: Final[Mapping[str, str]] = {
     "deferred preemptions": "checks",
+    "provisioning": "checks",
+    "elastic": "jobs",
+    "node failures": "topology",
     "one at a time": "pods ready",
     "unnamed jobs": "jobs",
 }
@@ -53,10 +65,11 @@ _MANAGED: Final = {"key": "kubernetes.io/metadata.name", "operator": "In", "valu
 Traits = frozenset[str]
 
 
-def draw(chance: random.Random) -> Traits:
+def draw(chance: random.Random, later: random.Random) -> Traits:
     """Every trait is drawn, also those that then lack what they need, so that one row does not move the others."""
-    drawn = {name for name, percent in TRAITS.items() if chance.random() * 100 < percent}
-    return frozenset(name for name in drawn if _NEEDS.get(name, name) in drawn)
+    drawn = {name for name, percent in _FIRST.items() if chance.random() * 100 < percent}
+    drawn |= {name for name, percent in LATER.items() if later.random() * 100 < percent}
+    return frozenset(name for name in drawn if NEEDS.get(name, name) in drawn)
 
 
 def configuration(traits: Traits, chance: random.Random) -> Tree:
@@ -65,7 +78,10 @@ def configuration(traits: Traits, chance: random.Random) -> Tree:
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
         "featureGates": {name: chance.random() < 0.5 for name in GATES},
+        "leaderElection": {"leaderElect": "two managers" in traits},
     }
+    if "pods" in traits:
+        found["integrations"] = {"frameworks": ["batch/job", "pod"]}
     if "fair sharing" in traits:
         strategies = [["LessThanOrEqualToFinalShare", "LessThanInitialShare"], ["LessThanInitialShare"]]
         found["fairSharing"] = {"preemptionStrategies": chance.choice(strategies)}

@@ -18,11 +18,18 @@ NAMESPACE: Final = "default"
 # Namespaces beside it: one that the operator's selector takes in, and one that it does not.
 TEAMS: Final = ("ours", "theirs")
 CHAOS_SECONDS: Final = 40.0
+CHURN_SECONDS: Final = 140.0
+# Nobody else asks for what this queue has: whoever comes is decided on at once.
+PROBE: Final = "probe"
 CHECK_CONTROLLER: Final = "simulated.example.com/check"
+NODES_CHECK: Final = "nodes"  # the check that asks an autoscaler
 EXCLUDED: Final = "example.com/license"
 UNDECLARED: Final = "example.com/widget"
 RACK: Final = "example.com/rack"
 HOST: Final = "kubernetes.io/hostname"
+PLAN: Final = "example.com/plan"  # the label that says which plan a pod belongs to
+ELASTIC_PODS: Final = 4  # the most that an elastic Job asks for
+NODES: Final = 4
 NODE_CPUS: Final = 4
 
 
@@ -41,17 +48,14 @@ class Plan:
     stop_seconds: float
     # Runs until the story lets it end: so that there is something to wait for when people ask who waits.
     is_long: bool
-    is_job: bool
+    kind: str = "Workload"  # or Job, or Pod: several of these are a group
     # How long its pods take to come up; None: they never do.
     ready_seconds: float | None = 0.0
     limit_seconds: int | None = None
     min_count: int | None = None
     also: str = ""  # another resource that each pod asks for one of
     topology: str = ""  # required, preferred or unconstrained
-
-    @property
-    def kind(self) -> str:
-        return "Job" if self.is_job else "Workload"
+    is_elastic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,25 @@ def draw(chance: random.Random, traits: Traits) -> World:
         *_nodes(traits),
         *(_flavor(name, traits) for name in flavors),
         *cohorts,
+        *_provisioning(chance, traits),
         *checks,
         *queues,
         *local_queues,
+        _object("ResourceFlavor", PROBE, {}),
+        _object("ClusterQueue", PROBE, {"namespaceSelector": {}, "resourceGroups": [_probe_quota()]}),
+        _object("LocalQueue", PROBE, {"clusterQueue": PROBE}, NAMESPACE),
     )
     return World(objects, plans, tuple(_deeds(chance, traits, queues, cohorts, checks, plans)))
+
+
+def _probe_quota() -> Tree:
+    quota = {"name": PROBE, "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+    return {"coveredResources": ["cpu"], "flavors": [quota]}
+
+
+def probe() -> Tree:
+    """A Workload by which to see how soon somebody decides."""
+    return _workload(Plan(PROBE, 0.0, NAMESPACE, PROBE, 1, 1, 0, 1.0, 0.0, is_long=False))
 
 
 def _object(kind: str, name: str, spec: Tree, namespace: str = "", api_version: str = API_VERSION) -> Tree:
@@ -116,16 +134,20 @@ def _nodes(traits: Traits) -> Iterator[Tree]:
     if "topology" not in traits:
         return
     yield _object("Topology", "racks", {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]})
-    for number in range(4):
+    for number in range(NODES):
         name = f"node-{number}"
         labels = {"example.com/pool": "flavor-0", RACK: f"rack-{number // 2}", HOST: name}
         node = _object("Node", name, {}, api_version="v1")
         node["metadata"]["labels"] = labels
         node["status"] = {
             "allocatable": {"cpu": str(NODE_CPUS), "pods": "110", EXCLUDED: "100", UNDECLARED: "100"},
-            "conditions": [{"type": "Ready", "status": "True", "reason": "Played", "message": ""}],
+            "conditions": [node_ready("True")],
         }
         yield node
+
+
+def node_ready(status: str) -> Tree:
+    return {"type": "Ready", "status": status, "reason": "Played", "message": ""}
 
 
 def _cohorts(chance: random.Random, flavors: list[str]) -> list[Tree]:
@@ -150,7 +172,18 @@ def _checks(chance: random.Random, traits: Traits) -> list[Tree]:
         if "deferred preemptions" in traits and chance.random() < 0.7:
             spec["preemptionPolicy"] = "AfterCheckPassedOrOnDemand"
         found.append(_object("AdmissionCheck", f"check-{number}", spec))
+    if "provisioning" in traits:
+        reference = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": NODES_CHECK}
+        spec = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": reference}
+        found.append(_object("AdmissionCheck", NODES_CHECK, spec))
     return found
+
+
+def _provisioning(chance: random.Random, traits: Traits) -> Iterator[Tree]:
+    if "provisioning" in traits:
+        retries = {"backoffLimitCount": chance.randint(1, 3), "backoffBaseSeconds": 1, "backoffMaxSeconds": 5}
+        spec = {"provisioningClassName": "played.example.com", "retryStrategy": retries}
+        yield _object("ProvisioningRequestConfig", NODES_CHECK, spec)
 
 
 def _cluster_queues(
@@ -216,6 +249,7 @@ def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
     for number in range(chance.randint(5, 11)):
         count = chance.choice((1, 1, 1, 2, 3))
         is_job = "jobs" in traits and chance.random() < 0.85
+        is_elastic = is_job and "elastic" in traits and chance.random() < 0.6
         seconds = round(chance.uniform(0.5, 12.0), 3)
         is_long = chance.random() < 0.2
         yield Plan(
@@ -229,12 +263,31 @@ def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             seconds=seconds,
             stop_seconds=round(chance.choice((0.0, chance.uniform(0.0, 3.0))), 3),
             is_long=is_long,
-            is_job=is_job,
+            kind="Job" if is_job else "Workload",
             ready_seconds=_ready(chance) if "pods ready" in traits else 0.0,
             limit_seconds=chance.randint(1, 20) if "limited time" in traits and chance.random() < 0.4 else None,
-            min_count=1 if "partial" in traits and count > 1 and chance.random() < 0.7 else None,
+            min_count=1 if "partial" in traits and count > 1 and not is_elastic and chance.random() < 0.7 else None,
             also=_also(chance, traits),
-            topology=chance.choice(("required", "preferred", "unconstrained")) if "topology" in traits else "",
+            topology=_topology(chance, traits, is_elastic=is_elastic),
+            is_elastic=is_elastic,
+        )
+    for number in range(chance.randint(2, 4) if "pods" in traits else 0):
+        count = chance.choice((1, 2, 3))
+        yield Plan(
+            name=f"pods-{number}",
+            at=round(chance.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
+            namespace=NAMESPACE,
+            queue=chance.choice(queues),
+            count=count,
+            cpu=1,
+            priority=chance.choice((0, 1, 2)),
+            seconds=round(chance.uniform(0.5, 12.0), 3),
+            stop_seconds=round(chance.uniform(0.0, 3.0), 3),
+            is_long=chance.random() < 0.2,
+            kind="Pod",
+            # A pod of its own that never came up would be made anew for ever; a group is given up after a while.
+            ready_seconds=_ready(chance) if "pods ready" in traits and count > 1 else 0.0,
+            topology=_topology(chance, traits),
         )
     for number in range(chance.randint(15, 25) if "rush" in traits else 0):
         yield Plan(
@@ -248,7 +301,20 @@ def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             seconds=round(chance.uniform(0.5, 4.0), 3),
             stop_seconds=0.0,
             is_long=False,
-            is_job=False,
+            topology="unconstrained" if "topology" in traits else "",
+        )
+    for number in range(80 if "churn" in traits else 0):
+        yield Plan(
+            name=f"churn-{number:02}",
+            at=round(5.0 + number * (CHURN_SECONDS - 5.0) / 80, 3),
+            namespace=NAMESPACE,
+            queue=queues[0],
+            count=1,
+            cpu=1,
+            priority=0,
+            seconds=round(chance.uniform(6.0, 12.0), 3),
+            stop_seconds=0.0,
+            is_long=False,
             topology="unconstrained" if "topology" in traits else "",
         )
     for number in range(3 if "unnamed jobs" in traits else 0):
@@ -263,13 +329,19 @@ def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             seconds=5.0,
             stop_seconds=0.0,
             is_long=chance.random() < 0.5,
-            is_job=True,
+            kind="Job",
         )
 
 
 def _ready(chance: random.Random) -> float | None:
     """Mostly in time, sometimes too late, sometimes never."""
     return chance.choice((0.5, 0.5, 2.0, 12.0, None))
+
+
+def _topology(chance: random.Random, traits: Traits, *, is_elastic: bool = False) -> str:
+    if "topology" not in traits:
+        return ""
+    return "unconstrained" if is_elastic else chance.choice(("required", "preferred", "unconstrained"))
 
 
 def _also(chance: random.Random, traits: Traits) -> str:
@@ -286,14 +358,17 @@ def template(plan: Plan) -> Tree:
     limits = {"limits": {plan.also: "1"}} if plan.also else {}
     container = {"name": "c", "image": "example.com/work:1", "resources": {"requests": requests, **limits}}
     found: Tree = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    if plan.topology and plan.is_job:
+    if plan.topology and plan.kind != "Workload":
         value = "true" if plan.topology == "unconstrained" else RACK
         found["metadata"] = {"annotations": {f"kueue.x-k8s.io/podset-{plan.topology}-topology": value}}
     return found
 
 
-def manifest(plan: Plan) -> Tree:
-    return _job(plan) if plan.is_job else _workload(plan)
+def manifests(plan: Plan) -> list[Tree]:
+    """What people submit: one object, or the pods of a group."""
+    if plan.kind == "Pod":
+        return [pod(plan, number) for number in range(plan.count)]
+    return [_job(plan) if plan.kind == "Job" else _workload(plan)]
 
 
 def _workload(plan: Plan) -> Tree:
@@ -309,7 +384,8 @@ def _workload(plan: Plan) -> Tree:
 
 
 def _job(plan: Plan) -> Tree:
-    spec = {"parallelism": plan.count, "completions": plan.count, "template": template(plan)}
+    completions = ELASTIC_PODS if plan.is_elastic else plan.count
+    spec = {"parallelism": plan.count, "completions": completions, "template": template(plan)}
     found = _object("Job", plan.name, spec, plan.namespace, "batch/v1")
     labels = {"kueue.x-k8s.io/priority-class": f"class-{plan.priority}"}
     if plan.queue:
@@ -319,7 +395,22 @@ def _job(plan: Plan) -> Tree:
     found["metadata"]["labels"] = labels
     if plan.min_count is not None:
         found["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": str(plan.min_count)}
+    if plan.is_elastic:
+        found["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
     return found
+
+
+def pod(plan: Plan, number: int) -> Tree:
+    """One pod of a plan; every one has its own number."""
+    found = template(plan)
+    labels = {PLAN: plan.name, "kueue.x-k8s.io/queue-name": plan.queue}
+    labels["kueue.x-k8s.io/priority-class"] = f"class-{plan.priority}"
+    notes = found.get("metadata", {}).get("annotations", {})
+    if plan.count > 1:
+        labels["kueue.x-k8s.io/pod-group-name"] = plan.name
+        notes = {**notes, "kueue.x-k8s.io/pod-group-total-count": str(plan.count)}
+    metadata = {"name": f"{plan.name}-{number}", "namespace": plan.namespace, "labels": labels, "annotations": notes}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": found["spec"]}
 
 
 def priority_classes() -> Iterator[Tree]:
@@ -433,6 +524,16 @@ def _deeds(
     for _ in range(chance.randint(10, 20) if "meddling" in traits else chance.randint(0, 6)):
         _, drawn = DEEDS[chance.choices(names, weights)[0]]
         found += drawn(_Drawing(chance, queues, cohorts, checks, plans))
+    elastic = [plan for plan in plans if plan.is_elastic]
+    for _ in range(chance.randint(2, 6) if elastic else 0):
+        plan = chance.choice(elastic)
+        at = round(chance.uniform(plan.at, CHAOS_SECONDS), 3)
+        found.append(Deed(at, "scale", plan.name, chance.randint(1, ELASTIC_PODS)))
+    for number in chance.sample(range(NODES), chance.randint(1, 2)) if "node failures" in traits else ():
+        at, name = round(chance.uniform(5.0, CHAOS_SECONDS), 3), f"node-{number}"
+        found.append(Deed(at, "lose node", name, chance.choice(("gone", "ill", "tainted"))))
+        if chance.random() < 0.6:
+            found.append(Deed(round(at + chance.uniform(0.5, 20.0), 3), "mend node", name))
     if "poison" in traits:
         for tree in chance.sample(POISON, chance.randint(1, 3)):
             found.append(Deed(round(chance.uniform(1.0, CHAOS_SECONDS), 3), "poison", _name(tree), tree))
