@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -143,9 +144,9 @@ def test_rules_of_jobs_answer_whatever_comes(new: Tree, old: Tree, flag: bool) -
 @given(spoilt(), st.booleans())
 def test_defaults_are_filled_in_once(tree: Tree, partial_admission: bool) -> None:
     gates = Gates(partial_admission=partial_admission)
-    for fill in (defaults.apply, defaults.for_plan):
-        once = fill(tree, gates)
-        assert fill(once, gates) == once
+    for fill in (partial(defaults.apply, gates=gates), defaults.for_plan):
+        once = fill(tree)
+        assert fill(once) == once
 
 
 @given(json_objects, json_values)
