@@ -229,8 +229,8 @@ async def manage(
     election = Election(office, clock, _terms(settings), identity)
     leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
     client = Client(transport, chance, limit)
-    won = None if leads_alone else election
-    manager = Manager(client, manager_choices(settings), clock, chance, instance=identity, election=won)
+    candidate = None if leads_alone else election
+    manager = Manager(client, manager_choices(settings), clock, chance, instance=identity, election=candidate)
     built(manager)
     manager.metrics.role = Role.STANDALONE if leads_alone else Role.FOLLOWER
 
@@ -256,7 +256,7 @@ async def manage(
             else:
                 place = await running.beside(office, conf, (SERVICE_BESIDE,))
             choices = webhook_choices(settings)
-            fenced = office if won is None else office.fenced(won.may_write)
+            fenced = office if candidate is None else office.fenced(candidate.may_write)
             async with (
                 running.webhooks(fenced, choices, sources, place, clock, conf.namespace) as served,
                 _metrics_served(manager, settings, served, Door(office, clock), in_pod),

@@ -30,12 +30,18 @@ async def ended(*tasks: asyncio.Future[None]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def in_office(election: Election) -> asyncio.Future[None]:
+    """Have it lead, until the task that is returned ends."""
+    leading = asyncio.ensure_future(election.run(forever))
+    await eventually(lambda: election.is_leader)
+    return leading
+
+
 @virtual_time
 async def test_of_two_candidates_one_leads_and_the_other_follows_when_it_leaves() -> None:
     async with virtual.server() as client:
         first, second = candidate(client, "first"), candidate(client, "second")
-        one = asyncio.ensure_future(first.run(forever))
-        await eventually(lambda: first.is_leader)
+        one = await in_office(first)
         two = asyncio.ensure_future(second.run(forever))
         await asyncio.sleep(10 * TERMS.lease_seconds)
         assert not second.is_leader
@@ -58,8 +64,7 @@ async def test_a_leader_that_is_done_gives_the_lease_back() -> None:
 async def test_a_leader_that_finds_another_in_its_place_stops() -> None:
     async with virtual.server() as client:
         first = candidate(client, "first")
-        one = asyncio.ensure_future(first.run(forever))
-        await eventually(lambda: first.is_leader)
+        one = await in_office(first)
         await client.patch(LEASES, "manager", {"spec": {"holderIdentity": "usurper"}}, "default")
         await asyncio.wait_for(one, TERMS.retry_seconds + 1)
         assert not first.is_leader
@@ -70,8 +75,7 @@ async def test_a_leader_that_finds_another_in_its_place_stops() -> None:
 async def test_a_leader_that_cannot_renew_stops_before_another_may_start() -> None:
     async with virtual.server() as client:
         first = candidate(client, "first")
-        one = asyncio.ensure_future(first.run(forever))
-        await eventually(lambda: first.is_leader)
+        one = await in_office(first)
         cut_off = asyncio.get_running_loop().time()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(client, "replace", lambda *_, **__: forever())
@@ -95,8 +99,7 @@ async def test_a_signature_tells_whose_term_is_over() -> None:
     """The one who leads knows it of itself, those who follow once they have looked; strangers have no term."""
     async with virtual.server() as client:
         first, second, third = (candidate(client, name) for name in ("first", "second", "third"))
-        one = asyncio.ensure_future(first.run(forever))
-        await eventually(lambda: first.is_leader)
+        one = await in_office(first)
         two, three = asyncio.ensure_future(second.run(forever)), asyncio.ensure_future(third.run(forever))
         await asyncio.sleep(TERMS.retry_seconds)
         early = first.signature()
@@ -117,8 +120,7 @@ async def test_a_signature_tells_whose_term_is_over() -> None:
 async def test_a_leader_whose_lease_ran_out_knows_that_its_term_is_over() -> None:
     async with virtual.server() as client:
         first = candidate(client, "first")
-        one = asyncio.ensure_future(first.run(forever))
-        await eventually(lambda: first.is_leader)
+        one = await in_office(first)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(client, "replace", lambda *_, **__: forever())
             await eventually(lambda: not first.may_write())
@@ -130,8 +132,7 @@ async def test_a_leader_whose_lease_ran_out_knows_that_its_term_is_over() -> Non
 async def test_terms_grow_though_somebody_deletes_the_lease() -> None:
     async with virtual.server() as client:
         first, second = candidate(client, "first"), candidate(client, "second")
-        one = asyncio.ensure_future(first.run(forever))
-        await eventually(lambda: first.is_leader)
+        one = await in_office(first)
         two = asyncio.ensure_future(second.run(forever))
         await asyncio.sleep(TERMS.retry_seconds)
         await ended(one)

@@ -102,9 +102,7 @@ class Reach:
             client = Client(access.connect(target, SystemClock()), random.Random())
             try:
                 return await work(client, target)
-            except errors.ApiError as error:
-                raise UsageError(str(error)) from None
-            except errors.Unanswered as error:
+            except (errors.ApiError, errors.Unanswered) as error:
                 raise UsageError(str(error)) from None
             finally:
                 await client.close()

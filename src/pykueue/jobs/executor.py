@@ -119,6 +119,7 @@ class Executor:
         now = self.clock.now()
         job = self._job(row, key, now)
         if job is None:
+            self._made.pop(key, None)
             return await self.carry_out(row, self._gone(row, key, now))
         if self._awaits(key) or any(self._is_behind(tree) for tree in job.objects):
             return _BEHIND_SECONDS

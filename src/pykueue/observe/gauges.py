@@ -143,8 +143,7 @@ class Gauges(Collector):
         """Every ClusterQueue with those in line and those who are parked; nobody is in line at a closed one."""
         for name, queue in sorted(self._world.queues.items()):
             in_line = [*queue.active(), *queue.in_flight.values()]
-            resting = queue.resting()
-            parked = [workload for workload in queue.parked() if workload.key not in resting]
+            parked = list(queue.parked(with_resting=False))
             yield (name, in_line, parked) if self._world.structure.is_open(name) else (name, [], in_line + parked)
 
     def _pending(self) -> Iterator[Sample]:

@@ -67,9 +67,8 @@ def _in_order(queue: PendingQueue) -> list[Workload]:
     Sorting keeps the order of equals, so the last key comes first here. One by one they are cheap, and there may be a
     hundred thousand to sort while the scheduler waits.
     """
-    resting = queue.resting()
-    parked = (workload for workload in queue.parked() if workload.key not in resting)
-    waiting = sorted(chain(queue.active(), parked, queue.in_flight.values()), key=order.in_queue)
+    everybody = chain(queue.active(), queue.parked(with_resting=False), queue.in_flight.values())
+    waiting = sorted(everybody, key=order.in_queue)
     if queue.sticky is not None:
         waiting.sort(key=lambda workload: workload.key != queue.sticky)
     if queue.local_usage is not None:

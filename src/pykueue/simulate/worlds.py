@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pykueue.simulate.revisions import Tree
@@ -289,33 +290,31 @@ def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             ready_seconds=_ready(chance) if "pods ready" in traits and count > 1 else 0.0,
             topology=_topology(chance, traits),
         )
+    small = partial(
+        Plan,
+        namespace=NAMESPACE,
+        count=1,
+        stop_seconds=0.0,
+        is_long=False,
+        topology="unconstrained" if "topology" in traits else "",
+    )
     for number in range(chance.randint(15, 25) if "rush" in traits else 0):
-        yield Plan(
+        yield small(
             name=f"rush-{number:02}",
             at=round(chance.uniform(5.0, 15.0), 3),
-            namespace=NAMESPACE,
             queue=chance.choice(queues),
-            count=1,
             cpu=chance.choice((1, 1, 2)),
             priority=chance.randint(0, 3),
             seconds=round(chance.uniform(0.5, 4.0), 3),
-            stop_seconds=0.0,
-            is_long=False,
-            topology="unconstrained" if "topology" in traits else "",
         )
     for number in range(80 if "churn" in traits else 0):
-        yield Plan(
+        yield small(
             name=f"churn-{number:02}",
             at=round(5.0 + number * (CHURN_SECONDS - 5.0) / 80, 3),
-            namespace=NAMESPACE,
             queue=queues[0],
-            count=1,
             cpu=1,
             priority=0,
             seconds=round(chance.uniform(6.0, 12.0), 3),
-            stop_seconds=0.0,
-            is_long=False,
-            topology="unconstrained" if "topology" in traits else "",
         )
     for number in range(3 if "unnamed jobs" in traits else 0):
         yield Plan(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import order
@@ -35,6 +35,13 @@ AT_ONCE = frozenset(
 
 CONDEMNING = frozenset({Requeue.NO_FIT, Requeue.PREEMPTION_NO_CANDIDATES})
 """[QU13] Reasons that hold for every Workload of the same kind."""
+
+
+class Verdict(NamedTuple):
+    """[QU13] Why a whole kind of Workloads waits, and the place in line of the one that was tried for all."""
+
+    reason: Reason
+    queue_time: Nanoseconds
 
 
 class Bucket:
@@ -78,7 +85,6 @@ class PendingQueue:
 
     __slots__ = (
         "_buckets",
-        "_condemned_at",
         "_fronts",
         "_of_kind",
         "_pops",
@@ -104,8 +110,7 @@ class PendingQueue:
         self.in_flight: dict[str, Workload] = {}
         self.preemptor: tuple[str, int] | None = None  # [QU4] key and the generation it was evaluated at
         self.sticky: str | None = None
-        self.condemned: dict[WorkloadKind, Reason] = {}
-        self._condemned_at: dict[WorkloadKind, Nanoseconds] = {}  # the place in line of the one whose verdict it was
+        self.condemned: dict[WorkloadKind, Verdict] = {}
         self._buckets: dict[int, Bucket] = {}
         self._of_kind: dict[WorkloadKind, dict[str, Bucket]] = {}  # by LocalQueue
         self._where: dict[str, Bucket] = {}
@@ -139,8 +144,14 @@ class PendingQueue:
         """How many `active` would name."""
         return sum(len(bucket.members) for bucket in self._buckets.values() if not bucket.is_parked)
 
-    def parked(self) -> Iterator[Workload]:
-        yield from self.pool.values()
+    @property
+    def pending(self) -> int:
+        """How many wait, as people count them: without those who rest."""
+        return len(self) - len(self.resting())
+
+    def parked(self, *, with_resting: bool = True) -> Iterator[Workload]:
+        resting = set() if with_resting else self.resting()
+        yield from (workload for key, workload in self.pool.items() if key not in resting)
         for bucket in self._buckets.values():
             if bucket.is_parked:
                 yield from bucket.members.values()
@@ -210,7 +221,8 @@ class PendingQueue:
 
     def _join(self, workload: Workload) -> None:
         kind, local_queue = workload.kind, f"{workload.namespace}/{workload.local_queue}"
-        if kind in self.condemned and workload.queue_time < self._condemned_at[kind]:
+        verdict = self.condemned.get(kind)
+        if verdict is not None and workload.queue_time < verdict.queue_time:
             self._acquit(kind)
         alike = self._of_kind.get(kind)
         if alike is None:
@@ -328,8 +340,7 @@ class PendingQueue:
 
     def _condemn(self, workload: Workload, reason: Reason, now: Nanoseconds) -> None:
         """[QU13] The verdict holds for the whole kind: park them without asking again."""
-        self.condemned[workload.kind] = reason
-        self._condemned_at[workload.kind] = workload.queue_time
+        self.condemned[workload.kind] = Verdict(reason, workload.queue_time)
         for bucket in self._of_kind.get(workload.kind, {}).values():
             bucket.is_parked = True
         if workload.may_compete(now):

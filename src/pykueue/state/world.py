@@ -579,7 +579,8 @@ class World:
         """[QU13] Why a Workload of the same kind did not get in, where that verdict still stands."""
         workload = self.pending(key)
         queue = self.queues.get(workload.cluster_queue) if workload is not None else None
-        return queue.condemned.get(workload.kind) if queue is not None and workload is not None else None
+        verdict = queue.condemned.get(workload.kind) if queue is not None and workload is not None else None
+        return verdict.reason if verdict is not None else None
 
     def decide(self, now: Nanoseconds, *, enough: int | None = None) -> list[Decision]:
         """One cycle wherever something changed: what it decided, already written into the memory.
