@@ -40,8 +40,30 @@ def test_keys_become_text() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "merged"),
+    [
+        ("one: &one {a: 1, b: 2}\ntwo: {a: 3, <<: *one}\n", {"a": 3, "b": 2}),  # what is written overrules
+        ("one: &one {a: 1}\ntwo: {<<: [*one, {a: 2, b: 3}]}\n", {"a": 1, "b": 3}),  # the first has the say
+    ],
+)
+def test_a_mapping_can_be_merged_into_another(text: str, merged: object) -> None:
+    [tree] = trees(text)
+    assert isinstance(tree, dict)
+    assert tree["two"] == merged
+
+
+def test_merges_of_merges_are_not_multiplied() -> None:
+    lines = [f"m{i}: &m{i} {{<<: [{', '.join([f'*m{i - 1}'] * 10)}]}}" for i in range(1, 30)]
+    [tree] = trees("\n".join(["m0: &m0 {a: 1}", *lines]))
+    assert isinstance(tree, dict)
+    assert tree["m29"] == {"a": 1}
+
+
+@pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ("a: {<<: 5}\n", "x.yaml: line 1, column 9: << takes a mapping, or a list of them"),
+        ("a: {<<: {b: 1}, <<: {c: 1}}\n", "x.yaml: line 1, column 17: the key '<<' is written twice"),
         ("a: 1\nb: 2\na: 3\n", "x.yaml: line 3, column 1: the key 'a' is written twice"),
         ("a: [1\n", "x.yaml: line 2, column 1:"),
         ("? [a]\n: b\n", "x.yaml: line 1, column 3: a key must be a plain value"),

@@ -22,23 +22,44 @@ class Document(NamedTuple):
     tree: Any
 
 
+_MERGE: Final = "tag:yaml.org,2002:merge"
+
+
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
     """Times stay text, and a key written twice is refused instead of the first being lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         seen: set[str] = set()
-        for key_node, _ in node.value:
+        merged: dict[str, Any] = {}
+        written: dict[str, Any] = {}
+        for key_node, value in node.value:
             key = self._key(key_node)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is written twice", key_node.start_mark
                 )
             seen.add(key)
-        self.flatten_mapping(node)  # what `<<` merges in comes first, and what is written overrules it
-        return {self._key(key_node): self.construct_object(value, deep=deep) for key_node, value in node.value}
+            if key_node.tag == _MERGE:
+                merged = self._merged(value)
+            else:
+                written[key] = self.construct_object(value, deep=deep)
+        return {**merged, **written}  # what is written overrules what `<<` brings
+
+    def _merged(self, node: yaml.Node) -> dict[str, Any]:
+        """What `<<` brings: a mapping, or several, of which the first to have a key has the say. The loader's own way
+        of doing this puts their entries one behind the other, and a few lines of merges of merges are millions."""
+        found = self.construct_object(node, deep=True)
+        parts = found if isinstance(found, list) else [found]
+        if not all(isinstance(part, dict) for part in parts):
+            raise yaml.constructor.ConstructorError(
+                None, None, "<< takes a mapping, or a list of them", node.start_mark
+            )
+        return {key: value for part in reversed(parts) for key, value in part.items()}
 
     def _key(self, node: yaml.Node) -> str:
         """Keys as text, as JSON has them."""
+        if node.tag == _MERGE:
+            return "<<"
         key = self.construct_object(node, deep=True)
         match key:
             case bool():

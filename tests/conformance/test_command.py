@@ -132,6 +132,22 @@ def test_a_wrong_call_is_one_sentence_and_exit_code_two(
     assert capsys.readouterr().err == f"pykueue: {says}\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"kind": "A", "kind": "B"}', r"line 1, column 15: the key 'kind' is written twice"),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, "nested deeper than 200 levels"),
+        ('{"a": 1', "did not find expected"),
+    ],
+    ids=["twice", "deep", "cut off"],
+)
+def test_a_file_of_json_is_read_as_strictly_as_one_of_yaml(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "case.json").write_text(text)
+    error = run("-f", str(tmp_path / "case.json")).exception
+    assert isinstance(error, UsageError)
+    assert says in str(error)
+
+
 def test_the_same_object_twice_is_refused() -> None:
     with pytest.raises(UsageError, match="document 2: Namespace x is already in s document 1"):
         planning.read(planning_documents("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\n" * 2))

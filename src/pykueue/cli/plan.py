@@ -138,11 +138,18 @@ def _of_file(path: Path) -> Iterator[Document]:
     """JSON is read as JSON, which is much faster; whatever is none after all may still be YAML."""
     if path.suffix == ".json":
         try:
-            yield Document(str(path), json.loads(path.read_bytes()))
+            yield Document(str(path), json.loads(path.read_bytes(), object_pairs_hook=_each_once))
             return
-        except (OSError, ValueError):
-            pass
+        except (OSError, ValueError, RecursionError):
+            pass  # the other way of reading says what is wrong, and where
     yield from documents.read(path)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is written twice")
+    return found
 
 
 # --- A table for people -----------------------------------------------------------------------------------------------
