@@ -1,13 +1,16 @@
 """The public baseline load, drained: Workloads arrive, are admitted, run for a while and end.
 
     python -m bench drain [--scale=0.1] [--on=embedded|real|all] [--caps=50,300,0] [--webhooks] [--json=FILE]
+                          [--beside="MANAGER --feature-gates=…" --crds=FOLDER]
 
 Five cohorts of six ClusterQueues; into each queue come small, medium and large Workloads at a steady pace. The manager
 is ours, in a process of its own; this process plays the rest of the world: it creates the Workloads, says `Finished`
 for each after its runtime, and clears the reservation of each that was evicted, as a job would. `embedded` is the
 server of `pykueue up` with the manager inside, `real` a kube-apiserver and etcd with `pykueue manager` beside it, once
 for each cap on its requests a second (0: none). Scale 1 is 15,000 Workloads; the pace stays, there are fewer of them.
-The public benchmark has no webhooks, so the real server is led to ours only with `--webhooks`.
+The public benchmark has no webhooks, so the real server is led to ours only with `--webhooks`. Another manager of the
+same API, started with `--kubeconfig` and `--config` as ours is, runs at each cap right after ours where `--beside`
+names it: only what one run compares can be called faster.
 
 The floor is what no scheduler can beat: the last arrival and its runtime, or all the work divided by all the quota.
 Never a test: a slow machine is not a broken one.
@@ -18,17 +21,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import datetime
 import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import msgspec
+import yaml
 
 from pykueue.api import kueue, meta, registry, schema
 from pykueue.api.kinds import Kind
@@ -44,6 +50,7 @@ from pykueue.clock import SystemClock
 from pykueue.kube import access
 from pykueue.kube.client import METADATA, Client
 from pykueue.kube.errors import Conflict, KubeError, Unanswered
+from pykueue.webhooks import certificate
 
 ROOT = Path(__file__).resolve().parents[1]
 COHORTS, QUEUES = 5, 6  # ClusterQueues of each cohort
@@ -339,7 +346,7 @@ def manage(arguments: list[str]) -> None:
 
 @contextlib.contextmanager
 def embedded() -> Iterator[Engine]:
-    with tempfile.TemporaryDirectory() as home, process_of(__file__, "--serve", home) as process:
+    with tempfile.TemporaryDirectory() as home, process_of(sys.executable, __file__, "--serve", home) as process:
         folder = Path(home)
         until((folder / "ready").exists, process)
 
@@ -353,21 +360,47 @@ def embedded() -> Iterator[Engine]:
         yield Engine(folder / "data" / "kubeconfig", process.pid, requests, counts_everybody=False)
 
 
+@dataclass(frozen=True)
+class Program:
+    """A manager to measure: how it is started, what it is told beside the common configuration, its CRDs."""
+
+    command: tuple[str, ...]
+    crds: tuple[dict[str, Any], ...]
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ours(*, webhooks: bool) -> Program:
+    start = ("-m", "pykueue", "manager") if webhooks else (__file__, "--manage")
+    return Program((sys.executable, *start), tuple(schema.crd(row) for row in registry.KUEUE))
+
+
+def another(command: str, crds: Path) -> Program:
+    """It finds certificates where it looks for them, though nobody asks its webhooks; its CRDs are served without
+    conversion, as ours are."""
+    found = tuple(yaml.safe_load(path.read_text()) for path in sorted(crds.glob("*.yaml")))
+    for tree in found:
+        tree["spec"].pop("conversion", None)
+    return Program(tuple(shlex.split(command)), found, {"internalCertManagement": {"enable": False}})
+
+
 @contextlib.contextmanager
-def real(cap: int, *, webhooks: bool) -> Iterator[Engine]:
+def real(cap: int, program: Program) -> Iterator[Engine]:
     from cluster import real as cluster
 
     with cluster.started() as server, tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(server.kubeconfig())
-        for row in registry.KUEUE:
-            server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", schema.crd(row))
+        for tree in program.crds:
+            server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", tree)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
         server.request("POST", "/api/v1/namespaces", namespace)
         for row in registry.KUEUE:
             while server.request("GET", row.path()).code != 200:
                 time.sleep(0.1)
+        kept = certificate.renewed(certificate.Kept(), ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+        for part, file in certificate.NAMES.items():
+            (folder / file).write_bytes(getattr(kept, part))
         limit = {"qps": float(cap), "burst": cap} if cap else {"qps": -1.0}
         (folder / "config").write_text(
             json.dumps(
@@ -378,13 +411,13 @@ def real(cap: int, *, webhooks: bool) -> Iterator[Engine]:
                     "leaderElection": {"leaderElect": False},
                     "metrics": {"bindAddress": "0"},
                     "health": {"healthProbeBindAddress": f"127.0.0.1:{cluster.free_port()}"},
-                    "webhook": {"port": cluster.free_port()},
+                    "webhook": {"port": cluster.free_port(), "certDir": str(folder)},
+                    **program.told,
                 }
             )
         )
         arguments = ("--kubeconfig", str(kubeconfig), "--config", str(folder / "config"))
-        program = ("-m", "pykueue", "manager") if webhooks else (__file__, "--manage")
-        with process_of(*program, *arguments) as process:
+        with process_of(*program.command, *arguments) as process:
 
             def requests() -> dict[str, int]:
                 return _requests_of(server.request("GET", "/metrics").body)
@@ -406,7 +439,7 @@ def _requests_of(metrics: str) -> dict[str, int]:
 @contextlib.contextmanager
 def process_of(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    process = subprocess.Popen([sys.executable, *arguments], env=environment)
+    process = subprocess.Popen(arguments, env=environment)
     try:
         yield process
     finally:
@@ -564,6 +597,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--caps", default="50,300,0", help="requests a second of the manager on the real server")
     parser.add_argument("--webhooks", action="store_true", help="let the real server ask the manager about every write")
+    parser.add_argument("--beside", help="the command of another manager, measured on the real server after ours")
+    parser.add_argument("--crds", type=Path, help="the folder with the CRDs of that manager")
     parser.add_argument("--limit", type=float, default=900.0, help="give up a run after so many seconds")
     parser.add_argument("--json", type=Path, help="write the figures there")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
@@ -575,6 +610,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.serve:
         serve(options.serve)
         return 0
+    if options.beside and not options.crds:
+        parser.error("--beside needs --crds, the CRDs that manager works with")
     load = Load(options.scale)
     runs: dict[str, dict[str, Any]] = {}
     for name, engine in _engines(options):
@@ -595,7 +632,10 @@ def _engines(options: argparse.Namespace) -> Iterator[tuple[str, contextlib.Abst
         yield "embedded", embedded()
     if options.on in ("real", "all") or (options.on is None and (assets.folder() / "kube-apiserver").exists()):
         for cap in map(int, options.caps.split(",")):
-            yield f"real, {f'{cap}/s' if cap else 'no cap'}", real(cap, webhooks=options.webhooks)
+            limit = f"{cap}/s" if cap else "no cap"
+            yield f"real, {limit}", real(cap, ours(webhooks=options.webhooks))
+            if options.beside:
+                yield f"beside, {limit}", real(cap, another(options.beside, options.crds))
 
 
 def _run(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:

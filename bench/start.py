@@ -31,7 +31,9 @@ def first_admission(folder: Path, name: str) -> dict[str, float]:
     kubeconfig = folder / "kubeconfig"
     kubeconfig.unlink(missing_ok=True)
     began = time.monotonic()
-    with drain.process_of("-m", "pykueue", "up", "--data-dir", str(folder), "--runner", "none") as process:
+    with drain.process_of(
+        sys.executable, "-m", "pykueue", "up", "--data-dir", str(folder), "--runner", "none"
+    ) as process:
         drain.until(kubeconfig.exists, process)
         serves = time.monotonic() - began
         asyncio.run(_admitted(kubeconfig, name))
