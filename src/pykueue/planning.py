@@ -15,6 +15,7 @@ import msgspec
 
 from pykueue import settings
 from pykueue.api import codec, conditions, config, defaults, kube, kueue, meta, registry, validation
+from pykueue.api.conditions import EvictedReason, WorkloadCondition
 from pykueue.api.errors import FieldError
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts, explain, requests
@@ -23,6 +24,7 @@ from pykueue.core.policy import Policy
 from pykueue.core.topology import Profile
 from pykueue.documents import Document
 from pykueue.errors import UsageError
+from pykueue.lifecycle import states
 from pykueue.state import admission, reading
 from pykueue.state.world import World
 
@@ -237,7 +239,7 @@ def settle(case: Case, now: Nanoseconds) -> Plan:
 
 def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> Plan:
     """A plan before its first cycle."""
-    workloads = {reading.key_of(thing): thing for thing in case.objects if isinstance(thing, kueue.Workload)}
+    workloads = {states.key(thing): thing for thing in case.objects if isinstance(thing, kueue.Workload)}
     made = Plan(world_of(case, now, departures=departures), workloads)
     for key, workload in workloads.items():
         if workload.status.admission is not None and reading.holds_quota(workload):
@@ -279,9 +281,13 @@ def _stop_evicted(made: Plan, now: Nanoseconds) -> None:
         made.admissions.pop(key, None)
 
 
+# What a Workload says while it holds quota, or comes back from an eviction.
+_OF_A_STAY: Final = (WorkloadCondition.QUOTA_RESERVED, WorkloadCondition.ADMITTED, WorkloadCondition.REQUEUED)
+
+
 def _stopped(workload: kueue.Workload) -> kueue.Workload:
     """The Workload once its eviction is over: without its reservation, and back in its queue."""
-    over = conditions.without(workload.status.conditions, "QuotaReserved", "Admitted", "Requeued")
+    over = conditions.without(workload.status.conditions, *_OF_A_STAY)
     status = msgspec.structs.replace(workload.status, admission=None, conditions=over, unhealthy_nodes=())
     return msgspec.structs.replace(workload, status=status)
 
@@ -376,9 +382,9 @@ def _ordered_victims(decision: Decision) -> tuple[Victim, ...]:
 def _evicted(decisions: Iterable[Decision]) -> Iterator[tuple[str, str]]:
     for decision in decisions:
         if isinstance(decision, Evict):
-            yield decision.workload, "NodeFailures"
+            yield decision.workload, EvictedReason.NODE_FAILURES.value
         elif isinstance(decision, Preempt) and decision.migrates:
-            yield decision.migrates, "FlavorMigration"
+            yield decision.migrates, EvictedReason.FLAVOR_MIGRATION.value
 
 
 def _by_queue(world: World, *, active: bool) -> dict[str, list[str]]:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from laws.worlds import WorldOf
 from pykueue import planning
-from pykueue.api import conditions, kueue, meta
+from pykueue.api import kueue, meta
 from pykueue.core.decision import Admit
 from pykueue.core.requests import PLAIN
 from pykueue.core.topology import Profile
 from pykueue.documents import Document
+from pykueue.lifecycle import states
 from pykueue.planning import Case, Configured
 from pykueue.state import reading
 
@@ -43,11 +44,9 @@ def blocked(case: Case, now: int) -> list[str]:
     return [
         key
         for key, workload in made.workloads.items()
-        if key not in lucky
-        and not reading.holds_quota(workload)
-        and not conditions.is_true(workload.status.conditions, "Finished")
+        if key not in lucky and not reading.holds_quota(workload) and not states.is_finished(workload)
     ]
 
 
 def workload_of(case: Case, key: str) -> kueue.Workload:
-    return next(t for t in case.objects if isinstance(t, kueue.Workload) and reading.key_of(t) == key)
+    return next(t for t in case.objects if isinstance(t, kueue.Workload) and states.key(t) == key)

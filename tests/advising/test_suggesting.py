@@ -28,7 +28,8 @@ STATES = int(os.environ.get("ADVISING_STATES", "40"))
 
 def suggested(case: Case, key: str, now: int) -> list[Suggestion]:
     objects = indexed(case.objects)
-    opening = [gate.part for gate in gates(objects, References(), workload_of(case, key), now) if gate.part is not None]
+    closed = gates(objects, References(), workload_of(case, key), case.configured.policy, now)
+    opening = [gate.part for gate in closed if gate.part is not None]
     return list(suggesting.suggestions(Trial(case, key, now), objects, opening))
 
 

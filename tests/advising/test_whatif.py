@@ -18,8 +18,9 @@ from pykueue.advising import whatif
 from pykueue.advising.parts import indexed
 from pykueue.api import codec, kueue, meta
 from pykueue.core.decision import Admit, Evict, Preempt
+from pykueue.lifecycle import states
 from pykueue.planning import Case
-from pykueue.state import admission, reading
+from pykueue.state import admission
 from pykueue.state.world import World
 
 CASES = int(os.environ.get("ADVISING_CASES", "60"))
@@ -126,4 +127,4 @@ def test_a_deleted_queue_lets_nobody_start_and_evicts_nobody() -> None:
     found = whatif.compare(case_of(world), (), gone, NOW)
     assert found.waits == (f"{NAMESPACE}/w1",)
     assert found.goes == ()
-    assert reading.key_of(world.workloads[0].thing()) in found.after.holds
+    assert states.key(world.workloads[0].thing()) in found.after.holds

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import pytest
 
 from pykueue.api.kube import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration
+from pykueue.api.kueue import FlavorFungibilityPreference as Preference
 from pykueue.core import cohort, cycle
 from pykueue.core.cohort import Tree
 from pykueue.core.cycle import Cycle, Head
 from pykueue.core.decision import Admit, Decision, Evict, Kind, Wait
 from pykueue.core.flavors import Grade, in_visiting_order, is_preferred, scaled
 from pykueue.core.policy import GATES, Policy
-from pykueue.core.queue import FlavorResource, FlavorSpec, Preference, QueueSpec, Quota, ResourceGroup
+from pykueue.core.queue import FlavorResource, FlavorSpec, QueueSpec, Quota, ResourceGroup
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import Domain, Flavor, Fleet, NodeTerms, Placement, Wish
 from pykueue.core.workload import AssignedPodSet, Details, PodSet, Reservation, ScanMemory, Shape, Workload

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laws.worlds import NOW, WorldOf, worlds
+from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import order
-from pykueue.core.decision import Reason, Requeue
+from pykueue.core.decision import Requeue
 from pykueue.core.policy import Policy
 from pykueue.core.workload import Shape, Workload
 from pykueue.state.queues import PendingQueue
@@ -62,7 +63,7 @@ def test_a_pending_workload_is_in_exactly_one_place(
         if head is None:
             queue.release(lambda _: True)
             continue
-        queue.requeue(head, reason, Reason.WAITING_FOR_QUOTA, NOW)
+        queue.requeue(head, reason, QuotaReservedReason.WAITING_FOR_QUOTA, NOW)
         places = [w.key for w in queue.active()] + [w.key for w in queue.parked()] + list(queue.in_flight)
         assert sorted(places) == sorted(everybody)
         assert len(queue) == len(everybody)

@@ -11,9 +11,17 @@ import pytest
 
 from pykueue import settings
 from pykueue.api import kueue, meta
-from pykueue.api.conditions import EvictedReason, FinishedReason, Status, UnderlyingCause, WorkloadCondition
+from pykueue.api.conditions import (
+    EvictedReason,
+    FinishedReason,
+    PreemptedReason,
+    QuotaReservedReason,
+    Status,
+    UnderlyingCause,
+    WorkloadCondition,
+)
 from pykueue.api.meta import SECOND
-from pykueue.core.decision import Admit, Preempt, PreemptionReason, Reason, Requeue, Victim, Wait
+from pykueue.core.decision import Admit, Preempt, Requeue, Victim, Wait
 from pykueue.lifecycle.change import Admitted, Evicted, Finished, Released, Reserved, SetCondition
 from pykueue.observe.gauges import Gauges, Sources
 from pykueue.observe.metrics import BY_NAME, METRICS, OWN, Choices, Metrics, Role, Type, When
@@ -162,7 +170,7 @@ def test_ready_pods_are_timed_from_queueing_and_from_admission() -> None:
 
 def test_a_cycle_is_a_success_when_somebody_got_in() -> None:
     metrics = Metrics(EVERYTHING)
-    waits = Wait(workload="a", cluster_queue="cq", reason=Reason.WAITING_FOR_QUOTA, requeue=Requeue.NO_FIT)
+    waits = Wait(workload="a", cluster_queue="cq", reason=QuotaReservedReason.WAITING_FOR_QUOTA, requeue=Requeue.NO_FIT)
     admits = Admit(workload="b", cluster_queue="cq", pod_sets=(), is_admitted=True)
     metrics.cycle([waits], 0.001)
     metrics.cycle([waits, admits], 0.001)
@@ -174,11 +182,14 @@ def test_a_cycle_is_a_success_when_somebody_got_in() -> None:
 
 def test_a_victim_is_counted_for_who_preempts_and_only_when_it_is_told_to_go() -> None:
     victims = (
-        Victim("x", "lender", PreemptionReason.IN_COHORT_RECLAMATION),
-        Victim("y", "lender", PreemptionReason.IN_COHORT_RECLAMATION, already_evicted=True),
+        Victim("x", "lender", PreemptedReason.IN_COHORT_RECLAMATION),
+        Victim("y", "lender", PreemptedReason.IN_COHORT_RECLAMATION, already_evicted=True),
     )
     metrics = Metrics(EVERYTHING)
-    metrics.cycle([Preempt(workload="a", cluster_queue="owner", reason=Reason.WAITING_FOR_QUOTA, victims=victims)], 0.0)
+    metrics.cycle(
+        [Preempt(workload="a", cluster_queue="owner", reason=QuotaReservedReason.WAITING_FOR_QUOTA, victims=victims)],
+        0.0,
+    )
     labels = 'preempting_cluster_queue="owner",reason="InCohortReclamation",replica_role="standalone"'
     assert series(metrics)[f"kueue_preempted_workloads_total{{{labels}}}"] == 1
 

@@ -17,11 +17,12 @@ import pytest
 from controllers.conftest import Story, told
 from pykueue import app, settings
 from pykueue.api import kueue, meta
+from pykueue.api.conditions import QuotaReservedReason
 from pykueue.apiserver import access, extensions
 from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.visibility import rows
-from pykueue.core.decision import Reason, Requeue
+from pykueue.core.decision import Requeue
 from pykueue.core.workload import PodSet, Shape, Workload
 from pykueue.observe import visibility
 from pykueue.serving import Request
@@ -76,7 +77,7 @@ class TestOrder:
         queue.put(waiting("n/e", priority=-9, until=1000), 0)
         first = queue.pop()
         assert first is not None
-        queue.requeue(first, Requeue.NO_FIT, Reason.WAITING_FOR_QUOTA, 0, condemns=False)
+        queue.requeue(first, Requeue.NO_FIT, QuotaReservedReason.WAITING_FOR_QUOTA, 0, condemns=False)
         queue.pop()
         assert (len(list(queue.parked())), len(queue.in_flight)) == (2, 1)
         assert names(visibility.in_cluster_queue(queue)) == ["a", "b", "c", "d"]
@@ -87,7 +88,7 @@ class TestOrder:
         queue = queue_of(waiting("n/a", priority=1), waiting("n/b"))
         evictor = queue.pop()
         assert evictor is not None
-        queue.requeue(evictor, Requeue.PENDING_PREEMPTION, Reason.WAITING_FOR_PREEMPTED_WORKLOADS, 0)
+        queue.requeue(evictor, Requeue.PENDING_PREEMPTION, QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS, 0)
         queue.put(waiting("n/z", priority=7), 0)
         assert names(visibility.in_cluster_queue(queue)) == ["a", "z", "b"]
 

@@ -12,8 +12,9 @@ from typing import Final
 from pykueue.advising import parts
 from pykueue.advising.parts import Objects, Part
 from pykueue.api import conditions, kube, kueue, labels, meta, selectors
-from pykueue.api.conditions import ClusterQueueActiveReason
+from pykueue.api.conditions import ActiveCondition, ClusterQueueActiveReason, Status, WorkloadCondition
 from pykueue.api.meta import Nanoseconds
+from pykueue.core.policy import Policy
 from pykueue.lifecycle import queues, states
 from pykueue.lifecycle.queues import References
 from pykueue.state import reading
@@ -27,32 +28,35 @@ class Gate:
     part: Part | None = None
 
 
-def gates(objects: Objects, references: References, workload: kueue.Workload, now: Nanoseconds) -> list[Gate]:
+def gates(
+    objects: Objects, references: References, workload: kueue.Workload, policy: Policy, now: Nanoseconds
+) -> list[Gate]:
     """Everything in the way before quota is looked at, from the Workload to its ClusterQueue."""
-    return [*_own(workload, now), *_of_queues(objects, references, workload)]
+    return [*_own(workload, policy, now), *_of_queues(objects, references, workload)]
 
 
-def _own(workload: kueue.Workload, now: Nanoseconds) -> Iterator[Gate]:
-    key, found = reading.key_of(workload), workload.status.conditions
+_SAID_NO: Final = (kueue.CheckState.RETRY, kueue.CheckState.REJECTED)
+
+
+def _own(workload: kueue.Workload, policy: Policy, now: Nanoseconds) -> Iterator[Gate]:
     if not states.is_active(workload):
-        yield Gate("it is deactivated", parts.Activate(key))
-    gated = workload.metadata.annotations.get(labels.ADMISSION_GATED_BY)
-    if gated:
-        yield Gate(f"its admission is gated by {gated}")
+        yield Gate("it is deactivated", parts.Activate(states.key(workload)))
+    if states.is_gated(workload, gates_count=policy.admission_gated_by):
+        yield Gate(f"its admission is gated by {workload.metadata.annotations[labels.ADMISSION_GATED_BY]}")
     if states.is_on_hold(workload):
         yield Gate("it is on hold")
-    if conditions.is_true(found, "WaitingForReplacementPods"):
+    if states.has(workload, WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS):
         yield Gate("its pod group waits for replacement pods")
-    if workload.metadata.labels.get(labels.CONCURRENT_ADMISSION_PARENT) == "true":
+    if reading.has_variants(workload, policy):
         yield Gate("its variants compete in its place")
-    requeued = conditions.find(found, "Requeued")
+    requeued = conditions.find(workload.status.conditions, WorkloadCondition.REQUEUED)
     state = workload.status.requeue_state
     until = reading.time_of(state.requeue_at) if state is not None and state.requeue_at is not None else 0
     if until > now:
         yield Gate(f"its back-off ends at {meta.format_time(until)}", parts.Later(until))
-    elif requeued is not None and requeued.status == "False" and states.is_active(workload):
+    elif requeued is not None and requeued.status == Status.FALSE and states.is_active(workload):
         yield Gate(f"it is held back from queueing: {requeued.reason}")
-    failed = [check.name for check in workload.status.admission_checks if check.state in ("Retry", "Rejected")]
+    failed = [check.name for check in workload.status.admission_checks if check.state in _SAID_NO]
     if failed:
         yield Gate(f"checks said no and are not cleared yet: {', '.join(failed)}")
 
@@ -63,7 +67,7 @@ def _of_queues(objects: Objects, references: References, workload: kueue.Workloa
     if not isinstance(local_queue, kueue.LocalQueue):
         yield _without_local_queue(objects, namespace, name)
         return
-    if (local_queue.spec.stop_policy or "None") != "None":
+    if local_queue.spec.stop_policy != kueue.StopPolicy.NONE:
         yield Gate(f"LocalQueue {namespace}/{name} is stopped", parts.Resume(kueue.LocalQueue, f"{namespace}/{name}"))
     target = local_queue.spec.cluster_queue or ""
     cluster_queue = objects.get((kueue.ClusterQueue, "", target))
@@ -105,7 +109,7 @@ _TOLD: Final = frozenset(
 
 def _of_cluster_queue(objects: Objects, cluster_queue: kueue.ClusterQueue) -> Iterator[Gate]:
     name, spec = cluster_queue.metadata.name, cluster_queue.spec
-    if (spec.stop_policy or "None") != "None":
+    if spec.stop_policy != kueue.StopPolicy.NONE:
         yield Gate(f"ClusterQueue {name} is stopped", parts.Resume(kueue.ClusterQueue, name))
     if cluster_queue.metadata.deletion_timestamp is not None:
         yield Gate(f"ClusterQueue {name} is being deleted")
@@ -118,7 +122,7 @@ def _of_cluster_queue(objects: Objects, cluster_queue: kueue.ClusterQueue) -> It
         check = objects.get((kueue.AdmissionCheck, "", rule.name))
         if not isinstance(check, kueue.AdmissionCheck):
             yield Gate(f"AdmissionCheck {rule.name} of ClusterQueue {name} does not exist")
-        elif not conditions.is_true(check.status.conditions, "Active"):
+        elif not conditions.is_true(check.status.conditions, ActiveCondition.ACTIVE):
             yield Gate(f"AdmissionCheck {rule.name} is not active", parts.GetReady(rule.name))
 
 

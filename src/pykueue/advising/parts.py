@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from pykueue.api import conditions, kube, kueue, meta, quantity
+from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
@@ -241,7 +242,7 @@ class Resume(Part):
     queue: str  # namespace/name, or the name of a ClusterQueue
 
     def apply(self, objects: Objects) -> None:
-        _update(objects, self.kind, self.queue, lambda found: _spec(found, stop_policy="None"))
+        _update(objects, self.kind, self.queue, lambda found: _spec(found, stop_policy=kueue.StopPolicy.NONE.value))
 
     def sentence(self) -> str:
         return f"resume {self.kind.__name__} {self.queue}"
@@ -301,8 +302,12 @@ class GetReady(Part):
 
     def apply(self, objects: Objects) -> None:
         def active(found: kueue.AdmissionCheck) -> kueue.AdmissionCheck:
-            others = conditions.without(found.status.conditions, "Active")
-            yes = meta.Condition(type="Active", status="True", reason="Active")
+            others = conditions.without(found.status.conditions, ActiveCondition.ACTIVE)
+            yes = meta.Condition(
+                type=ActiveCondition.ACTIVE.value,
+                status=Status.TRUE.value,
+                reason=AdmissionCheckActiveReason.ACTIVE.value,
+            )
             return msgspec.structs.replace(
                 found, status=msgspec.structs.replace(found.status, conditions=(*others, yes))
             )

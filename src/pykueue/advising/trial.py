@@ -14,6 +14,7 @@ from pykueue.core import quota
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Admit
 from pykueue.core.queue import Preemption
+from pykueue.lifecycle import states
 from pykueue.planning import Case, Plan, Progress
 from pykueue.state import reading
 
@@ -175,6 +176,6 @@ def without_rivals(case: Case, target: str) -> Case:
     """The case in which nobody else waits for quota."""
 
     def competes(thing: object) -> bool:
-        return isinstance(thing, kueue.Workload) and not reading.holds_quota(thing) and reading.key_of(thing) != target
+        return isinstance(thing, kueue.Workload) and not reading.holds_quota(thing) and states.key(thing) != target
 
     return case.with_objects(thing for thing in case.objects if not competes(thing))

@@ -14,8 +14,9 @@ import msgspec
 
 from pykueue import planning
 from pykueue.advising.parts import indexed
-from pykueue.api import conditions, kueue
+from pykueue.api import kueue
 from pykueue.api.meta import Nanoseconds
+from pykueue.lifecycle import states
 from pykueue.planning import Case, Plan
 from pykueue.state import reading
 
@@ -67,7 +68,7 @@ def compare(
         objects.pop(key, None)
     changed = case.with_objects(objects.values())
     before, after = outcome(case, now), outcome(changed, now)
-    held = {reading.key_of(t) for t in case.objects if isinstance(t, kueue.Workload) and reading.holds_quota(t)}
+    held = {states.key(t) for t in case.objects if isinstance(t, kueue.Workload) and reading.holds_quota(t)}
 
     def told(keys: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(keys))
@@ -89,11 +90,7 @@ def compare(
 def outcome(case: Case, now: Nanoseconds) -> Outcome:
     made = planning.settle(case, now)
     holds = frozenset(key for key, held in made.world.reservations.items() if not held.evicted)
-    waiting = {
-        key
-        for key, workload in made.workloads.items()
-        if key not in holds and not conditions.is_true(workload.status.conditions, "Finished")
-    }
+    waiting = {key for key, workload in made.workloads.items() if key not in holds and not states.is_finished(workload)}
     return Outcome(
         holds=holds,
         waits=frozenset(waiting),

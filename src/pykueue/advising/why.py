@@ -19,12 +19,14 @@ from pykueue.advising.gates import Gate, gates
 from pykueue.advising.parts import Objects, indexed
 from pykueue.advising.suggesting import Suggestion
 from pykueue.advising.trial import Effort, Exhausted, Trial, narrowed, without_rivals
-from pykueue.api import conditions, kueue
+from pykueue.api import kueue
+from pykueue.api.conditions import Status, WorkloadCondition
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
 from pykueue.core.decision import Wait
 from pykueue.documents import Document
 from pykueue.errors import UsageError
+from pykueue.lifecycle import states
 from pykueue.lifecycle.queues import References
 from pykueue.observe import visibility
 from pykueue.planning import Case, Plan
@@ -129,23 +131,30 @@ def explainer(configuration: dict[str, Any]) -> Callable[[Iterable[msgspec.Struc
 
 def state_of(workload: kueue.Workload) -> str:
     """One word for where a Workload is in its life."""
-    found = workload.status.conditions
-    if conditions.is_true(found, "Finished"):
-        return "Finished"
-    if conditions.is_true(found, "Admitted"):
-        return "Admitted"
+    if states.is_finished(workload):
+        return WorkloadCondition.FINISHED.value
+    if states.is_admitted(workload):
+        return WorkloadCondition.ADMITTED.value
     if reading.holds_quota(workload):
-        return "QuotaReserved"
+        return WorkloadCondition.QUOTA_RESERVED.value
     return PENDING
+
+
+_TELLING: Final = (
+    WorkloadCondition.FINISHED,
+    WorkloadCondition.ADMITTED,
+    WorkloadCondition.QUOTA_RESERVED,
+    WorkloadCondition.EVICTED,
+)
 
 
 def _of_conditions(workload: kueue.Workload) -> Iterator[str]:
     """What its own status says, for one that does not wait for quota."""
     for condition in workload.status.conditions:
-        if condition.status == "True" and condition.type in ("Finished", "Admitted", "QuotaReserved", "Evicted"):
+        if condition.status == Status.TRUE and condition.type in _TELLING:
             yield f"{condition.type}: {condition.message or condition.reason}"
     for check in workload.status.admission_checks:
-        if check.state != "Ready":
+        if check.state != kueue.CheckState.READY:
             yield f"AdmissionCheck {check.name} is {check.state}" + (f": {check.message}" if check.message else "")
 
 
@@ -158,7 +167,8 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, e
     cluster_queue = pending.cluster_queue if pending is not None else ""
     place = next((place for place in _line(as_is, cluster_queue) if place.key == key), None)
     ahead = [other.key for other in _line(as_is, cluster_queue) if place and other[2] < place.in_cluster_queue]
-    closed = gates(objects, _references(case, as_is.world.in_circle(now)), workload, now)
+    references = _references(case, as_is.world.in_circle(now))
+    closed = gates(objects, references, workload, case.configured.policy, now)
     # One cycle in which nobody else waits: what the brain has to say about this Workload itself.
     alone = planning.plan(without_rivals(case, key), now, departures=True)
     told = planning.explanations(alone).get(key, {})

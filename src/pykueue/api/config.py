@@ -127,7 +127,6 @@ class CustomMetricLabel(ApiStruct, frozen=True):
         Field(
             "The label's name; series carry it with the prefix `custom_`.",
             pattern=r"^[a-zA-Z][a-zA-Z0-9_]*$",
-            max_length=63,
         ),
     ] = ""
     source_kind: Annotated[
@@ -181,7 +180,9 @@ class TLSOptions(ApiStruct, frozen=True):
         str, Field("The oldest TLS version that is served.", enum=("VersionTLS12", "VersionTLS13"))
     ] = ""
     cipher_suites: Annotated[tuple[str, ...], Field("The cipher suites that are served; only below TLS 1.3.")] = ()
-    curve_preferences: Annotated[tuple[str, ...], Field("The curves that are served, in order of preference.")] = ()
+    curve_preferences: Annotated[
+        tuple[Int32, ...], Field("The key exchanges that are offered, by their numbers as TLS groups.")
+    ] = ()
 
 
 class InternalCertManagement(ApiStruct, frozen=True):
@@ -346,16 +347,24 @@ class ResourceTransformation(ApiStruct, frozen=True):
     outputs: Annotated[dict[str, Quantity], Field("What one unit of the input counts as.")] = {}
 
 
+class DeviceExpression(ApiStruct, frozen=True):
+    expression: Annotated[str, Field("A CEL expression over `device`.", min_length=1)] = ""
+
+
+class DeviceSelector(ApiStruct, frozen=True):
+    cel: Annotated[DeviceExpression | None, Field("Devices for which an expression is true.")] = None
+
+
 class DeviceCounterSource(ApiStruct, frozen=True):
     name: Annotated[str, Field("The counter that is charged.")] = ""
     driver: Annotated[str, Field("The driver that publishes it.")] = ""
-    device_selector: Annotated[str, Field("A CEL expression that picks the devices.")] = ""
+    device_selector: Annotated[DeviceSelector | None, Field("Which devices are meant.")] = None
 
 
 class DeviceCapacitySource(ApiStruct, frozen=True):
     name: Annotated[str, Field("The capacity that is charged.")] = ""
     driver: Annotated[str, Field("The driver that publishes it.")] = ""
-    device_selector: Annotated[str, Field("A CEL expression that picks the devices.")] = ""
+    device_selector: Annotated[DeviceSelector | None, Field("Which devices are meant.")] = None
 
 
 class DeviceSource(ApiStruct, frozen=True):

@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from pykueue.api import conditions, kueue
-from pykueue.api.conditions import EvictedReason, FinishedReason, PreemptedReason, QuotaReservedReason
+from pykueue.api.conditions import EvictedReason, FinishedReason, QuotaReservedReason
 from pykueue.clock import Clock
 from pykueue.controllers.writing import Writer, revision
-from pykueue.core.decision import Admit, Decision, Evict, Preempt, Reason, Requeue, Retry, Victim, Wait
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Retry, Victim, Wait
 from pykueue.kube.errors import ApiError, Conflict, Fenced, Invalid, KubeError, NotFound, Unanswered
 from pykueue.kube.informer import Informer, Key
 from pykueue.lifecycle import checks, ending, eviction, reservation, states, waiting
@@ -296,9 +296,8 @@ class Carrier:
             preemptor = self._writer.current(key_of(decision.workload))
             uid = preemptor.metadata.uid if preemptor is not None else ""
             message = f"Preempted to make room for {decision.workload} (UID: {uid}) in {decision.cluster_queue}"
-            reason = PreemptedReason(victim.reason.value)
             if await self._take_away(
-                key_of(victim.key), lambda workload, now: eviction.preempt(workload, reason, message, now)
+                key_of(victim.key), lambda workload, now: eviction.preempt(workload, victim.reason, message, now)
             ):
                 note = f"Preempted {victim.key} in {victim.cluster_queue}"
                 if preemptor is not None:
@@ -357,9 +356,8 @@ class Carrier:
         workload = self._writer.current(key_of(newer.workload))
         if before is None or workload is None or (isinstance(newer, Wait) and newer.reason is before.reason):
             return
-        if before.reason is Reason.TOPOLOGY_PLACEMENT_FAILED:
-            said = QuotaReservedReason(before.reason)
-            news = waiting.tried(said, conditions.truncated(explaining.sentence(before)), self._options)
+        if before.reason is QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED:
+            news = waiting.tried(before.reason, conditions.truncated(explaining.sentence(before)), self._options)
             self._writer.tell(workload, news, SCHEDULER)
 
     async def _say_all(self) -> None:
@@ -408,10 +406,8 @@ class Carrier:
             ):
                 return
             asked = admission.requests(pending.shape)
-            said, message = QuotaReservedReason(decision.reason), explaining.sentence(decision)
-            changes = waiting.wait(
-                workload, said, conditions.truncated(message), asked, self._options, now, gated=gated
-            )
+            message = conditions.truncated(explaining.sentence(decision))
+            changes = waiting.wait(workload, decision.reason, message, asked, self._options, now, gated=gated)
             await self._writer.workload(workload, changes, SCHEDULER, now, patient=True)
 
     def block(self, decision: Decision) -> None:

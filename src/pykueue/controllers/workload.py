@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Final
 
 from pykueue.api import kueue
-from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.meta import SECOND
 from pykueue.clock import Clock
 from pykueue.controllers.scheduler import Scheduler
@@ -146,7 +145,7 @@ class WorkloadController:
             local_queue=self._views.local_queue_facts(workload),
             cluster_queue=self._views.cluster_queue_facts(self._views.cluster_queue_of(workload)),
             problem=world.problem(str(key)),
-            known_failure=None if known is None else KnownFailure(QuotaReservedReason(known.value), known.value),
+            known_failure=None if known is None else KnownFailure(known, known.value),
         )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import order, topology
-from pykueue.core.decision import Finding, FlavorAttempt, Kind, PodSetExplanation, Reason
+from pykueue.core.decision import Finding, FlavorAttempt, Kind, PodSetExplanation
 from pykueue.core.snapshot import Queue
 from pykueue.core.topology import PlacedPods, Placement
 from pykueue.core.workload import AssignedPodSet, PodSet, Requests, Reservation, ScanMemory, Workload
@@ -82,7 +83,7 @@ class Assignment:
     level: int = 0
     memory: ScanMemory | None = None
     replaced: Reservation | None = None  # the elastic slice that the Workload takes over from
-    reason: Reason | None = None  # why it is NoFit
+    reason: QuotaReservedReason | None = None  # why it is NoFit
     _mode: Mode | None = None
 
     @property

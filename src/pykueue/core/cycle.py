@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts, deferral, order, quota, variants
 from pykueue.core.assignment import Assignment, Mode
@@ -22,7 +23,6 @@ from pykueue.core.decision import (
     Decision,
     Evict,
     Preempt,
-    Reason,
     Requeue,
     Retry,
     Victim,
@@ -40,7 +40,7 @@ from pykueue.core.workload import AssignedPodSet, Reservation, Workload
 class Refusal:
     """Why a head is not even nominated (§5.2)."""
 
-    reason: Reason
+    reason: QuotaReservedReason
     message: str
     requeue: Requeue = Requeue.GENERIC
 
@@ -128,7 +128,7 @@ def _set_aside(failure: _Unjudged) -> Decision:
     return Wait(
         workload=workload.key,
         cluster_queue=workload.cluster_queue,
-        reason=Reason.PENDING_EVALUATION,
+        reason=QuotaReservedReason.PENDING_EVALUATION,
         requeue=Requeue.SET_ASIDE,
         message=message,
     )
@@ -181,12 +181,12 @@ class Cycle:
     def _refusal(self, head: Head) -> Refusal | None:
         workload = head.workload
         if workload.details.has_failed_checks:
-            return Refusal(Reason.PENDING_EVALUATION, "the Workload has failed admission checks")
+            return Refusal(QuotaReservedReason.PENDING_EVALUATION, "the Workload has failed admission checks")
         name = workload.cluster_queue
         if name in self.snapshot.inactive:
-            return Refusal(Reason.SUSPENDED, f"ClusterQueue {name} is inactive")
+            return Refusal(QuotaReservedReason.SUSPENDED, f"ClusterQueue {name} is inactive")
         if name not in self.snapshot.queues:
-            return Refusal(Reason.MISCONFIGURED, f"ClusterQueue {name} does not exist")
+            return Refusal(QuotaReservedReason.MISCONFIGURED, f"ClusterQueue {name} does not exist")
         return head.refusal
 
     # Processing.
@@ -195,28 +195,33 @@ class Cycle:
         """§5.6, step by step."""
         workload, details = entry.workload, entry.workload.details
         if self.policy.concurrent_admission and variants.better_sibling(workload, entry.queue) is not None:
-            return self._skip(entry, "a more favorable variant is admitted already", Reason.PENDING_EVALUATION)
+            return self._skip(
+                entry, "a more favorable variant is admitted already", QuotaReservedReason.PENDING_EVALUATION
+            )
         fits = self._refresh(entry)
         mode = entry.assignment.mode
         if self.policy.node_replacement_fail_fast and has_lost_node(workload) and mode is not Mode.FIT:
             return Evict(workload=workload.key, cluster_queue=entry.queue.name, nodes=workload.details.unhealthy_nodes)
         if mode is Mode.NO_FIT:
-            return self._wait(entry, entry.assignment.reason or Reason.NO_MATCHING_FLAVOR, Requeue.NO_FIT)
+            return self._wait(entry, entry.assignment.reason or QuotaReservedReason.NO_MATCHING_FLAVOR, Requeue.NO_FIT)
         if mode is Mode.PREEMPT:
             if not entry.targets:
                 self._reserve_claim(entry)
-                return self._wait(entry, Reason.WAITING_FOR_QUOTA, Requeue.PREEMPTION_NO_CANDIDATES)
+                return self._wait(entry, QuotaReservedReason.WAITING_FOR_QUOTA, Requeue.PREEMPTION_NO_CANDIDATES)
             if (self.policy.concurrent_admission or self.policy.orchestrated_preemption) and details.has_closed_gate:
                 entry.keeps_memory = False
                 return self._wait(
-                    entry, Reason.ADMISSION_GATED, Requeue.PREEMPTION_GATED, "needs preemption, and its gate is closed"
+                    entry,
+                    QuotaReservedReason.ADMISSION_GATED,
+                    Requeue.PREEMPTION_GATED,
+                    "needs preemption, and its gate is closed",
                 )
         if mode is Mode.DEFERRED_FIT:
             entry.keeps_memory = False
             self._claim(entry, entry.quota_usage())
             return self._wait(
                 entry,
-                Reason.WAITING_FOR_PREEMPTED_WORKLOADS,
+                QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS,
                 Requeue.PENDING_PREEMPTION,
                 "will fit once the victims of other Workloads are gone",
             )
@@ -350,14 +355,17 @@ class Cycle:
         workload = entry.workload
         if not variants.may_migrate(workload, entry.queue):
             return self._wait(
-                entry, Reason.PENDING_EVALUATION, Requeue.GENERIC, "its flavor is below the last acceptable one"
+                entry,
+                QuotaReservedReason.PENDING_EVALUATION,
+                Requeue.GENERIC,
+                "its flavor is below the last acceptable one",
             )
         entry.keeps_memory = False
         return Preempt(
             workload=workload.key,
             cluster_queue=entry.queue.name,
             explanation=entry.assignment.explanation(),
-            reason=self._told(Reason.WAITING_FOR_PREEMPTED_WORKLOADS),
+            reason=self._told(QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS),
             migrates=sibling.key,
         )
 
@@ -394,17 +402,19 @@ class Cycle:
             workload=workload.key,
             cluster_queue=entry.queue.name,
             explanation=entry.assignment.explanation(),
-            reason=self._told(Reason.WAITING_FOR_PREEMPTED_WORKLOADS),
+            reason=self._told(QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS),
             victims=victims,
         )
 
-    def _skip(self, entry: Entry, message: str, reason: Reason = Reason.WAITING_FOR_QUOTA) -> Decision:
+    def _skip(
+        self, entry: Entry, message: str, reason: QuotaReservedReason = QuotaReservedReason.WAITING_FOR_QUOTA
+    ) -> Decision:
         """[CY3] Straight back into the queue; the scan goes on where it was, unless that is switched off."""
         if not self.policy.preserve_scan_progress:
             entry.keeps_memory = False
         return self._wait(entry, reason, Requeue.FAILED_AFTER_NOMINATION, message)
 
-    def _wait(self, entry: Entry, reason: Reason, requeue: Requeue, message: str = "") -> Decision:
+    def _wait(self, entry: Entry, reason: QuotaReservedReason, requeue: Requeue, message: str = "") -> Decision:
         workload = entry.workload
         if workload.reservation is not None:
             return Retry(
@@ -436,10 +446,12 @@ class Cycle:
 
     def _left_out(self, entry: Entry) -> Decision:
         """An entry that the order never came to: fair sharing takes one of each queue."""
-        return self._wait(entry, Reason.PENDING_EVALUATION, Requeue.GENERIC, "another entry of the queue went first")
+        return self._wait(
+            entry, QuotaReservedReason.PENDING_EVALUATION, Requeue.GENERIC, "another entry of the queue went first"
+        )
 
-    def _told(self, reason: Reason) -> Reason:
-        return reason if self.policy.precise_reasons else Reason.PENDING
+    def _told(self, reason: QuotaReservedReason) -> QuotaReservedReason:
+        return reason if self.policy.precise_reasons else QuotaReservedReason.PENDING
 
 
 def is_admitted(workload: Workload, queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> bool:

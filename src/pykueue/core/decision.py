@@ -15,23 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
+from pykueue.api.conditions import PreemptedReason, QuotaReservedReason
 from pykueue.core.topology import PlacedPods
 from pykueue.core.workload import AssignedPodSet
-
-
-class Reason(StrEnum):
-    """Why `QuotaReserved` is False."""
-
-    WAITING_FOR_QUOTA = "WaitingForQuota"
-    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
-    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
-    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
-    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
-    MISCONFIGURED = "Misconfigured"
-    SUSPENDED = "Suspended"
-    PENDING_EVALUATION = "PendingEvaluation"
-    ADMISSION_GATED = "AdmissionGated"
-    PENDING = "Pending"
 
 
 class Requeue(StrEnum):
@@ -47,13 +33,6 @@ class Requeue(StrEnum):
     PENDING_MIGRATION = "PendingMigration"
     PREEMPTION_FAILED = "PreemptionFailed"
     SET_ASIDE = "SetAside"  # ours: it cannot be judged, or what was decided cannot be written
-
-
-class PreemptionReason(StrEnum):
-    IN_CLUSTER_QUEUE = "InClusterQueue"
-    IN_COHORT_RECLAMATION = "InCohortReclamation"
-    IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
-    IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
 
 
 class Kind(IntEnum):
@@ -104,7 +83,7 @@ class FlavorAttempt:
     kind: Kind
     level: int = 0
     findings: tuple[Finding, ...] = ()
-    reason: Reason | None = None
+    reason: QuotaReservedReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +101,7 @@ class Victim:
 
     key: str
     cluster_queue: str
-    reason: PreemptionReason
+    reason: PreemptedReason
     already_evicted: bool = False
 
 
@@ -156,14 +135,14 @@ class Admit(Decision):
 class Preempt(Decision):
     """`migrates` is a less favorable variant of the same Workload that is to give way."""
 
-    reason: Reason
+    reason: QuotaReservedReason
     victims: tuple[Victim, ...] = ()
     migrates: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait(Decision):
-    reason: Reason
+    reason: QuotaReservedReason
     requeue: Requeue
     message: str = ""
 

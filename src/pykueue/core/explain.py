@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import amounts, quota
 from pykueue.core.cohort import Node
 from pykueue.core.decision import Admit, Cause, Decision, Evict, Finding, Kind, Preempt, Retry, Wait
 from pykueue.core.preemption.search import may_take
-from pykueue.core.queue import PreemptionPolicy
 from pykueue.core.snapshot import Snapshot
 from pykueue.core.workload import Reservation, Workload
 

@@ -11,22 +11,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api.kueue import FlavorFungibilityPreference, PreemptionPolicy
 from pykueue.core import amounts, eligibility, quota, topology
 from pykueue.core.assignment import MODE_OF, Assignment, Choice, Mode, PodSetChoice, assigned_of
-from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind, Reason
+from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind
 from pykueue.core.order import visiting_order
 from pykueue.core.policy import Policy
-from pykueue.core.queue import Fungibility, PreemptionPolicy, Preference, ResourceGroup
+from pykueue.core.queue import Fungibility, ResourceGroup
 from pykueue.core.snapshot import Column, Queue, Snapshot
 from pykueue.core.topology import PlacementRequest, Wish
 from pykueue.core.workload import AssignedPodSet, PodSet, Requests, Reservation, ScanMemory, Workload
 
-SEVERITY: Mapping[Reason | None, int] = {
+SEVERITY: Mapping[QuotaReservedReason | None, int] = {
     None: 0,
-    Reason.TOPOLOGY_PLACEMENT_FAILED: 1,
-    Reason.WAITING_FOR_QUOTA: 2,
-    Reason.EXCEEDS_MAX_QUOTA: 3,
-    Reason.NO_MATCHING_FLAVOR: 4,
+    QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED: 1,
+    QuotaReservedReason.WAITING_FOR_QUOTA: 2,
+    QuotaReservedReason.EXCEEDS_MAX_QUOTA: 3,
+    QuotaReservedReason.NO_MATCHING_FLAVOR: 4,
 }
 
 
@@ -194,7 +196,7 @@ class Assigner:
                         Kind.NO_FIT,
                         attempt.level,
                         attempt.findings,
-                        Reason.TOPOLOGY_PLACEMENT_FAILED,
+                        QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED,
                     )
                     if attempt.flavor == outcome.failure.flavor
                     else attempt
@@ -326,7 +328,9 @@ class _FlavorSearch:
                 self.findings.append(obstacle)
                 if obstacle.cause is not Cause.NOT_NOMINATED:
                     self.attempts.append(
-                        FlavorAttempt(column.flavor, Kind.NO_FIT, 0, (obstacle,), Reason.NO_MATCHING_FLAVOR)
+                        FlavorAttempt(
+                            column.flavor, Kind.NO_FIT, 0, (obstacle,), QuotaReservedReason.NO_MATCHING_FLAVOR
+                        )
                     )
                 if obstacle.cause is Cause.BROKEN:
                     self.best, self.error = {}, obstacle.detail
@@ -366,7 +370,7 @@ class _FlavorSearch:
         choices: dict[str, Choice] = {}
         grade = _BEST
         findings: list[Finding] = []
-        worst_reason: Reason | None = None
+        worst_reason: QuotaReservedReason | None = None
         highest = 0
         preference = self.assigner.queue.spec.fungibility.preference
         for resource, requested in self.requests:
@@ -380,7 +384,7 @@ class _FlavorSearch:
                         findings.append(
                             Finding(Cause.OTHER_SLICE_FLAVOR, column.flavor, resource, requested, detail=on)
                         )
-                        worst_reason = Reason.NO_MATCHING_FLAVOR
+                        worst_reason = QuotaReservedReason.NO_MATCHING_FLAVOR
                         break
                     amount -= dict(old.requests).get(resource, 0) if old is not None else 0
             number = column.numbers[resource]
@@ -399,7 +403,7 @@ class _FlavorSearch:
 
     def _fit(
         self, flavor: str, resource: str, number: int, requested: int
-    ) -> tuple[Kind, int, Finding | None, Reason | None]:
+    ) -> tuple[Kind, int, Finding | None, QuotaReservedReason | None]:
         """§4.4 One flavor-resource: kind, borrowing level, and what was short."""
         queue = self.assigner.queue
         node, preemption = queue.node, queue.spec.preemption
@@ -407,7 +411,7 @@ class _FlavorSearch:
         potential = node.potential[number]
         if amount > potential:
             short = Finding(Cause.BEYOND_CAPACITY, flavor, resource, amount, potential)
-            return Kind.NO_FIT, 0, short, Reason.EXCEEDS_MAX_QUOTA
+            return Kind.NO_FIT, 0, short, QuotaReservedReason.EXCEEDS_MAX_QUOTA
         level, is_below_root = quota.level(node, number, amount)
         balance = quota.balance(node, number)
         if amount <= max(0, balance):
@@ -421,10 +425,10 @@ class _FlavorSearch:
         ):
             kind, level = self.assigner.simulate(number, amount)
             return kind, level, short, None
-        return Kind.NO_FIT, level, short, Reason.WAITING_FOR_QUOTA
+        return Kind.NO_FIT, level, short, QuotaReservedReason.WAITING_FOR_QUOTA
 
 
-def is_preferred(a: Grade, b: Grade, preference: Preference) -> bool:
+def is_preferred(a: Grade, b: Grade, preference: FlavorFungibilityPreference) -> bool:
     """§4.6 Whether a is better than b; equal ones are not."""
     if a.kind is Kind.NO_FIT:
         return False
@@ -432,7 +436,7 @@ def is_preferred(a: Grade, b: Grade, preference: Preference) -> bool:
         return True
     if (a.kind is Kind.NO_CANDIDATES) is not (b.kind is Kind.NO_CANDIDATES):
         return b.kind is Kind.NO_CANDIDATES
-    if preference is Preference.PREEMPTION_OVER_BORROWING:
+    if preference is FlavorFungibilityPreference.PREEMPTION_OVER_BORROWING:
         return (-a.level, a.kind) > (-b.level, b.kind)
     return (a.kind, -a.level) > (b.kind, -b.level)
 
@@ -507,21 +511,21 @@ def _merge_attempts(into: dict[str, FlavorAttempt], attempts: Sequence[FlavorAtt
             before = into.get(flavor)
             if before is not None and flavor not in seen:
                 into[flavor] = FlavorAttempt(
-                    flavor, Kind.NO_FIT, before.level, before.findings, Reason.NO_MATCHING_FLAVOR
+                    flavor, Kind.NO_FIT, before.level, before.findings, QuotaReservedReason.NO_MATCHING_FLAVOR
                 )
 
 
-def _reason(assignment: Assignment, queue: Queue) -> Reason:
+def _reason(assignment: Assignment, queue: Queue) -> QuotaReservedReason:
     """§4.12 The mildest reason over the flavors of a group (they are alternatives), the worst over groups and pod sets
     (all are needed). Where nothing says more, no flavor matched (W15: an empty reason would be invalid)."""
-    overall: Reason | None = None
+    overall: QuotaReservedReason | None = None
     for choice in assignment.pod_sets:
         if choice.mode is not Mode.NO_FIT:
             continue
         if not choice.attempts:
-            overall = Reason.NO_MATCHING_FLAVOR
+            overall = QuotaReservedReason.NO_MATCHING_FLAVOR
             continue
-        mildest: dict[int, Reason | None] = {}
+        mildest: dict[int, QuotaReservedReason | None] = {}
         for attempt in choice.attempts:
             if attempt.kind is not Kind.NO_FIT:
                 continue
@@ -531,4 +535,4 @@ def _reason(assignment: Assignment, queue: Queue) -> Reason:
                 ):
                     mildest[index] = attempt.reason
         overall = max((overall, *mildest.values()), key=SEVERITY.__getitem__)
-    return overall or Reason.NO_MATCHING_FLAVOR
+    return overall or QuotaReservedReason.NO_MATCHING_FLAVOR

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from pykueue.api.kueue import FlavorFungibilityPreference, PreemptionPolicy, QueueingStrategy
 from pykueue.core.amounts import UNLIMITED
 
 if TYPE_CHECKING:
@@ -28,25 +28,6 @@ class Quota(NamedTuple):
     nominal: int
     borrowing_limit: int = UNLIMITED
     lending_limit: int = UNLIMITED
-
-
-class QueueingStrategy(StrEnum):
-    STRICT_FIFO = "StrictFIFO"
-    BEST_EFFORT_FIFO = "BestEffortFIFO"
-
-
-class PreemptionPolicy(StrEnum):
-    """Which reserving workloads may be victims, judged against the preemptor ([PR2])."""
-
-    NEVER = "Never"
-    LOWER_PRIORITY = "LowerPriority"
-    LOWER_OR_NEWER_EQUAL_PRIORITY = "LowerOrNewerEqualPriority"
-    ANY = "Any"
-
-
-class Preference(StrEnum):
-    BORROWING_OVER_PREEMPTION = "BorrowingOverPreemption"
-    PREEMPTION_OVER_BORROWING = "PreemptionOverBorrowing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +48,7 @@ class Fungibility:
 
     stop_at_borrowing: bool = True  # whenCanBorrow is MayStopSearch
     stop_at_preempting: bool = False  # whenCanPreempt is MayStopSearch
-    preference: Preference = Preference.BORROWING_OVER_PREEMPTION
+    preference: FlavorFungibilityPreference = FlavorFungibilityPreference.BORROWING_OVER_PREEMPTION
 
 
 @dataclass(frozen=True, slots=True, eq=False)

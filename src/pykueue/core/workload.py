@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from pykueue.api.conditions import PreemptedReason
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts
 from pykueue.core.queue import FlavorResource
@@ -114,7 +115,7 @@ class Reservation:
         placed: tuple[PlacedPods, ...] = (),
         parent_uid: str = "",
         variant_flavor: str = "",
-        assumed_victims: Mapping[str, str] | None = None,
+        assumed_victims: Mapping[str, PreemptedReason] | None = None,
     ) -> None:
         self.key = key
         self.uid = uid

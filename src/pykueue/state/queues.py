@@ -14,10 +14,11 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api.kueue import QueueingStrategy
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import order
-from pykueue.core.decision import Reason, Requeue
-from pykueue.core.queue import QueueingStrategy
+from pykueue.core.decision import Requeue
 from pykueue.core.workload import Shape, Workload
 
 Rank: TypeAlias = tuple[int, int, str, str]
@@ -40,7 +41,7 @@ CONDEMNING = frozenset({Requeue.NO_FIT, Requeue.PREEMPTION_NO_CANDIDATES})
 class Verdict(NamedTuple):
     """[QU13] Why a whole kind of Workloads waits, and the place in line of the one that was tried for all."""
 
-    reason: Reason
+    reason: QuotaReservedReason
     queue_time: Nanoseconds
 
 
@@ -311,7 +312,7 @@ class PendingQueue:
         self,
         workload: Workload,
         requeue: Requeue,
-        reason: Reason,
+        reason: QuotaReservedReason,
         now: Nanoseconds,
         *,
         condemns: bool = True,
@@ -338,7 +339,7 @@ class PendingQueue:
         else:
             self._park(newest)
 
-    def _condemn(self, workload: Workload, reason: Reason, now: Nanoseconds) -> None:
+    def _condemn(self, workload: Workload, reason: QuotaReservedReason, now: Nanoseconds) -> None:
         """[QU13] The verdict holds for the whole kind: park them without asking again."""
         self.condemned[workload.kind] = Verdict(reason, workload.queue_time)
         for bucket in self._of_kind.get(workload.kind, {}).values():

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from pykueue.api import codec, conditions, kube, kueue, labels, meta, quantity, topology_encoding
-from pykueue.api.conditions import is_true
+from pykueue.api.conditions import EvictedReason, PreemptedReason, Status, WorkloadCondition
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts, requests, topology
 from pykueue.core.policy import Policy
@@ -26,9 +26,6 @@ from pykueue.core.queue import (
     FlavorSpec,
     Fungibility,
     Preemption,
-    PreemptionPolicy,
-    Preference,
-    QueueingStrategy,
     QueueSpec,
     Quota,
     ResourceGroup,
@@ -102,6 +99,7 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQ
     known = {name: references.checks[name] for name in checks if name in references.checks}
     provisioning = [name for name, check in known.items() if check.controller == labels.PROVISIONING_CONTROLLER]
     topologies = {name: topology for name in flavors if (topology := references.flavors.get(name))}
+    later = kueue.CheckPreemptionPolicy.AFTER_CHECK_PASSED_OR_ON_DEMAND
     is_blocked = bool(queues.blockers(cluster_queue, references))
     scope = spec.admission_scope
     concurrent = spec.concurrent_admission_policy
@@ -112,19 +110,17 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQ
             cohort=spec.cohort_name or "",
             groups=groups,
             quotas=_quotas(spec.resource_groups),
-            strategy=_enum(QueueingStrategy, spec.queueing_strategy, QueueingStrategy.BEST_EFFORT_FIFO),
+            strategy=_enum(kueue.QueueingStrategy, spec.queueing_strategy, kueue.QueueingStrategy.BEST_EFFORT_FIFO),
             preemption=_preemption(spec.preemption),
             fungibility=_fungibility(spec.flavor_fungibility),
             weight=weight(spec.fair_sharing),
             checks=checks,
-            deferring_checks=frozenset(
-                name for name in known if around.checks[name].spec.preemption_policy == "AfterCheckPassedOrOnDemand"
-            ),
+            deferring_checks=frozenset(name for name in known if around.checks[name].spec.preemption_policy == later),
             provisioned_flavors=frozenset(flavor for name in provisioning for flavor in checks[name]),
             is_multikueue=any(check.controller == labels.MULTIKUEUE_CONTROLLER for check in known.values()),
             is_usage_based=around.policy.usage_history is not None
             and scope is not None
-            and scope.admission_mode == "UsageBasedAdmissionFairSharing",
+            and scope.admission_mode == kueue.AdmissionMode.USAGE_BASED,
             is_topology_only=around.policy.topology and flavors <= topologies.keys(),
             last_acceptable_flavor=constraints.last_acceptable_flavor_name if constraints is not None else None,
             listed=not is_blocked and references.topologies.issuperset(topologies.values()),
@@ -167,11 +163,11 @@ def weight(fair_sharing: kueue.FairSharing | None) -> float:
 def _preemption(preemption: kueue.ClusterQueuePreemption | None) -> Preemption:
     if preemption is None:
         return Preemption()
-    borrow = preemption.borrow_within_cohort
+    never, borrow = kueue.PreemptionPolicy.NEVER, preemption.borrow_within_cohort
     return Preemption(
-        within_cluster_queue=_enum(PreemptionPolicy, preemption.within_cluster_queue, PreemptionPolicy.NEVER),
-        reclaim_within_cohort=_enum(PreemptionPolicy, preemption.reclaim_within_cohort, PreemptionPolicy.NEVER),
-        borrow_within_cohort=borrow is not None and (borrow.policy or "Never") != "Never",
+        within_cluster_queue=_enum(kueue.PreemptionPolicy, preemption.within_cluster_queue, never),
+        reclaim_within_cohort=_enum(kueue.PreemptionPolicy, preemption.reclaim_within_cohort, never),
+        borrow_within_cohort=borrow is not None and (borrow.policy or never) != never,
         max_priority_threshold=borrow.max_priority_threshold if borrow is not None else None,
     )
 
@@ -179,10 +175,11 @@ def _preemption(preemption: kueue.ClusterQueuePreemption | None) -> Preemption:
 def _fungibility(fungibility: kueue.FlavorFungibility | None) -> Fungibility:
     if fungibility is None:
         return Fungibility()
+    policy, preference = kueue.FlavorFungibilityPolicy, kueue.FlavorFungibilityPreference
     return Fungibility(
-        stop_at_borrowing=(fungibility.when_can_borrow or "MayStopSearch") != "TryNextFlavor",
-        stop_at_preempting=(fungibility.when_can_preempt or "TryNextFlavor") != "TryNextFlavor",
-        preference=_enum(Preference, fungibility.preference, Preference.BORROWING_OVER_PREEMPTION),
+        stop_at_borrowing=(fungibility.when_can_borrow or policy.MAY_STOP_SEARCH) != policy.TRY_NEXT_FLAVOR,
+        stop_at_preempting=(fungibility.when_can_preempt or policy.TRY_NEXT_FLAVOR) != policy.TRY_NEXT_FLAVOR,
+        preference=_enum(preference, fungibility.preference, preference.BORROWING_OVER_PREEMPTION),
     )
 
 
@@ -210,29 +207,30 @@ def time_of(text: str | None) -> Nanoseconds:
 
 
 def holds_quota(workload: kueue.Workload) -> bool:
-    found = workload.status.conditions
     return (
-        is_true(found, "QuotaReserved")
+        states.is_reserved(workload)
         and workload.status.admission is not None
         and states.is_active(workload)
-        and not is_true(found, "Finished")
+        and not states.is_finished(workload)
     )
 
 
 def may_queue(workload: kueue.Workload, policy: Policy) -> bool:
     """[QU1]"""
-    found = workload.status.conditions
     return (
         states.is_active(workload)
-        and not is_true(found, "Finished")
-        and not is_true(found, "QuotaReserved")
+        and not states.is_finished(workload)
+        and not states.is_reserved(workload)
         and not states.is_on_hold(workload)
-        and not is_true(found, "WaitingForReplacementPods")
-        and not (policy.admission_gated_by and workload.metadata.annotations.get(labels.ADMISSION_GATED_BY))
-        and not (
-            policy.concurrent_admission and workload.metadata.labels.get(labels.CONCURRENT_ADMISSION_PARENT) == "true"
-        )
+        and not states.has(workload, WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS)
+        and not states.is_gated(workload, gates_count=policy.admission_gated_by)
+        and not has_variants(workload, policy)
     )
+
+
+def has_variants(workload: kueue.Workload, policy: Policy) -> bool:
+    """Whether others compete in the Workload's place, each for a flavor of its own."""
+    return policy.concurrent_admission and workload.metadata.labels.get(labels.CONCURRENT_ADMISSION_PARENT) == "true"
 
 
 def priority(workload: kueue.Workload, policy: Policy) -> int:
@@ -251,17 +249,17 @@ def priority(workload: kueue.Workload, policy: Policy) -> int:
 def queue_time(workload: kueue.Workload, policy: Policy) -> Nanoseconds:
     """§2.2 The time that counts for a place in line."""
     found = workload.status.conditions
-    evicted = conditions.find(found, "Evicted")
-    if evicted is not None and evicted.status == "True":
-        by_eviction = {"AdmissionCheck", "PodsReadyTimeout"} if policy.order_by_eviction else {"AdmissionCheck"}
-        if evicted.reason in by_eviction:
+    evicted = conditions.find(found, WorkloadCondition.EVICTED)
+    if evicted is not None and evicted.status == Status.TRUE:
+        by_timeout = policy.order_by_eviction and evicted.reason == EvictedReason.PODS_READY_TIMEOUT
+        if by_timeout or evicted.reason == EvictedReason.ADMISSION_CHECK:
             return time_of(evicted.last_transition_time)
-    preempted = conditions.find(found, "Preempted")
+    preempted = conditions.find(found, WorkloadCondition.PREEMPTED)
     if (
         not policy.priority_sorting_within_cohort
         and preempted is not None
-        and preempted.status == "True"
-        and preempted.reason == "InCohortReclaimWhileBorrowing"
+        and preempted.status == Status.TRUE
+        and preempted.reason == PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
     ):
         # Strictly behind the preemptor, or the two would take turns for ever.
         return time_of(preempted.last_transition_time) + meta.MILLISECOND
@@ -390,7 +388,7 @@ def pending(workload: kueue.Workload, shape: Shape, cluster_queue: str, policy: 
     status = workload.status
     requeue_at = status.requeue_state.requeue_at if status.requeue_state is not None else None
     return Workload(
-        key=key_of(workload),
+        key=states.key(workload),
         uid=workload.metadata.uid,
         shape=shape,
         local_queue=workload.spec.queue_name or "",
@@ -399,14 +397,10 @@ def pending(workload: kueue.Workload, shape: Shape, cluster_queue: str, policy: 
         created=time_of(workload.metadata.creation_timestamp),
         queue_time=queue_time(workload, policy),
         generation=workload.metadata.generation,
-        held_back=conditions.is_false(status.conditions, "Requeued"),
+        held_back=conditions.is_false(status.conditions, WorkloadCondition.REQUEUED),
         back_off_until=time_of(requeue_at) if requeue_at is not None else None,
         details=_details(workload, policy),
     )
-
-
-def key_of(workload: kueue.Workload) -> str:
-    return f"{workload.metadata.namespace}/{workload.metadata.name}"
 
 
 def _details(workload: kueue.Workload, policy: Policy) -> Details:
@@ -415,7 +409,7 @@ def _details(workload: kueue.Workload, policy: Policy) -> Details:
     allowed = annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS)
     updates: dict[str, list[kueue.PodSetUpdate]] = {}
     for check in status.admission_checks:
-        if check.state == "Ready":
+        if check.state == kueue.CheckState.READY:
             for update in check.pod_set_updates:
                 updates.setdefault(update.name, []).append(update)
     details = Details(
@@ -426,8 +420,8 @@ def _details(workload: kueue.Workload, policy: Policy) -> Details:
         parent_uid=parent.uid if parent is not None else "",
         variant_flavor=_first(allowed) if parent is not None else "",
         unhealthy_nodes=tuple(node.name for node in status.unhealthy_nodes),
-        is_owned_by_pod=_is_owned_by_pod(workload),
-        is_elastic=annotations.get(labels.ELASTIC_JOB) == "true",
+        is_owned_by_pod=states.is_owned_by_single_pod(workload),
+        is_elastic=states.is_elastic(workload),
         terms={
             pod_set.name: topology.terms_of(pod_set.template.spec, updates[pod_set.name])
             for pod_set in workload.spec.pod_sets
@@ -459,38 +453,29 @@ def _first(text: str | None) -> str:
 
 def _has_closed_gate(workload: kueue.Workload) -> bool:
     """A gate that is only in the spec is closed, so that a Workload can be created gated."""
+    closed = kueue.PreemptionGatePosition.CLOSED
     positions = {gate.name: gate.position for gate in workload.status.preemption_gates}
-    return any(positions.get(gate.name, "Closed") == "Closed" for gate in workload.spec.preemption_gates)
-
-
-def _is_owned_by_pod(workload: kueue.Workload) -> bool:
-    owners = workload.metadata.owner_references
-    return (
-        len(owners) == 1
-        and owners[0].kind == "Pod"
-        and owners[0].api_version == "v1"
-        and workload.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) != "true"
-    )
+    return any(positions.get(gate.name, closed) == closed for gate in workload.spec.preemption_gates)
 
 
 def reservation(workload: kueue.Workload, shape: Shape, policy: Policy) -> Reservation:
     """A Workload that holds quota, as its status records it."""
     admission = workload.status.admission
     assert admission is not None, "a reservation is read from a Workload that has one"
-    found = workload.status.conditions
+    reserved = WorkloadCondition.QUOTA_RESERVED
     pod_sets = tuple(_assigned(assignment, workload, policy) for assignment in admission.pod_set_assignments)
     parent = _parent(workload)
     return Reservation(
-        key=key_of(workload),
+        key=states.key(workload),
         uid=workload.metadata.uid,
         cluster_queue=admission.cluster_queue,
         local_queue=workload.spec.queue_name or "",
         pod_sets=pod_sets,
         priority=priority(workload, policy),
         queue_time=queue_time(workload, policy),
-        reserved_at=conditions.since(found, "QuotaReserved") if is_true(found, "QuotaReserved") else None,
-        evicted=is_true(found, "Evicted"),
-        admitted=is_true(found, "Admitted"),
+        reserved_at=conditions.since(workload.status.conditions, reserved) if states.has(workload, reserved) else None,
+        evicted=states.is_evicted(workload),
+        admitted=states.is_admitted(workload),
         placed=placed_pods(pod_sets, shape),
         parent_uid=parent.uid if parent is not None else "",
         variant_flavor=_first(workload.metadata.annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS))
@@ -535,9 +520,9 @@ def placed_pods(pod_sets: Iterable[AssignedPodSet], shape: Shape) -> tuple[Place
 def needs_second_pass(workload: kueue.Workload) -> bool:
     """[TS25] A placement that was put off until all checks are ready, or one on a node that is lost."""
     status = workload.status
-    if not holds_quota(workload) or is_true(status.conditions, "Evicted") or status.admission is None:
+    if not holds_quota(workload) or states.is_evicted(workload) or status.admission is None:
         return False
-    is_admitted = is_true(status.conditions, "Admitted")
+    is_admitted = states.is_admitted(workload)
     if is_admitted and status.unhealthy_nodes:
         lost = {node.name for node in status.unhealthy_nodes}
         placements = (placement_of(a.topology_assignment) for a in status.admission.pod_set_assignments)
@@ -545,9 +530,6 @@ def needs_second_pass(workload: kueue.Workload) -> bool:
     return (
         not is_admitted
         and bool(status.admission_checks)
-        and all(check.state == "Ready" for check in status.admission_checks)
-        and any(
-            a.topology_assignment is None and a.delayed_topology_request == "Pending"
-            for a in status.admission.pod_set_assignments
-        )
+        and states.are_checks_ready(workload)
+        and states.is_topology_pending(workload)
     )

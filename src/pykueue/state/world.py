@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pykueue.api import kube, kueue
-from pykueue.api.conditions import is_true
+from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.core import cycle, deferral, requests, topology
 from pykueue.core.cycle import Head, Refusal
@@ -20,8 +20,6 @@ from pykueue.core.decision import (
     Decision,
     Evict,
     Preempt,
-    PreemptionReason,
-    Reason,
     Requeue,
     Retry,
     Victim,
@@ -160,7 +158,7 @@ class World:
     def _put_local_queue(self, local_queue: kueue.LocalQueue, now: Nanoseconds) -> None:
         key = f"{local_queue.metadata.namespace}/{local_queue.metadata.name}"
         spec = local_queue.spec
-        facts = _LocalQueue(spec.cluster_queue or "", (spec.stop_policy or "None") != "None")
+        facts = _LocalQueue(spec.cluster_queue or "", spec.stop_policy != kueue.StopPolicy.NONE)
         before = self._local_queues.get(key)
         self._local_queues[key] = facts
         if self.usage_history is not None:
@@ -288,14 +286,14 @@ class World:
     # Workloads.
 
     def _put_workload(self, workload: kueue.Workload, now: Nanoseconds) -> None:
-        key = reading.key_of(workload)
+        key = states.key(workload)
         if booking.is_older(workload.metadata.resource_version, self._revisions.get(key, "")):
             return  # a watch that is behind what was read past it must not give back what that read has shown
         self.outdated.discard(key)
         self._revisions[key] = workload.metadata.resource_version
         holds_quota = reading.holds_quota(workload)
         if key in self.ledger:
-            is_over = is_true(workload.status.conditions, "Finished") or not states.is_active(workload)
+            is_over = states.is_finished(workload) or not states.is_active(workload)
             if is_over:
                 self.ledger.end(key)
             elif self.ledger.read(key, workload.metadata.resource_version, shows_it=holds_quota) is Reading.KEEP:
@@ -312,7 +310,7 @@ class World:
             self._forget_pending(key)
 
     def _drop_workload(self, workload: kueue.Workload, now: Nanoseconds) -> None:
-        key = reading.key_of(workload)
+        key = states.key(workload)
         self.ledger.end(key)
         self._revisions.pop(key, None)
         if key in self.reservations:
@@ -323,7 +321,7 @@ class World:
 
     def _put_reservation(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         assert workload.status.admission is not None
-        key = reading.key_of(workload)
+        key = states.key(workload)
         shape = self._shapes.read(workload, self._rules_of(workload), self.policy)
         reservation = reading.reservation(workload, shape, self.policy)
         before = self.reservations.get(key)
@@ -402,7 +400,7 @@ class World:
             Victim(
                 victim,
                 self.reservations[victim].cluster_queue,
-                PreemptionReason(held.assumed_victims[victim]),
+                held.assumed_victims[victim],
                 self.reservations[victim].evicted,
             )
             for victim in self.waits_for(key)
@@ -412,13 +410,13 @@ class World:
             return verdict
         if isinstance(verdict, HoldsAfter):
             self._show_victims(held)
-            held.assumed_victims = {**held.assumed_victims, **{each.key: each.reason.value for each in verdict.victims}}
+            held.assumed_victims = {**held.assumed_victims, **{each.key: each.reason for each in verdict.victims}}
             self._hide_victims(held)
             victims = tuple({each.key: each for each in (*victims, *verdict.victims)}.values())
         return HoldsAfter(victims) if victims else Holds()
 
     def _put_pending(self, workload: kueue.Workload, now: Nanoseconds) -> None:
-        key = reading.key_of(workload)
+        key = states.key(workload)
         local_queue = f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
         if self._local_queue_of.get(key, local_queue) != local_queue:
             self._forget_pending(key)
@@ -575,7 +573,7 @@ class World:
         refusal = self._refusal(workload) if workload is not None else None
         return refusal.message if refusal is not None else ""
 
-    def condemned(self, key: str) -> Reason | None:
+    def condemned(self, key: str) -> QuotaReservedReason | None:
         """[QU13] Why a Workload of the same kind did not get in, where that verdict still stands."""
         workload = self.pending(key)
         queue = self.queues.get(workload.cluster_queue) if workload is not None else None
@@ -659,16 +657,16 @@ class World:
         """§1.10 Namespace, selector, limits: in this order."""
         labels = self._namespaces.get(workload.namespace)
         if labels is None:
-            return Refusal(Reason.MISCONFIGURED, f"namespace {workload.namespace} does not exist")
+            return Refusal(QuotaReservedReason.MISCONFIGURED, f"namespace {workload.namespace} does not exist")
         selector = self.structure.selectors.get(workload.cluster_queue)
         if selector is not None and not selector.matches(labels):
             return Refusal(
-                Reason.MISCONFIGURED,
+                QuotaReservedReason.MISCONFIGURED,
                 f"namespace {workload.namespace} is not selected by ClusterQueue {workload.cluster_queue}",
                 Requeue.NAMESPACE_MISMATCH,
             )
         if workload.shape.problem:
-            return Refusal(Reason.MISCONFIGURED, workload.shape.problem)
+            return Refusal(QuotaReservedReason.MISCONFIGURED, workload.shape.problem)
         return None
 
     def _carry_out(self, decision: Decision, now: Nanoseconds) -> None:
@@ -706,7 +704,7 @@ class World:
         self.reservations[key].evicted = True
         self.waking.stir(self.reservations[key].cluster_queue)
 
-    def _requeue(self, decision: Decision, requeue: Requeue, reason: Reason, now: Nanoseconds) -> None:
+    def _requeue(self, decision: Decision, requeue: Requeue, reason: QuotaReservedReason, now: Nanoseconds) -> None:
         queue = self.queues[decision.cluster_queue]
         workload = queue.in_flight[decision.workload]
         queue.requeue(workload, requeue, reason, now, condemns=self.policy.equivalence_hashing)
@@ -737,7 +735,7 @@ class World:
             placed=decision.placed,
             parent_uid=workload.details.parent_uid,
             variant_flavor=workload.details.variant_flavor,
-            assumed_victims={victim.key: victim.reason.value for victim in decision.assumes},
+            assumed_victims={victim.key: victim.reason for victim in decision.assumes},
         )
         self._reserve(reservation)
         self.ledger.assume(workload.key, self._revisions.get(workload.key, ""))
@@ -768,7 +766,7 @@ class World:
         return Wait(
             workload=key,
             cluster_queue=workload.cluster_queue,
-            reason=Reason.PENDING_EVALUATION,
+            reason=QuotaReservedReason.PENDING_EVALUATION,
             requeue=Requeue.SET_ASIDE,
             message=f"{why}; it is left out until it changes",
         )

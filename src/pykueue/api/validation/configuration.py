@@ -18,7 +18,7 @@ from pykueue.api.trees import Tree
 from pykueue.api.validation.nearest import did_you_mean
 
 PROTECTED_NAMESPACE: Final = "kube-system"
-_GROUP_KIND: Final = re.compile(r"^[A-Za-z][A-Za-z0-9]*\.v[a-z0-9]+\.[a-z0-9.-]*$")
+_GROUP_KIND: Final = re.compile(r"[^.]+\.[^.]+\..*")
 
 
 def errors(tree: Tree, gates: Mapping[str, bool]) -> tuple[FieldError, ...]:
@@ -65,8 +65,14 @@ def _durations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
             yield FieldError(path, ErrorSort.INVALID, f"must be {wanted}", text)
 
 
+# The pause between two attempts is stretched by chance, to this much of itself at most.
+_LONGEST_RETRY: Final = 1.2
+
+
 def _leader_election(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     """A leader must give up before another may start, or two could lead at once."""
+    if not trees.get(tree, "leaderElection", "leaderElect"):
+        return
     names = ("retryPeriod", "renewDeadline", "leaseDuration")
     try:
         retry, renew, lease = (
@@ -74,8 +80,9 @@ def _leader_election(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErr
         )
     except ValueError:
         return  # absent, or told by the rule above
-    if not retry < renew:
-        yield FieldError("leaderElection.renewDeadline", ErrorSort.INVALID, "must be longer than retryPeriod")
+    if not retry * _LONGEST_RETRY < renew:
+        message = f"must be longer than {_LONGEST_RETRY} times retryPeriod"
+        yield FieldError("leaderElection.renewDeadline", ErrorSort.INVALID, message)
     if not renew < lease:
         yield FieldError("leaderElection.leaseDuration", ErrorSort.INVALID, "must be longer than renewDeadline")
 
@@ -96,15 +103,12 @@ def _frameworks(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
             kinds[FRAMEWORKS[name]] = name
     for index, kind in enumerate(trees.sequence(trees.get(tree, "integrations", "externalFrameworks"))):
         path = f"integrations.externalFrameworks[{index}]"
-        if not isinstance(kind, str) or not _GROUP_KIND.match(kind):
+        if not isinstance(kind, str) or not _GROUP_KIND.fullmatch(kind):
             yield FieldError(path, ErrorSort.INVALID, "must be spelt Kind.version.group", kind)
         elif kind in kinds:
             yield FieldError(path, ErrorSort.DUPLICATE, f"is managed as {kinds[kind]} already", kind)
         else:
             kinds[kind] = kind
-    for index, key in enumerate(trees.sequence(trees.get(tree, "integrations", "labelKeysToCopy"))):
-        for complaint in meta.check_qualified_name(str(key)):
-            yield FieldError(f"integrations.labelKeysToCopy[{index}]", ErrorSort.INVALID, complaint, key)
 
 
 def _namespaces(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
@@ -181,7 +185,7 @@ def _transformations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErr
 
 def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     names: set[str] = set()
-    classes: set[str] = set()
+    classes: dict[str, set[str]] = {}  # by what each is charged: counters, or the number of devices, which has no name
     for index, mapping in trees.entries(tree, "resources", "deviceClassMappings"):
         path = f"resources.deviceClassMappings[{index}]"
         name = trees.text(mapping.get("name"))
@@ -190,15 +194,17 @@ def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErro
         if name in names:
             yield FieldError(f"{path}.name", ErrorSort.DUPLICATE, "is mapped already", name)
         names.add(name)
-        own: set[str] = set()
-        for position, written in enumerate(trees.sequence(mapping.get("deviceClassNames"))):
-            place, device_class = f"{path}.deviceClassNames[{position}]", trees.text(written)
-            for complaint in meta.check_subdomain_name(device_class):
+        sources = trees.sequence(mapping.get("sources"))
+        counter = trees.text(trees.get(sources[0], "counter", "name")) if sources else ""
+        own = [trees.text(written) for written in trees.sequence(mapping.get("deviceClassNames"))]
+        for position, device_class in enumerate(own):
+            place, charged = f"{path}.deviceClassNames[{position}]", classes.get(device_class, set())
+            for complaint in meta.check_qualified_name(device_class):
                 yield FieldError(place, ErrorSort.INVALID, complaint, device_class)
-            if device_class in own or (device_class in classes and not mapping.get("sources")):
+            if device_class in own[:position] or charged & {counter, ""} or (charged and not counter):
                 yield FieldError(place, ErrorSort.DUPLICATE, "counts as a resource already", device_class)
-            own.add(device_class)
-        classes |= own
+        for device_class in own:
+            classes.setdefault(device_class, set()).add(counter)
         yield from _device_sources(mapping, path)
 
 
@@ -216,6 +222,9 @@ def _device_sources(mapping: Mapping[str, Any], path: str) -> Iterator[FieldErro
         for key, check in (("name", rules[chosen[0]]), ("driver", meta.check_subdomain_name)):
             for complaint in check(trees.text(inner.get(key))):
                 yield FieldError(f"{place}.{chosen[0]}.{key}", ErrorSort.INVALID, complaint, inner.get(key))
+        if not trees.get(inner, "deviceSelector", "cel", "expression"):
+            path_of_expression = f"{place}.{chosen[0]}.deviceSelector.cel.expression"
+            yield FieldError(path_of_expression, ErrorSort.REQUIRED, "must say which devices are meant")
     if len(kinds) > 1:
         yield FieldError(f"{path}.sources", ErrorSort.INVALID, "must be all counters or all capacities")
 
@@ -225,14 +234,11 @@ def _device_sources(mapping: Mapping[str, Any], path: str) -> Iterator[FieldErro
 
 def _servers(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     address = trees.get(tree, "visibilityServer", "bindAddress")
-    if isinstance(address, str) and address:
+    if isinstance(address, str):
         try:
             ipaddress.ip_address(address)
         except ValueError:
             yield FieldError("visibilityServer.bindAddress", ErrorSort.INVALID, "must be an IP address", address)
-    if trees.get(tree, "tls", "minVersion") == "VersionTLS13" and trees.get(tree, "tls", "cipherSuites"):
-        message = "cannot be chosen with minVersion VersionTLS13, which fixes them"
-        yield FieldError("tls.cipherSuites", ErrorSort.INVALID, message)
     if trees.get(tree, "internalCertManagement", "enable"):
         checks: dict[str, Callable[[str], tuple[str, ...]]] = {
             "webhookServiceName": meta.check_label_1035_name,
@@ -244,6 +250,47 @@ def _servers(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
                 yield FieldError(f"internalCertManagement.{name}", ErrorSort.INVALID, complaint, value)
 
 
+# What can be asked for by name below TLS 1.3, the last two by the names that they had first.
+_CIPHER_SUITES: Final = frozenset(
+    f"TLS_{name}"
+    for name in (
+        *("AES_128_GCM_SHA256", "AES_256_GCM_SHA384", "CHACHA20_POLY1305_SHA256"),
+        *("RSA_WITH_RC4_128_SHA", "RSA_WITH_3DES_EDE_CBC_SHA", "RSA_WITH_AES_128_CBC_SHA", "RSA_WITH_AES_256_CBC_SHA"),
+        *("RSA_WITH_AES_128_CBC_SHA256", "RSA_WITH_AES_128_GCM_SHA256", "RSA_WITH_AES_256_GCM_SHA384"),
+        *("ECDHE_ECDSA_WITH_RC4_128_SHA", "ECDHE_RSA_WITH_RC4_128_SHA", "ECDHE_RSA_WITH_3DES_EDE_CBC_SHA"),
+        *(
+            f"ECDHE_{key}_WITH_{cipher}"
+            for key in ("ECDSA", "RSA")
+            for cipher in (
+                *("AES_128_CBC_SHA", "AES_256_CBC_SHA", "AES_128_CBC_SHA256", "AES_128_GCM_SHA256"),
+                *("AES_256_GCM_SHA384", "CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305"),
+            )
+        ),
+    )
+)
+# By their numbers in the registry of TLS groups: P-256, P-384, P-521, X25519, and these with ML-KEM.
+_CURVES: Final = frozenset({23, 24, 25, 29, 4587, 4588, 4589})
+
+
+def _tls(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    suites = trees.sequence(trees.get(tree, "tls", "cipherSuites"))
+    for index, suite in enumerate(suites):
+        if suite not in _CIPHER_SUITES:
+            message = "is not a cipher suite" + did_you_mean(trees.text(suite), sorted(_CIPHER_SUITES))
+            yield FieldError(f"tls.cipherSuites[{index}]", ErrorSort.NOT_SUPPORTED, message, suite)
+    if suites and trees.get(tree, "tls", "minVersion") == "VersionTLS13":
+        message = "cannot be chosen with minVersion VersionTLS13, which fixes them"
+        yield FieldError("tls.cipherSuites", ErrorSort.INVALID, message)
+    curves = trees.sequence(trees.get(tree, "tls", "curvePreferences"))
+    for index, curve in enumerate(curves):
+        path = f"tls.curvePreferences[{index}]"
+        if curve not in _CURVES:
+            message = f"is none of the groups {', '.join(map(str, sorted(_CURVES)))}"
+            yield FieldError(path, ErrorSort.NOT_SUPPORTED, message, curve)
+        elif curve in curves[:index]:
+            yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", curve)
+
+
 def _multi_kueue(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     origin = trees.text(trees.get(tree, "multiKueue", "origin"))
     for complaint in meta.check_label_value(origin):
@@ -252,27 +299,42 @@ def _multi_kueue(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     if incremental and trees.get(tree, "multiKueue", "dispatcherName") != labels.DISPATCHER_INCREMENTAL:
         message = f"is only for the dispatcher {labels.DISPATCHER_INCREMENTAL}"
         yield FieldError("multiKueue.incrementalDispatcherConfig", ErrorSort.INVALID, message)
-    built_in = {kind.lower() for kind in FRAMEWORKS.values()}
+    managed = trees.sequence(trees.get(tree, "integrations", "frameworks"))
+    built_in = {kind for framework, kind in FRAMEWORKS.items() if framework in managed}
     seen: set[str] = set()
     for index, row in trees.entries(tree, "multiKueue", "externalFrameworks"):
         path, name = f"multiKueue.externalFrameworks[{index}].name", trees.text(row.get("name"))
-        if not _GROUP_KIND.match(name):
+        if not _GROUP_KIND.fullmatch(name):
             yield FieldError(path, ErrorSort.INVALID, "must be spelt kind.version.group", name)
-        elif name.lower() in built_in:
+        elif name in built_in:
             yield FieldError(path, ErrorSort.INVALID, "is built in", name)
-        elif name.lower() in seen:
+        elif name in seen:
             yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", name)
-        seen.add(name.lower())
+        seen.add(name)
     profile = trees.mapping(trees.get(tree, "multiKueue", "clusterProfile"))
     if profile.get("accessProviders") and profile.get("credentialsProviders"):
         message = "cannot be combined with accessProviders, whose older name it is"
         yield FieldError("multiKueue.clusterProfile.credentialsProviders", ErrorSort.FORBIDDEN, message)
     for providers in ("accessProviders", "credentialsProviders"):
         for index, provider in trees.entries(profile, providers):
-            for key in ("command", "apiVersion", "interactiveMode"):
-                if not trees.get(provider, "execConfig", key):
-                    path = f"multiKueue.clusterProfile.{providers}[{index}].execConfig.{key}"
-                    yield FieldError(path, ErrorSort.REQUIRED, "must be set")
+            path = f"multiKueue.clusterProfile.{providers}[{index}].execConfig"
+            yield from _credentials_program(trees.mapping(provider.get("execConfig")), path)
+
+
+_INTERACTIVE_MODES: Final = ("Never", "IfAvailable", "Always")
+
+
+def _credentials_program(program: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for key in ("command", "apiVersion", "interactiveMode"):
+        if not program.get(key):
+            yield FieldError(f"{path}.{key}", ErrorSort.REQUIRED, "must be set")
+    mode = program.get("interactiveMode")
+    if mode and mode not in _INTERACTIVE_MODES:
+        message = f"must be one of {', '.join(_INTERACTIVE_MODES)}"
+        yield FieldError(f"{path}.interactiveMode", ErrorSort.NOT_SUPPORTED, message, mode)
+    for index, variable in trees.entries(program, "env"):
+        if not variable.get("name"):
+            yield FieldError(f"{path}.env[{index}].name", ErrorSort.REQUIRED, "must be set")
 
 
 # How many labels may be read from one kind of object; every label multiplies series.
@@ -292,10 +354,10 @@ def _metric_labels(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError
         per_kind[kind] = per_kind.get(kind, 0) + 1
         if row.get("sourceLabelKey") and row.get("sourceAnnotationKey"):
             yield FieldError(f"{path}.sourceAnnotationKey", ErrorSort.INVALID, "cannot be set beside sourceLabelKey")
-        for key in ("sourceLabelKey", "sourceAnnotationKey"):
-            if row.get(key):
-                for complaint in meta.check_qualified_name(trees.text(row[key])):
-                    yield FieldError(f"{path}.{key}", ErrorSort.INVALID, complaint, row[key])
+        # Without a source the name is the key of the label that is read.
+        for key in [key for key in ("sourceLabelKey", "sourceAnnotationKey") if row.get(key)] or ["name"]:
+            for complaint in meta.check_qualified_name(trees.text(row.get(key))):
+                yield FieldError(f"{path}.{key}", ErrorSort.INVALID, complaint, row.get(key))
         tracked = trees.sequence(row.get("trackedValues"))
         if kind == MetricLabelSource.WORKLOAD and not 1 <= len(tracked) <= 12:
             yield FieldError(f"{path}.trackedValues", ErrorSort.INVALID, "must name 1 to 12 values for a Workload")
@@ -319,6 +381,7 @@ _RULES: Final[tuple[Callable[[Tree, Mapping[str, bool]], Iterator[FieldError]], 
     _transformations,
     _device_classes,
     _servers,
+    _tls,
     _multi_kueue,
     _metric_labels,
 )

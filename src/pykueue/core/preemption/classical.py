@@ -13,11 +13,11 @@ from enum import Enum, auto
 from itertools import chain
 from typing import NamedTuple
 
+from pykueue.api.conditions import PreemptedReason
+from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import quota
 from pykueue.core.cohort import Node
-from pykueue.core.decision import PreemptionReason
 from pykueue.core.preemption.search import Search, Target
-from pykueue.core.queue import PreemptionPolicy
 from pykueue.core.workload import Reservation
 
 
@@ -31,10 +31,10 @@ class Variant(Enum):
 
 
 _REASONS = {
-    Variant.WITHIN_QUEUE: PreemptionReason.IN_CLUSTER_QUEUE,
-    Variant.RECLAIM: PreemptionReason.IN_COHORT_RECLAMATION,
-    Variant.RECLAIM_WITHOUT_BORROWING: PreemptionReason.IN_COHORT_RECLAMATION,
-    Variant.RECLAIM_WHILE_BORROWING: PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING,
+    Variant.WITHIN_QUEUE: PreemptedReason.IN_CLUSTER_QUEUE,
+    Variant.RECLAIM: PreemptedReason.IN_COHORT_RECLAMATION,
+    Variant.RECLAIM_WITHOUT_BORROWING: PreemptedReason.IN_COHORT_RECLAMATION,
+    Variant.RECLAIM_WHILE_BORROWING: PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING,
 }
 
 

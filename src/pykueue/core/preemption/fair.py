@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pykueue.api.conditions import PreemptedReason
+from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import fairness, quota
 from pykueue.core.cohort import Node
-from pykueue.core.decision import PreemptionReason
 from pykueue.core.policy import Strategy
 from pykueue.core.preemption.search import Search, Target
-from pykueue.core.queue import PreemptionPolicy
 from pykueue.core.workload import Reservation
 
 
@@ -61,7 +61,7 @@ class _Hunt:
             return self.targets
         return None
 
-    def _take(self, reservation: Reservation, reason: PreemptionReason) -> bool:
+    def _take(self, reservation: Reservation, reason: PreemptedReason) -> bool:
         """Count the reservation as a victim; whether the Workload fits now."""
         self.search.snapshot.remove(reservation)
         self.targets.append(Target(reservation, reason))
@@ -85,11 +85,11 @@ class _Hunt:
         for node in ladder:
             waiting = ladder.waiting[node.name]
             if node is own:
-                if self._take(waiting.pop(0), PreemptionReason.IN_CLUSTER_QUEUE):
+                if self._take(waiting.pop(0), PreemptedReason.IN_CLUSTER_QUEUE):
                     return True
                 continue
             if is_entitled:
-                if self._take(waiting.pop(0), PreemptionReason.IN_COHORT_RECLAMATION):
+                if self._take(waiting.pop(0), PreemptedReason.IN_COHORT_RECLAMATION):
                     return True
                 continue
             mine, theirs = _rivals(own, node)
@@ -103,7 +103,7 @@ class _Hunt:
                 if not passes:
                     self.set_aside.append(candidate)
                     continue
-                if self._take(candidate, PreemptionReason.IN_COHORT_FAIR_SHARING):
+                if self._take(candidate, PreemptedReason.IN_COHORT_FAIR_SHARING):
                     return True
                 break  # shares have changed: perhaps another queue is next
         return False
@@ -124,7 +124,7 @@ class _Hunt:
             candidate = ladder.waiting[node.name].pop(0)
             mine, theirs = _rivals(own, node)
             if fairness.share(mine).rank < fairness.share(theirs).rank and self._take(
-                candidate, PreemptionReason.IN_COHORT_FAIR_SHARING
+                candidate, PreemptedReason.IN_COHORT_FAIR_SHARING
             ):
                 return True
             ladder.pruned.add(node)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pykueue.api.conditions import PreemptedReason
+from pykueue.api.kueue import PreemptionPolicy
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import quota, topology
-from pykueue.core.decision import PreemptionReason
 from pykueue.core.policy import Policy
-from pykueue.core.queue import PreemptionPolicy
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacementRequest
 from pykueue.core.workload import Reservation, Workload
@@ -21,7 +21,7 @@ class Target(NamedTuple):
     """A reservation that is to end, and on what grounds. An elastic slice that is taken over has none."""
 
     reservation: Reservation
-    reason: PreemptionReason | None
+    reason: PreemptedReason | None
 
 
 @dataclass(frozen=True, slots=True)
