@@ -77,16 +77,45 @@ class TestRefusals:
             ({"featureGates": {"Nope": True}}, "featureGates.Nope: Invalid value: is not a known gate"),
             ({"visibilityServer": {"bindAddress": "here"}}, 'visibilityServer.bindAddress: Invalid value: "here": must be an IP address'),
             ({"tls": {"minVersion": "VersionTLS13", "cipherSuites": ["X"]}}, "tls.cipherSuites: Invalid value: cannot be chosen with minVersion VersionTLS13, which fixes them"),
+            ({"tls": {"cipherSuites": ["TLS_RSA_WITH_AES_128_GCM_SHA2"]}}, 'tls.cipherSuites[0]: Unsupported value: "TLS_RSA_WITH_AES_128_GCM_SHA2": is not a cipher suite; did you mean TLS_RSA_WITH_AES_128_GCM_SHA256?'),
+            ({"tls": {"curvePreferences": [29, 1]}}, "tls.curvePreferences[1]: Unsupported value: 1: is none of the groups 23, 24, 25, 29, 4587, 4588, 4589"),
+            ({"tls": {"curvePreferences": [29, 29]}}, "tls.curvePreferences[1]: Duplicate value: 29: is listed twice"),
+            ({"visibilityServer": {"bindAddress": ""}}, 'visibilityServer.bindAddress: Invalid value: "": must be an IP address'),
+            ({"leaderElection": {"retryPeriod": "9s"}}, "leaderElection.renewDeadline: Invalid value: must be longer than 1.2 times retryPeriod"),
             ({"leaderElection": {"leaseDuration": "5s"}}, "leaderElection.leaseDuration: Invalid value: must be longer than renewDeadline"),
             ({"multiKueue": {"incrementalDispatcherConfig": {"stepSize": 2}}}, "multiKueue.incrementalDispatcherConfig: Invalid value: is only for the dispatcher kueue.x-k8s.io/multikueue-dispatcher-incremental"),
             ({"admissionFairSharing": {"resourceWeights": {"cpu": -1}}}, "admissionFairSharing.resourceWeights[cpu]: Invalid value: -1: must not be negative"),
             ({"resources": {"transformations": [{"input": "a"}, {"input": "a"}]}}, 'resources.transformations[1].input: Duplicate value: "a": has a transformation already'),
             ({"resources": {"deviceClassMappings": [{"name": "gpu", "deviceClassNames": ["a", "a"]}]}}, 'resources.deviceClassMappings[0].deviceClassNames[1]: Duplicate value: "a": counts as a resource already'),
+            ({"resources": {"deviceClassMappings": [{"name": "gpu", "deviceClassNames": ["a"]}, {"name": "card", "deviceClassNames": ["a"]}]}}, 'resources.deviceClassMappings[1].deviceClassNames[0]: Duplicate value: "a": counts as a resource already'),
+            ({"multiKueue": {"externalFrameworks": [{"name": "Job.v1.batch"}]}}, 'multiKueue.externalFrameworks[0].name: Invalid value: "Job.v1.batch": is built in'),
+            ({"multiKueue": {"clusterProfile": {"accessProviders": [{"name": "a", "execConfig": {"command": "c", "apiVersion": "v1", "interactiveMode": "Now"}}]}}}, 'multiKueue.clusterProfile.accessProviders[0].execConfig.interactiveMode: Unsupported value: "Now": must be one of Never, IfAvailable, Always'),
+            ({"metrics": {"customLabels": [{"name": "team_"}]}}, "metrics.customLabels[0].name: Invalid value: \"team_\": the name must be letters, digits, '-', '_' and '.', with a letter or digit first and last"),
             ({"metrics": {"customLabels": [{"name": "a"}, {"name": "a"}]}}, 'metrics.customLabels[1].name: Duplicate value: "a": is a label already'),
         ],
     )  # fmt: skip
     def test_a_mistake_is_told_with_its_path(self, fields: dict[str, Any], sentence: str) -> None:
         assert sentence in findings(**fields)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"integrations": {"labelKeysToCopy": ["no such key!"]}},
+            {"integrations": {"externalFrameworks": ["Foo.alpha.example.com"]}},
+            {"tls": {"cipherSuites": ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305"], "curvePreferences": [29, 4588]}},
+            {"leaderElection": {"leaderElect": False, "leaseDuration": "5s"}},
+            {"multiKueue": {"externalFrameworks": [{"name": "RayJob.v1.ray.io"}]}},
+            {"metrics": {"customLabels": [{"name": "team_", "sourceLabelKey": "team"}]}},
+            {"resources": {"deviceClassMappings": [
+                {"name": name, "deviceClassNames": ["gpu.example.com"], "sources": [{"counter": {
+                    "name": name, "driver": "gpu.example.com", "deviceSelector": {"cel": {"expression": "true"}},
+                }}]}
+                for name in ("memory", "compute")
+            ]}},
+        ],
+    )  # fmt: skip
+    def test_what_looks_odd_and_starts_with_kueue_starts_here_too(self, fields: dict[str, Any]) -> None:
+        assert load(**fields)
 
     def test_every_mistake_is_told_at_once(self) -> None:
         found = findings(

@@ -65,7 +65,7 @@ def _durations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
             yield FieldError(path, ErrorSort.INVALID, f"must be {wanted}", text)
 
 
-# The pause between two attempts is stretched by chance, to this much of itself at most.
+# Electors in a cluster stretch their pauses by up to a fifth, lest all ask at once; the deadline leaves room for that.
 _LONGEST_RETRY: Final = 1.2
 
 
@@ -250,7 +250,7 @@ def _servers(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
                 yield FieldError(f"internalCertManagement.{name}", ErrorSort.INVALID, complaint, value)
 
 
-# What can be asked for by name below TLS 1.3, the last two by the names that they had first.
+# What can be asked for by name. The names without a hash are older spellings of those with one.
 _CIPHER_SUITES: Final = frozenset(
     f"TLS_{name}"
     for name in (
@@ -275,7 +275,7 @@ _CURVES: Final = frozenset({23, 24, 25, 29, 4587, 4588, 4589})
 def _tls(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     suites = trees.sequence(trees.get(tree, "tls", "cipherSuites"))
     for index, suite in enumerate(suites):
-        if suite not in _CIPHER_SUITES:
+        if trees.text(suite) not in _CIPHER_SUITES:
             message = "is not a cipher suite" + did_you_mean(trees.text(suite), sorted(_CIPHER_SUITES))
             yield FieldError(f"tls.cipherSuites[{index}]", ErrorSort.NOT_SUPPORTED, message, suite)
     if suites and trees.get(tree, "tls", "minVersion") == "VersionTLS13":
@@ -284,7 +284,7 @@ def _tls(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     curves = trees.sequence(trees.get(tree, "tls", "curvePreferences"))
     for index, curve in enumerate(curves):
         path = f"tls.curvePreferences[{index}]"
-        if curve not in _CURVES:
+        if not isinstance(curve, int) or curve not in _CURVES:
             message = f"is none of the groups {', '.join(map(str, sorted(_CURVES)))}"
             yield FieldError(path, ErrorSort.NOT_SUPPORTED, message, curve)
         elif curve in curves[:index]:
