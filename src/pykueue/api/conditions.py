@@ -109,18 +109,18 @@ def truncated(message: str, longest: int = LONGEST_MESSAGE) -> str:
 
 
 class WorkloadCondition(StrEnum):
-    """What a Workload's conditions are about."""
+    """What a Workload's conditions are about, in the order in which it has them."""
 
     QUOTA_RESERVED = "QuotaReserved"
-    ADMITTED = "Admitted"
-    FINISHED = "Finished"
-    PODS_READY = "PodsReady"
+    BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
     EVICTED = "Evicted"
+    ADMITTED = "Admitted"
     PREEMPTED = "Preempted"
     REQUEUED = "Requeued"
     DEACTIVATION_TARGET = "DeactivationTarget"
+    FINISHED = "Finished"
+    PODS_READY = "PodsReady"
     WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
-    BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
 
 
 class ClusterQueueCondition(StrEnum):

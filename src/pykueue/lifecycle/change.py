@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from pykueue.api import conditions, kueue, labels, meta
 from pykueue.api.conditions import (
+    Conditions,
     DeactivationReason,
     EvictedReason,
     FinishedReason,
@@ -296,7 +297,9 @@ def _with(
             said = conditions.set_condition(
                 status.conditions, type.value, value, str(reason), message, now=now, generation=generation
             )
-            return status if said is status.conditions else replace(status, conditions=said)
+            if said is status.conditions:
+                return status
+            return replace(status, conditions=said if len(said) == len(status.conditions) else _in_order(said))
         case DropCondition(type):
             return replace(status, conditions=conditions.without(status.conditions, type))
         case SetAdmission(admission):
@@ -322,6 +325,14 @@ def _with(
             return replace(status, preemption_gates=gates)
         case CountEviction(reason, cause):
             return replace(status, scheduling_stats=_counted(status.scheduling_stats, reason, cause))
+
+
+_PLACES: Final = {type.value: place for place, type in enumerate(WorkloadCondition)}
+
+
+def _in_order(said: Conditions) -> Conditions:
+    """The conditions as whoever reads them one after the other expects them; what others have said comes last."""
+    return tuple(sorted(said, key=lambda condition: _PLACES.get(condition.type, len(_PLACES))))
 
 
 def _counted(stats: kueue.SchedulingStats | None, reason: str, cause: str) -> kueue.SchedulingStats:
