@@ -84,6 +84,15 @@ class TestOrder:
         queue.wake(1000)
         assert names(visibility.in_cluster_queue(queue)) == ["a", "b", "c", "d", "e"]
 
+    def test_one_who_rests_is_counted_again_once_something_about_him_changes(self) -> None:
+        queue = queue_of(waiting("n/a"))
+        queue.put(waiting("n/b", until=1000), 0)
+        assert queue.pending == 1
+        queue.put(waiting("n/b", priority=7, until=1000), 0)
+        assert queue.pending == 2
+        assert names(visibility.in_cluster_queue(queue)) == ["b", "a"]
+        assert list(queue.active()) == [queue.get("n/a")]
+
     def test_one_for_whom_others_were_evicted_comes_first(self) -> None:
         queue = queue_of(waiting("n/a", priority=1), waiting("n/b"))
         evictor = queue.pop()

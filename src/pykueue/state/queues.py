@@ -90,6 +90,7 @@ class PendingQueue:
         "_of_kind",
         "_pops",
         "_released_at",
+        "_resting",
         "_serial",
         "_timers",
         "_where",
@@ -109,6 +110,7 @@ class PendingQueue:
         self.local_usage: Callable[[str], float] | None = None  # of a LocalQueue, where the queue goes by usage
         self.pool: dict[str, Workload] = {}  # parked one by one; whole kinds are parked in their buckets
         self.in_flight: dict[str, Workload] = {}
+        self._resting: set[str] = set()
         self.preemptor: tuple[str, int] | None = None  # [QU4] key and the generation it was evaluated at
         self.sticky: str | None = None
         self.condemned: dict[WorkloadKind, Verdict] = {}
@@ -148,18 +150,18 @@ class PendingQueue:
     @property
     def pending(self) -> int:
         """How many wait, as people count them: without those who rest."""
-        return len(self) - len(self.resting())
+        return len(self) - len(self._resting)
 
     def parked(self, *, with_resting: bool = True) -> Iterator[Workload]:
-        resting = set() if with_resting else self.resting()
-        yield from (workload for key, workload in self.pool.items() if key not in resting)
+        yield from (workload for key, workload in self.pool.items() if with_resting or key not in self._resting)
         for bucket in self._buckets.values():
             if bucket.is_parked:
                 yield from bucket.members.values()
 
     def resting(self) -> set[str]:
-        """Those parked whose back-off has not ended. Kueue has them in no queue until then, and counts them nowhere."""
-        return {key for until, key in self._timers if key in self.pool and self.pool[key].back_off_until == until}
+        """Those who came with a back-off that has not ended, and have not changed since. Kueue has them in no queue until
+        the one or the other, and counts them nowhere."""
+        return self._resting
 
     def is_parked(self, key: str) -> bool:
         bucket = self._where.get(key)
@@ -173,7 +175,9 @@ class PendingQueue:
         if key in self.in_flight:
             self.in_flight[key] = workload
             return
+        is_new = key not in self
         self.pool.pop(key, None)
+        self._resting.discard(key)
         bucket = self._where.get(key)
         was_in_line = bucket is not None and not bucket.is_parked
         if bucket is not None:
@@ -182,6 +186,8 @@ class PendingQueue:
             self._join(workload)  # [QU14] with its kind, which may be parked
         else:
             self._park(workload)
+            if is_new and workload.back_off_until is not None:
+                self._resting.add(key)
 
     def _park(self, workload: Workload) -> None:
         self.pool[workload.key] = workload
@@ -207,6 +213,7 @@ class PendingQueue:
         if key in self._where:
             self._leave(key)
         self.pool.pop(key, None)
+        self._resting.discard(key)
         self.in_flight.pop(key, None)
         if self.preemptor is not None and self.preemptor[0] == key:
             self.preemptor = self.sticky = None
