@@ -159,8 +159,8 @@ class PendingQueue:
                 yield from bucket.members.values()
 
     def resting(self) -> set[str]:
-        """Those who came with a back-off that has not ended, and have not changed since. Kueue has them in no queue until
-        the one or the other, and counts them nowhere."""
+        """Those who came with a back-off that has not ended, and have not changed since. Until then Kueue has them in
+        no queue, and counts them nowhere."""
         return self._resting
 
     def is_parked(self, key: str) -> bool:
