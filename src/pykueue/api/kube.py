@@ -154,6 +154,9 @@ class Container(ApiStruct, frozen=True):
     restart_policy: Annotated[
         str, Field("Always, on an init container, makes it a sidecar that runs beside the others.")
     ] = ""
+    image_pull_policy: Annotated[str, Field("When the image is fetched: Always, IfNotPresent or Never.")] = ""
+    termination_message_path: Annotated[str, Field("The file that holds its last words.")] = ""
+    termination_message_policy: Annotated[str, Field("Whether its log can stand in for the last words.")] = ""
 
 
 class NodeSelectorRequirement(ApiStruct, frozen=True):

@@ -349,7 +349,8 @@ def equivalent(
     """Whether pod sets ask for the same. `counts` are those to expect; labels and node selectors do not matter.
 
     Of the containers it is the typed fields that are compared, since copies of Workloads keep no others: the image,
-    what is run, its environment, ports and resources.
+    what is run, its environment, ports and resources, and what a server adds where a job does not say it. A Workload
+    made beforehand must say that too, as nobody adds it there.
     """
     return len(built) == len(stored) and all(
         ours.count == count
