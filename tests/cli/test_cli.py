@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,41 @@ def test_a_command_that_does_not_exist_is_one_sentence_with_the_nearest_name() -
     assert result.returncode == 2
     assert "Did you mean 'version'?" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_reader_that_went_away_is_nobodys_fault() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "pykueue", "version"], stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_answer_that_cannot_be_written_is_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pykueue", "version"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"pykueue: the answer cannot be written: No space left on device\n"
+
+
+def test_a_bug_of_ours_is_one_sentence_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(cli.VERBS, "version", cli.Verb("none", "There is no such module."))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["version"])
+    assert ended.value.code == os.EX_SOFTWARE
+    [sentence] = capsys.readouterr().err.splitlines()
+    assert "No module named 'pykueue.cli.none'" in sentence
+    assert ", line " in sentence
+    monkeypatch.setenv("PYKUEUE_TRACEBACK", "1")
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["version"])
 
 
 @pytest.mark.parametrize("path", [path for path, _ in cli.help_texts()])

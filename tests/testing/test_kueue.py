@@ -44,3 +44,9 @@ def test_objects_are_written_read_changed_and_deleted(kueue: Kueue) -> None:
         kueue.get("configmap", "a")
     with pytest.raises(UsageError, match="no kind that is known here"):
         kueue.get("unicorn", "a")
+
+
+def test_a_command_is_a_list_of_words(kueue: Kueue) -> None:
+    for command in ("sleep 1", []):
+        with pytest.raises(UsageError, match="a command is a list of its words"):
+            kueue.submit(command)

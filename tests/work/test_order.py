@@ -49,6 +49,13 @@ def test_memory_and_devices_are_asked_for_and_limited() -> None:
     assert resources["limits"] == {"memory": "4Gi", "nvidia.com/gpu": "1"}
 
 
+@pytest.mark.parametrize("slip", ["5", "512m", "100k"])
+def test_memory_that_no_program_fits_into_is_a_slip_of_the_unit(slip: str) -> None:
+    with pytest.raises(UsageError, match=rf"^--memory {slip}: is less than a mebibyte"):
+        order.amount(slip, "--memory")
+    assert order.amount("512Mi", "--memory") == "512Mi"
+
+
 def test_several_pods_are_numbered() -> None:
     spec = job(parallelism=3)["spec"]
     assert (spec["parallelism"], spec["completions"], spec["completionMode"]) == (3, 3, "Indexed")

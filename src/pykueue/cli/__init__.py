@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from os import EX_SOFTWARE
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -69,6 +72,15 @@ class _LazyGroup(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(f"pykueue.cli.{verb.module}"), verb.attribute)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader (`| head`) went away: not an error of ours, and not the 1 that click makes of it, which is "no"
+            # here. Python would complain again at exit.
+            sys.stdout = None
+            raise click.exceptions.Exit(0) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -134,7 +146,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except PykueueError as error:
         click.echo(f"pykueue: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:
-        # The reader (`| head`) went away: not an error of ours. Python would complain again at exit.
+    except OSError as error:
+        # Most likely what stdout leads to is full; Python would complain of it again at exit.
         sys.stdout = None
-        sys.exit(0)
+        click.echo(f"pykueue: {error.filename or 'the answer cannot be written'}: {error.strerror or error}", err=True)
+        sys.exit(2)
+    except Exception as error:
+        if os.environ.get("PYKUEUE_TRACEBACK"):
+            raise
+        click.echo(f"pykueue: this is a bug of ours: {_told(error)}; PYKUEUE_TRACEBACK=1 shows all of it", err=True)
+        sys.exit(EX_SOFTWARE)
+
+
+def _told(error: Exception) -> str:
+    """What it is, and where it happened."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"

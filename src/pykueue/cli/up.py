@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -156,7 +157,7 @@ def _greet(serving: app.Serving, settings: app.ServerSettings, runner: str) -> N
     lines = [
         f"API server at {serving.url}",
         f"dashboard at {serving.url}/dashboard/{token}",
-        f"export KUBECONFIG={serving.kubeconfig}",
+        f"export KUBECONFIG={shlex.quote(str(serving.kubeconfig.absolute()))}",
         f"data in {settings.data_dir} ({settings.durability} durability; Secrets are kept as they are, not encrypted)",
         "whoever has the kubeconfig may do everything: RBAC is stored but not enforced",
         _PODS[runner],

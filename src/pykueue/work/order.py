@@ -21,6 +21,9 @@ NO_IMAGE: Final = "none"
 # When a job was submitted, finer than the second in which it was created.
 SUBMITTED_AT: Final = "pykueue.io/submitted-at"
 
+# Less is a slip: a number without a suffix is bytes, and one with m thousandths of them.
+_MEMORY_LEAST: Final = quantity.Quantity(2**20)
+
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
@@ -93,10 +96,15 @@ def _base(command: Sequence[str]) -> str:
 def amount(text: str, option: str) -> str:
     """A quantity as Kubernetes writes it; `16G` and `2` as well as `16Gi` and `500m`."""
     try:
-        if quantity.parse(text).sign <= 0:
-            raise UsageError(f"{option} {text}: must be more than nothing")
+        found = quantity.parse(text)
     except quantity.QuantityError as error:
         raise UsageError(f"{option} {text}: {error}") from None
+    if found.sign <= 0:
+        raise UsageError(f"{option} {text}: must be more than nothing")
+    if option.endswith("memory") and found < _MEMORY_LEAST:
+        raise UsageError(
+            f"{option} {text}: is less than a mebibyte, and no program has room in it; 5Gi is five gibibytes"
+        )
     return text
 
 
