@@ -48,6 +48,13 @@ def test_what_cannot_be_read_is_refused_with_400_before_anybody_asks_a_rule() ->
     assert "nominalQuota" in refusal.message
 
 
+def test_a_null_in_a_list_goes_on_as_something_empty() -> None:
+    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "x"}}
+    made = asked(Phase.MUTATE, {**flavor, "spec": {"tolerations": [None]}}).object
+    assert made is not None
+    assert made["spec"] == {"tolerations": [{}]}
+
+
 def test_a_rule_that_is_broken_is_a_403_with_every_field() -> None:
     tree = cluster_queue(quota="-1", fairSharing={"weight": "-1"})
     refusal = asked(Phase.VALIDATE, tree).refusal

@@ -147,10 +147,12 @@ def refused(errors: Sequence[FieldError], warnings: Sequence[str] = ()) -> Admis
 
 
 def _default(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
-    why = validation.unreadable(request.object)
+    tree, why = request.object, validation.unreadable(request.object)
     if why is not None:
-        return unreadable(why)
-    return _changed(request.object, spelling.canonical(defaults.webhook_defaults(request.object, choices.gates)))
+        tree = validation.filled(tree)
+        if validation.unreadable(tree) is not None:
+            return unreadable(why)
+    return _changed(request.object, spelling.canonical(defaults.webhook_defaults(tree, choices.gates)))
 
 
 def _validate(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:

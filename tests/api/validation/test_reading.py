@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykueue.api.validation import unreadable
+from pykueue.api.validation import filled, unreadable
 
 Tree = dict[str, Any]
 
@@ -36,6 +36,7 @@ def test_quantities_are_read_whatever_they_are_worth(value: Any) -> None:
         (quota("five"), "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota: 'five' is not a quantity"),
         (container({"cpu": "many"}), "spec.podSets[0].template.spec.containers[0].resources.requests[cpu]: 'many'"),
         (tree("Workload", priority="high"), "spec.priority: "),
+        (tree("Workload", podSets=[{"count": 2**31}]), "spec.podSets[0].count: 2147483648 has more than the 32 bits"),
         (tree("ClusterQueue", resourceGroups={}), "spec.resourceGroups: "),
         (tree("ResourceFlavor", nodeLabels=["a"]), "spec.nodeLabels: "),
     ],
@@ -51,3 +52,14 @@ def test_what_cannot_be_read_is_said_with_its_place(sent: Tree, begins: str) -> 
 )
 def test_what_nobody_reads_is_left_to_the_schema(sent: Tree) -> None:
     assert unreadable(sent) is None
+
+
+def test_a_null_in_a_list_is_read_as_something_empty() -> None:
+    """It may be refused for what it lacks, but not for being there."""
+    sent = tree("ResourceFlavor", nodeTaints=[None, {"key": "a", "effect": "NoSchedule"}])
+    assert str(unreadable(sent)).startswith("spec.nodeTaints[0]: ")
+    assert filled(sent)["spec"]["nodeTaints"] == [{}, {"key": "a", "effect": "NoSchedule"}]
+    assert unreadable(filled(sent)) is None
+    assert filled(tree("ClusterQueue", resourceGroups=[{"coveredResources": [None]}]))["spec"]["resourceGroups"] == [
+        {"coveredResources": [""]}
+    ]

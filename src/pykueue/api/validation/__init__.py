@@ -21,12 +21,13 @@ from pykueue.api.trees import Tree
 from pykueue.api.validation import cluster_queue, cohort, metadata, resource_flavor, workload
 from pykueue.api.validation.default_local_queue import asks_for_local_queues, default_local_queue_conflicts
 from pykueue.api.validation.gates import Gates
-from pykueue.api.validation.reading import unreadable
+from pykueue.api.validation.reading import filled, unreadable
 
 __all__ = [
     "Gates",
     "asks_for_local_queues",
     "default_local_queue_conflicts",
+    "filled",
     "structural_errors",
     "unreadable",
     "validate",

@@ -1,13 +1,14 @@
 """Whether an object can be read at all, by somebody who expects the types of its kind.
 
 An API server shows a new object to the defaulting webhook before it asks the schema. A webhook that cannot read what it
-is shown answers 400 with a sentence, and no rule is asked any more. What is unreadable is a value of the wrong type and
-a quantity that spells no amount; everything else can be read, and may be refused later.
+is shown answers 400 with a sentence, and no rule is asked any more. What is unreadable is a value of the wrong type, a
+number with more bits than its field, and a quantity that spells no amount; everything else can be read, and may be
+refused later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ from pykueue.api.validation import quotas
 
 # The kinds whose new objects our webhook fills in.
 READ_ON_CREATE: Final = frozenset({"ClusterQueue", "ResourceFlavor", "Workload"})
+
+_INT32: Final = range(-(2**31), 2**31)
+_EMPTY: Final[Mapping[str, Any]] = {"object": {}, "string": "", "integer": 0}
 
 
 def unreadable(tree: Tree) -> str | None:
@@ -30,7 +34,24 @@ def unreadable(tree: Tree) -> str | None:
         codec.from_tree(tree, found[1].type)
     except codec.DecodeError as error:
         return str(error)
-    return next(_unreadable_quantities(tree, _schema(found[0]), ""), None)
+    return next(_unreadable_amounts(tree, _schema(found[0]), ""), None)
+
+
+def filled(tree: Tree) -> Tree:
+    """A new object with every null in a list read as an empty text, a zero or an object without fields."""
+    found = registry.KUEUE.find(trees.text(tree.get("apiVersion")), trees.text(tree.get("kind")))
+    return tree if found is None else dict(_filled(tree, _schema(found[0])))
+
+
+def _filled(value: Any, shape: Any) -> Any:
+    if isinstance(value, dict):
+        named, others = trees.mapping(trees.get(shape, "properties")), trees.get(shape, "additionalProperties")
+        return {key: _filled(entry, named.get(key, others)) for key, entry in value.items()}
+    if isinstance(value, list):
+        entries = trees.get(shape, "items")
+        empty = _EMPTY.get(trees.text(trees.get(entries, "type")))
+        return [empty if entry is None else _filled(entry, entries) for entry in value]
+    return value
 
 
 @lru_cache(maxsize=16)
@@ -38,17 +59,20 @@ def _schema(row: Kind) -> schema.Schema:
     return schema.of(row, row.storage.name)
 
 
-def _unreadable_quantities(value: Any, shape: Any, path: str) -> Iterator[str]:
+def _unreadable_amounts(value: Any, shape: Any, path: str) -> Iterator[str]:
     if shape is None:
         return
     if trees.get(shape, "x-kubernetes-int-or-string"):
         if value is not None and quotas.amount(value) is None:
             yield f"{path}: {value!r} is not a quantity such as 100m, 1.5Gi or 2e3"
+    elif isinstance(value, int):
+        if value not in _INT32 and trees.get(shape, "format") == "int32":
+            yield f"{path}: {value} has more than the 32 bits of this field"
     elif isinstance(value, dict):
         named, others = trees.mapping(trees.get(shape, "properties")), trees.get(shape, "additionalProperties")
         for key, entry in value.items():
             place = f"{path}[{key}]" if others else f"{path}.{key}" if path else key
-            yield from _unreadable_quantities(entry, named.get(key, others), place)
+            yield from _unreadable_amounts(entry, named.get(key, others), place)
     elif isinstance(value, list):
         for index, entry in enumerate(value):
-            yield from _unreadable_quantities(entry, trees.get(shape, "items"), f"{path}[{index}]")
+            yield from _unreadable_amounts(entry, trees.get(shape, "items"), f"{path}[{index}]")
