@@ -7,7 +7,7 @@ import pytest
 from controllers.conftest import Story
 from controllers.test_measuring import STANDALONE, page
 from pykueue.controllers import scheduler
-from pykueue.state.world import World
+from pykueue.state.reservations import Reservations
 
 SWEEPS = f"pykueue_sweeps_total{{{STANDALONE}}}"
 ADMITTED = f"pykueue_admitted_by_sweep_total{{{STANDALONE}}}"
@@ -39,13 +39,13 @@ async def test_a_sweep_lets_in_nobody_whom_a_cause_wakes(story: Story) -> None:
 
 
 async def test_a_sweep_finds_whom_no_cause_woke(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    end = World._end
+    end = Reservations.end
 
-    def quiet(self: World, key: str) -> None:
+    def quiet(self: Reservations, key: str) -> None:
         end(self, key)
-        self._to_release.clear()
+        self._waking.take_released()
 
-    monkeypatch.setattr(World, "_end", quiet)
+    monkeypatch.setattr(Reservations, "end", quiet)
     async with story.manager():
         await story.queues("1")
         await story.workload("first")

@@ -33,8 +33,8 @@ from pykueue.lifecycle import checks, eviction, provisioning, states, step
 from pykueue.simulate import story
 from pykueue.state import queues
 from pykueue.state.booking import Ledger, Reading, Stage
+from pykueue.state.reservations import Reservations
 from pykueue.state.structure import Structure
-from pykueue.state.world import World
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -78,14 +78,15 @@ def _forgets_reservations_at_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def _wakes_nobody_when_quota_is_given_back(patch: pytest.MonkeyPatch) -> None:
-    end = World._end
+    end = Reservations.end
 
-    def quiet(self: World, key: str) -> None:
-        before = set(self._to_release)
+    def quiet(self: Reservations, key: str) -> None:
+        before = self._waking.take_released()
         end(self, key)
-        self._to_release = before
+        self._waking.take_released()
+        self._waking.release(before)
 
-    patch.setattr(World, "_end", quiet)
+    patch.setattr(Reservations, "end", quiet)
 
 
 def _counts_twice(patch: pytest.MonkeyPatch) -> None:

@@ -192,9 +192,9 @@ def test_a_back_off_that_ends_brings_its_workload_back_without_any_event() -> No
     assert world.decide(NOW) == []
     assert world.next_wake() == until
     assert world.decide(until - 1) == []
-    assert world.pending_in("ns/q") == 0  # nobody counts it before
+    assert world.lines.pending_in("ns/q") == 0  # nobody counts it before
     world.settle(until)
-    assert world.pending_in("ns/q") == 1
+    assert world.lines.pending_in("ns/q") == 1
     assert [type(decision) for decision in world.decide(until)] == [Admit]
     assert world.next_wake() is None
 

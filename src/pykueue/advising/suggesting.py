@@ -187,7 +187,7 @@ def _generous(
 ) -> Iterator[tuple[str, list[Part]]]:
     """More than could be needed, one way of helping each."""
     made, _ = trial.begin(opening)
-    workload = made.world.pending(trial.target)
+    workload = made.world.lines.pending(trial.target)
     queue = objects.get((kueue.ClusterQueue, "", workload.cluster_queue)) if workload is not None else None
     if workload is None or not isinstance(queue, kueue.ClusterQueue):
         return

@@ -145,7 +145,7 @@ def narrowed(case: Case, target: str) -> Case:
     """
     world = planning.world_of(case, 0)
     world.settle(0)
-    workload = world.pending(target)
+    workload = world.lines.pending(target)
     held = world.reservations.get(target)
     name = held.cluster_queue if held is not None else workload.cluster_queue if workload is not None else ""
     if name not in world.structure.cluster_queues or any(isinstance(thing, kueue.Topology) for thing in case.objects):

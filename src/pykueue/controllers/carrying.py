@@ -397,7 +397,7 @@ class Carrier:
         key = key_of(decision.workload)
         async with self._writer.turn(key):
             workload, now = self._writer.current(key), self._clock.now()
-            pending = self._world.pending(decision.workload)
+            pending = self._world.lines.pending(decision.workload)
             if (
                 workload is None
                 or pending is None

@@ -201,7 +201,7 @@ class QueuesController:
             for reservation in self._world.structure.held(local_queue.spec.cluster_queue or "")
             if reservation.local_queue == key.name and reservation.key.startswith(f"{key.namespace}/")
         ]
-        return replace(_taken(held, None), pending=self._world.pending_in(str(key)))
+        return replace(_taken(held, None), pending=self._world.lines.pending_in(str(key)))
 
     def _share(self, node: Node | None) -> float | None:
         if not self._world.policy.is_fair:

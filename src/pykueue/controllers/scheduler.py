@@ -76,8 +76,7 @@ class Scheduler:
             self.carrier.put(change.key, change.new)
         elif change.old is not None:
             self.world.drop(change.old, self._clock.now())
-        unblocked, self.world.unblocked = self.world.unblocked, set()
-        for key in sorted(unblocked):
+        for key in sorted(self.world.take_unblocked()):
             self.carrier.settled(key_of(key))
         self.wake()
 
@@ -110,7 +109,7 @@ class Scheduler:
                 except Exception:
                     # A promise was broken. Those who were being decided go back to their queues, and life goes on.
                     log.exception("a cycle failed")
-                    self.world.put_back(self._clock.now())
+                    self.world.lines.put_back(self._clock.now())
                     await asyncio.sleep(_BROKEN_PAUSE_SECONDS)
                     self.wake()
         finally:
@@ -183,7 +182,7 @@ class Scheduler:
 
     def _waits_for_pods(self, besides: Container[str] = ()) -> bool:
         """Not for those whose pods are still without a place: finding one is a decision too, and none would be made."""
-        for name in self.world.reservations.keys() - self.world.second_pass.keys():
+        for name in self.world.reservations.keys() - self.world.second_passes.keys():
             workload = self._writer.current(key_of(name)) if name not in besides else None
             if workload is not None and not states.has(workload, WorkloadCondition.PODS_READY):
                 return True

@@ -88,6 +88,11 @@ class QueueSpec:
     last_acceptable_flavor: str | None = None
     listed: bool = True
 
+    @property
+    def covered(self) -> frozenset[str]:
+        """The resources that it declares quota for."""
+        return frozenset[str]().union(*(group.resources for group in self.groups))
+
     def group_of(self, resource: str) -> ResourceGroup | None:
         return next((group for group in self.groups if resource in group.resources), None)
 

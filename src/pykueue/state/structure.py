@@ -17,8 +17,8 @@ from pykueue.core.queue import CohortSpec
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.workload import Reservation
 from pykueue.lifecycle.queues import References
-from pykueue.state import reading
-from pykueue.state.reading import ReadQueue, Surroundings
+from pykueue.state import specs
+from pykueue.state.specs import ReadQueue, Surroundings
 
 
 class _Grown(NamedTuple):
@@ -87,7 +87,7 @@ class Structure:
         if before is not None and before.spec == flavor.spec:
             return set()
         self.snapshot.verdicts.clear()
-        self.snapshot.flavors[name] = reading.flavor_spec(flavor)
+        self.snapshot.flavors[name] = specs.flavor_spec(flavor)
         if before is None or before.spec.topology_name != flavor.spec.topology_name:
             self._to_read |= self._users_of_flavor(name)
         self._place_flavor(name)
@@ -171,7 +171,7 @@ class Structure:
         around = Surroundings(self.policy, references, self.checks)
         changed, self._to_read, self._is_reshaped = self._to_read, set(), False
         for name in sorted(changed):
-            self.read[name] = reading.queue_spec(self.cluster_queues[name], around)
+            self.read[name] = specs.queue_spec(self.cluster_queues[name], around)
         return changed | self._regrow()
 
     def _regrow(self) -> set[str]:

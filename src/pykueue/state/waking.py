@@ -6,6 +6,9 @@ placed on nodes. Districts cannot touch each other, so each has its cycles for i
 A cycle is a function of the district's facts and of the heads in its lines. Facts are all that `Waking.stir` is called
 for: quota, reservations and who of them is being evicted, flavors, checks, namespaces, nodes. As long as none of them
 changes, heads that were tried already would only hear again what they heard: they wait without costing anything.
+
+Three words for three causes: `look_at` (another head may stand in a line), `stir` (a fact has changed), `release`
+(there may be room, so that those who are parked look again, too).
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ class Waking:
     def __init__(self) -> None:
         self._district_of: dict[str, District] = {}
         self._awake: dict[District, None] = {}
+        self._released: set[str] = set()
 
     def divide(self, districts: Iterable[Iterable[str]]) -> None:
         """The trees have changed. A queue that is in none of the districts is one for itself.
@@ -56,6 +60,15 @@ class Waking:
     def look_at(self, queue: str) -> None:
         """Another head may stand in the queue's line."""
         self._awake[self._of(queue)] = None
+
+    def release(self, queues: Iterable[str]) -> None:
+        """There may be room in the trees of these queues for whoever is parked there."""
+        self._released.update(queues)
+
+    def take_released(self) -> set[str]:
+        """The queues that were named since the last time."""
+        released, self._released = self._released, set()
+        return released
 
     def due(self, more: Callable[[], bool]) -> Iterator[District]:
         """Every district that is awake, once, as long as more are asked for. It sleeps from then on unless it is woken

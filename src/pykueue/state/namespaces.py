@@ -1,0 +1,56 @@
+"""Which Workloads a ClusterQueue takes at all: those of the namespaces it selects (§1.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykueue.api import kube
+from pykueue.api.conditions import QuotaReservedReason
+from pykueue.core.cycle import Refusal
+from pykueue.core.decision import Requeue
+from pykueue.core.workload import Workload
+from pykueue.state.structure import Structure
+
+
+class Namespaces:
+    def __init__(self, structure: Structure) -> None:
+        self._structure = structure
+        self._labels: dict[str, Mapping[str, str]] = {}
+
+    def put(self, namespace: kube.Namespace) -> set[str] | None:
+        """The ClusterQueues that take the namespace from now on; None where nothing in it has changed."""
+        name, labels = namespace.metadata.name, namespace.metadata.labels
+        before = self._labels.get(name)
+        self._labels[name] = labels
+        if before == labels:
+            return None
+        return {
+            queue
+            for queue, selector in self._structure.selectors.items()
+            if selector.matches(labels) and (before is None or not selector.matches(before))
+        }
+
+    def drop(self, name: str) -> None:
+        self._labels.pop(name, None)
+
+    def are_right_for(self, workload: Workload) -> bool:
+        """Whether the Workload's queue is there and takes its namespace."""
+        labels = self._labels.get(workload.namespace)
+        selector = self._structure.selectors.get(workload.cluster_queue)
+        return labels is not None and selector is not None and selector.matches(labels)
+
+    def refusal(self, workload: Workload) -> Refusal | None:
+        """Namespace, selector, and then the problem of its own that the Workload may have."""
+        labels = self._labels.get(workload.namespace)
+        if labels is None:
+            return Refusal(QuotaReservedReason.MISCONFIGURED, f"namespace {workload.namespace} does not exist")
+        selector = self._structure.selectors.get(workload.cluster_queue)
+        if selector is not None and not selector.matches(labels):
+            return Refusal(
+                QuotaReservedReason.MISCONFIGURED,
+                f"namespace {workload.namespace} is not selected by ClusterQueue {workload.cluster_queue}",
+                Requeue.NAMESPACE_MISMATCH,
+            )
+        if workload.shape.problem:
+            return Refusal(QuotaReservedReason.MISCONFIGURED, workload.shape.problem)
+        return None

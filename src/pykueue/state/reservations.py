@@ -1,0 +1,132 @@
+"""Who holds quota, and who of them is to go later for whom.
+
+A preemption that is put off (KEP-993) leaves the victims where they are, beside the successor that already has their
+room. They count together, as the larger of the two: what of a victim counts as its successor's is *hidden*.
+"""
+
+from __future__ import annotations
+
+from pykueue.api.meta import SECOND, Nanoseconds
+from pykueue.core import deferral
+from pykueue.core.decision import Admit, Victim
+from pykueue.core.policy import Policy
+from pykueue.core.recheck import Holds, HoldsAfter, Lost, recheck
+from pykueue.core.workload import Reservation, Workload
+from pykueue.state.structure import Structure
+from pykueue.state.waking import Waking
+
+
+class Reservations:
+    def __init__(self, structure: Structure, waking: Waking) -> None:
+        self.held: dict[str, Reservation] = {}
+        self._structure = structure
+        self._waking = waking
+        self._unblocked: set[str] = set()
+
+    def put(self, reservation: Reservation) -> Reservation:
+        """A reservation as its object shows it. One that is known and says nothing new stays the value it was."""
+        before = self.held.get(reservation.key)
+        if before is not None:
+            if before.is_like(reservation):
+                self._structure.note_update(before.cluster_queue)
+                return before
+            reservation.assumed_victims, reservation.hidden = before.assumed_victims, before.hidden
+            self._structure.release(before)
+            self._waking.stir(before.cluster_queue)
+            if before.usage != reservation.usage or before.priority != reservation.priority:
+                self._waking.release((before.cluster_queue,))
+        self._reserve(reservation)
+        return reservation
+
+    def assume(self, workload: Workload, decision: Admit, now: Nanoseconds) -> None:
+        """What was decided counts from now on; after a second pass, in the place of what was held before."""
+        before = self.held.get(workload.key)
+        if before is not None:
+            self._structure.release(before)
+        reservation = Reservation(
+            key=workload.key,
+            uid=workload.uid,
+            cluster_queue=decision.cluster_queue,
+            local_queue=workload.local_queue,
+            pod_sets=decision.pod_sets,
+            priority=workload.priority,
+            queue_time=workload.queue_time,
+            # As its status will say it.
+            reserved_at=before.reserved_at if before is not None else now - now % SECOND,
+            evicted=before is not None and before.evicted,
+            admitted=decision.is_admitted,
+            placed=decision.placed,
+            parent_uid=workload.details.parent_uid,
+            variant_flavor=workload.details.variant_flavor,
+            assumed_victims={victim.key: victim.reason for victim in decision.assumes},
+        )
+        self._reserve(reservation)
+        self._hide_victims(reservation)
+
+    def end(self, key: str) -> None:
+        """A reservation is over: whoever waits in its tree may fit now."""
+        reservation = self.held.pop(key)
+        self._show_victims(reservation)
+        self._structure.release(reservation)
+        for successor in reservation.hidden:
+            self._unblocked.add(successor)
+            held = self.held.get(successor)
+            if held is not None:  # the victims that are left may hide more behind it now
+                self._show_victims(held)
+                # Should this one come back, then into room that nobody waits for.
+                held.assumed_victims = {who: why for who, why in held.assumed_victims.items() if who != key}
+                self._hide_victims(held)
+        self._waking.release((reservation.cluster_queue,))
+
+    def mark_evicted(self, key: str) -> None:
+        self.held[key].evicted = True
+        self._waking.stir(self.held[key].cluster_queue)
+
+    def recheck(self, key: str, policy: Policy, now: Nanoseconds) -> Holds | HoldsAfter | Lost:
+        """Whether a reservation still holds, and whom it needs gone. Victims that are found only now count as assumed
+        from here on."""
+        held = self.held[key]
+        victims = tuple(
+            Victim(who, victim.cluster_queue, why, victim.evicted)
+            for who, why in held.assumed_victims.items()
+            if (victim := self.held.get(who)) is not None
+        )
+        verdict = recheck(self._structure.snapshot, self._structure.queue(held.cluster_queue), held, policy, now)
+        if isinstance(verdict, Lost):
+            return verdict
+        if isinstance(verdict, HoldsAfter):
+            self._show_victims(held)
+            held.assumed_victims = {**held.assumed_victims, **{each.key: each.reason for each in verdict.victims}}
+            self._hide_victims(held)
+            victims = tuple({each.key: each for each in (*victims, *verdict.victims)}.values())
+        return HoldsAfter(victims) if victims else Holds()
+
+    def take_unblocked(self) -> set[str]:
+        """Those one of whose assumed victims has gone since the last time; whoever waited with them looks again."""
+        unblocked, self._unblocked = self._unblocked, set()
+        return unblocked
+
+    def _reserve(self, reservation: Reservation) -> None:
+        self.held[reservation.key] = reservation
+        self._structure.reserve(reservation)
+        self._waking.stir(reservation.cluster_queue)
+
+    def _hide_victims(self, reservation: Reservation) -> None:
+        """Victims that are to go later count together with their successor, as the larger of the two."""
+        victims = [self.held[key] for key in reservation.assumed_victims if key in self.held]
+        queue = self._structure.snapshot.queues.get(reservation.cluster_queue)
+        if queue is not None and victims:
+            for victim, amounts in deferral.hide(queue, dict(reservation.numbers), victims):
+                victim.hidden[reservation.key] = amounts
+                self._recount(victim)
+
+    def _show_victims(self, reservation: Reservation) -> None:
+        """Their successor is gone: they count for themselves again."""
+        for key in reservation.assumed_victims:
+            victim = self.held.get(key)
+            if victim is not None and victim.hidden.pop(reservation.key, None) is not None:
+                self._recount(victim)
+
+    def _recount(self, victim: Reservation) -> None:
+        self._structure.recount(victim)
+        self._waking.stir(victim.cluster_queue)

@@ -1,0 +1,187 @@
+"""What Workloads ask for, read under the rules that hold where they are: LimitRanges, RuntimeClasses, exclusions.
+
+Thousands of Workloads have few shapes, so a shape is one value, however many have it. What keeps a Workload from ever
+being admitted becomes its shape's `problem`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from pykueue.api import kube, kueue
+from pykueue.core import requests, topology
+from pykueue.core.policy import Policy
+from pykueue.core.requests import PLAIN, Accounting, Exclusion, Limits, PodNeeds, Quantities
+from pykueue.core.workload import PodSet, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides, beside the pods themselves, how much a Workload asks for; compared by identity."""
+
+    accounting: Accounting = PLAIN
+    limits: Limits = requests.NO_LIMITS
+    runtime_classes: Mapping[str, kube.RuntimeClass] = field(default_factory=dict)
+
+    def needs(self, pod_set: kueue.PodSet) -> PodNeeds:
+        """What one pod of the set needs."""
+        return requests.read(pod_set.template.spec, runtime_classes=self.runtime_classes, limits=self.limits)
+
+
+class Demands:
+    """Knows the rules of every namespace and queue, and reads Workloads under them."""
+
+    def __init__(self, policy: Policy, accounting: Accounting) -> None:
+        self.policy = policy
+        # OnlyDeclared looks at no list of exclusions, neither the global one nor a queue's own (KEP-7513).
+        self.by_queue = policy.queue_exclusions and not policy.ignore_undeclared
+        self._accounting = replace(accounting, prefixes=()) if policy.ignore_undeclared else accounting
+        self._limit_ranges: dict[str, dict[str, kube.LimitRange]] = {}
+        self._runtime_classes: dict[str, kube.RuntimeClass] = {}
+        self._rules: dict[tuple[str, tuple[str, ...]], Rules] = {}  # by namespace and the queue's own exclusions
+        self._shapes = _Shapes()
+
+    def put_limit_range(self, limit_range: kube.LimitRange) -> None:
+        self._limit_ranges.setdefault(limit_range.metadata.namespace, {})[limit_range.metadata.name] = limit_range
+        self._forget()
+
+    def drop_limit_range(self, limit_range: kube.LimitRange) -> None:
+        self._limit_ranges.get(limit_range.metadata.namespace, {}).pop(limit_range.metadata.name, None)
+        self._forget()
+
+    def put_runtime_class(self, runtime_class: kube.RuntimeClass) -> None:
+        self._runtime_classes[runtime_class.metadata.name] = runtime_class
+        self._forget()
+
+    def drop_runtime_class(self, runtime_class: kube.RuntimeClass) -> None:
+        self._runtime_classes.pop(runtime_class.metadata.name, None)
+        self._forget()
+
+    def shape(self, workload: kueue.Workload, excluded: tuple[str, ...] = ()) -> Shape:
+        """What a Workload asks for, without what its queue excludes."""
+        return self._shapes.read(workload, self._rules_of(workload.metadata.namespace, excluded), self.policy)
+
+    def exclusions(self, workload: kueue.Workload, excluded: tuple[str, ...] = ()) -> tuple[Exclusion, ...]:
+        """What a Workload asks for and is not charged, and which list leaves it out (KEP-5800)."""
+        rules = self._rules_of(workload.metadata.namespace, excluded)
+        if not (rules.accounting.prefixes or rules.accounting.queue_prefixes):
+            return ()
+        needs = (rules.needs(pod_set) for pod_set in workload.spec.pod_sets)
+        return rules.accounting.exclusions({resource for pod in needs for resource in pod.figure})
+
+    def _rules_of(self, namespace: str, excluded: tuple[str, ...]) -> Rules:
+        rules = self._rules.get((namespace, excluded))
+        if rules is None:
+            rules = self._rules[namespace, excluded] = Rules(
+                accounting=self._accounting.for_queue(excluded) if excluded else self._accounting,
+                limits=requests.merge_limit_ranges(self._limit_ranges.get(namespace, {}).values()),
+                runtime_classes=self._runtime_classes,
+            )
+        return rules
+
+    def _forget(self) -> None:
+        """The rules changed: nothing read before is certain."""
+        self._rules.clear()
+        self._shapes.forget()
+
+
+class _Shapes:
+    """Reads pod sets into shapes and keeps one value per shape, however many Workloads have it."""
+
+    def __init__(self, remembered: int = 4096) -> None:
+        self._shapes: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
+        self._recent: OrderedDict[tuple[bytes, int], Shape] = OrderedDict()
+        self._remembered = remembered
+
+    def read(self, workload: kueue.Workload, rules: Rules, policy: Policy) -> Shape:
+        """The shape of a Workload. Pod sets that were read before, under the same rules, are not read again."""
+        reclaimable = workload.status.reclaimable_pods if policy.reclaimable_pods else ()
+        source = (msgspec.json.encode((workload.spec.pod_sets, reclaimable)), id(rules))
+        shape = self._recent.get(source)
+        if shape is not None:
+            self._recent.move_to_end(source)
+            return shape
+        shape = self._read(workload.spec.pod_sets, reclaimable, rules, policy)
+        self._recent[source] = shape
+        if len(self._recent) > self._remembered:
+            self._recent.popitem(last=False)
+        return shape
+
+    def forget(self) -> None:
+        self._recent.clear()
+
+    def _read(
+        self,
+        pod_sets: Sequence[kueue.PodSet],
+        reclaimable: Sequence[kueue.ReclaimablePod],
+        rules: Rules,
+        policy: Policy,
+    ) -> Shape:
+        needs = [rules.needs(pod_set) for pod_set in pod_sets]
+        refusal = requests.check_pods(needs, rules.limits)
+        problem = str(refusal) if refusal is not None else ""
+        if policy.refuse_claims and any(pod_set.template.spec.resource_claims for pod_set in pod_sets):
+            problem = problem or "its pods claim devices, which are not counted here"
+        read = []
+        marks: list[Any] = []
+        for pod_set, need in zip(pod_sets, needs, strict=True):
+            figure = need.figure
+            count = requests.remaining_count(pod_set.name, pod_set.count, reclaimable)
+            request = pod_set.topology_request
+            one = PodSet(
+                name=pod_set.name,
+                count=count,
+                spec_count=pod_set.count,
+                requests=requests.total(figure, count, rules.accounting),
+                pod=topology.figure(requests.in_amounts(figure)),
+                min_count=pod_set.min_count,
+                terms=topology.terms_of(pod_set.template.spec),
+                wish=topology.wish_of(request) if asks_for_topology(request) else None,
+                group=request.pod_set_group_name if request is not None else None,
+            )
+            read.append(one)
+            marks.append((one.name, count, one.requests, one.min_count, request, _marks(pod_set.template.spec, need)))
+        mark = msgspec.json.encode((marks, problem), order="sorted")
+        shape = self._shapes.get(mark)
+        if shape is None:
+            shape = self._shapes[mark] = Shape(tuple(read), problem)
+        return shape
+
+
+def asks_for_topology(request: kueue.PodSetTopologyRequest | None) -> bool:
+    """§4.3"""
+    return request is not None and (
+        request.required is not None
+        or request.preferred is not None
+        or request.unconstrained is not None
+        or request.pod_set_slice_required_topology is not None
+        or request.pod_set_slice_size is not None
+        or bool(request.podset_slice_required_topology_constraints)
+    )
+
+
+def _marks(spec: kube.PodSpec, needs: PodNeeds) -> Any:
+    """[QU12] What of a pod makes its Workload a kind of its own: what it asks for and where it may run."""
+
+    def written(asked: Quantities) -> dict[str, str]:
+        return {resource: amount.canonical for resource, amount in asked.items()}
+
+    return (
+        [(written(n.requests), c.ports) for n, c in zip(needs.init_containers, spec.init_containers, strict=True)],
+        [(written(n.requests), c.ports) for n, c in zip(needs.containers, spec.containers, strict=True)],
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+        spec.runtime_class_name,
+        spec.priority,
+        spec.topology_spread_constraints,
+        written(needs.overhead),
+        spec.resource_claims,
+        written(needs.pod.requests) if needs.pod is not None else None,
+    )

@@ -1,0 +1,191 @@
+"""ClusterQueues, Cohorts, LocalQueues and flavors, from API objects to the specs that the brain works on.
+
+Nothing here fails: what the API would have refused is read as if it were absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+from pykueue.api import kueue, labels, quantity
+from pykueue.api.meta import Nanoseconds
+from pykueue.core import amounts
+from pykueue.core.policy import Policy
+from pykueue.core.queue import (
+    CohortSpec,
+    FlavorResource,
+    FlavorSpec,
+    Fungibility,
+    Preemption,
+    QueueSpec,
+    Quota,
+    ResourceGroup,
+)
+from pykueue.lifecycle import queues
+from pykueue.lifecycle.queues import References
+from pykueue.state.reading import time_of
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def flavor_spec(flavor: kueue.ResourceFlavor) -> FlavorSpec:
+    spec = flavor.spec
+    return FlavorSpec(
+        name=flavor.metadata.name,
+        node_labels=spec.node_labels,
+        taints=spec.node_taints,
+        tolerations=spec.tolerations,
+        topology=spec.topology_name or None,
+    )
+
+
+def cohort_spec(cohort: kueue.Cohort) -> CohortSpec:
+    return CohortSpec(
+        name=cohort.metadata.name,
+        parent=cohort.spec.parent_name or "",
+        quotas=_quotas(cohort.spec.resource_groups),
+        weight=weight(cohort.spec.fair_sharing),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a ClusterQueue depends on."""
+
+    policy: Policy
+    references: References
+    checks: Mapping[str, kueue.AdmissionCheck]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQueue:
+    """A ClusterQueue read: its spec, and whether something keeps it from admitting."""
+
+    spec: QueueSpec
+    is_blocked: bool = False
+
+
+def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQueue:
+    """The spec, and [QU7] whether the queue is inactive; why it is, its status says."""
+    spec, references = cluster_queue.spec, around.references
+    groups = tuple(
+        ResourceGroup(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
+        for group in spec.resource_groups
+    )
+    flavors = frozenset(flavor for group in groups for flavor in group.flavors)
+    checks = _checks(spec.admission_checks_strategy, flavors)
+    known = {name: references.checks[name] for name in checks if name in references.checks}
+    provisioning = [name for name, check in known.items() if check.controller == labels.PROVISIONING_CONTROLLER]
+    topologies = {name: topology for name in flavors if (topology := references.flavors.get(name))}
+    later = kueue.CheckPreemptionPolicy.AFTER_CHECK_PASSED_OR_ON_DEMAND
+    is_blocked = bool(queues.blockers(cluster_queue, references))
+    scope = spec.admission_scope
+    concurrent = spec.concurrent_admission_policy
+    constraints = concurrent.migration.constraints if concurrent is not None else None
+    return ReadQueue(
+        spec=QueueSpec(
+            name=cluster_queue.metadata.name,
+            cohort=spec.cohort_name or "",
+            groups=groups,
+            quotas=_quotas(spec.resource_groups),
+            strategy=_enum(kueue.QueueingStrategy, spec.queueing_strategy, kueue.QueueingStrategy.BEST_EFFORT_FIFO),
+            preemption=_preemption(spec.preemption),
+            fungibility=_fungibility(spec.flavor_fungibility),
+            weight=weight(spec.fair_sharing),
+            checks=checks,
+            deferring_checks=frozenset(name for name in known if around.checks[name].spec.preemption_policy == later),
+            provisioned_flavors=frozenset(flavor for name in provisioning for flavor in checks[name]),
+            is_multikueue=any(check.controller == labels.MULTIKUEUE_CONTROLLER for check in known.values()),
+            is_usage_based=around.policy.usage_history is not None
+            and scope is not None
+            and scope.admission_mode == kueue.AdmissionMode.USAGE_BASED,
+            is_topology_only=around.policy.topology and flavors <= topologies.keys(),
+            last_acceptable_flavor=constraints.last_acceptable_flavor_name if constraints is not None else None,
+            listed=not is_blocked and references.topologies.issuperset(topologies.values()),
+        ),
+        is_blocked=is_blocked,
+    )
+
+
+def _quotas(groups: Iterable[kueue.ResourceGroup]) -> dict[FlavorResource, Quota]:
+    return {
+        FlavorResource(flavor.name, resource.name): Quota(
+            _quota(resource.name, resource.nominal_quota, 0),
+            _quota(resource.name, resource.borrowing_limit, amounts.UNLIMITED),
+            _quota(resource.name, resource.lending_limit, amounts.UNLIMITED),
+        )
+        for group in groups
+        for flavor in group.flavors
+        for resource in flavor.resources
+    }
+
+
+def _quota(resource: str, text: quantity.QuantityText | None, absent: int) -> int:
+    read = _quantity(text)
+    return absent if read is None else amounts.of_quota(resource, read)
+
+
+def _quantity(text: quantity.QuantityText | None) -> quantity.Quantity | None:
+    """A quantity that is none counts as absent: one object that no server should have let in stops nobody else."""
+    try:
+        return None if text is None else quantity.parse(text)
+    except quantity.QuantityError:
+        return None
+
+
+def weight(fair_sharing: kueue.FairSharing | None) -> float:
+    read = _quantity(fair_sharing.weight) if fair_sharing is not None else None
+    return 1.0 if read is None else read.rounded(-9) / 10**9
+
+
+class PastUsage(NamedTuple):
+    """What the status of a LocalQueue remembers of its use."""
+
+    consumed: Mapping[str, quantity.Quantity]
+    at: Nanoseconds
+
+
+def past_usage(local_queue: kueue.LocalQueue) -> PastUsage | None:
+    status = local_queue.status.fair_sharing
+    usage = status.admission_fair_sharing_status if status is not None else None
+    if usage is None:
+        return None
+    read = {name: _quantity(amount) for name, amount in usage.consumed_resources.items()}
+    consumed = {name: amount for name, amount in read.items() if amount is not None}
+    return PastUsage(consumed, time_of(usage.last_update))
+
+
+def _preemption(preemption: kueue.ClusterQueuePreemption | None) -> Preemption:
+    if preemption is None:
+        return Preemption()
+    never, borrow = kueue.PreemptionPolicy.NEVER, preemption.borrow_within_cohort
+    return Preemption(
+        within_cluster_queue=_enum(kueue.PreemptionPolicy, preemption.within_cluster_queue, never),
+        reclaim_within_cohort=_enum(kueue.PreemptionPolicy, preemption.reclaim_within_cohort, never),
+        borrow_within_cohort=borrow is not None and (borrow.policy or never) != never,
+        max_priority_threshold=borrow.max_priority_threshold if borrow is not None else None,
+    )
+
+
+def _fungibility(fungibility: kueue.FlavorFungibility | None) -> Fungibility:
+    if fungibility is None:
+        return Fungibility()
+    policy, preference = kueue.FlavorFungibilityPolicy, kueue.FlavorFungibilityPreference
+    return Fungibility(
+        stop_at_borrowing=(fungibility.when_can_borrow or policy.MAY_STOP_SEARCH) != policy.TRY_NEXT_FLAVOR,
+        stop_at_preempting=(fungibility.when_can_preempt or policy.TRY_NEXT_FLAVOR) != policy.TRY_NEXT_FLAVOR,
+        preference=_enum(preference, fungibility.preference, preference.BORROWING_OVER_PREEMPTION),
+    )
+
+
+def _checks(strategy: kueue.AdmissionChecksStrategy | None, flavors: frozenset[str]) -> dict[str, frozenset[str]]:
+    if strategy is None:
+        return {}
+    return {rule.name: frozenset(rule.on_flavors) or flavors for rule in strategy.admission_checks}
+
+
+def _enum(kind: type[E], text: str | None, absent: E) -> E:
+    return kind(text) if text in {member.value for member in kind} else absent
