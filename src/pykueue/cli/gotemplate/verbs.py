@@ -1,0 +1,270 @@
+"""Values as Go prints them: `%v` and its relatives.
+
+What does not fit is told in the text, as Go does it: `%!d(string=hi)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from pykueue.cli.gotemplate.quoting import quoted
+
+_NIL: Final = "<nil>"
+# Wider than this is a mistake.
+_WIDEST: Final = 1_000_000
+_DIRECTIVE: Final = re.compile(
+    r"%(?P<flags>[-+# 0]*)(?P<width>\d+|\*)?(?P<point>\.(?P<precision>\d+|\*)?)?(?:\[(?P<place>\d+)\])?(?P<verb>.)?",
+    re.DOTALL,
+)
+
+
+class Spec(NamedTuple):
+    """One directive of a format: `%-10s`."""
+
+    verb: str = "v"
+    flags: str = ""
+    width: int = 0
+    precision: int | None = None
+
+    def padded(self, text: str) -> str:
+        if "-" in self.flags:
+            return text.ljust(self.width)
+        return text.rjust(self.width, "0" if "0" in self.flags else " ")
+
+    def python(self, verb: str, value: float) -> str:
+        """As Python prints it, which has these rules from the same C."""
+        precision = "" if self.precision is None else f".{self.precision}"
+        # The digits that are asked for by a precision are all the zeros there are.
+        flags = self.flags.replace("0", "") if precision and isinstance(value, int) else self.flags
+        return f"%{flags}{self.width or ''}{precision}{verb}" % value
+
+
+# --- One value --------------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> str:
+    """As an action prints it: `%v`."""
+    return shown(value, Spec())
+
+
+def shown(value: Any, spec: Spec) -> str:
+    """A value under a directive; that of a list or a map is asked of all that it holds."""
+    if spec.verb == "T":
+        return Spec("s", spec.flags, spec.width, spec.precision).padded(type_name(value))
+    if spec.verb == "v" and "#" in spec.flags:
+        return spec.padded(_as_written(value))
+    match value:
+        case None:
+            return spec.padded(_NIL) if spec.verb == "v" else f"%!{spec.verb}({_NIL})"
+        case list():
+            return f"[{' '.join(shown(each, spec) for each in value)}]"
+        case dict():
+            return f"map[{' '.join(f'{shown(key, spec)}:{shown(value[key], spec)}' for key in sorted(value))}]"
+    say = _VERBS[type(value)].get(spec.verb)
+    return f"%!{spec.verb}({type_name(value)}={plain(value)})" if say is None else say(value, spec)
+
+
+_TYPES: Final[dict[type, str]] = {
+    str: "string",
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    list: "[]interface {}",
+    dict: "map[string]interface {}",
+    type(None): _NIL,
+}
+
+
+def type_name(value: Any) -> str:
+    return _TYPES[type(value)]
+
+
+def _as_written(value: Any) -> str:
+    """As a program in Go would write it: `%#v`."""
+    match value:
+        case list():
+            return f"{type_name(value)}{{{', '.join(map(_as_written, value))}}}"
+        case dict():
+            held = ", ".join(f"{_as_written(key)}:{_as_written(value[key])}" for key in sorted(value))
+            return f"{type_name(value)}{{{held}}}"
+        case str():
+            return quoted(value)
+    return "interface {}(nil)" if value is None else plain(value)
+
+
+Say: TypeAlias = Callable[[Any, Spec], str]
+
+
+def _text(value: str, spec: Spec) -> str:
+    return spec.padded(value[: spec.precision])
+
+
+def _quoted(value: str, spec: Spec) -> str:
+    cut = value[: spec.precision]
+    if "#" in spec.flags and "`" not in cut and all(letter.isprintable() or letter == "\t" for letter in cut):
+        return spec.padded(f"`{cut}`")
+    return spec.padded(quoted(cut, only_ascii="+" in spec.flags))
+
+
+def _hexadecimal(value: str, spec: Spec) -> str:
+    bytes_ = value.encode("utf-8", "surrogateescape")[: spec.precision]
+    prefix = f"0{spec.verb}" if "#" in spec.flags else ""
+    if " " in spec.flags:
+        found = " ".join(f"{prefix}{byte:02x}" for byte in bytes_)
+    else:
+        found = f"{prefix}{bytes_.hex()}" if bytes_ else ""
+    return spec.padded(found.upper() if spec.verb == "X" else found)
+
+
+def _boolean(value: bool, spec: Spec) -> str:
+    return spec.padded(str(value).lower())
+
+
+def _decimal(value: int, spec: Spec) -> str:
+    return spec._replace(flags=spec.flags.replace("+", "") if spec.verb == "v" else spec.flags).python("d", value)
+
+
+def _in_base(letter: str, prefix: str = "") -> Say:
+    def say(value: int, spec: Spec) -> str:
+        sign = "-" if value < 0 else "+" if "+" in spec.flags else " " if " " in spec.flags else ""
+        digits = format(abs(value), letter).rjust(spec.precision or 0, "0")
+        said = prefix or (_PREFIXES[letter] if "#" in spec.flags else "")
+        if "0" in spec.flags and "-" not in spec.flags and spec.precision is None:
+            digits = digits.rjust(spec.width - len(sign), "0")
+        return Spec(flags=spec.flags.replace("0", ""), width=spec.width).padded(f"{sign}{said}{digits}")
+
+    return say
+
+
+_PREFIXES: Final = {"b": "0b", "o": "0", "x": "0x", "X": "0X"}
+
+
+def _letter(value: int, spec: Spec) -> str:
+    return spec.padded(_character(value))
+
+
+def _quoted_letter(value: int, spec: Spec) -> str:
+    return spec.padded(quoted(_character(value), "'", only_ascii="+" in spec.flags))
+
+
+def _character(code: int) -> str:
+    return chr(code) if 0 <= code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else "\ufffd"
+
+
+def _code_point(value: int, spec: Spec) -> str:
+    seen = f" '{chr(value)}'" if "#" in spec.flags and _character(value).isprintable() else ""
+    return spec.padded(f"U+{value:0{max(4, spec.precision or 0)}X}{seen}")
+
+
+def _fraction(value: float, spec: Spec) -> str:
+    verb = "g" if spec.verb == "v" else spec.verb
+    if verb not in "gG" or spec.precision is not None:
+        return spec.python(verb, value)
+    shortest, plus = _shortest(abs(value)), "+" in spec.flags and spec.verb != "v"
+    sign = "-" if str(value).startswith("-") else "+" if plus else " " if " " in spec.flags else ""
+    if "0" in spec.flags and "-" not in spec.flags:
+        shortest = shortest.rjust(spec.width - len(sign), "0")
+    found = spec._replace(flags=spec.flags.replace("0", "")).padded(sign + shortest)
+    return found.upper() if verb == "G" else found
+
+
+def _not_offered(value: float, spec: Spec) -> str:
+    raise ValueError(f"%{spec.verb} of a fraction is not offered")
+
+
+def _shortest(value: float) -> str:
+    """The fewest digits that mean this very number; with an exponent where it is small, or has many digits before the
+    point."""
+    number = Decimal(repr(value)).normalize()
+    if not number.is_finite():
+        return "NaN" if number.is_nan() else "+Inf"
+    exponent = number.adjusted() if number else 0
+    if -4 <= exponent < 6:
+        return format(number, "f")
+    digits = "".join(map(str, number.as_tuple().digits))
+    return f"{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e{exponent:+03d}"
+
+
+_VERBS: Final[dict[type, dict[str, Say]]] = {
+    str: {"s": _text, "v": _text, "q": _quoted, "x": _hexadecimal, "X": _hexadecimal},
+    bool: {"t": _boolean, "v": _boolean},
+    int: {
+        **dict.fromkeys("dv", _decimal),
+        **{letter: _in_base(letter) for letter in _PREFIXES},
+        "O": _in_base("o", "0o"),
+        "c": _letter,
+        "q": _quoted_letter,
+        "U": _code_point,
+    },
+    float: {**dict.fromkeys("vgGeEfF", _fraction), **dict.fromkeys("bxX", _not_offered)},
+}
+
+
+# --- Several ----------------------------------------------------------------------------------------------------------
+
+
+def joined(values: Sequence[Any]) -> str:
+    """`print`: with a space between two of which neither is a text."""
+    found: list[str] = []
+    for place, value in enumerate(values):
+        if place and not isinstance(value, str) and not isinstance(values[place - 1], str):
+            found.append(" ")
+        found.append(plain(value))
+    return "".join(found)
+
+
+def formatted(template: str, values: Sequence[Any]) -> str:
+    """`printf`. Raises ValueError for a width that nobody can mean."""
+    return _Format(values).filled(template)
+
+
+class _Format:
+    """Values that directives take one after the other."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values = values
+        self._place = 0
+        self._is_reordered = False
+
+    def filled(self, template: str) -> str:
+        text = _DIRECTIVE.sub(self._said, template)
+        more = [] if self._is_reordered else self._values[self._place :]
+        told = ", ".join(_NIL if value is None else f"{type_name(value)}={plain(value)}" for value in more)
+        return f"{text}%!(EXTRA {told})" if more else text
+
+    def _said(self, found: re.Match[str]) -> str:
+        width, bad_width = self._number(found["width"], "%!(BADWIDTH)")
+        precision, bad_precision = self._number(found["precision"], "%!(BADPREC)")
+        verb, wrong = found["verb"], bad_width + bad_precision
+        if verb is None or verb == "%":
+            return wrong + ("%" if verb else "%!(NOVERB)")
+        if found["place"]:
+            self._place, self._is_reordered = int(found["place"]) - 1, True
+            if not 0 <= self._place < len(self._values):
+                return f"{wrong}%!{verb}(BADINDEX)"
+        if self._place >= len(self._values):
+            return f"{wrong}%!{verb}(MISSING)"
+        if found["point"] == ".":
+            precision = 0
+        if precision is not None and precision < 0:
+            precision = None
+        flags = found["flags"] + ("-" if width is not None and width < 0 else "")
+        return wrong + shown(self._taken(), Spec(verb, flags, abs(width or 0), precision))
+
+    def _number(self, text: str | None, bad: str) -> tuple[int | None, str]:
+        """A width or a precision, and what is said where it is to be taken from a value that is no number."""
+        if not text:
+            return None, ""
+        value = self._taken() if text == "*" else int(text)
+        if type(value) is not int:
+            return None, bad
+        if abs(value) > _WIDEST:
+            raise ValueError(f"{value} is too wide")
+        return value, ""
+
+    def _taken(self) -> Any:
+        self._place += 1
+        return self._values[self._place - 1] if self._place <= len(self._values) else None
