@@ -8,6 +8,7 @@ import pytest
 
 from jobs.stage import OPTIONS, POD, Stage, flavor, pod
 from pykueue.api import labels, patches, trees
+from pykueue.api.conditions import DeactivationReason
 from pykueue.api.trees import Tree
 from pykueue.jobs import pod as pods
 
@@ -82,6 +83,15 @@ def test_an_evicted_pod_is_marked_and_deleted_and_its_quota_is_free_at_once() ->
     assert stage.condition("QuotaReserved").startswith("False/")
     assert stage.condition("Finished") == "True/OwnerNotFound"
     assert stage.told == ["CreatedWorkload", "Started", "Stopped"]
+
+
+def test_a_pod_whose_time_is_over_takes_its_workload_along_with_the_quota_that_it_holds() -> None:
+    stage = Stage(pod()).settle().admit().settle().status(phase="Running").settle()
+    stage.evict(DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED.evicted).settle()
+    assert not stage.objects
+    assert stage.condition("QuotaReserved") == "True/QuotaReserved"
+    assert stage.condition("Requeued") == ""
+    assert stage.condition("Finished") == "True/OwnerNotFound"
 
 
 def test_a_gated_pod_that_is_deleted_goes_and_its_workload_ends() -> None:

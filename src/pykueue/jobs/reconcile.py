@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pykueue.api import conditions, labels, trees
-from pykueue.api.conditions import FinishedReason, QuotaReservedReason, WorkloadCondition
+from pykueue.api.conditions import DeactivationReason, FinishedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
@@ -216,9 +216,15 @@ def _evicted(case: _Case) -> Actions | None:
     actions = [*case.stop(StopReason.WORKLOAD_EVICTED, evicted.message, evicted.reason)]
     if not states.is_reserved(case.workload):
         actions += _requeued(case)
-    elif not case.job.is_active():
+    elif not case.job.is_active() and not (actions and _ends_with_its_pod(case, evicted.reason)):
         actions.append(Change(case.workload, eviction.release(case.workload, case.options.life, case.now)))
     return (*actions, *_retired(case, evicted.reason))
+
+
+def _ends_with_its_pod(case: _Case, reason: str) -> bool:
+    """A lone pod that is stopped because its time is over takes its Workload along, which ends with what it holds."""
+    over = reason == DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED.evicted
+    return over and case.options.finish_orphaned and states.is_owned_by_single_pod(case.workload)
 
 
 def _retired(case: _Case, reason: str) -> Actions:
