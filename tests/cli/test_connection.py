@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 import pytest
 
+from pykueue.api import kueue, registry
 from pykueue.cli import connection
+from pykueue.errors import UsageError
 from waiting import until
 
 
@@ -50,3 +53,16 @@ def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with connection.progress() as told:
         told("reading")
     assert capsys.readouterr().err == ""
+
+
+def test_a_server_that_is_slow_to_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It takes connections and says nothing. A wait that is asked for is not repeated."""
+    monkeypatch.setattr(connection, "_PATIENCE_OF_LOGS_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        reach = connection.Reach("", "", {"server": url, "request-timeout": "300ms"})
+        with pytest.raises(UsageError, match=r"does not answer GET .*: not within 0\.3 s"):
+            reach.run(lambda client, _: client.list(registry.KUEUE.of(kueue.ClusterQueue)))
+    assert capsys.readouterr().err == f"waiting for {url}\n"

@@ -69,6 +69,32 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, change: dict[str, s
         access.from_files([path])
 
 
+@pytest.mark.parametrize(("name", "sentence"), [("none", "none: No such file"), ("", ": Is a directory")])
+def test_what_is_no_file_says_so(tmp_path: Path, name: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        access.from_files([tmp_path / name])
+    there = kubeconfig(tmp_path / "k")
+    assert access.from_files([tmp_path / "none", there]).server, "one that is not there may stand in the list"
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        (access.Wish(of_cluster={"certificate-authority-data": "AAAA"}), "certificate-authority of the kubeconfig"),
+        (
+            access.Wish(of_user={"client-certificate-data": "AAAA", "client-key-data": "AAAA"}),
+            "client-certificate and client-key of the kubeconfig",
+        ),
+    ],
+)
+async def test_a_certificate_that_is_none_says_where_it_stands(
+    tmp_path: Path, wish: access.Wish, sentence: str
+) -> None:
+    target = wish.apply(access.from_files([kubeconfig(tmp_path / "k")]))
+    with pytest.raises(UsageError, match=sentence):
+        access.connect(target, SystemClock())
+
+
 def test_without_any_server_the_sentence_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--kubeconfig"):
         access.find({"HOME": str(tmp_path)})

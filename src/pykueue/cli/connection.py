@@ -21,9 +21,11 @@ from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
 
     from pykueue.kube.access import Target, Wish
     from pykueue.kube.client import Client
+    from pykueue.kube.transport import Answer, Call, Lines, Transport
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -99,7 +101,9 @@ class Reach:
 
         async def run() -> T:
             target = self.target()
-            client = Client(access.connect(target, SystemClock()), random.Random())
+            way = _Watched(access.connect(target, SystemClock()), target.server)
+            # Whoever says how long to wait means it.
+            client = Client(way, random.Random(), attempts=1 if "request-timeout" in self.flags else _ATTEMPTS)
             try:
                 return await work(client, target)
             except (errors.ApiError, errors.Unanswered) as error:
@@ -197,6 +201,9 @@ def _timeout(text: str) -> float:
         raise UsageError(f"--request-timeout {text}: {error}") from None
 
 
+# A person would rather hear soon that a server is not there, and try again.
+_ATTEMPTS: Final = 3
+
 # What takes longer than this shows that it goes on: at once to a person, and later in a log.
 _PATIENCE_SECONDS: Final = 2.0
 _PATIENCE_OF_LOGS_SECONDS: Final = 30.0
@@ -237,3 +244,22 @@ def progress() -> Iterator[Callable[[str], None]]:
         timer.join()
         if is_late and is_terminal:
             click.echo("\r\x1b[K", err=True, nl=False)
+
+
+class _Watched:
+    """A way to a server that takes its time: whoever waits for an answer is told so."""
+
+    def __init__(self, way: Transport, server: str) -> None:
+        self._way = way
+        self._server = server
+
+    async def send(self, call: Call) -> Answer:
+        with progress() as told:
+            told(f"waiting for {self._server}")
+            return await self._way.send(call)
+
+    def stream(self, call: Call) -> AbstractAsyncContextManager[Lines]:
+        return self._way.stream(call)
+
+    async def close(self) -> None:
+        await self._way.close()

@@ -28,8 +28,11 @@ _PIPE_WIDTH: Final = 200
 @connects
 def command(connection: Connection, once: bool, every: float) -> None:
     """Watch cohorts, queues and pending Workloads, live. Ctrl-C ends it."""
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live
+    from rich.text import Text
+
+    from pykueue.kube.errors import Unanswered
 
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
@@ -37,9 +40,14 @@ def command(connection: Connection, once: bool, every: float) -> None:
         if once or not sys.stdout.isatty():
             console.print(await _look(client))
             return
-        with Live(console=console, screen=True, auto_refresh=False) as screen:
+        seen = await _look(client)
+        with Live(seen, console=console, screen=True, auto_refresh=False) as screen:
             while True:
-                screen.update(await _look(client), refresh=True)
+                try:
+                    seen = await _look(client)
+                    screen.update(seen, refresh=True)
+                except Unanswered as error:  # a server that starts again is seen again
+                    screen.update(Group(Text(f"{error}; as it was before:", style="red"), seen), refresh=True)
                 await asyncio.sleep(every)
 
     connection.talk(watch)

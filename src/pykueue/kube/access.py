@@ -124,9 +124,7 @@ def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
 
 def from_files(paths: Sequence[Path], wish: Wish = Wish()) -> Target:  # noqa: B008 - frozen
     """The current context of these files together, or what is wished for."""
-    found = [path for path in paths if path.is_file()]
-    if not found:
-        raise UsageError(f"{paths[0]}: No such file or directory")
+    found = [path for path in paths if path.exists()] or paths[:1]  # what is wrong with the first is told on reading
     named: dict[str, dict[str, tuple[Path, Mapping[str, Any]]]] = {"clusters": {}, "users": {}, "contexts": {}}
     current = wish.context
     for path in found:
@@ -282,7 +280,10 @@ def _tls(target: Target) -> ssl.SSLContext:
     context = ssl.create_default_context()
     authority = _bytes(cluster, "certificate-authority", folder)
     if authority:
-        context = ssl.create_default_context(cadata=authority.decode())
+        try:
+            context = ssl.create_default_context(cadata=authority.decode())
+        except (ssl.SSLError, UnicodeDecodeError):
+            raise UsageError("the certificate-authority of the kubeconfig is no certificate in PEM") from None
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -293,7 +294,10 @@ def _tls(target: Target) -> ssl.SSLContext:
             both = Path(private) / "client.pem"
             both.touch(mode=0o600)
             both.write_bytes(certificate + b"\n" + key)
-            context.load_cert_chain(both)
+            try:
+                context.load_cert_chain(both)
+            except ssl.SSLError:
+                raise UsageError("the client-certificate and client-key of the kubeconfig are no pair in PEM") from None
     return context
 
 

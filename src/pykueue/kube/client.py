@@ -131,8 +131,16 @@ _read_tree: Final = msgspec.json.Decoder(dict[str, Any]).decode
 class Client:
     """One server, as one user."""
 
-    def __init__(self, transport: Transport, chance: random.Random, limit: RateLimit | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        chance: random.Random,
+        limit: RateLimit | None = None,
+        *,
+        attempts: int = _ATTEMPTS,
+    ) -> None:
         self._transport = transport
+        self._attempts = attempts
         self._chance = chance
         self._limit = limit
         self._fence: Fence | None = None
@@ -315,7 +323,7 @@ class Client:
                 raise errors.from_answer(answer.status, answer.body, answer.headers.get("Retry-After", ""))
             except (Busy, Unanswered) as error:
                 attempt += 1
-                if attempt == _ATTEMPTS or not _may_repeat(call, error):
+                if attempt == self._attempts or not _may_repeat(call, error):
                     raise
                 await asyncio.sleep(self._pause(attempt, error))
 
