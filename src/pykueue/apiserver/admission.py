@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from pykueue.api.errors import FieldError
-from pykueue.apiserver import status
+from pykueue.apiserver import metadata, status
+from pykueue.apiserver.calls import Call
 from pykueue.apiserver.strategy import Resource, Tree
 
 CREATE: Final = "CREATE"
@@ -112,7 +113,36 @@ class Admission:
             if hook.validate is not None:
                 self._validating.setdefault((hook.group, hook.plural), []).append(hook)
 
-    def is_idle(self, resource: Resource) -> bool:
+    async def mutated(self, call: Call, operation: str, new: Tree, old: Tree | None) -> Tree:
+        """The object after everybody who may change it; what only the server says is not theirs to change."""
+        if self._is_idle(call.resource):
+            return new
+        review = _review(call, operation, new, old)
+        changed = self._mutate(review)
+        if self._webhooks is not None and self._webhooks.any_for(review):
+            changed, warnings = await self._webhooks.mutate(_review(call, operation, changed or new, old))
+            call.warnings.extend(warnings)
+        if changed is None:
+            return new
+        rules, before = call.resource.rules, new["metadata"]
+        details = metadata.read(changed)
+        metadata.carry_over(details, before)
+        if not before.get("name"):
+            details.pop("name", None)
+        changed = rules.default(rules.prune(changed))
+        changed["metadata"] = details
+        return changed
+
+    async def validated(self, call: Call, operation: str, new: Tree | None, old: Tree | None) -> None:
+        """Raises where anybody refuses the write. Whoever is asked outside of this process is asked last."""
+        if self._is_idle(call.resource):
+            return
+        review = _review(call, operation, new, old)
+        self._validate(review, call.warnings)
+        if self._webhooks is not None and self._webhooks.any_for(review):
+            call.warnings.extend(await self._webhooks.validate(review))
+
+    def _is_idle(self, resource: Resource) -> bool:
         """Whether nobody can have anything to say about this resource, as is most often so."""
         which = (resource.group, resource.plural)
         if which in self._mutating or which in self._validating:
@@ -126,11 +156,7 @@ class Admission:
         hooks = self._mutating.get((resource.group, resource.plural), ())
         return any(operation in hook.operations and subresource in hook.subresources for hook in hooks)
 
-    def needs_waiting(self, review: Review) -> bool:
-        """Whether somebody outside of this process has to be asked."""
-        return self._webhooks is not None and self._webhooks.any_for(review)
-
-    def mutate(self, review: Review) -> Tree | None:
+    def _mutate(self, review: Review) -> Tree | None:
         """The object after the mutating hooks of this process; None where none changed it."""
         changed: Tree | None = None
         for hook in self._mutating.get((review.resource.group, review.resource.plural), ()):
@@ -142,7 +168,7 @@ class Admission:
                 review = replace(review, object=changed)
         return changed
 
-    def validate(self, review: Review, warnings: list[str]) -> None:
+    def _validate(self, review: Review, warnings: list[str]) -> None:
         """Raises for the first hook of this process that refuses; a refusal may come with warnings, too."""
         for hook in self._validating.get((review.resource.group, review.resource.plural), ()):
             if not hook.concerns(review) or hook.validate is None:
@@ -154,14 +180,6 @@ class Admission:
             if verdict.denied:
                 raise _refused(hook.name, status.StatusError(403, "Forbidden", verdict.denied))
 
-    async def mutate_outside(self, review: Review) -> tuple[Tree | None, list[str]]:
-        if self._webhooks is None:
-            return None, []
-        return await self._webhooks.mutate(review)
-
-    async def validate_outside(self, review: Review) -> list[str]:
-        return [] if self._webhooks is None else await self._webhooks.validate(review)
-
     def _spoken(self, hook: Hook, review: Review) -> Review:
         if review.resource.version == hook.version:
             return review
@@ -171,6 +189,22 @@ class Admission:
         if old is not None:
             spoken, old = self._in_version(review.resource, old, hook.version)
         return replace(review, resource=spoken, object=new, old=old, request_resource=review.resource)
+
+
+def _review(call: Call, operation: str, new: Tree | None, old: Tree | None) -> Review:
+    return Review(
+        operation=operation,
+        resource=call.resource,
+        subresource=call.subresource,
+        namespace=call.namespace,
+        name=call.name,
+        user=call.user.name,
+        groups=call.user.groups,
+        dry_run=call.dry_run,
+        object=new,
+        old=old,
+        options=call.options,
+    )
 
 
 def _refused(name: str, error: status.StatusError) -> status.StatusError:

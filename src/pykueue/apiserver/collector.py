@@ -17,9 +17,10 @@ import msgspec
 
 from pykueue.api import meta
 from pykueue.apiserver import access, crds, metadata, namespaces, status
+from pykueue.apiserver.calls import Call
 from pykueue.apiserver.objects import Change, Entry, Objects
 from pykueue.apiserver.registry import Registry
-from pykueue.apiserver.rest import Call, Rest
+from pykueue.apiserver.rest import Rest
 from pykueue.apiserver.store import Key, Op
 from pykueue.apiserver.strategy import Tree
 from pykueue.clock import Clock

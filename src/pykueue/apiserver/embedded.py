@@ -18,11 +18,12 @@ from typing import Any, Protocol
 from pykueue.apiserver import access, bodies, crds, forms, namespaces, status, webhooks
 from pykueue.apiserver.access import Access
 from pykueue.apiserver.admission import Admission, Hook
+from pykueue.apiserver.calls import Call
 from pykueue.apiserver.collector import Collector
 from pykueue.apiserver.objects import HistoryBounds, Objects
 from pykueue.apiserver.openapi import OpenApi
 from pykueue.apiserver.registry import Convert, Registry
-from pykueue.apiserver.rest import Call, Rest
+from pykueue.apiserver.rest import Rest
 from pykueue.apiserver.server import About, ApiServer
 from pykueue.apiserver.shedding import Caps, Shedder
 from pykueue.apiserver.store import Journal, Key, Loaded

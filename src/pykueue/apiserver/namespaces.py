@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from pykueue.apiserver import status
+from pykueue.apiserver.calls import Call
 from pykueue.apiserver.objects import Entry
 from pykueue.apiserver.store import Key
 from pykueue.apiserver.strategy import Tree
@@ -31,6 +32,20 @@ def is_terminating(entry: Entry) -> bool:
         "terminating", lambda e: bool(msgspec.json.decode(e.body)["metadata"].get("deletionTimestamp"))
     )
     return found
+
+
+def check_open(namespace: Entry | None, call: Call) -> None:
+    """Refuse what is to be created in a namespace that is not there, or is on its way out."""
+    if namespace is None:
+        raise status.not_found("", RESOURCE, call.namespace)
+    if is_terminating(namespace):
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {call.namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+        why = f"unable to create new content in namespace {call.namespace} because it is being terminated"
+        raise status.forbidden(call.resource.group, call.resource.plural, call.name, why, [cause])
 
 
 def begin_deletion(where: Key, tree: Tree) -> None:

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.apiserver import bodies, scale
+from pykueue.apiserver import bodies, patching, scale
 from pykueue.apiserver.registry import Registry
-from pykueue.apiserver.rest import patch_types
 from pykueue.apiserver.strategy import Resource, Tree, View
 
 # kubectl asks OpenAPI v2, in protobuf and nothing else, about kinds that v3 does not have, and takes a refusal for a
@@ -343,7 +342,7 @@ def _operation(resource: Resource, verb: str, action: str, query: list[Tree]) ->
     }
     if verb == "patch":
         body = {"schema": {"type": "object"}}
-        operation["requestBody"] = {"content": dict.fromkeys(patch_types(resource), body), "required": True}
+        operation["requestBody"] = {"content": dict.fromkeys(patching.types(resource), body), "required": True}
     elif verb in ("create", "update"):
         operation["requestBody"] = {"content": {"*/*": {"schema": _reference(component(resource))}}, "required": True}
     return operation

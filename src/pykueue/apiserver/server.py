@@ -39,12 +39,13 @@ from pykueue.apiserver import (
     turns,
 )
 from pykueue.apiserver.access import Access, User
+from pykueue.apiserver.calls import Call, Outcome
 from pykueue.apiserver.forms import Form, Presenter
 from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.openapi import OpenApi
 from pykueue.apiserver.paths import Address
 from pykueue.apiserver.registry import Registry
-from pykueue.apiserver.rest import Call, Outcome, Rest
+from pykueue.apiserver.rest import Rest
 from pykueue.apiserver.shedding import Shedder
 from pykueue.apiserver.strategy import Action, Resource, Tree
 from pykueue.apiserver.watch import WatchStream
