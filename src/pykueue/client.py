@@ -96,7 +96,7 @@ class AsyncClient:
 
     async def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
         """Submit a command as a job; returns its name. It waits in its queue until there is room."""
-        if isinstance(command, str) or not command:
+        if isinstance(command, str):
             raise UsageError(f"a command is a list of its words, such as ['python', 'train.py'], and not {command!r}")
         memory = wishes.get("memory", "")
         wanted = order.Order(

@@ -99,11 +99,13 @@ class Reader:
                     yield from _whole_lines(file)
             self._file = open(self._path, "rb")  # noqa: SIM115 - closed with the reader
         yield from _whole_lines(self._file)
-        if os.fstat(self._file.fileno()).st_ino != self._path.stat().st_ino:
-            # It was full, and the rest is in a new one.
-            self._file.close()
-            self._file = open(self._path, "rb")  # noqa: SIM115
-            yield from _whole_lines(self._file)
+        # The log of a pod that is deleted goes with it; what was open has been read.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(self._file.fileno()).st_ino != self._path.stat().st_ino:
+                # It was full, and the rest is in a new one.
+                self._file.close()
+                self._file = open(self._path, "rb")  # noqa: SIM115
+                yield from _whole_lines(self._file)
 
     def close(self) -> None:
         if self._file is not None:

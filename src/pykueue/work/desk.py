@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -141,10 +142,11 @@ class Desk:
 
     async def finished(self, name: str, told: Told, timeout_seconds: float | None = None) -> Standing:
         """How the job ended; `told` hears how it stands until then."""
+        await self.job(name)
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
-                    now = await self.standing(name)
+                    now = await self._still(name)
                     if now.word is Word.FAILED:
                         return Standing(now.word, standing.failure(await self.pods(await self.job(name))) or now.why)
                     if now.word.is_over:
@@ -153,6 +155,13 @@ class Desk:
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
             raise AnswerIsNo(f"job {name} is not over after {timeout_seconds:g} s") from None
+
+    async def _still(self, name: str) -> Standing:
+        """How a job stands that was there when somebody began to wait for it."""
+        try:
+            return await self.standing(name)
+        except UsageError:
+            raise AnswerIsNo(f"job {name} is gone: it was cancelled") from None
 
     async def cancel(self, name: str) -> None:
         job = await self.job(name)
@@ -183,7 +192,7 @@ class Desk:
             async with asyncio.TaskGroup() as group:
                 while True:
                     # Asked before looking for pods: those of a job that is over are all there.
-                    now = await self.standing(job.metadata.name)
+                    now = await self._still(job.metadata.name)
                     for pod in await self.pods(job):
                         if pod.metadata.name not in read and _has_begun(pod, wish.container):
                             read[pod.metadata.name] = group.create_task(self._log(pod, wish, say))
@@ -202,9 +211,12 @@ class Desk:
         query += [("tailLines", str(wish.tail))] if wish.tail is not None else []
         query += [("container", wish.container or pod.spec.containers[0].name)]
         call = Call("GET", PODS.path(self.namespace, pod.metadata.name, "log"), tuple(query), accept="*/*")
-        async with self._client.lines(call) as lines:
-            async for line in lines:
-                say(LogLine(pod.metadata.name, line))
+        # A pod that is followed may be deleted at any time; how its job stands then is said by others.
+        gone = (errors.NotFound,) if wish.follow else ()
+        with suppress(*gone):
+            async with self._client.lines(call) as lines:
+                async for line in lines:
+                    say(LogLine(pod.metadata.name, line))
 
 
 def _is_held(lease: kube.Lease, now: Nanoseconds) -> bool:

@@ -49,6 +49,8 @@ class Order:
 
 def job(order: Order, now: int) -> dict[str, Any]:
     """The Job; one that names no name gets one from its command."""
+    if not order.command or not order.command[0]:
+        raise UsageError("the command is empty: its first word is the program to run")
     requests = {"cpu": order.cpu, "memory": order.memory, GPU: str(order.gpus) if order.gpus else ""}
     requests = {name: text for name, text in requests.items() if text}
     # Memory and devices are also the most that it may have; of processors it may take what nobody else needs.
