@@ -286,6 +286,18 @@ class TestFullLogs:
         assert b"".join(iter(reader.next, b"")) == b"two\nthree\n"
         reader.close()
 
+    def test_what_is_deleted_under_a_reader_is_read_to_its_end(self, tmp_path: Path) -> None:
+        """As the log of a pod is, whose job has run out of time."""
+        log_ = tmp_path / "0.log"
+        log_.write_bytes(self.entry("one"))
+        reader = Reader(log_, Wanted())
+        assert reader.next() == b"one\n"
+        with log_.open("ab") as file:
+            file.write(self.entry("two"))
+        log_.unlink()
+        assert b"".join(iter(reader.next, b"")) == b"two\n"
+        reader.close()
+
     def test_half_an_entry_is_left_for_later(self, tmp_path: Path) -> None:
         log_ = tmp_path / "0.log"
         whole = self.entry("one")
