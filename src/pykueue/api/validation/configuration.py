@@ -205,10 +205,13 @@ def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErro
                 yield FieldError(place, ErrorSort.DUPLICATE, "counts as a resource already", device_class)
         for device_class in own:
             classes.setdefault(device_class, set()).add(counter)
-        yield from _device_sources(mapping, path)
+        yield from _device_sources(mapping, path, gates)
 
 
-def _device_sources(mapping: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+_CAPACITY_GATE: Final = "KueueDRAIntegrationConsumableCapacity"
+
+
+def _device_sources(mapping: Mapping[str, Any], path: str, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     kinds: set[str] = set()
     for index, source in trees.entries(mapping, "sources"):
         place = f"{path}.sources[{index}]"
@@ -217,6 +220,8 @@ def _device_sources(mapping: Mapping[str, Any], path: str) -> Iterator[FieldErro
             yield FieldError(place, ErrorSort.INVALID, "must have either counter or capacity")
             continue
         kinds.update(chosen)
+        if chosen == ["capacity"] and not gates[_CAPACITY_GATE]:
+            yield FieldError(f"{place}.capacity", ErrorSort.INVALID, f"needs the gate {_CAPACITY_GATE}")
         rules = {"counter": meta.check_label_name, "capacity": meta.check_qualified_name}
         inner = source[chosen[0]]
         for key, check in (("name", rules[chosen[0]]), ("driver", meta.check_subdomain_name)):
