@@ -13,7 +13,7 @@ from typing import Any, ParamSpec
 
 from pykueue.apiserver import access
 from pykueue.apiserver.embedded import Embedded
-from pykueue.apiserver.server import About
+from pykueue.apiserver.health import About
 from pykueue.apiserver.store import MemoryJournal
 from pykueue.kube.client import Client
 from pykueue.kube.transport import LocalTransport

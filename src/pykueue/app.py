@@ -28,7 +28,7 @@ from pykueue.apiserver import access, certificates, extensions
 from pykueue.apiserver.builtin import admission, scheduling
 from pykueue.apiserver.builtin.kinds import RESOURCES
 from pykueue.apiserver.embedded import Embedded, Parts
-from pykueue.apiserver.server import About
+from pykueue.apiserver.health import About
 from pykueue.apiserver.store import Durability as Durability
 from pykueue.apiserver.store import Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
 from pykueue.clock import Clock, SystemClock

@@ -28,7 +28,7 @@ from pykueue.advising.why import Why
 from pykueue.api import config, kinds, registry
 from pykueue.apiserver import access
 from pykueue.apiserver.embedded import Embedded, Parts
-from pykueue.apiserver.server import About
+from pykueue.apiserver.health import About
 from pykueue.apiserver.store import Loaded, MemoryJournal
 from pykueue.client import AsyncClient, Wishes
 from pykueue.errors import UsageError

@@ -13,7 +13,7 @@ from pykueue.api.meta import HOUR, MINUTE, SECOND
 from pykueue.apiserver import access, collector
 from pykueue.apiserver.access import Access
 from pykueue.apiserver.embedded import Embedded
-from pykueue.apiserver.server import About
+from pykueue.apiserver.health import About
 from pykueue.apiserver.store import MemoryJournal
 from pykueue.serving import Request, body_of
 

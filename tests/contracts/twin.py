@@ -23,7 +23,7 @@ from pykueue.apiserver import access, limits
 from pykueue.apiserver.builtin import admission, scheduling
 from pykueue.apiserver.builtin.kinds import RESOURCES
 from pykueue.apiserver.embedded import Embedded, Parts
-from pykueue.apiserver.server import About
+from pykueue.apiserver.health import About
 from pykueue.apiserver.store import MemoryJournal
 from pykueue.clock import SystemClock
 from pykueue.serving import Request, body_of

@@ -17,7 +17,7 @@ from pykueue import app, settings
 from pykueue.api import registry, trees
 from pykueue.apiserver import access
 from pykueue.apiserver.embedded import Embedded, Parts
-from pykueue.apiserver.server import About
+from pykueue.apiserver.health import About
 from pykueue.apiserver.store import Loaded, MemoryJournal, Row
 from pykueue.clock import Clock, SystemClock
 from pykueue.kube.client import Client

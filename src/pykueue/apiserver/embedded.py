@@ -20,11 +20,12 @@ from pykueue.apiserver.access import Access
 from pykueue.apiserver.admission import Admission, Hook
 from pykueue.apiserver.calls import Call
 from pykueue.apiserver.collector import Collector
+from pykueue.apiserver.health import About
 from pykueue.apiserver.objects import HistoryBounds, Objects
 from pykueue.apiserver.openapi import OpenApi
 from pykueue.apiserver.registry import Convert, Registry
 from pykueue.apiserver.rest import Rest
-from pykueue.apiserver.server import About, ApiServer
+from pykueue.apiserver.server import ApiServer
 from pykueue.apiserver.shedding import Caps, Shedder
 from pykueue.apiserver.store import Journal, Key, Loaded
 from pykueue.apiserver.strategy import Resource, Tree
@@ -142,7 +143,7 @@ class Embedded:
             asyncio.create_task(self.collector.run()),
             asyncio.create_task(self.collector.keep_events_few()),
         ]
-        self.server.ready = True
+        self.server.health.ready = True
 
     async def _ensure(self, tree: Tree) -> None:
         with contextlib.suppress(_AlreadyThere):
@@ -186,7 +187,7 @@ class Embedded:
 
     def stop_watches(self) -> None:
         """Let every stream end, so that clients look for another server."""
-        self.server.ready = False
+        self.server.health.ready = False
         self.registry.stop_watches()
 
     async def close(self) -> None:

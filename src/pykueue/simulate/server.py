@@ -22,7 +22,7 @@ from pykueue.api.autoscaling import ProvisioningRequest
 from pykueue.apiserver import access
 from pykueue.apiserver.admission import ACCEPTED, Hook, Review, Verdict, refused_by
 from pykueue.apiserver.embedded import Embedded, Find, Parts
-from pykueue.apiserver.server import About
+from pykueue.apiserver.health import About
 from pykueue.apiserver.store import Durability, Journal, Key, Loaded, MemoryJournal, Op, Record, Row, SqliteJournal
 from pykueue.clock import Clock
 from pykueue.kube.errors import Unanswered
