@@ -25,6 +25,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.transport import LocalTransport
 
 Tree = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def rendered(*arguments: str) -> list[Tree]:
@@ -38,6 +39,18 @@ def named(objects: Sequence[Tree], kind: str, name: str) -> Tree:
 
 
 # --- Rendered ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_image_that_can_be_built_is_the_one_that_the_deployment_runs() -> None:
+    recipe = (ROOT / "deploy" / "Containerfile").read_text()
+    pod = named(rendered(), "Deployment", "kueue-controller-manager")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert f"$REGISTRY/{container['image']}" in recipe
+    assert f"USER {pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" in recipe
+    assert 'ENTRYPOINT ["pykueue"]' in recipe
+    assert "command" not in container
+    for copied in re.findall(r"^COPY (?!--)(.+) \S+$", recipe, re.MULTILINE):
+        assert all((ROOT / name).exists() for name in copied.split())
 
 
 def test_others_are_there_before_who_refers_to_them_and_webhooks_come_last() -> None:

@@ -247,3 +247,14 @@ def test_kubectl_shows_the_same_logs(shell: HomeShell) -> None:
 def test_beyond_this_machine_nothing_runs_unless_it_is_asked_for() -> None:
     assert up._usual_runner("127.0.0.1") == up._usual_runner("::1") == "process"
     assert up._usual_runner("0.0.0.0") == up._usual_runner("192.0.2.1") == "none"
+
+
+def test_whoever_has_a_cluster_of_their_own_is_told_the_way_to_this_server(tmp_path: Path) -> None:
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").touch()
+    environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | {"HOME": str(tmp_path)}
+    kubeconfig = tmp_path / "kubeconfig"
+    server = Up(kubeconfig, "--kubeconfig", os.path.relpath(kubeconfig), "--runner", "none", environment=environment)
+    _, told = server.end()
+    assert f"\nexport KUBECONFIG={kubeconfig.resolve()}\n" in told
+    assert "\nwithout this KUBECONFIG, commands and kubectl go where ~/.kube/config leads\n" in told

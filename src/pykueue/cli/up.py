@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import signal
 import sys
@@ -123,7 +124,7 @@ async def _serve(settings: app.ServerSettings, configured: Settings, runner: app
     try:
         here = machine.look(settings.data_dir)
     except OSError as error:
-        raise UsageError(f"the data directory cannot be used: {error}") from None
+        raise UsageError(f"the data directory cannot be used: {error.filename}: {error.strerror}") from None
     if runner is app.RunnerName.NONE:
         parts = app.managed_parts(configured, orphan_seconds=app.UNATTENDED_ORPHAN_SECONDS)
     else:
@@ -151,17 +152,20 @@ _PODS: Final = {
 
 def _greet(serving: app.Serving, settings: app.ServerSettings, runner: str) -> None:
     from pykueue import app
+    from pykueue.kube import access
 
     # A link that lets its reader look is for the terminal of the one who started this, and not for a log file.
     token = f"#token={serving.credentials.view_token}" if sys.stderr.isatty() else ""
     lines = [
         f"API server at {serving.url}",
         f"dashboard at {serving.url}/dashboard/{token}",
-        f"export KUBECONFIG={shlex.quote(str(serving.kubeconfig.absolute()))}",
+        f"export KUBECONFIG={shlex.quote(str(serving.kubeconfig.resolve()))}",
         f"data in {settings.data_dir} ({settings.durability} durability; Secrets are kept as they are, not encrypted)",
         "whoever has the kubeconfig may do everything: RBAC is stored but not enforced",
         _PODS[runner],
     ]
+    if "KUBECONFIG" not in os.environ and access.default(os.environ).is_file():
+        lines.append("without this KUBECONFIG, commands and kubectl go where ~/.kube/config leads")
     if settings.host not in app.LOOPBACK:
         lines.append(f"listening on {settings.host}: everybody who can reach it can try to come in")
     click.echo("\n".join(lines), err=True)

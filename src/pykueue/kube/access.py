@@ -88,8 +88,7 @@ def find(
 ) -> Target:
     """The server that kubectl would talk to; `fallback` is a file to try when nobody named one and none is there."""
     named = [Path(part) for part in (kubeconfig or environment.get("KUBECONFIG", "")).split(":") if part]
-    default = Path(environment.get("HOME", "/")) / ".kube" / "config"
-    there = named or [path for path in (default, fallback) if path is not None and path.is_file()][:1]
+    there = named or [path for path in (default(environment), fallback) if path is not None and path.is_file()][:1]
     if there:
         target = from_files(there, wish)
     elif wish.of_cluster.get("server"):
@@ -102,6 +101,11 @@ def find(
     if not found.server.startswith(("http://", "https://")):
         raise UsageError(f"{found.server!r} is no address of a server: it begins with https:// or http://")
     return found
+
+
+def default(environment: Mapping[str, str]) -> Path:
+    """The kubeconfig that is used where nobody names one."""
+    return Path(environment.get("HOME", "/")) / ".kube" / "config"
 
 
 def in_cluster(environment: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> Target:
@@ -173,6 +177,7 @@ def connect(target: Target, clock: Clock, *, user_agent: str = "pykueue", connec
         server_hostname=target.cluster.get("tls-server-name"),
         connections=connections,
         timeout_seconds=target.timeout_seconds,
+        compressed=not target.cluster.get("disable-compression"),
     )
 
 

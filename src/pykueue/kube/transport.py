@@ -90,6 +90,7 @@ class HttpTransport:
         server_hostname: str | None = None,
         connections: int = 128,
         timeout_seconds: float | None = None,
+        compressed: bool = True,
     ) -> None:
         self._server = server.rstrip("/")
         self._timeout_seconds = timeout_seconds  # for every request, in place of its own; 0 is none
@@ -98,6 +99,7 @@ class HttpTransport:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=connections, ssl=tls if tls is not None else True),
             headers={"User-Agent": user_agent},
+            skip_auto_headers=() if compressed else ("Accept-Encoding",),
             read_bufsize=_LINE_BYTES,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
             auto_decompress=True,
@@ -127,7 +129,8 @@ class HttpTransport:
                     )
                 yield _lines(response.content)
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
-            raise Unanswered(f"{call.path}: the stream broke: {error}", applied=False) from None
+            why = "the server hung up" if isinstance(error, aiohttp.ClientPayloadError) else error
+            raise Unanswered(f"{call.path}: the stream broke: {why}", applied=False) from None
 
     def _request(self, call: Call, headers: Headers) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         return self._session.request(
