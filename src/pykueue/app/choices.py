@@ -1,0 +1,62 @@
+"""What the operator said, in the words of each room."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pykueue.api import config, meta
+from pykueue.controllers.assembly import Choices
+from pykueue.controllers.topology import NodeChoices
+from pykueue.core import requests
+from pykueue.core.topology import Profile
+from pykueue.jobs import kinds as job_kinds
+from pykueue.jobs.options import Options as JobOptions
+from pykueue.kube.election import Terms
+from pykueue.observe.metrics import Choices as MetricChoices
+from pykueue.settings import Settings
+from pykueue.webhooks.review import Choices as WebhookChoices
+
+
+def for_webhooks(settings: Settings) -> WebhookChoices:
+    jobs = JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector)
+    return WebhookChoices.of(job_kinds.load(), jobs, settings.gates, only_declared=settings.ignores_undeclared)
+
+
+def for_manager(settings: Settings) -> Choices:
+    """For a manager, which departs from Kueue where that is wrong."""
+    resources, on = settings.configuration.resources, settings.gates
+    prefixes = resources.exclude_resource_prefixes if resources else ()
+    transformations = resources.transformations if resources else ()
+    return Choices(
+        policy=replace(settings.policy, departures=True),
+        accounting=requests.accounting(prefixes, transformations),
+        profile=Profile.of(on),
+        kinds=job_kinds.load(),
+        jobs=JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
+        nodes=NodeChoices(
+            on_pod_termination=on["TASReplaceNodeOnPodTermination"], on_taints=on["TASReplaceNodeOnNodeTaints"]
+        ),
+        blocks_admission=bool(
+            settings.configuration.wait_for_pods_ready
+            and settings.configuration.wait_for_pods_ready.block_admission
+            and not on["DisableWaitForPodsReady"]
+        ),
+        default_local_queues=on["DefaultLocalQueue"],
+        cleans_up_requests=on["CleanupProvisioningRequestsOnEviction"],
+        metrics=MetricChoices.of(settings.configuration, settings.gates),
+    )
+
+
+def for_election(settings: Settings) -> Terms:
+    chosen = settings.configuration.leader_election or config.LeaderElection()
+
+    def seconds(text: str | None, otherwise: float) -> float:
+        return meta.parse_duration(text) / meta.SECOND if text else otherwise
+
+    return Terms(
+        name=chosen.resource_name,
+        namespace=chosen.resource_namespace or settings.configuration.namespace or config.DEFAULT_NAMESPACE,
+        lease_seconds=seconds(chosen.lease_duration, 15.0),
+        renew_seconds=seconds(chosen.renew_deadline, 10.0),
+        retry_seconds=seconds(chosen.retry_period, 2.0),
+    )

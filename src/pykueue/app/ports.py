@@ -1,0 +1,161 @@
+"""What a manager serves on ports of its own: probes, metrics, who waits where, and the dashboard.
+
+A port that is taken costs what would be served there, and not the manager: work that nobody admits is worse than
+figures that nobody sees.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, TypeAlias
+
+from pykueue import serving
+from pykueue.api import config
+from pykueue.apiserver import extensions
+from pykueue.clock import Clock
+from pykueue.controllers import visibility
+from pykueue.controllers.aggregation import Aggregated
+from pykueue.controllers.assembly import Manager
+from pykueue.dashboard.board import Board, Explain, Sources
+from pykueue.dashboard.pages import PREFIX, Pages
+from pykueue.errors import UsageError
+from pykueue.kube.delegation import Door, guarded
+from pykueue.observe import health
+from pykueue.observe.visibility import BIND_PORT
+from pykueue.settings import Settings
+from pykueue.webhooks import running
+
+log = logging.getLogger(__name__)
+
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+EVERYWHERE: Final = "0.0.0.0"
+
+Address: TypeAlias = tuple[str, int]
+
+
+@asynccontextmanager
+async def probes(settings: Settings, missing: health.Question, in_pod: bool) -> AsyncIterator[None]:
+    """The answers to the probes of a kubelet, which asks the pod's own address; beside a cluster, this machine's."""
+    chosen = settings.configuration.health or config.ControllerHealth()
+    anywhere = EVERYWHERE if in_pod else LOOPBACK[0]
+    address = _address("health.healthProbeBindAddress", chosen.health_probe_bind_address, anywhere)
+    if address is None:
+        yield
+        return
+    handler = health.probes(
+        {"webhooks": missing}, alive=chosen.liveness_endpoint_name, ready=chosen.readiness_endpoint_name
+    )
+    async with _served("health probes", handler, address):
+        yield
+
+
+@asynccontextmanager
+async def metrics(
+    manager: Manager, settings: Settings, served: running.Served, door: Door, in_pod: bool
+) -> AsyncIterator[None]:
+    """Metrics on a port of their own while inside: open to who works on this machine, else for those who may."""
+    address = metrics_address(settings, EVERYWHERE if in_pod else LOOPBACK[0])
+    if address is None:
+        yield
+        return
+    handler, tls = health.exposition(manager.metrics.exposition), None
+    if address[0] not in LOOPBACK:
+        handler, tls = guarded(handler, door), served.another_context()
+    async with _served("metrics", handler, address, tls):
+        yield
+
+
+@asynccontextmanager
+async def lists(
+    manager: Manager, settings: Settings, served: running.Served, door: Door, in_pod: bool
+) -> AsyncIterator[None]:
+    """Who waits where, for an API server that passes on what it is asked about it."""
+    chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
+    if not settings.gates["VisibilityOnDemand"]:
+        yield
+        return
+    namespace = settings.configuration.namespace or config.DEFAULT_NAMESPACE
+    tls = served.another_context()
+    aggregated = Aggregated(door, tls, namespace, beside=not in_pod)
+    await served.accompany(aggregated)
+    handler = extensions.handler(visibility.rows(manager.world, manager.views), aggregated.admit)
+    # Beside a cluster any port will do: the API server is told which one it is.
+    address = (chosen.bind_address or EVERYWHERE, chosen.bind_port or BIND_PORT) if in_pod else (LOOPBACK[0], 0)
+    async with _served("visibility API", handler, address, tls) as http:
+        if http is not None:
+            aggregated.port = http.port
+        yield
+
+
+@asynccontextmanager
+async def dashboard(
+    manager: Manager,
+    address: Address | None,
+    served: running.Served,
+    door: Door,
+    clock: Clock,
+    explain: Explain | None,
+) -> AsyncIterator[None]:
+    if address is None:
+        yield
+        return
+    with dashboard_pages(manager, door, clock, explain) as pages:
+        async with _served("dashboard", pages.answer, address, served.another_context()) as http:
+            if http is not None:
+                log.info("dashboard at https://%s:%s%s", http.host, http.port, PREFIX)
+            yield
+
+
+@contextmanager
+def dashboard_pages(manager: Manager, door: Door, clock: Clock, explain: Explain | None) -> Iterator[Pages]:
+    """The dashboard over what a manager knows; leaving it ends the streams of those who watch."""
+    views = manager.views
+    sources = Sources(
+        world=manager.world,
+        workloads=views.workloads,
+        local_queues=views.local_queues,
+        cluster_queues=views.cluster_queues,
+        flavors=views.flavors,
+        shaping=views.shaping,
+        explain=explain,
+    )
+    pages = Pages(Board(sources, clock), door)
+    try:
+        yield pages
+    finally:
+        pages.close()
+
+
+@asynccontextmanager
+async def _served(
+    what: str, handler: serving.Handler, address: Address, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[serving.HttpServer | None]:
+    http = None
+    try:
+        http = await serving.serve(handler, *address, tls=tls)
+    except OSError as error:
+        log.error("no %s: cannot listen on %s:%s: %s", what, *address, error.strerror or error)
+    try:
+        yield http
+    finally:
+        if http is not None:
+            await http.close()
+
+
+def metrics_address(settings: Settings, anywhere: str = LOOPBACK[0]) -> Address | None:
+    """Where `metrics.bindAddress` says that metrics are served; None where they are turned off."""
+    text = (settings.configuration.metrics or config.ControllerMetrics()).bind_address
+    return _address("metrics.bindAddress", text, anywhere)
+
+
+def _address(field: str, text: str, anywhere: str) -> Address | None:
+    """HOST:PORT as the Configuration spells it. Without a host it is `anywhere`; `0` turns the server off."""
+    if text in ("", "0"):
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{field} {text}: must be HOST:PORT, :PORT or 0")
+    return host.removeprefix("[").removesuffix("]") or anywhere, int(port)

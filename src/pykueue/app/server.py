@@ -1,0 +1,191 @@
+"""The embedded API server on a port: what it is made of, where it keeps its objects, and who may come in."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import random
+import ssl
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from pykueue import serving
+from pykueue.api import conversion, registry, schema
+from pykueue.apiserver import access, certificates
+from pykueue.apiserver.builtin import admission, scheduling
+from pykueue.apiserver.builtin.kinds import RESOURCES
+from pykueue.apiserver.embedded import Embedded, Parts
+from pykueue.apiserver.health import About
+from pykueue.apiserver.store import Durability, Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
+from pykueue.app import choices
+from pykueue.app.ports import LOOPBACK
+from pykueue.clock import Clock, SystemClock
+from pykueue.errors import UsageError
+from pykueue.runner import node
+from pykueue.runner.machine import Machine
+from pykueue.settings import Settings
+from pykueue.version import __version__
+from pykueue.webhooks import in_process
+
+ORPHAN_SECONDS: Final = 6.0
+# Without a runner it is somebody else who plays the controllers around us, and who looks at how things end.
+UNATTENDED_ORPHAN_SECONDS: Final = 30.0
+# Names under which clients inside of a cluster know their server, and which test suites expect in its certificate.
+_USUAL_NAMES: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Where a server listens, what it keeps where, and how hard."""
+
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    durability: Durability = Durability.FULL
+    kubeconfig: Path | None = None
+    view_kubeconfig: Path | None = None
+    # Authorities beside our own whose client certificates are taken.
+    client_authorities: tuple[Path, ...] = ()
+    # A served certificate that somebody else made, instead of our own, and its key.
+    certificate: tuple[Path, Path] | None = None
+    hosts: tuple[str, ...] = field(default=())
+    max_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that answers."""
+
+    url: str
+    kubeconfig: Path
+    embedded: Embedded
+    credentials: certificates.Credentials
+
+
+def bare_parts() -> Parts:
+    """A server with its built-in kinds alone; objects of our own group are converted here if somebody brings them."""
+    return Parts(
+        builtin=RESOURCES,
+        plugins=admission.hooks,
+        conversions={row.group: conversion.convert for row in registry.KUEUE if row.converts},
+        initial=scheduling.SYSTEM_CLASSES,
+    )
+
+
+@cache
+def kueue_parts() -> Parts:
+    """The same with our own kinds as CRDs."""
+    return replace(bare_parts(), crds=[schema.crd(row) for row in registry.KUEUE])
+
+
+def managed_parts(settings: Settings, machine: Machine | None = None, orphan_seconds: float = ORPHAN_SECONDS) -> Parts:
+    """The same with our webhooks inside, there before anybody is served; and, for a machine, queues of its size."""
+    parts, chosen = kueue_parts(), choices.for_webhooks(settings)
+    return replace(
+        parts,
+        plugins=lambda find: (*parts.plugins(find), *in_process.hooks(chosen, find)),
+        # The controllers write how the Workload of a deleted job ended; that is worth a look before it goes.
+        orphan_seconds=orphan_seconds,
+        first=node.queues(machine) if machine is not None else (),
+    )
+
+
+@asynccontextmanager
+async def api_server(
+    settings: ServerSettings, parts: Parts, clock: Clock | None = None, chance: random.Random | None = None
+) -> AsyncIterator[Serving]:
+    """A server on a port, ready; its kubeconfig appears when it is."""
+    clock = clock or SystemClock()
+    kubeconfig = settings.kubeconfig or settings.data_dir / "kubeconfig"
+    # Its appearance says that the server is ready, so one from an earlier life has to go first.
+    kubeconfig.unlink(missing_ok=True)
+    hosts = tuple(dict.fromkeys((settings.host, *LOOPBACK, *_USUAL_NAMES, *settings.hosts)))
+    now = datetime.datetime.fromtimestamp(clock.now() / 1e9, datetime.UTC)
+    with _opened(settings) as (journal, loaded, executor):
+        credentials = certificates.prepare(settings.data_dir / "pki", hosts, now)
+        door = access.Access({credentials.admin_token: access.ADMIN, credentials.view_token: access.VIEWER}, hosts)
+        keeps = settings.durability is not Durability.MEMORY
+        embedded = Embedded(
+            parts,
+            journal,
+            door,
+            clock,
+            chance or random.SystemRandom(),
+            About(__version__, settings.durability, settings.data_dir / "backups" if keeps else None),
+            loaded=loaded,
+            executor=executor,
+        )
+        http = None
+        try:
+            await embedded.start()
+            tls = _tls(settings, credentials)
+            http = await _listen(embedded, settings, tls)
+            url = f"https://{f'[{http.host}]' if ':' in http.host else http.host}:{http.port}"
+            _write_kubeconfigs(settings, credentials, url, kubeconfig)
+            yield Serving(url, kubeconfig, embedded, credentials)
+        finally:
+            embedded.stop_watches()
+            if http is not None:
+                await http.close()
+            await embedded.close()
+
+
+def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl.SSLContext:
+    certificate, key = settings.certificate or (credentials.server, None)
+    return certificates.server_context(certificate, key, credentials.ca, *settings.client_authorities)
+
+
+async def _listen(embedded: Embedded, settings: ServerSettings, tls: ssl.SSLContext) -> serving.HttpServer:
+    try:
+        return await serving.serve(embedded.server.handle, settings.host, settings.port, tls=tls)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}") from None
+
+
+def _write_kubeconfigs(settings: ServerSettings, credentials: certificates.Credentials, url: str, path: Path) -> None:
+    if settings.view_kubeconfig is not None:
+        view = certificates.kubeconfig(url, credentials.ca, credentials.viewer, credentials.view_token, "view")
+        certificates.write_private(settings.view_kubeconfig, view)
+    admin = certificates.kubeconfig(url, credentials.ca, credentials.admin, credentials.admin_token)
+    certificates.write_private(path, admin)
+
+
+@contextlib.contextmanager
+def _opened(settings: ServerSettings) -> Iterator[tuple[Journal, Loaded | None, ThreadPoolExecutor | None]]:
+    """The journal, what it held, and the one thread that may use it from now on."""
+    if settings.durability is Durability.MEMORY:
+        yield MemoryJournal(), None, None
+        return
+    try:
+        journal = SqliteJournal(
+            settings.data_dir,
+            durability=settings.durability,
+            cluster_id=str(uuid.uuid4()),
+            max_bytes=settings.max_bytes,
+        )
+    except OSError as error:
+        raise UsageError(f"the data directory cannot be used: {settings.data_dir}: {error.strerror}") from None
+    except StoreError as error:
+        raise UsageError(f"the data directory cannot be used: {error}") from None
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal") as executor:
+        yield journal, journal.load(), executor
+
+
+@asynccontextmanager
+async def etcd_stand_in(host: str, port: int) -> AsyncIterator[None]:
+    """Says that it is healthy. A test suite waits for that before it starts an API server; ours needs nothing of it."""
+
+    async def answer(request: serving.Request) -> serving.Response:
+        return serving.Response(body=b'{"health":"true","reason":""}')
+
+    http = await serving.serve(answer, host, port)
+    try:
+        yield
+    finally:
+        await http.close()
