@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykueue.clock import Clock
 from pykueue.controllers.auditing import Auditor
@@ -32,6 +32,7 @@ from pykueue.controllers.writing import Writer
 from pykueue.core import requests
 from pykueue.core.policy import Policy
 from pykueue.core.topology import Profile
+from pykueue.jobs.executor import Executor
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.options import Options
 from pykueue.kube.again import until_done
@@ -94,24 +95,10 @@ class Manager:
         reporter = Reporter(self.recorder, measures.written)
         self.writer = Writer(client, self.views.workloads, reporter, election)
         self.auditor = Auditor(self.views, self.world, choices.empty_world, clock, self.metrics.audited)
-        self.scheduler = Scheduler(
-            self.world,
-            self.views.workloads,
-            self.writer,
-            choices.life,
-            clock,
-            self.views.cluster_queue_facts,
-            blocks_admission=choices.blocks_admission,
-        )
-        self.scheduler.on_cycle.append(self.metrics.cycle)
-        self.scheduler.on_sweep.append(self.metrics.swept)
-        self.views.in_circle = lambda: self.world.in_circle(clock.now())
-        for informer in self.views.shaping:
-            informer.subscribe(self.scheduler.seen)
+        self.scheduler = self._scheduler(choices, clock)
+        tools = _Tools(client, self.views, self.writer, reporter, self.scheduler, measures, clock, chance)
         self._workload = WorkloadController(self.views, self.scheduler, self.writer, choices.life, clock, chance)
-        queues = QueuesController(client, self.views, self.scheduler, clock, chance)
-        in_use = InUseController(client, self.views, self.scheduler, chance, topology=choices.policy.topology)
-        priority_class = PriorityClassController(client, self.views, chance)
+        always = tuple(_always(choices, tools))
         jobs = JobsController(
             client,
             self.views,
@@ -126,38 +113,35 @@ class Manager:
         self._provisioning = ProvisioningController(
             client, self.views, self.writer, clock, chance, cleanup=choices.cleans_up_requests
         )
-        self._jobs: tuple[Informer[Any], ...] = (*jobs.informers, self._provisioning.configs)
+        chosen = tuple(_as_chosen(choices, tools, jobs.executor))
+        own = (informer for part in chosen for informer in part.informers)
+        self._jobs: tuple[Informer[Any], ...] = (*jobs.informers, self._provisioning.configs, *own)
         self.loops: tuple[Controller[Any], ...] = (
             self._workload.loop,
-            queues.loop,
-            in_use.loop,
-            priority_class.loop,
+            *always,
             jobs.loop,
             self._provisioning.loop,
             self._provisioning.checks_loop,
+            *(part.loop for part in chosen),
         )
-        if choices.default_local_queues:
-            default_local_queues = DefaultLocalQueues(
-                client,
-                self.views.cluster_queues,
-                self.views.namespaces,
-                self.views.local_queues,
-                reporter,
-                BY_SPEC,
-                chance,
-            )
-            self.loops += (default_local_queues.loop,)
-        pods = choices.kinds.framework("pod")
-        if choices.jobs.elastic and pods is not None:
-            elastic = ElasticController(client, self.views, self.writer, jobs.executor, pods, chance)
-            self._jobs += (elastic.informer,)
-            self.loops += (elastic.loop,)
-        if choices.policy.topology:
-            gate = UngatingController(client, self.views, self.writer, chance, measures.gate_removed)
-            self.loops += (gate.loop,)
-        if choices.policy.topology and choices.policy.node_replacement:
-            nodes = NodeController(client, self.views, self.writer, reporter, choices.nodes, clock, chance)
-            self.loops += (nodes.loop,)
+
+    def _scheduler(self, choices: Choices, clock: Clock) -> Scheduler:
+        """The scheduler, which hears of everything that shapes queues."""
+        made = Scheduler(
+            self.world,
+            self.views.workloads,
+            self.writer,
+            choices.life,
+            clock,
+            self.views.cluster_queue_facts,
+            blocks_admission=choices.blocks_admission,
+        )
+        made.on_cycle.append(self.metrics.cycle)
+        made.on_sweep.append(self.metrics.swept)
+        self.views.in_circle = lambda: self.world.in_circle(clock.now())
+        for informer in self.views.shaping:
+            informer.subscribe(made.seen)
+        return made
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
@@ -185,3 +169,51 @@ class Manager:
     def idle(self) -> bool:
         """Whether nothing is to be decided, written or told now; what waits for its time does not count."""
         return self.scheduler.idle and self.recorder.idle and not any(len(loop.queue) for loop in self.loops)
+
+
+# --- Controllers ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """What controllers are made from."""
+
+    client: Client
+    views: Views
+    writer: Writer
+    reporter: Reporter
+    scheduler: Scheduler
+    measures: Measures
+    clock: Clock
+    chance: random.Random
+
+
+class _Part(NamedTuple):
+    """A controller, with the copies of objects that nobody else keeps for it."""
+
+    loop: Controller[Any]
+    informers: tuple[Informer[Any], ...] = ()
+
+
+def _always(choices: Choices, tools: _Tools) -> Iterator[Controller[Any]]:
+    """What looks after queues and what they refer to."""
+    client, views, chance = tools.client, tools.views, tools.chance
+    yield QueuesController(client, views, tools.scheduler, tools.clock, chance).loop
+    yield InUseController(client, views, tools.scheduler, chance, topology=choices.policy.topology).loop
+    yield PriorityClassController(client, views, chance).loop
+
+
+def _as_chosen(choices: Choices, tools: _Tools, executor: Executor) -> Iterator[_Part]:
+    """What only some operators want."""
+    client, views, writer, chance = tools.client, tools.views, tools.writer, tools.chance
+    if choices.default_local_queues:
+        kinds = views.cluster_queues, views.namespaces, views.local_queues
+        yield _Part(DefaultLocalQueues(client, *kinds, tools.reporter, BY_SPEC, chance).loop)
+    pods = choices.kinds.framework("pod")
+    if choices.jobs.elastic and pods is not None:
+        elastic = ElasticController(client, views, writer, executor, pods, chance)
+        yield _Part(elastic.loop, (elastic.informer,))
+    if choices.policy.topology:
+        yield _Part(UngatingController(client, views, writer, chance, tools.measures.gate_removed).loop)
+    if choices.policy.topology and choices.policy.node_replacement:
+        yield _Part(NodeController(client, views, writer, tools.reporter, choices.nodes, tools.clock, chance).loop)
