@@ -192,6 +192,13 @@ class SqliteJournal:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection, name: str, cluster_id: str) -> None:
+        self._configure(connection, name)
+        tables = connection.execute(f"SELECT count(*) FROM {name}.sqlite_master WHERE name = 'meta'").fetchone()[0]
+        if not tables:
+            _create_tables(connection, name, cluster_id)
+        self._bring_up_to_date(connection, name)
+
+    def _configure(self, connection: sqlite3.Connection, name: str) -> None:
         kept_hard = name == "main" and self._durability is Durability.FULL
         connection.execute(f"PRAGMA {name}.page_size = {PAGE_BYTES}")
         connection.execute(f"PRAGMA {name}.auto_vacuum = INCREMENTAL")
@@ -204,22 +211,8 @@ class SqliteJournal:
         found = connection.execute(f"PRAGMA {name}.quick_check(1)").fetchone()[0]
         if found != "ok":
             raise StoreError(f"{self._directory}: the database is damaged ({found}); restore a backup")
-        tables = connection.execute(f"SELECT count(*) FROM {name}.sqlite_master WHERE name = 'meta'").fetchone()[0]
-        if not tables:
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in _TABLES.format(db=name).split(";"):
-                connection.execute(statement)
-            connection.executemany(
-                f"INSERT INTO {name}.meta VALUES (?, ?)",
-                [
-                    ("schema", SCHEMA_VERSION),
-                    ("cluster_id", cluster_id),
-                    ("revision", FIRST_REVISION),
-                    ("compacted", FIRST_REVISION),
-                    ("backup", 0),
-                ],
-            )
-            connection.execute("COMMIT")
+
+    def _bring_up_to_date(self, connection: sqlite3.Connection, name: str) -> None:
         version = _meta(connection, name, "schema")
         if version > SCHEMA_VERSION:
             raise StoreError(
@@ -390,6 +383,23 @@ class SqliteJournal:
         with suppress(sqlite3.Error):
             self._connection.close()
         self._lock.close()
+
+
+def _create_tables(connection: sqlite3.Connection, name: str, cluster_id: str) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _TABLES.format(db=name).split(";"):
+        connection.execute(statement)
+    connection.executemany(
+        f"INSERT INTO {name}.meta VALUES (?, ?)",
+        [
+            ("schema", SCHEMA_VERSION),
+            ("cluster_id", cluster_id),
+            ("revision", FIRST_REVISION),
+            ("compacted", FIRST_REVISION),
+            ("backup", 0),
+        ],
+    )
+    connection.execute("COMMIT")
 
 
 def _meta(connection: sqlite3.Connection, name: str, key: str) -> int:

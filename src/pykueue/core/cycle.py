@@ -192,14 +192,16 @@ class Cycle:
     # Processing.
 
     def _process(self, entry: Entry) -> Decision:
-        """§5.6, step by step."""
-        workload, details = entry.workload, entry.workload.details
-        if self.policy.concurrent_admission and variants.better_sibling(workload, entry.queue) is not None:
-            return self._skip(
-                entry, "a more favorable variant is admitted already", QuotaReservedReason.PENDING_EVALUATION
-            )
+        """§5.6, step by step: what is against it, and otherwise what it gets."""
+        if self.policy.concurrent_admission and variants.better_sibling(entry.workload, entry.queue) is not None:
+            why = "a more favorable variant is admitted already"
+            return self._skip(entry, why, QuotaReservedReason.PENDING_EVALUATION)
         fits = self._refresh(entry)
-        mode = entry.assignment.mode
+        return self._unassigned(entry) or self._overtaken(entry, fits) or self._granted(entry)
+
+    def _unassigned(self, entry: Entry) -> Decision | None:
+        """It has no flavors, or none that it could have now."""
+        workload, mode = entry.workload, entry.assignment.mode
         if self.policy.node_replacement_fail_fast and has_lost_node(workload) and mode is not Mode.FIT:
             return Evict(workload=workload.key, cluster_queue=entry.queue.name, nodes=workload.details.unhealthy_nodes)
         if mode is Mode.NO_FIT:
@@ -208,14 +210,11 @@ class Cycle:
             if not entry.targets:
                 self._reserve_claim(entry)
                 return self._wait(entry, QuotaReservedReason.WAITING_FOR_QUOTA, Requeue.PREEMPTION_NO_CANDIDATES)
-            if (self.policy.concurrent_admission or self.policy.orchestrated_preemption) and details.has_closed_gate:
+            has_gates = self.policy.concurrent_admission or self.policy.orchestrated_preemption
+            if has_gates and workload.details.has_closed_gate:
                 entry.keeps_memory = False
-                return self._wait(
-                    entry,
-                    QuotaReservedReason.ADMISSION_GATED,
-                    Requeue.PREEMPTION_GATED,
-                    "needs preemption, and its gate is closed",
-                )
+                why = "needs preemption, and its gate is closed"
+                return self._wait(entry, QuotaReservedReason.ADMISSION_GATED, Requeue.PREEMPTION_GATED, why)
         if mode is Mode.DEFERRED_FIT:
             entry.keeps_memory = False
             self._claim(entry, entry.quota_usage())
@@ -225,13 +224,22 @@ class Cycle:
                 Requeue.PENDING_PREEMPTION,
                 "will fit once the victims of other Workloads are gone",
             )
+        return None
+
+    def _overtaken(self, entry: Entry, fits: _Fits) -> Decision | None:
+        """What it was to have went to others in this very cycle."""
         if any(t.reservation.key in self.issued or t.reservation.key in self.vanished for t in entry.targets):
             return self._skip(entry, "its victims are those of another Workload")
         if fits is not _Fits.YES:
             return self._skip(entry, "no longer fits after another Workload was processed")
-        must_fit_now = mode is Mode.FIT and bool(self.issued) and self.policy.departures
+        must_fit_now = entry.assignment.mode is Mode.FIT and bool(self.issued) and self.policy.departures
         if must_fit_now and self._fits_beside_victims(entry) is not _Fits.YES:
             return self._skip(entry, "its room is still held by Workloads that are about to be preempted")
+        return None
+
+    def _granted(self, entry: Entry) -> Decision:
+        """Room is made for it, or it gets the room there is."""
+        workload, mode = entry.workload, entry.assignment.mode
         victims = tuple(
             Victim(target.reservation.key, target.reservation.cluster_queue, target.reason, target.reservation.evicted)
             for target in entry.targets

@@ -247,6 +247,18 @@ def _preemption(chance: random.Random, *, in_cohort: bool) -> Tree:
 
 
 def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
+    yield from _mixed(chance, traits, queues)
+    if "pods" in traits:
+        yield from _of_pods(chance, traits, queues)
+    if "rush" in traits:
+        yield from _rush(chance, traits, queues)
+    if "churn" in traits:
+        yield from _churn(chance, traits, queues[0])
+    if "unnamed jobs" in traits:
+        yield from _unnamed(chance)
+
+
+def _mixed(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
     for number in range(chance.randint(5, 11)):
         count = chance.choice((1, 1, 1, 2, 3))
         is_job = "jobs" in traits and chance.random() < 0.85
@@ -272,7 +284,10 @@ def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             topology=_topology(chance, traits, is_elastic=is_elastic),
             is_elastic=is_elastic,
         )
-    for number in range(chance.randint(2, 4) if "pods" in traits else 0):
+
+
+def _of_pods(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
+    for number in range(chance.randint(2, 4)):
         count = chance.choice((1, 2, 3))
         yield Plan(
             name=f"pods-{number}",
@@ -290,15 +305,17 @@ def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             ready_seconds=_ready(chance) if "pods ready" in traits and count > 1 else 0.0,
             topology=_topology(chance, traits),
         )
-    small = partial(
-        Plan,
-        namespace=NAMESPACE,
-        count=1,
-        stop_seconds=0.0,
-        is_long=False,
-        topology="unconstrained" if "topology" in traits else "",
-    )
-    for number in range(chance.randint(15, 25) if "rush" in traits else 0):
+
+
+def _small(traits: Traits) -> Callable[..., Plan]:
+    topology = "unconstrained" if "topology" in traits else ""
+    return partial(Plan, namespace=NAMESPACE, count=1, stop_seconds=0.0, is_long=False, topology=topology)
+
+
+def _rush(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
+    """Many at once."""
+    small = _small(traits)
+    for number in range(chance.randint(15, 25)):
         yield small(
             name=f"rush-{number:02}",
             at=round(chance.uniform(5.0, 15.0), 3),
@@ -307,16 +324,25 @@ def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             priority=chance.randint(0, 3),
             seconds=round(chance.uniform(0.5, 4.0), 3),
         )
-    for number in range(80 if "churn" in traits else 0):
+
+
+def _churn(chance: random.Random, traits: Traits, queue: str) -> Iterator[Plan]:
+    """Work without end, in one queue."""
+    small = _small(traits)
+    for number in range(80):
         yield small(
             name=f"churn-{number:02}",
             at=round(5.0 + number * (CHURN_SECONDS - 5.0) / 80, 3),
-            queue=queues[0],
+            queue=queue,
             cpu=1,
             priority=0,
             seconds=round(chance.uniform(6.0, 12.0), 3),
         )
-    for number in range(3 if "unnamed jobs" in traits else 0):
+
+
+def _unnamed(chance: random.Random) -> Iterator[Plan]:
+    """Jobs that name no queue, or none that there is."""
+    for number in range(3):
         yield Plan(
             name=f"unnamed-{number}",
             at=round(chance.uniform(0.0, CHAOS_SECONDS * 0.8), 3),

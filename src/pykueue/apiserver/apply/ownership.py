@@ -158,8 +158,8 @@ def apply(
     """Merge `configuration` into `live` (None creates) as `manager`; neither argument is changed.
 
     `now` is an RFC 3339 time with seconds; `settled` says that `live` was written under the schema of today. The caller
-    then defaults, prepares (status, generation), validates and
-    stores. The tree shares what did not change with the arguments.
+    then defaults, prepares (status, generation), validates and stores. The tree shares what did not change with the
+    arguments.
     """
     metadata = configuration.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:

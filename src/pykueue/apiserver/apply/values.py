@@ -6,7 +6,7 @@ Four questions, one recursion each. None changes its arguments; what they return
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -72,53 +72,59 @@ def _repeated(pairs: Sequence[tuple[str, Any]]) -> frozenset[str]:
 _TAKE_TEXT: Final = frozenset({"string", "any"})
 
 
-def problems(value: Any, shape: Shape, path: str = "") -> Iterator[str]:
+def problems(value: Any, shape: Shape, path: str = "") -> Iterable[str]:
     """Why this value cannot be merged by this shape: undeclared fields, wrong types, repeated keys."""
     if value is None:
-        return
+        return ()
     if isinstance(value, dict):
-        rules = shape.map
-        if rules is None:
-            yield f"{path}: expected {_expected(shape)}, got an object"
-            return
-        for field, child in value.items():
-            child_shape = rules.child(field)
-            if child_shape is None:
-                yield f"{path}.{field}: field not declared in schema"
-            elif child.__class__ is not str or child_shape.scalar not in _TAKE_TEXT:
-                yield from problems(child, child_shape, f"{path}.{field}")
-        return
+        return _of_map(value, shape, path)
     if isinstance(value, list):
-        if shape.list is None:
-            yield f"{path}: expected {_expected(shape)}, got a list"
-            return
-        seen: set[str] = set()
-        for index, item in enumerate(value):
-            place = f"{path}[{index}]"
-            if not shape.list.atomic:
-                try:
-                    element = shape.list.element(item)
-                except Indistinct as reason:
-                    yield f"{place}: {reason}"
-                    return
-                if element in seen:
-                    yield f"{path}: duplicate entries for key {next(paths.spelt({element: MEMBER}))}"
-                seen.add(element)
-            yield from problems(item, shape.list.item, place)
+        return _of_list(value, shape, path)
+    return () if _is_scalar(value, shape.scalar) else (f"{path}: expected {_expected(shape)}, got {value!r}",)
+
+
+def _of_map(value: dict[str, Any], shape: Shape, path: str) -> Iterator[str]:
+    if shape.map is None:
+        yield f"{path}: expected {_expected(shape)}, got an object"
         return
-    match shape.scalar:
+    for field, child in value.items():
+        child_shape = shape.map.child(field)
+        if child_shape is None:
+            yield f"{path}.{field}: field not declared in schema"
+        elif child.__class__ is not str or child_shape.scalar not in _TAKE_TEXT:
+            yield from problems(child, child_shape, f"{path}.{field}")
+
+
+def _of_list(value: list[Any], shape: Shape, path: str) -> Iterator[str]:
+    if shape.list is None:
+        yield f"{path}: expected {_expected(shape)}, got a list"
+        return
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        place = f"{path}[{index}]"
+        if not shape.list.atomic:
+            try:
+                element = shape.list.element(item)
+            except Indistinct as reason:
+                yield f"{place}: {reason}"
+                return
+            if element in seen:
+                yield f"{path}: duplicate entries for key {next(paths.spelt({element: MEMBER}))}"
+            seen.add(element)
+        yield from problems(item, shape.list.item, place)
+
+
+def _is_scalar(value: Any, sort: str | None) -> bool:
+    match sort:
         case None:
-            fits = False
+            return False
         case "string":
-            fits = isinstance(value, str)
+            return isinstance(value, str)
         case "number":
-            fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
         case "boolean":
-            fits = isinstance(value, bool)
-        case _:
-            fits = True
-    if not fits:
-        yield f"{path}: expected {_expected(shape)}, got {value!r}"
+            return isinstance(value, bool)
+    return True
 
 
 def _expected(shape: Shape) -> str:

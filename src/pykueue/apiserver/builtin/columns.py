@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pykueue.api import meta
@@ -115,60 +116,78 @@ def _counted_containers(spec: Tree) -> int:
 
 def _pod_state(pod: Tree) -> tuple[str, int, int, str]:
     """The one word for a pod, how many of its containers are ready, how often they were restarted, and when last."""
-    spec, status = pod["spec"], pod.get("status", {})
-    state = status.get("reason") or status.get("phase") or ""
+    status = pod.get("status", {})
     gated = any(
         one.get("type") == "PodScheduled" and one.get("reason") == "SchedulingGated"
         for one in status.get("conditions", ())
     )
-    if gated:
-        state = "SchedulingGated"
-    beginnings = {container.get("name"): container for container in spec.get("initContainers", ())}
-    ready = restarts = sidecar_restarts = 0
-    last = sidecar_last = ""
-    initializing = False
-    for index, container in enumerate(status.get("initContainerStatuses", ())):
-        restarts += container.get("restartCount", 0)
-        last = max(last, _finished(container))
-        sidecar = _is_sidecar(beginnings.get(container.get("name"), {}))
-        if sidecar:
-            sidecar_restarts += container.get("restartCount", 0)
-            sidecar_last = max(sidecar_last, _finished(container))
-        word = _init_word(container, sidecar=sidecar)
-        if word is None:
-            ready += sidecar and bool(container.get("ready"))
-            continue
-        state = f"Init:{word}" if word else f"Init:{index}/{len(beginnings)}"
-        initializing = True
-        break
-    initialized = any(
-        one.get("type") == "Initialized" and one.get("status") == "True" for one in status.get("conditions", ())
-    )
-    if not initializing or initialized:
-        restarts, last = sidecar_restarts, sidecar_last
-        running = False
-        for container in reversed(status.get("containerStatuses", ())):
-            restarts += container.get("restartCount", 0)
-            last = max(last, _finished(container))
-            now_at = container.get("state", {})
-            if now_at.get("waiting", {}).get("reason"):
-                state = now_at["waiting"]["reason"]
-            elif "terminated" in now_at:
-                state = _ended_word(now_at["terminated"])
-            elif container.get("ready") and "running" in now_at:
-                running = True
-                ready += 1
-        if state == "Completed" and running:
-            is_ready = any(
-                one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions", ())
-            )
-            state = "Running" if is_ready else "NotReady"
+    state = "SchedulingGated" if gated else status.get("reason") or status.get("phase") or ""
+    count = _Count()
+    beginning = _count_beginning(pod["spec"], status, count)
+    if not beginning or _says(status, "Initialized"):
+        state = _count_running(status, count, beginning or state)
+    else:
+        state = beginning
     if pod["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             state = "Unknown"
         elif status.get("phase") not in ("Succeeded", "Failed"):
             state = "Terminating"
-    return state, ready, restarts, last
+    return state, count.ready, count.restarts, count.last
+
+
+@dataclass(slots=True)
+class _Count:
+    """What is added up over containers; of those that only begin the pod, sidecars go on and stay in the sums."""
+
+    ready: int = 0
+    restarts: int = 0
+    last: str = ""
+    sidecar_restarts: int = 0
+    sidecar_last: str = ""
+
+    def add(self, container: Tree, *, sidecar: bool = False) -> None:
+        self.restarts += container.get("restartCount", 0)
+        self.last = max(self.last, _finished(container))
+        if sidecar:
+            self.sidecar_restarts += container.get("restartCount", 0)
+            self.sidecar_last = max(self.sidecar_last, _finished(container))
+
+
+def _count_beginning(spec: Tree, status: Tree, count: _Count) -> str:
+    """The word for a pod that has not begun; empty once its init containers are through."""
+    beginnings = {container.get("name"): container for container in spec.get("initContainers", ())}
+    for index, container in enumerate(status.get("initContainerStatuses", ())):
+        sidecar = _is_sidecar(beginnings.get(container.get("name"), {}))
+        count.add(container, sidecar=sidecar)
+        word = _init_word(container, sidecar=sidecar)
+        if word is not None:
+            return f"Init:{word}" if word else f"Init:{index}/{len(beginnings)}"
+        count.ready += sidecar and bool(container.get("ready"))
+    return ""
+
+
+def _count_running(status: Tree, count: _Count, state: str) -> str:
+    """The word for a pod whose containers are what counts; of several that have one, it is the first's."""
+    count.restarts, count.last = count.sidecar_restarts, count.sidecar_last
+    running = False
+    for container in reversed(status.get("containerStatuses", ())):
+        count.add(container)
+        now_at = container.get("state", {})
+        if now_at.get("waiting", {}).get("reason"):
+            state = now_at["waiting"]["reason"]
+        elif "terminated" in now_at:
+            state = _ended_word(now_at["terminated"])
+        elif container.get("ready") and "running" in now_at:
+            running = True
+            count.ready += 1
+    if state == "Completed" and running:
+        return "Running" if _says(status, "Ready") else "NotReady"
+    return state
+
+
+def _says(status: Tree, condition: str) -> bool:
+    return any(one.get("type") == condition and one.get("status") == "True" for one in status.get("conditions", ()))
 
 
 def _finished(container: Tree) -> str:

@@ -189,23 +189,7 @@ def _validate_container(container: Tree, path: str, volumes: set[str], claims: s
     yield from _validate_ports(container.get("ports", ()), f"{path}.ports")
     for index, variable in enumerate(container.get("env", ())):
         yield from _validate_variable(variable, f"{path}.env[{index}]")
-    mounts: set[str] = set()
-    for index, mount in enumerate(container.get("volumeMounts", ())):
-        place = f"{path}.volumeMounts[{index}]"
-        if not mount.get("name"):
-            yield required(f"{place}.name")
-        if mount.get("name", "") not in volumes:
-            yield FieldError(f"{place}.name", ErrorSort.NOT_FOUND, "", mount.get("name", ""))
-        target = mount.get("mountPath", "")
-        if not target:
-            yield required(f"{place}.mountPath")
-        elif target in mounts:
-            yield invalid(f"{place}.mountPath", target, "another mount is there already")
-        mounts.add(target)
-        if mount.get("subPath", "").startswith("/"):
-            yield invalid(
-                f"{place}.subPath", mount["subPath"], "goes from the volume's root and begins without a slash"
-            )
+    yield from _validate_mounts(container.get("volumeMounts", ()), f"{path}.volumeMounts", volumes)
     for field in ("livenessProbe", "readinessProbe", "startupProbe"):
         if field in container:
             yield from _validate_probe(container[field], f"{path}.{field}", field)
@@ -218,6 +202,25 @@ def _validate_container(container: Tree, path: str, volumes: set[str], claims: s
         if claim.get("name") not in claims:
             place = f"{path}.resources.claims[{index}]"
             yield FieldError(place, ErrorSort.NOT_FOUND, "", claim.get("name", ""))
+
+
+def _validate_mounts(mounts: Any, path: str, volumes: set[str]) -> Errors:
+    targets: set[str] = set()
+    for index, mount in enumerate(mounts):
+        place = f"{path}[{index}]"
+        if not mount.get("name"):
+            yield required(f"{place}.name")
+        if mount.get("name", "") not in volumes:
+            yield FieldError(f"{place}.name", ErrorSort.NOT_FOUND, "", mount.get("name", ""))
+        target = mount.get("mountPath", "")
+        if not target:
+            yield required(f"{place}.mountPath")
+        elif target in targets:
+            yield invalid(f"{place}.mountPath", target, "another mount is there already")
+        targets.add(target)
+        if mount.get("subPath", "").startswith("/"):
+            why = "goes from the volume's root and begins without a slash"
+            yield invalid(f"{place}.subPath", mount["subPath"], why)
 
 
 def _validate_ports(ports: Any, path: str) -> Errors:
