@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from pykueue import cli, planning
 from pykueue.cli.plan import command
+from pykueue.documents import Document
 from pykueue.errors import UsageError
 
 NOW = "2026-01-01T00:00:00Z"
@@ -153,7 +154,7 @@ def test_the_same_object_twice_is_refused() -> None:
         planning.read(planning_documents("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\n" * 2))
 
 
-def planning_documents(text: str) -> list[planning.Document]:
+def planning_documents(text: str) -> list[Document]:
     from pykueue import documents
 
     return list(documents.parse(text, "s"))

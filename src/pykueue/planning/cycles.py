@@ -1,0 +1,134 @@
+"""Cycles over a case: the memory of all its objects, decided as often as asked, or until nothing changes any more.
+
+Between two cycles only this is assumed: evicted Workloads have stopped and are pending again, which is what makes room
+for those that wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from pykueue.api import codec, conditions, kueue
+from pykueue.api.conditions import WorkloadCondition
+from pykueue.api.meta import Nanoseconds
+from pykueue.core.decision import Admit, Decision, Evict, Preempt
+from pykueue.lifecycle import states
+from pykueue.planning.case import Case
+from pykueue.state import admission, reading
+from pykueue.state.world import World
+
+
+@dataclass(slots=True)
+class Plan:
+    """What came of the cycles: the decisions in order, and the world they left."""
+
+    world: World
+    workloads: Mapping[str, kueue.Workload]  # as they were given
+    cycles: list[list[Decision]] = field(default_factory=list)
+    admissions: dict[str, dict[str, Any]] = field(default_factory=dict)  # every reservation held, as its status says it
+
+    @property
+    def decisions(self) -> Iterator[Decision]:
+        return (decision for cycle in self.cycles for decision in cycle)
+
+
+def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World:
+    """The memory as it is once all objects have been seen."""
+    configured = case.configured
+    policy = replace(configured.policy, departures=departures)
+    world = World(policy, accounting=configured.accounting, profile=configured.profile)
+    for thing in case.objects:
+        world.put(thing, now)
+    return world
+
+
+# More cycles than anybody waits for: two Workloads that evict each other in turns would go on for ever.
+CYCLES_MAX: Final = 10_000
+
+
+class Progress(Enum):
+    """What one more cycle came to."""
+
+    MOVED = "somebody was let in, had to go, or will be tried next"
+    STILL = "nothing changed, and nothing would in another cycle"
+    OVER = "nobody was left to decide about"
+
+
+def plan(
+    case: Case, now: Nanoseconds, *, cycles: int = 1, until_stable: bool = False, departures: bool = False
+) -> Plan:
+    """Decide: so many cycles, or as many as it takes until a cycle changes nothing (at most `cycles`).
+
+    Without `departures` the decisions are Kueue's to the letter; with them they are those of this program's manager.
+    """
+    made = begin(case, now, departures=departures)
+    for _ in range(cycles):
+        progress = advance(made, now)
+        if progress is Progress.OVER or (until_stable and progress is Progress.STILL):
+            break
+    return made
+
+
+def settle(case: Case, now: Nanoseconds) -> Plan:
+    """What a manager would come to: as many cycles as it takes until one changes nothing."""
+    return plan(case, now, cycles=CYCLES_MAX, until_stable=True, departures=True)
+
+
+def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> Plan:
+    """A plan before its first cycle."""
+    workloads = {states.key(thing): thing for thing in case.objects if isinstance(thing, kueue.Workload)}
+    made = Plan(world_of(case, now, departures=departures), workloads)
+    for key, workload in workloads.items():
+        if workload.status.admission is not None and reading.holds_quota(workload):
+            made.admissions[key] = codec.to_tree(workload.status.admission)
+    return made
+
+
+def advance(made: Plan, now: Nanoseconds) -> Progress:
+    """One more cycle; those evicted in the one before have stopped by now."""
+    if made.cycles:
+        _stop_evicted(made, now)
+    made.world.settle(now)  # whoever that wakes is in line from here on
+    before = _in_line(made.world)
+    decisions = made.world.decide(now)
+    if made.cycles and not decisions:
+        return Progress.OVER
+    made.cycles.append(decisions)
+    _record(made, decisions)
+    if any(isinstance(decision, (Admit, Preempt, Evict)) for decision in decisions):
+        return Progress.MOVED
+    # A cycle that only refuses brings nobody back in line: as many as before are the same as before.
+    return Progress.STILL if _in_line(made.world) == before else Progress.MOVED
+
+
+def _in_line(world: World) -> int:
+    return sum(queue.in_line for queue in world.queues.values())
+
+
+def _record(made: Plan, decisions: Iterable[Decision]) -> None:
+    for decision in decisions:
+        if isinstance(decision, Admit):
+            made.admissions[decision.workload] = admission.tree(decision.cluster_queue, decision.pod_sets)
+            made.world.ledger.end(decision.workload)  # nothing is written, so there is no answer to wait for
+
+
+def _stop_evicted(made: Plan, now: Nanoseconds) -> None:
+    for key in sorted(key for key, held in made.world.reservations.items() if held.evicted):
+        made.world.put(_stopped(made.workloads[key]), now)
+        made.admissions.pop(key, None)
+
+
+# What a Workload says while it holds quota, or comes back from an eviction.
+_OF_A_STAY: Final = (WorkloadCondition.QUOTA_RESERVED, WorkloadCondition.ADMITTED, WorkloadCondition.REQUEUED)
+
+
+def _stopped(workload: kueue.Workload) -> kueue.Workload:
+    """The Workload once its eviction is over: without its reservation, and back in its queue."""
+    over = conditions.without(workload.status.conditions, *_OF_A_STAY)
+    status = msgspec.structs.replace(workload.status, admission=None, conditions=over, unhealthy_nodes=())
+    return msgspec.structs.replace(workload, status=status)
