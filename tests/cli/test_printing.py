@@ -1,13 +1,16 @@
-"""Tables for people: coloured on a terminal, plain elsewhere, and a cell cannot speak to the terminal."""
+"""Tables for people: coloured on a terminal, plain elsewhere, and a cell cannot speak to the terminal; and the forms
+that kubectl has for programs."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from pykueue.cli import printing
-from pykueue.cli.printing import Column
+from pykueue.cli import flags, printing
+from pykueue.cli.printing import Column, Form
 from pykueue.errors import UsageError
 
 COLUMNS = [
@@ -17,19 +20,36 @@ COLUMNS = [
 ]
 
 
-def shown(rows: list[str], form: str | None = None, *, color: bool = False) -> str:
+THING = {"kind": "Thing", "metadata": {"name": "x", "managedFields": [{"manager": "me"}]}, "spec": {"n": 1}}
+
+
+def shown(rows: list[str], *words: str, color: bool = False) -> str:
     @click.command()
-    def command() -> None:
+    @printing.prints("wide", "name", "json", "yaml")
+    def command(form: Form) -> None:
         printing.show(
             rows,
             COLUMNS,
             form,
             name=lambda row: f"row/{row}",
-            tree=lambda row: {"kind": "Row", "name": row},
+            tree=lambda row: {"kind": "Row", "metadata": {"name": row, "managedFields": []}},
             nothing="no rows",
         )
 
-    return CliRunner().invoke(command, color=color).output
+    return CliRunner().invoke(command, words, color=color, catch_exceptions=False).output
+
+
+def printed(*words: str) -> str:
+    """One object, as a command prints it that takes its name, too."""
+
+    @click.command(cls=flags.Command)
+    @click.argument("name")
+    @printing.prints("json", "yaml", "name")
+    def command(name: str, form: Form) -> None:
+        assert name == "x"
+        form.document(THING)
+
+    return CliRunner().invoke(command, words, catch_exceptions=False).output
 
 
 def test_columns_line_up_and_nothing_trails() -> None:
@@ -37,7 +57,7 @@ def test_columns_line_up_and_nothing_trails() -> None:
 
 
 def test_wide_shows_more() -> None:
-    assert shown(["a"], "wide").splitlines()[0].split() == ["NAME", "STATE", "MORE"]
+    assert shown(["a"], "-o", "wide").splitlines()[0].split() == ["NAME", "STATE", "MORE"]
 
 
 def test_states_have_colours_unless_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,34 +73,72 @@ def test_a_hostile_name_stays_in_its_cell() -> None:
 
 
 def test_programs_get_names_json_and_yaml() -> None:
-    assert shown(["a", "b"], "name") == "row/a\nrow/b\n"
-    assert '"name": "a"' in shown(["a"], "json")
-    assert shown([], "yaml") == "apiVersion: v1\nkind: List\nmetadata: {}\nitems: []\n"
+    assert shown(["a", "b"], "-o", "name") == "row/a\nrow/b\n"
+    assert '"name": "a"' in shown(["a"], "-o", "json")
+    assert shown([], "-o", "yaml") == "apiVersion: v1\nkind: List\nmetadata: {}\nitems: []\n"
 
 
 def test_nothing_is_said_to_people_only() -> None:
     assert shown([]) == "no rows\n"
-    assert shown([], "name") == ""
+    assert shown([], "-o", "name") == ""
 
 
 def test_a_template_prints_what_it_finds_in_the_list() -> None:
-    assert shown(["a", "b"], "jsonpath={.items[*].name}") == "a b"
-    assert shown(["a", "b"], "jsonpath-as-json={.items[*].name}") == '[\n    "a",\n    "b"\n]\n'
+    assert shown(["a", "b"], "-o", "jsonpath={.items[*].metadata.name}") == "a b"
+    assert shown(["a", "b"], "-o", "jsonpath-as-json={.items[*].metadata.name}") == '[\n    "a",\n    "b"\n]\n'
+    assert shown(["a", "b"], "-o", "go-template={{range .items}}{{.metadata.name}};{{end}}") == "a;b;"
+
+
+def test_a_template_is_said_with_its_form_or_beside_it_or_in_a_file(tmp_path: Path) -> None:
+    go, jsonpath = tmp_path / "go", tmp_path / "jsonpath"
+    go.write_text("{{.metadata.name}}!")
+    jsonpath.write_text("{.metadata.name}?")
+    for words in (
+        ("-o", "go-template={{.metadata.name}}!"),
+        ("-o", "template={{.metadata.name}}!"),
+        ("-o", "go-template", "--template", "{{.metadata.name}}!"),
+        ("--template", "{{.metadata.name}}!"),
+        ("-o", f"go-template-file={go}"),
+        ("-o", f"templatefile={go}"),
+        ("-o", "go-template-file", "--template", str(go)),
+    ):
+        assert printed("x", *words) == "x!"
+    assert printed("x", "-o", f"jsonpath-file={jsonpath}") == "x?"
+    assert printed("x", "-o", "jsonpath", "--template", "{.metadata.name}?") == "x?"
+
+
+@pytest.mark.parametrize("form", ["go-template={{.spec.m}}", "jsonpath={.spec.m}"])
+def test_a_template_may_name_what_is_missing_unless_somebody_says_otherwise(form: str) -> None:
+    assert printed("x", "-o", form) in ("<no value>", "")
+    with pytest.raises(UsageError, match="there is no"):
+        printed("x", "-o", form, "--allow-missing-template-keys=false")
+
+
+def test_who_manages_fields_is_shown_to_those_who_ask() -> None:
+    assert "managedFields" not in printed("x", "-o", "yaml") + shown(["a"], "-o", "json")
+    assert "manager: me" in printed("x", "-o", "yaml", "--show-managed-fields")
+    assert "managedFields" in shown(["a"], "-o", "json", "--show-managed-fields=true")
+    assert printed("x", "-o", "jsonpath={.metadata.managedFields[0].manager}") == "me", "templates see all there is"
+
+
+def test_a_flag_that_may_stand_alone_leaves_the_next_word_to_others() -> None:
+    assert "manager: me" in printed("--show-managed-fields", "x", "-o", "yaml")
+    assert "managedFields" not in printed("-o", "yaml", "--show-managed-fields=false", "--", "x")
 
 
 @pytest.mark.parametrize(
-    ("form", "sentence"),
+    ("words", "sentence"),
     [
-        ("go-template={{.x}}", "templates of Go are not offered"),
-        ("jsonpath", "needs a template"),
-        ("jsonpath={.x", "a brace is not closed"),
-        ("jsonpath-file=missing", "missing: No such file or directory"),
-        ("xml", "'xml' is not one of json, name"),
+        (("-o", "jsonpath"), "-o jsonpath: needs a template, such as jsonpath='{.items[*].metadata.name}'"),
+        (("-o", "go-template="), "-o go-template: needs a template, such as go-template='{{.metadata.name}}'"),
+        (("-o", "go-template={{.x}}", "--template", "y"), "one template is enough"),
+        (("-o", "go-template={{.x"), "go-template: line 1, column 1: the braces are not closed"),
+        (("-o", "jsonpath={.x"), "a brace is not closed"),
+        (("-o", "jsonpath-file=missing"), "missing: No such file or directory"),
+        (("-o", "xml"), "-o xml: must be one of wide, name, json, yaml, jsonpath, "),
     ],
 )
-def test_a_form_that_is_not_offered_is_one_sentence(
-    form: str, sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises((UsageError, click.UsageError)) as refused:
-        printing.Form("json", "name").convert(form, None, None)
+def test_a_form_that_is_not_offered_is_one_sentence(words: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        shown([], *words)
     assert sentence in str(refused.value)

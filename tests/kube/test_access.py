@@ -198,6 +198,25 @@ async def test_whoever_says_how_long_to_wait_is_obeyed() -> None:
         await transport.close()
 
 
+@pytest.mark.parametrize("disabled", [False, True])
+async def test_answers_are_compressed_unless_somebody_says_otherwise(disabled: bool) -> None:
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        wish = access.Wish(of_cluster={"server": url, "disable-compression": disabled})
+        transport = access.connect(access.find({}, wish=wish), SystemClock())
+        await transport.send(Call("GET", "/version"))
+        await transport.close()
+    assert (b"Accept-Encoding" in asked[0]) is not disabled
+
+
 async def test_a_server_that_is_not_there_is_a_few_words() -> None:
     transport = access.connect(
         access.find({}, wish=access.Wish(of_cluster={"server": "http://127.0.0.1:1"})), SystemClock()

@@ -1,33 +1,40 @@
-"""The JSONPath of printed columns: fields, indexes, wildcards, `..`, and filters such as `[?(@.type=="Ready")]`.
+"""The JSONPath of kubectl and of printed columns: fields, indexes, slices, unions, wildcards, `..`, and filters such as
+`[?(@.type=="Ready")]`.
 
-A path is compiled once into steps; each step turns a list of values into the next. What does not fit is skipped,
-so that a path over an object without the field finds nothing and never fails.
+A path is compiled once into steps; each step turns a list of values into the next. A key that is missing gives nothing;
+a step that makes no sense for a value is an error, which a printed column shows as nothing.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 
 class PathError(ValueError):
-    """A text that is not a path this module can follow."""
+    """A text that is not a path this module can follow, or a value through which it does not lead."""
 
 
-Step: TypeAlias = Callable[[Any], Iterable[Any]]
+# (values, whether keys may be missing) -> values
+Step: TypeAlias = Callable[[list[Any], bool], list[Any]]
 Find: TypeAlias = Callable[[Any], list[Any]]
 
-_FIELD: Final = re.compile(r"(?:[^.\[\]\\{}()\s]|\\.)+")
-_QUOTED: Final = re.compile(r"\[\s*(['\"])((?:(?!\1)[^\\]|\\.)*)\1\s*\]")
-_INDEX: Final = re.compile(r"\[\s*(-?\d{1,9})\s*\]")
-_SLICE: Final = re.compile(r"\[\s*(-?\d{0,9})\s*:\s*(-?\d{0,9})\s*\]")
-_WILDCARD: Final = re.compile(r"\.?\[\s*\*\s*\]|\.\*")
+# Where a path starts from is said by these, and space means nothing.
+_NOTHING: Final = re.compile(r"[\s$@]+")
+_FIELD: Final = re.compile(r"\.(?P<name>(?:[^.,\[\]\\{}()$@\s]|\\.)+)")
+_DEEP: Final = re.compile(r"\.(?=\.\w)|\.\.")
+_CONSTANT: Final = re.compile(r"""(?P<text>(['"])(?:(?!\2)[^\\]|\\.)*\2)|(?P<word>[+-]?\d[\d.]*|(?:true|false)\b)""")
 _FILTER: Final = re.compile(r"\[\?\(")
-_COMPARISON: Final = re.compile(r"\s*@(?P<left>[^=!<>]*?)\s*(?:(?P<op>==|!=|<=|>=|<|>)\s*(?P<right>.+?))?\s*")
-
+_COMPARISON: Final = re.compile(r"(?P<left>[^!<>=]+)(?P<sign>[!<>=]+)(?P<right>.+)", re.DOTALL)
+_PART: Final = re.compile(
+    r"""\s*(?:(?P<key>(['"])(?:(?!\2)[^\\]|\\.)*\2)|(?P<index>-?\d{1,9})|(?P<all>\*)
+    |(?P<first>-?\d{0,9}):(?P<last>-?\d{0,9})(?::(?P<step>-?\d{0,9}))?)\s*(?P<end>[,\]])""",
+    re.VERBOSE,
+)
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -38,57 +45,95 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Path:
+    steps: tuple[Step, ...]
+
+    def find(self, tree: Any, *, allow_missing: bool = True) -> list[Any]:
+        """What the path leads to. Raises PathError where it does not lead through."""
+        values = [tree]
+        for step in self.steps:
+            values = step(values, allow_missing)
+        return values
+
+
+@lru_cache(maxsize=1024)
+def read(text: str) -> Path:
+    """A path. Raises PathError for what is not understood."""
+    return Path(tuple(_steps(text)))
+
+
 @lru_cache(maxsize=1024)
 def compile_path(path: str) -> Find:
-    """The function that finds the values of `path` in a tree. Raises PathError for what is not understood."""
+    """The function that finds the values of a printed column's path, which may have braces around it and need not begin
+    with a point; what it does not lead through has none."""
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()
-    if text[:1] in ("$", "@"):
-        text = text[1:]
-    steps: list[Step] = []
-    position = 0
-    while position < len(text):
-        position = _read_step(text, position, steps)
+    found = read(text if text[:1] in ("", ".", "[", "$", "@") else f".{text}")
 
     def find(tree: Any) -> list[Any]:
-        values = [tree]
-        for step in steps:
-            values = [found for value in values for found in step(value)]
-            if not values:
-                break
-        return values
+        try:
+            return found.find(tree)
+        except PathError:
+            return []
 
     return find
 
 
-def _read_step(text: str, position: int, steps: list[Step]) -> int:
-    if text.startswith("..", position):
-        steps.append(_deep)
-        return position + 1
-    if found := _WILDCARD.match(text, position):
-        steps.append(_all)
-        return found.end()
-    if found := _FILTER.match(text, position):
-        end = _closing(text, found.end())
-        steps.append(_filter(text[found.end() : end]))
-        return end + 2
-    if found := _QUOTED.match(text, position):
-        steps.append(_field(_unescape(found[2])))
-        return found.end()
-    if found := _INDEX.match(text, position):
-        steps.append(_index(int(found[1])))
-        return found.end()
-    if found := _SLICE.match(text, position):
-        steps.append(_slice(*(int(bound) if bound else None for bound in found.group(1, 2))))
-        return found.end()
-    start = position + 1 if text[position] == "." else position
-    if (position == 0 or start > position) and (found := _FIELD.match(text, start)):
-        steps.append(_field(_unescape(found[0])))
-        return found.end()
-    if text == ".":
-        return 1
-    raise PathError(f"{text!r} is not understood from {text[position:]!r} on")
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def _steps(text: str) -> Iterator[Step]:
+    at = 0
+    while at < len(text):
+        if found := _NOTHING.match(text, at):
+            pass
+        elif found := _DEEP.match(text, at):
+            yield _deep
+        elif text.startswith(".*", at):
+            yield _everything
+            at += 2
+            continue
+        elif found := _FIELD.match(text, at):
+            yield _field(_unescaped(found["name"]))
+        elif found := _FILTER.match(text, at):
+            end = _closing(text, found.end())
+            yield _filter(text[found.end() : end])
+            at = end + 2
+            continue
+        elif text[at] == "[":
+            step, at = _union(text, at)
+            yield step
+            continue
+        elif found := _CONSTANT.match(text, at):
+            yield _constant(_value(found))
+        elif text.strip() == ".":
+            return
+        else:
+            raise PathError(f"{text!r} is not understood from {text[at:]!r} on")
+        at = found.end()
+
+
+def _union(text: str, start: int) -> tuple[Step, int]:
+    """What is in brackets: keys, indexes and slices, and where it ends."""
+    steps: list[Step] = []
+    at = start + 1
+    while found := _PART.match(text, at):
+        steps.append(_part(found))
+        at = found.end()
+        if found["end"] == "]":
+            return (steps[0] if len(steps) == 1 else _all_of(steps)), at
+    raise PathError(f"{text!r} is not understood from {text[start:]!r} on")
+
+
+def _part(found: re.Match[str]) -> Step:
+    if found["key"] is not None:
+        return _field(_unescaped(found["key"][1:-1]))
+    if found["index"] is not None:
+        return _index(int(found["index"]))
+    first, last, step = (int(bound) if bound else None for bound in found.group("first", "last", "step"))
+    return _slice(first, last, 1 if step is None else step)
 
 
 def _closing(text: str, start: int) -> int:
@@ -97,7 +142,7 @@ def _closing(text: str, start: int) -> int:
     for position in range(start, len(text)):
         character = text[position]
         if quote:
-            quote = "" if character == quote else quote
+            quote = "" if character == quote and text[position - 1] != "\\" else quote
         elif character in "'\"":
             quote = character
         elif text.startswith(")]", position):
@@ -105,72 +150,152 @@ def _closing(text: str, start: int) -> int:
     raise PathError(f"{text!r} has a filter without an end")
 
 
-def _unescape(name: str) -> str:
+def _unescaped(name: str) -> str:
     return re.sub(r"\\(.)", r"\1", name)
 
 
+def _value(found: re.Match[str]) -> Any:
+    if found["text"] is not None:
+        return _unescaped(found["text"][1:-1])
+    word = found["word"]
+    if word in ("true", "false"):
+        return word == "true"
+    try:
+        return float(word) if "." in word else int(word)
+    except ValueError:
+        raise PathError(f"{word} is no number") from None
+
+
+# --- Steps ------------------------------------------------------------------------------------------------------------
+
+
+def _constant(value: Any) -> Step:
+    return lambda values, allow_missing: [value]
+
+
 def _field(name: str) -> Step:
-    return lambda value: (value[name],) if isinstance(value, dict) and name in value else ()
-
-
-def _index(position: int) -> Step:
-    def step(value: Any) -> Iterable[Any]:
-        return (value[position],) if isinstance(value, list) and -len(value) <= position < len(value) else ()
+    def step(values: list[Any], allow_missing: bool) -> list[Any]:
+        found = [value[name] for value in values if isinstance(value, dict) and name in value]
+        if values and not found and not allow_missing:
+            raise PathError(f"there is no {name}")
+        return found
 
     return step
 
 
-def _slice(first: int | None, last: int | None) -> Step:
-    return lambda value: value[first:last] if isinstance(value, list) else ()
+def _index(place: int) -> Step:
+    def step(values: list[Any], allow_missing: bool) -> list[Any]:
+        found = []
+        for value in _lists(values):
+            if not -len(value) <= place < len(value):
+                raise PathError(f"there is no place {place} in a list of {len(value)}")
+            found.append(value[place])
+        return found
+
+    return step
 
 
-def _all(value: Any) -> Iterable[Any]:
+def _slice(first: int | None, last: int | None, stride: int) -> Step:
+    def step(values: list[Any], allow_missing: bool) -> list[Any]:
+        found = []
+        for value in _lists(values):
+            start, end = _from_the_start(first or 0, value), _from_the_start(last, value)
+            if start == end:
+                continue
+            if not 0 <= start < end <= len(value):
+                raise PathError(f"there is no part {start}:{end} of a list of {len(value)}")
+            found += value[start:end:stride]
+        return found
+
+    if stride < 1:
+        raise PathError(f"a step of {stride} leads nowhere")
+    return step
+
+
+def _from_the_start(bound: int | None, value: list[Any]) -> int:
+    if bound is None:
+        return len(value)
+    return bound + len(value) if bound < 0 else bound
+
+
+def _lists(values: list[Any]) -> Iterator[list[Any]]:
+    for value in values:
+        if isinstance(value, list):
+            yield value
+        elif value is not None:
+            raise PathError(f"{_sort(value)} is no list")
+
+
+def _all_of(steps: list[Step]) -> Step:
+    return lambda values, allow_missing: [found for step in steps for found in step(values, allow_missing)]
+
+
+def _everything(values: list[Any], allow_missing: bool) -> list[Any]:
+    return [found for value in values for found in _held(value)]
+
+
+def _held(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def _deep(value: Any) -> Iterable[Any]:
-    """The value, and everything below it."""
-    yield value
-    for each in _all(value):
-        yield from _deep(each)
+def _deep(values: list[Any], allow_missing: bool) -> list[Any]:
+    """The values and everything below them, as far as there is something in it."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, dict | list | str) and value:
+            found += [value, *_deep(list(_held(value)), allow_missing)]
+    return found
 
 
 def _filter(condition: str) -> Step:
-    found = _COMPARISON.fullmatch(condition)
-    if found is None:
-        raise PathError(f"the filter {condition!r} is not understood")
-    left = compile_path(found["left"])
-    if found["op"] is None:
-        return lambda value: [item for item in _all(value) if left(item)]
-    compare, right = _OPERATORS[found["op"]], _operand(found["right"])
+    compared = _COMPARISON.fullmatch(condition)
+    if compared is None:
+        exists = read(condition)
+        return lambda values, allow_missing: [
+            each for value in _filtered(values) for each in value if exists.find(each)
+        ]
+    left, right = read(compared["left"]), read(compared["right"])
+    if compared["sign"] not in _OPERATORS:
+        raise PathError(f"{compared['sign']} compares nothing")
+    compare = _OPERATORS[compared["sign"]]
 
-    def matches(item: Any) -> bool:
-        values, wanted = left(item), right(item)
-        if not values or not wanted:
+    def matches(item: Any, allow_missing: bool) -> bool:
+        ours, theirs = left.find(item, allow_missing=allow_missing), right.find(item, allow_missing=allow_missing)
+        if not ours or not theirs:
             return False
-        try:
-            return compare(values[0], wanted[0])
-        except TypeError:
-            return False
+        if len(ours) > 1 or len(theirs) > 1:
+            raise PathError("only one value can be compared with one other")
+        return compare(*_comparable(ours[0], theirs[0]))
 
-    return lambda value: [item for item in _all(value) if matches(item)]
+    return lambda values, allow_missing: [
+        each for value in _filtered(values) for each in value if matches(each, allow_missing)
+    ]
 
 
-def _operand(text: str) -> Find:
-    if text[:1] == "@":
-        return compile_path(text[1:])
-    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
-        constant: Any = text[1:-1]
-    elif text in ("true", "false"):
-        constant = text == "true"
-    else:
-        try:
-            constant = int(text)
-        except ValueError:
-            try:
-                constant = float(text)
-            except ValueError:
-                raise PathError(f"{text!r} is neither text in quotes, a number nor a path") from None
-    return lambda item: [constant]
+def _filtered(values: list[Any]) -> Iterator[list[Any]]:
+    for value in values:
+        if not isinstance(value, list):
+            raise PathError(f"{_sort(value)} is no list, and cannot be filtered")
+        yield value
+
+
+def _comparable(left: Any, right: Any) -> tuple[Any, Any]:
+    if type(left) is not type(right) or not isinstance(left, str | int | float):
+        raise PathError(f"{_sort(left)} and {_sort(right)} cannot be compared")
+    return left, right
+
+
+_SORTS: Final = {
+    str: "text",
+    bool: "a truth value",
+    int: "a number",
+    float: "a fraction",
+    list: "a list",
+    dict: "a map",
+}
+
+
+def _sort(value: Any) -> str:
+    return _SORTS.get(type(value), "null")

@@ -52,6 +52,7 @@ FLAGS: Final = (
     Flag("certificate-authority", "cluster", "A file: whom the server must be certified by.", is_path=True),
     Flag("insecure-skip-tls-verify", "cluster", "Believe any server.", is_switch=True),
     Flag("tls-server-name", "cluster", "The name to expect in the server's certificate."),
+    Flag("disable-compression", "cluster", "Have answers sent as they are, not compressed.", is_switch=True),
     Flag("token", "user", "A bearer token that proves who calls."),
     Flag("client-certificate", "user", "A file: the certificate that proves it.", is_path=True),
     Flag("client-key", "user", "A file: the key of that certificate.", is_path=True),
@@ -60,6 +61,7 @@ FLAGS: Final = (
     Flag("as-group", "user", "The same: a group of theirs; may be repeated.", field="as-groups", is_repeated=True),
     Flag("as-user-extra", "user", "The same: KEY=VALUE about them; may be repeated.", is_repeated=True),
     Flag("request-timeout", "", "How long to wait for one answer, such as 5s; 0 is for ever."),
+    Flag("cache-dir", "", "Taken for the sake of scripts, and not used: nothing that a server says is kept."),
 )
 
 

@@ -8,6 +8,7 @@ import click
 
 from pykueue.cli import kinds
 from pykueue.cli.connection import Connection, connects
+from pykueue.cli.printing import Form
 from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def command() -> None:
 @click.option("--borrowing-limit", multiple=True, help="The same form: how much it may borrow.")
 @click.option("--lending-limit", multiple=True, help="The same form: how much it lends.")
 @kinds.dry_run
-@kinds.output
+@kinds.prints
 @connects
 def cluster_queue(
     connection: Connection,
@@ -44,7 +45,7 @@ def cluster_queue(
     borrowing_limit: tuple[str, ...],
     lending_limit: tuple[str, ...],
     dry_run: str,
-    output: str | None,
+    form: Form,
 ) -> None:
     """Create a ClusterQueue.
 
@@ -66,7 +67,7 @@ def cluster_queue(
             "lending-limit": lending_limit,
         },
     )
-    _create(connection, tree, dry_run, output)
+    _create(connection, tree, dry_run, form)
 
 
 @command.command("localqueue")
@@ -74,10 +75,10 @@ def cluster_queue(
 @click.option("-c", "--clusterqueue", required=True, help="The ClusterQueue that it leads to.")
 @click.option("-i", "--ignore-unknown-cq", is_flag=True, help="Although there is no such ClusterQueue.")
 @kinds.dry_run
-@kinds.output
+@kinds.prints
 @connects
 def local_queue(
-    connection: Connection, name: str, clusterqueue: str, ignore_unknown_cq: bool, dry_run: str, output: str | None
+    connection: Connection, name: str, clusterqueue: str, ignore_unknown_cq: bool, dry_run: str, form: Form
 ) -> None:
     """Create a LocalQueue that leads to a ClusterQueue."""
     from pykueue.api import kueue, registry
@@ -89,7 +90,7 @@ def local_queue(
             raise UsageError(f"ClusterQueue {clusterqueue} does not exist; say -i to create it all the same")
         return making.local_queue(name, namespace, clusterqueue)
 
-    _create(connection, connection.talk(work), dry_run, output)
+    _create(connection, connection.talk(work), dry_run, form)
 
 
 @command.command("resourceflavor")
@@ -98,7 +99,7 @@ def local_queue(
 @click.option("--node-taints", multiple=True, help="KEY[=VALUE]:EFFECT,... that its nodes have.")
 @click.option("--tolerations", multiple=True, help="KEY[=VALUE][:EFFECT],... that its pods get.")
 @kinds.dry_run
-@kinds.output
+@kinds.prints
 @connects
 def resource_flavor(
     connection: Connection,
@@ -107,17 +108,17 @@ def resource_flavor(
     node_taints: tuple[str, ...],
     tolerations: tuple[str, ...],
     dry_run: str,
-    output: str | None,
+    form: Form,
 ) -> None:
     """Create a ResourceFlavor."""
     from pykueue.work import making
 
     labels = making.pairs("node-labels", node_labels)
     tree = making.resource_flavor(name, labels=labels, taints=node_taints, tolerations=tolerations)
-    _create(connection, tree, dry_run, output)
+    _create(connection, tree, dry_run, form)
 
 
-def _create(connection: Connection, tree: dict[str, Any], dry_run: str, output: str | None) -> None:
+def _create(connection: Connection, tree: dict[str, Any], dry_run: str, form: Form) -> None:
     from pykueue.api import registry
 
     async def work(client: Client, namespace: str) -> dict[str, Any]:
@@ -126,4 +127,4 @@ def _create(connection: Connection, tree: dict[str, Any], dry_run: str, output: 
         return await client.create(found[0], tree, dry_run=dry_run == "server")
 
     made = tree if dry_run == "client" else connection.talk(work)
-    kinds.tell(made, output, "created", dry_run)
+    kinds.tell(made, form, "created", dry_run)

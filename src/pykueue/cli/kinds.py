@@ -9,7 +9,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from pykueue import home
-from pykueue.cli import printing
+from pykueue.cli import flags, printing
+from pykueue.cli.printing import Form
 from pykueue.errors import UsageError
 
 ALIASES: Final = {
@@ -29,34 +30,33 @@ DRY: Final = {"none": "", "client": " (dry run)", "server": " (server dry run)"}
 class KindGroup(click.Group):
     """Commands by kind, which may be named by their short forms."""
 
+    command_class = flags.Command
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, _FULL.get(cmd_name, cmd_name))
 
 
 dry_run = click.option(
     "--dry-run",
+    cls=flags.LooseOption,
+    alone="client",
     type=click.Choice(["none", "client", "server"]),
-    is_flag=False,
-    flag_value="client",
     default="none",
     help="client: print what would be sent; server: have it checked, and not kept.",
 )
-output = click.option(
-    "-o", "--output", type=printing.Form("json", "yaml", "name"), default=None, help="Print the object itself."
-)
+prints = printing.prints("json", "yaml", "name")
 labels = click.option("-l", "--selector", default="", help="A label query, such as team=a,tier!=test.")
 fields = click.option("--field-selector", default="", help="A field query, such as metadata.name=a.")
 all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
 
 
-def tell(tree: dict[str, Any], form: str | None, done: str, dry: str = "none") -> None:
+def tell(tree: dict[str, Any], form: Form, done: str, dry: str = "none") -> None:
     """What became of an object: itself, its name, or a line such as `clusterqueue.kueue.x-k8s.io/a created`."""
-    if form not in (None, "name"):
-        metadata = {key: value for key, value in tree["metadata"].items() if key != "managedFields"}
-        printing.document({**tree, "metadata": metadata}, form)
-        return
     name = f"{tree['kind'].lower()}.{GROUP}/{tree['metadata']['name']}"
-    click.echo(name if form == "name" else f"{name} {done}{DRY[dry]}")
+    if form.is_document:
+        form.document(tree)
+    else:
+        click.echo(name if form.word == "name" else f"{name} {done}{DRY[dry]}")
 
 
 def through_kubectl(verb: str, kind: str) -> click.Command:

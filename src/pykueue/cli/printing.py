@@ -5,52 +5,165 @@ On a terminal a table has a bold head and coloured words; in a pipe it is plain,
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import click
 
+from pykueue.cli import flags
+from pykueue.errors import UsageError
+
 T = TypeVar("T")
-
-# Forms that take a template after an equals sign, and what is made of what its paths find.
-_TEMPLATES: Final = ("jsonpath", "jsonpath-as-json", "jsonpath-file")
-_GO_TEMPLATES: Final = ("go-template", "go-template-file", "template", "templatefile")
-
-
-class Form(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
-    """How to print: one of some words, or `jsonpath=TEMPLATE` as kubectl has it."""
-
-    name = "form"
-
-    def __init__(self, *words: str) -> None:
-        self.words = words
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return f"[{'|'.join((*self.words, 'jsonpath=TEMPLATE'))}]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        form, equals, template = str(value).partition("=")
-        if form in _TEMPLATES:
-            if not equals or not template:
-                self.fail(f"{form} needs a template, such as {form}='{{.items[*].metadata.name}}'.", param, ctx)
-            _filled(str(value), {})  # so that what is wrong with it is said before anything is done
-        elif form in _GO_TEMPLATES:
-            self.fail("templates of Go are not offered; jsonpath=TEMPLATE is, and json for other programs.", param, ctx)
-        elif value not in self.words:
-            self.fail(f"{value!r} is not one of {', '.join((*self.words, *_TEMPLATES))}.", param, ctx)
-        return str(value)
+Command = TypeVar("Command", bound=Callable[..., Any])
+# (a template, whether keys may be missing) -> what makes text of a tree.
+Fill: TypeAlias = Callable[[Any], str]
+Read: TypeAlias = Callable[[str, bool], Fill]
 
 
-output = click.option(
-    "-o",
-    "--output",
-    type=Form("wide", "name", "json", "yaml"),
-    default=None,
-    help="How to print it; a table by default.",
-)
+# --- How to print -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How something is to be printed: by a word (none is a table for people), or as a template fills it in."""
+
+    word: str = ""
+    fill: Fill | None = None
+    shows_managed_fields: bool = False
+
+    @property
+    def is_document(self) -> bool:
+        return self.fill is not None or self.word in ("json", "yaml")
+
+    def document(self, tree: Mapping[str, Any]) -> None:
+        """Print an object, or a list of them. Who manages its fields is for those who ask, or whose template does."""
+        if self.fill is not None:
+            click.echo(self.fill(tree).encode("utf-8", "surrogateescape"), nl=False)
+        else:
+            document(tree if self.shows_managed_fields else _without_managed_fields(tree), self.word)
+
+
+def prints(*words: str) -> Callable[[Command], Command]:
+    """Options that say how to print: the words, or a template, as kubectl has it; the command takes them as one
+    `form`."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def parsed(
+            *args: Any,
+            output: str,
+            template: str,
+            allow_missing_template_keys: bool,
+            show_managed_fields: bool,
+            **kwargs: Any,
+        ) -> Any:
+            word, fill = _read(output, template, words, allow_missing=allow_missing_template_keys)
+            return command(*args, form=Form(word, fill, show_managed_fields), **kwargs)
+
+        for option in reversed(_options(words)):
+            parsed = option(parsed)
+        return cast("Command", parsed)
+
+    return decorate
+
+
+def _options(words: Sequence[str]) -> tuple[Callable[[Any], Any], ...]:
+    return (
+        click.option(
+            "-o",
+            "--output",
+            default="",
+            metavar=f"[{'|'.join((*words, 'jsonpath=TEMPLATE', 'go-template=TEMPLATE'))}]",
+            help="How to print it; also jsonpath-as-json, and jsonpath-file and go-template-file with a file's name.",
+        ),
+        click.option("--template", default="", help="The template, or the file's name, where -o does not say it."),
+        click.option(
+            "--allow-missing-template-keys",
+            cls=flags.LooseOption,
+            alone="true",
+            type=click.BOOL,
+            default=True,
+            show_default=True,
+            help="Whether a template may name what is not there.",
+        ),
+        click.option(
+            "--show-managed-fields",
+            cls=flags.LooseOption,
+            alone="true",
+            type=click.BOOL,
+            default=False,
+            help="Print metadata.managedFields, too, in JSON and YAML.",
+        ),
+    )
+
+
+def _read(output: str, template: str, words: Sequence[str], *, allow_missing: bool) -> tuple[str, Fill | None]:
+    """The word, or what makes text of a tree. What is wrong with a template is said before anything is done."""
+    sort, equals, text = output.partition("=")
+    if not output and template:
+        sort = "go-template"
+    if sort not in _TEMPLATES:
+        if output and output not in words:
+            raise UsageError(f"-o {output}: must be one of {', '.join((*words, *_TEMPLATES))}")
+        return output, None
+    if equals and template:
+        raise UsageError(f"-o {sort}= and --template: one template is enough")
+    if not (text or template):
+        raise UsageError(f"-o {sort}: needs a template, such as {sort}={_EXAMPLES[sort]}")
+    return sort, _TEMPLATES[sort](text or template, allow_missing)
+
+
+def _jsonpath(template: str, allow_missing: bool) -> Fill:
+    from pykueue.cli.jsonpath import Template
+
+    return functools.partial(Template(template).fill, allow_missing=allow_missing)
+
+
+def _jsonpath_as_json(template: str, allow_missing: bool) -> Fill:
+    from pykueue.cli.jsonpath import Template
+
+    return functools.partial(Template(template).fill_as_json, allow_missing=allow_missing)
+
+
+def _go_template(template: str, allow_missing: bool) -> Fill:
+    from pykueue.cli.gotemplate import Template
+
+    return functools.partial(Template(template).fill, allow_missing=allow_missing)
+
+
+def _from_file(read: Read) -> Read:
+    def read_file(name: str, allow_missing: bool) -> Fill:
+        from pykueue import documents
+
+        return read(documents.text(Path(name)), allow_missing)
+
+    return read_file
+
+
+# The forms that take a template; kubectl has two names for Go's.
+_TEMPLATES: Final[Mapping[str, Read]] = {
+    "jsonpath": _jsonpath,
+    "jsonpath-as-json": _jsonpath_as_json,
+    "jsonpath-file": _from_file(_jsonpath),
+    "go-template": _go_template,
+    "go-template-file": _from_file(_go_template),
+    "template": _go_template,
+    "templatefile": _from_file(_go_template),
+}
+_EXAMPLES: Final = {
+    **dict.fromkeys(("jsonpath", "jsonpath-as-json"), "'{.items[*].metadata.name}'"),
+    **dict.fromkeys(("go-template", "template"), "'{{.metadata.name}}'"),
+    **dict.fromkeys(("jsonpath-file", "go-template-file", "templatefile"), "FILE"),
+}
+
+
+# --- Printing ---------------------------------------------------------------------------------------------------------
+
 
 _COLOURS: Final = {
     "Waiting": "yellow",
@@ -73,51 +186,44 @@ class Column(NamedTuple, Generic[T]):
 def show(
     rows: Sequence[T],
     columns: Sequence[Column[T]],
-    form: str | None,
+    form: Form,
     *,
     name: Callable[[T], str],
     tree: Callable[[T], Mapping[str, Any]],
     nothing: str,
 ) -> None:
     """Print rows as they are wanted. `nothing` is said to people where there are none."""
-    match form:
-        case "name":
-            for row in rows:
-                click.echo(name(row))
-        case str() if form != "wide":
-            document(listed([tree(row) for row in rows]), form)
-        case _ if not rows:
-            click.echo(nothing, err=True)
-        case _:
-            chosen = [column for column in columns if form == "wide" or not column.wide]
-            table([column.title for column in chosen], ([column.cell(row) for column in chosen] for row in rows))
+    if form.word == "name":
+        for row in rows:
+            click.echo(name(row))
+    elif form.is_document:
+        form.document(listed([tree(row) for row in rows]))
+    elif not rows:
+        click.echo(nothing, err=True)
+    else:
+        chosen = [column for column in columns if form.word == "wide" or not column.wide]
+        table([column.title for column in chosen], ([column.cell(row) for column in chosen] for row in rows))
 
 
 def listed(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(items)}
 
 
-def document(tree: Any, form: str) -> None:
+def document(tree: Any, word: str) -> None:
     """One document, for programs."""
-    if form == "json":
+    if word == "json":
         click.echo(json.dumps(tree, indent=2, ensure_ascii=False))
-    elif form == "yaml":
+    else:
         import yaml
 
         click.echo(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), nl=False)
-    else:
-        click.echo(_filled(form, tree), nl=False)
 
 
-def _filled(form: str, tree: Any) -> str:
-    from pykueue import documents
-    from pykueue.cli.jsonpath import Template
-
-    sort, _, text = form.partition("=")
-    template = Template(documents.text(Path(text)) if sort == "jsonpath-file" else text)
-    if sort == "jsonpath-as-json":
-        return json.dumps(template.values(tree), indent=4, ensure_ascii=False) + "\n"
-    return template.fill(tree)
+def _without_managed_fields(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """An object without them, or a list of objects."""
+    metadata = {name: value for name, value in tree["metadata"].items() if name != "managedFields"}
+    items = {"items": [_without_managed_fields(item) for item in tree["items"]]} if "items" in tree else {}
+    return {**tree, "metadata": metadata, **items}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

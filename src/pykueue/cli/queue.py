@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import printing
+from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects
-from pykueue.cli.printing import Column
+from pykueue.cli.printing import Column, Form
 
 if TYPE_CHECKING:
     from pykueue.kube.client import Client
     from pykueue.work.desk import Entry
 
 
-@click.command("queue")
+@click.command("queue", cls=flags.Command)
 @click.option("-q", "--queue", default="", help="One LocalQueue only.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also what is over.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
-@printing.output
+@printing.prints("wide", "name", "json", "yaml")
 @connects
-def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, output: str | None) -> None:
+def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, form: Form) -> None:
     """Show jobs that wait or run: those that run first, then the others in the order of their queues."""
     from pykueue.clock import SystemClock
     from pykueue.work import desk, listing
@@ -52,7 +52,7 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
     printing.show(
         rows,
         columns,
-        output,
+        form,
         name=lambda entry: f"workload.kueue.x-k8s.io/{entry.workload}",
         tree=lambda entry: entry.tree,
         nothing="nothing waits and nothing runs",

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from pykueue.cli import kinds
+from pykueue.cli import flags, kinds
 from pykueue.cli.connection import Connection, connects
+from pykueue.cli.printing import Form
 from pykueue.cli.stop import change
 
 
@@ -17,13 +18,13 @@ def command() -> None:
 
 
 def _resumes(kind: str, title: str, spec: dict[str, Any]) -> click.Command:
-    @click.command(kind)
+    @click.command(kind, cls=flags.Command)
     @click.argument("name")
     @kinds.dry_run
-    @kinds.output
+    @kinds.prints
     @connects
-    def resume(connection: Connection, name: str, dry_run: str, output: str | None) -> None:
-        change(connection, kind, name, spec, "resumed", dry_run, output)
+    def resume(connection: Connection, name: str, dry_run: str, form: Form) -> None:
+        change(connection, kind, name, spec, "resumed", dry_run, form)
 
     resume.help = f"Resume a {title} that was stopped."
     return resume

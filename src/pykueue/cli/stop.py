@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykueue.cli import kinds
+from pykueue.cli import flags, kinds
 from pykueue.cli.connection import Connection, connects
+from pykueue.cli.printing import Form
 
 if TYPE_CHECKING:
     from pykueue.kube.client import Client
@@ -19,28 +20,28 @@ def command() -> None:
 
 
 def _stops_queue(kind: str, title: str) -> click.Command:
-    @click.command(kind)
+    @click.command(kind, cls=flags.Command)
     @click.argument("name")
     @click.option("--keep-already-running", is_flag=True, help="Let what runs go on; only nothing new starts.")
     @kinds.dry_run
-    @kinds.output
+    @kinds.prints
     @connects
-    def stop(connection: Connection, name: str, keep_already_running: bool, dry_run: str, output: str | None) -> None:
+    def stop(connection: Connection, name: str, keep_already_running: bool, dry_run: str, form: Form) -> None:
         policy = "Hold" if keep_already_running else "HoldAndDrain"
-        change(connection, kind, name, {"stopPolicy": policy}, "stopped", dry_run, output)
+        change(connection, kind, name, {"stopPolicy": policy}, "stopped", dry_run, form)
 
     stop.help = f"Stop a {title}: what runs is evicted, and nothing new starts."
     return stop
 
 
-@click.command("workload")
+@click.command("workload", cls=flags.Command)
 @click.argument("name")
 @kinds.dry_run
-@kinds.output
+@kinds.prints
 @connects
-def _workload(connection: Connection, name: str, dry_run: str, output: str | None) -> None:
+def _workload(connection: Connection, name: str, dry_run: str, form: Form) -> None:
     """Stop a Workload: it is evicted, and does not queue again until it is resumed."""
-    change(connection, "workload", name, {"active": False}, "stopped", dry_run, output)
+    change(connection, "workload", name, {"active": False}, "stopped", dry_run, form)
 
 
 command.add_command(_stops_queue("clusterqueue", "ClusterQueue"))
@@ -55,7 +56,7 @@ def change(
     spec: dict[str, Any],
     done: str,
     dry_run: str,
-    output: str | None,
+    form: Form,
 ) -> None:
     """Patch the spec of one object, and tell what became of it."""
     from pykueue.api import registry
@@ -69,4 +70,4 @@ def change(
             return {**found, "spec": {**found.get("spec", {}), **spec}}
         return await client.patch(row, name, {"spec": spec}, where, dry_run=dry_run == "server")
 
-    kinds.tell(connection.talk(work), output, done, dry_run)
+    kinds.tell(connection.talk(work), form, done, dry_run)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
-from pykueue.api import conditions, kueue, meta, registry
+from pykueue.api import codec, conditions, kube, kueue, labels, meta, registry
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.api.trees import Tree
 from pykueue.errors import UsageError
@@ -107,18 +108,78 @@ async def in_line(client: Client, namespace: str, local_queue: str) -> list[Tree
     return msgspec.json.decode(answer.body).get("items") or []
 
 
-async def positions(client: Client, queues: Mapping[str, set[str]]) -> dict[str, int]:
-    """Places in LocalQueues, which are named by namespace."""
-    return {
-        f"{namespace}/{item['metadata']['name']}": item["positionInLocalQueue"]
-        for namespace, names in queues.items()
-        for name in sorted(names)
-        for item in await in_line(client, namespace, name)
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a list of Workloads shows that is not in them: where their queues lead, and who stands where."""
+
+    leads: Mapping[str, str]  # namespace/LocalQueue -> ClusterQueue
+    places: Mapping[str, int]  # namespace/Workload -> its place in its LocalQueue
+
+    def cluster_queue(self, workload: kueue.Workload) -> str:
+        admission = workload.status.admission
+        if admission is not None and admission.cluster_queue:
+            return admission.cluster_queue
+        return self.leads.get(f"{workload.metadata.namespace}/{workload.spec.queue_name}", "")
+
+    def place(self, workload: kueue.Workload) -> str:
+        return str(self.places.get(f"{workload.metadata.namespace}/{workload.metadata.name}", ""))
+
+
+async def around(client: Client, workloads: Iterable[kueue.Workload], namespace: str) -> Around:
+    """The same of Workloads of a namespace, or of all."""
+    found = await client.list(registry.ALL.of(kueue.LocalQueue), namespace)
+    queues = [codec.decode(raw, kueue.LocalQueue) for raw in found.items]
+    leads = {f"{queue.metadata.namespace}/{queue.metadata.name}": queue.spec.cluster_queue or "" for queue in queues}
+    waiting = {
+        (workload.metadata.namespace, workload.spec.queue_name)
+        for workload in workloads
+        if status(workload) is Status.PENDING and workload.spec.queue_name
     }
+    places = {
+        f"{place}/{item['metadata']['name']}": item["positionInLocalQueue"]
+        for place, queue in sorted(waiting)
+        for item in await in_line(client, place, queue)
+    }
+    return Around(leads, places)
 
 
-def of_type(text: str) -> tuple[str, str]:
-    """TYPE[.GROUP]/NAME of `--for`: the kind in small letters, singular, and the name."""
+# --- What is wanted ---------------------------------------------------------------------------------------------------
+
+# A kind in small letters and a name.
+Owner: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which Workloads somebody wants to see; what is empty asks for nothing."""
+
+    cluster_queue: str = ""
+    local_queue: str = ""
+    statuses: frozenset[Status] = frozenset()
+    owner: Owner | None = None
+
+    def takes(self, workload: kueue.Workload, around: Around) -> bool:
+        return (
+            self.cluster_queue in ("", around.cluster_queue(workload))
+            and self.local_queue in ("", workload.spec.queue_name)
+            and (not self.statuses or status(workload) in self.statuses)
+            and (self.owner is None or is_owned_by(workload.metadata, self.owner))
+        )
+
+
+def statuses(words: Iterable[str]) -> frozenset[Status]:
+    """The words of `--status`, in letters of any size; `all` is every one of them."""
+    chosen = {word.lower() for word in words}
+    unknown = chosen - {"all", *Status}
+    if unknown:
+        raise UsageError(f"--status {min(unknown)}: must be all, {', '.join(Status)}")
+    return frozenset() if "all" in chosen else frozenset(map(Status, chosen))
+
+
+def of_type(text: str) -> Owner | None:
+    """TYPE[.GROUP]/NAME of `--for`: the kind in small letters, singular, and the name; none where nothing is said."""
+    if not text:
+        return None
     kind, slash, name = text.partition("/")
     wanted = kind.partition(".")[0].lower()
     if not slash or not wanted or not name:
@@ -129,6 +190,20 @@ def of_type(text: str) -> tuple[str, str]:
     return wanted.removesuffix("s"), name
 
 
-def is_owned_by(metadata: meta.ObjectMeta, owner: tuple[str, str]) -> bool:
+def belongs_to(owner: Owner | None, pods: Iterable[kube.Pod]) -> Callable[[kube.Pod], bool]:
+    """Whether a pod is one of a job's, or in the group of a pod that is named."""
+    if owner is None:
+        return lambda pod: True
+    if owner[0] != "pod":
+        return lambda pod: is_owned_by(pod.metadata, owner)
+    groups = {_group(pod) for pod in pods if pod.metadata.name == owner[1]} - {""}
+    return lambda pod: pod.metadata.name == owner[1] or _group(pod) in groups
+
+
+def _group(pod: kube.Pod) -> str:
+    return pod.metadata.labels.get(labels.POD_GROUP_NAME, "")
+
+
+def is_owned_by(metadata: meta.ObjectMeta, owner: Owner) -> bool:
     """Whether an object belongs to what `--for` named."""
     return owner in {(reference.kind.lower(), reference.name) for reference in metadata.owner_references}

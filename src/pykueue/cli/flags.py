@@ -1,0 +1,27 @@
+"""Flags as kubectl's are: one that may stand alone takes its value after an equals sign, and never the next word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+class LooseOption(click.Option):
+    """A flag that may stand alone: `--dry-run` as well as `--dry-run=server`."""
+
+    def __init__(self, *args: Any, alone: str, **attributes: Any) -> None:
+        super().__init__(*args, **attributes | {"is_flag": False, "flag_value": alone})
+        self.alone = alone
+
+
+class Command(click.Command):
+    """A command that knows them; click itself would take the next word for their value."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        alone = {
+            name: option.alone for option in self.params if isinstance(option, LooseOption) for name in option.opts
+        }
+        end = args.index("--") if "--" in args else len(args)
+        said = [f"{word}={alone[word]}" if word in alone else word for word in args[:end]]
+        return super().parse_args(ctx, said + args[end:])
