@@ -158,13 +158,11 @@ def _unselected(scene: Scene) -> Told:
         if queue is None or namespace is None:
             continue
         if not selectors.compile(queue.spec.namespace_selector).matches(namespace.metadata.labels):
-            yield (
-                f"LocalQueue {name}",
-                (
-                    f"ClusterQueue {queue.metadata.name} does not select namespace {namespace.metadata.name}: "
-                    "nothing in this queue is ever admitted"
-                ),
+            told = (
+                f"ClusterQueue {queue.metadata.name} does not select namespace {namespace.metadata.name}: "
+                "nothing in this queue is ever admitted"
             )
+            yield f"LocalQueue {name}", told
 
 
 def _selects_nobody(scene: Scene) -> Told:
@@ -198,30 +196,29 @@ def _circle(scene: Scene) -> Told:
 
 def _beyond_nodes(scene: Scene) -> Told:
     """Quota is a promise; nodes have to keep it. Flavors that select the same nodes share what those have."""
+    if not scene.nodes:
+        return
     promised: dict[tuple[str, str], Amount] = defaultdict(int)
-    for thing in scene.owners:
-        for flavor, quota in _quotas(thing.spec.resource_groups):
-            pair = flavor, quota.name
+    for owner in scene.owners:
+        for name, quota in _quotas(owner.spec.resource_groups):
+            pair = name, quota.name
             promised[pair] = amounts.add(promised[pair], _amount(quota.name, quota.nominal_quota))
-    for (name, resource), quota_ in sorted(promised.items()):
-        thing_ = scene.flavors.get(name)
-        found = scene.nodes_of(thing_) if thing_ is not None else []
-        if not scene.nodes or thing_ is None or quota_ == 0:
+    for (name, resource), total in sorted(promised.items()):
+        flavor = scene.flavors.get(name)
+        if flavor is None or total == 0:
             continue
-        there = 0
+        found, there = scene.nodes_of(flavor), 0
         for node in found:
             there = amounts.add(there, _amount(resource, node.status.allocatable.get(resource, 0)))
         if not found:
             if resource == amounts.CPU or (name, amounts.CPU) not in promised:
                 yield f"ResourceFlavor {name}", "no node has its labels: what gets its quota never runs"
-        elif quota_ > there:
-            yield (
-                f"ResourceFlavor {name}",
-                (
-                    f"quotas of {resource} come to {amounts.text(resource, quota_)}, and its {len(found)} nodes have "
-                    f"{amounts.text(resource, there)}: pods will wait for nodes with their quota in hand"
-                ),
+        elif total > there:
+            told = (
+                f"quotas of {resource} come to {amounts.text(resource, total)}, and its {len(found)} nodes have "
+                f"{amounts.text(resource, there)}: pods will wait for nodes with their quota in hand"
             )
+            yield f"ResourceFlavor {name}", told
 
 
 def _tainted_nodes(scene: Scene) -> Told:
@@ -234,13 +231,11 @@ def _tainted_nodes(scene: Scene) -> Told:
             if nodes.untolerated(node.spec.taints, (*held, *_as_tolerations(flavor.spec.node_taints))) is not None
         ]
         if found and len(closed) == len(found):
-            yield (
-                f"ResourceFlavor {name}",
-                (
-                    "all of its nodes have taints that it neither names in nodeTaints nor tolerates: admitted pods are "
-                    "not scheduled unless they tolerate them themselves"
-                ),
+            told = (
+                "all of its nodes have taints that it neither names in nodeTaints nor tolerates: admitted pods are "
+                "not scheduled unless they tolerate them themselves"
             )
+            yield f"ResourceFlavor {name}", told
 
 
 def _units(scene: Scene) -> Told:
@@ -277,13 +272,11 @@ def _too_big(scene: Scene) -> Told:
         beyond = [[f for f in attempt.findings if f.cause is Cause.BEYOND_CAPACITY] for attempt in attempts]
         if beyond and all(beyond):
             worst = beyond[0][0]
-            yield (
-                f"Workload {decision.workload}",
-                (
-                    f"asks for {amounts.text(worst.resource, worst.requested)} {worst.resource} of flavor "
-                    f"{worst.flavor}; its queue and cohort have {amounts.text(worst.resource, worst.room)} at most"
-                ),
+            told = (
+                f"asks for {amounts.text(worst.resource, worst.requested)} {worst.resource} of flavor "
+                f"{worst.flavor}; its queue and cohort have {amounts.text(worst.resource, worst.room)} at most"
             )
+            yield f"Workload {decision.workload}", told
 
 
 def _decisions_when_idle(scene: Scene) -> Iterator[Decision]:
@@ -293,13 +286,11 @@ def _decisions_when_idle(scene: Scene) -> Iterator[Decision]:
     return planning.settle(waiting, 0).decisions
 
 
-def _idle_limits(scene: Scene) -> Told:
+def _alone(scene: Scene) -> Told:
     for name, queue in scene.queues.items():
         cohort = queue.spec.cohort_name
-        alone = bool(cohort) and scene.members(cohort or "") == [name] and cohort not in scene.cohorts
-        if not alone:
-            continue
-        yield f"ClusterQueue {name}", f"is alone in cohort {cohort}: there is nobody to borrow from or to lend to"
+        if cohort and cohort not in scene.cohorts and scene.members(cohort) == [name]:
+            yield f"ClusterQueue {name}", f"is alone in cohort {cohort}: there is nobody to borrow from or to lend to"
 
 
 def _lends_nothing(scene: Scene) -> Told:
@@ -348,12 +339,12 @@ def _idle_preemption(scene: Scene) -> Told:
         if preemption is None:
             continue
         place = f"ClusterQueue {name}"
-        reclaim = preemption.reclaim_within_cohort or "Never"
-        borrow = preemption.borrow_within_cohort
-        if reclaim != "Never" and not queue.spec.cohort_name:
+        never, borrow = kueue.PreemptionPolicy.NEVER, preemption.borrow_within_cohort
+        reclaim = preemption.reclaim_within_cohort or never.value
+        if reclaim != never and not queue.spec.cohort_name:
             yield place, f"reclaimWithinCohort is {reclaim}, and the queue is in no cohort: it never fires"
-        if borrow is not None and (borrow.policy or "Never") != "Never":
-            if reclaim == "Never":
+        if borrow is not None and (borrow.policy or never) != never:
+            if reclaim == never:
                 yield place, "borrowWithinCohort is set and reclaimWithinCohort is Never: it never fires"
             if scene.case.configured.policy.fair_sharing:
                 yield place, "borrowWithinCohort is set and fair sharing is on: it is not looked at"
@@ -378,7 +369,7 @@ def _strict_head(scene: Scene) -> Told:
         workload = scene.workloads[key]
         local_queue = scene.local_queues.get(f"{workload.metadata.namespace}/{workload.spec.queue_name}")
         queue = scene.queues.get(local_queue.spec.cluster_queue or "") if local_queue is not None else None
-        if queue is not None and queue.spec.queueing_strategy == "StrictFIFO":
+        if queue is not None and queue.spec.queueing_strategy == kueue.QueueingStrategy.STRICT_FIFO:
             yield f"ClusterQueue {queue.metadata.name}", f"is strict, and {key} can never get in: it stops the queue"
 
 
@@ -442,7 +433,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "shadowed-flavor": Rule(_shadowed),
     "idle-preemption": Rule(_idle_preemption),
     "idle-weight": Rule(_idle_weights),
-    "alone-in-cohort": Rule(_idle_limits),
+    "alone-in-cohort": Rule(_alone),
     "nobody-lends": Rule(_lends_nothing),
     "excluded-quota": Rule(_excluded_and_declared),
 }
