@@ -10,7 +10,7 @@ import pytest
 
 from apiserver.conftest import CONFIG_MAPS, WIDGETS, Tree, config_map, parts, widget
 from pykueue.api.meta import HOUR, MINUTE, SECOND
-from pykueue.apiserver import access, collector
+from pykueue.apiserver import access, events
 from pykueue.apiserver.access import Access
 from pykueue.apiserver.embedded import Embedded
 from pykueue.apiserver.health import About
@@ -95,16 +95,16 @@ async def test_events_are_kept_for_an_hour_and_only_so_many(monkeypatch: pytest.
     await tell("old")
     world.clock.time += HOUR - MINUTE
     await tell("young")
-    await world.server.collector.drop_old_events()
+    await world.server.old_news.drop()
     assert await names() == ["old", "young"]
     world.clock.time += 2 * MINUTE
-    await world.server.collector.drop_old_events()
+    await world.server.old_news.drop()
     assert await names() == ["young"]
     for index in range(5):
         world.clock.time += SECOND
         await tell(f"many-{index}")
-    monkeypatch.setattr(collector, "EVENTS_MAX", 3)
-    await world.server.collector.drop_old_events()
+    monkeypatch.setattr(events, "COUNT_MAX", 3)
+    await world.server.old_news.drop()
     assert await names() == ["many-2", "many-3", "many-4"]
     await world.server.close()
 

@@ -20,6 +20,8 @@ from pykueue.apiserver.access import Access
 from pykueue.apiserver.admission import Admission, Hook
 from pykueue.apiserver.calls import Call
 from pykueue.apiserver.collector import Collector
+from pykueue.apiserver.events import OldNews
+from pykueue.apiserver.hands import Hands
 from pykueue.apiserver.health import About
 from pykueue.apiserver.objects import HistoryBounds, Objects
 from pykueue.apiserver.openapi import OpenApi
@@ -92,7 +94,9 @@ class Embedded:
         self._webhooks = Caller(self.objects, self.registry, parts.webhooks)
         hooks = Admission((*parts.plugins(self._find), *parts.hooks), self._in_version, self._webhooks)
         self.rest = Rest(self.objects, self.registry, hooks, clock, chance)
-        self.collector = Collector(self.objects, self.registry, self.rest, clock, parts.orphan_seconds)
+        hands = Hands(self.registry, self.rest)
+        self._collector = Collector(self.objects, self.registry, hands, clock, parts.orphan_seconds)
+        self.old_news = OldNews(self.objects, hands, clock)
         self.server = ApiServer(
             objects=self.objects,
             registry=self.registry,
@@ -140,8 +144,8 @@ class Embedded:
             await self._ensure(tree)
         self._tasks = [
             asyncio.create_task(self.objects.keep_compacting()),
-            asyncio.create_task(self.collector.run()),
-            asyncio.create_task(self.collector.keep_events_few()),
+            asyncio.create_task(self._collector.run()),
+            asyncio.create_task(self.old_news.run()),
         ]
         self.server.health.ready = True
 
