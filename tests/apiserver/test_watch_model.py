@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from apiserver.conftest import Tree
-from pykueue.apiserver.objects import Entry, HistoryBounds, Objects
+from pykueue.apiserver.entries import Entry
+from pykueue.apiserver.objects import HistoryBounds, Objects
 from pykueue.apiserver.store import Key, MemoryJournal, Op, SqliteJournal
 from pykueue.apiserver.watch import Watch, WatchStream
 from pykueue.clock import SystemClock

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pykueue.api.errors import FieldError
 from pykueue.apiserver import status
 from pykueue.apiserver.access import User
-from pykueue.apiserver.objects import Entry
+from pykueue.apiserver.entries import Entry
 from pykueue.apiserver.store import Key
 from pykueue.apiserver.strategy import Resource, Tree
 

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from pykueue.api import meta
 from pykueue.apiserver import crds, events, metadata, namespaces, status
+from pykueue.apiserver.entries import Change, Entry
 from pykueue.apiserver.hands import TOGETHER, Hands
-from pykueue.apiserver.objects import Change, Entry, Objects
+from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.owners import Node, Owners
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.store import Key, Op

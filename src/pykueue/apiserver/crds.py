@@ -20,8 +20,9 @@ from pykueue.api import meta, structural
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.apiserver import limits, metadata, scale
 from pykueue.apiserver.apply import Shape
+from pykueue.apiserver.entries import Change
 from pykueue.apiserver.jsonpath import PathError, compile_path
-from pykueue.apiserver.objects import Change, Objects
+from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.registry import Convert, Registry, swap_version
 from pykueue.apiserver.store import Key, Op
 from pykueue.apiserver.strategy import ALL_VERBS, Column, Resource, Rules, Scaling, Tree

@@ -10,8 +10,9 @@ import msgspec
 
 from pykueue.api import meta
 from pykueue.apiserver import status
+from pykueue.apiserver.entries import Entry
 from pykueue.apiserver.hands import Hands
-from pykueue.apiserver.objects import Entry, Objects
+from pykueue.apiserver.objects import Objects
 from pykueue.clock import Clock
 
 log = logging.getLogger(__name__)

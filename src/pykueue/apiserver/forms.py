@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from pykueue.apiserver import bodies, status, tables, turns
-from pykueue.apiserver.objects import Entry
+from pykueue.apiserver.entries import Entry
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.strategy import Resource, Tree
 from pykueue.clock import Clock

@@ -13,8 +13,9 @@ import msgspec
 from pykueue.api import selectors
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.apiserver import status, turns
+from pykueue.apiserver.entries import Entry
 from pykueue.apiserver.forms import Presenter
-from pykueue.apiserver.objects import Entry, Objects
+from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.strategy import Resource, Tree
 from pykueue.apiserver.watch import Match, Watch
 from pykueue.serving import Request

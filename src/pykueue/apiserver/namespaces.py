@@ -8,7 +8,7 @@ import msgspec
 
 from pykueue.apiserver import status
 from pykueue.apiserver.calls import Call
-from pykueue.apiserver.objects import Entry
+from pykueue.apiserver.entries import Entry
 from pykueue.apiserver.store import Key
 from pykueue.apiserver.strategy import Tree
 

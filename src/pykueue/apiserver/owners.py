@@ -10,7 +10,7 @@ import msgspec
 
 from pykueue.api import meta
 from pykueue.apiserver import metadata
-from pykueue.apiserver.objects import Entry
+from pykueue.apiserver.entries import Entry
 from pykueue.apiserver.store import Key
 
 

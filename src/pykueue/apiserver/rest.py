@@ -35,7 +35,8 @@ from pykueue.apiserver import (
 from pykueue.apiserver.admission import Admission
 from pykueue.apiserver.calls import Call, Outcome
 from pykueue.apiserver.deleting import DeleteOptions
-from pykueue.apiserver.objects import Entry, Objects
+from pykueue.apiserver.entries import Entry
+from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.store import Key, Op
 from pykueue.apiserver.strategy import Resource, Tree

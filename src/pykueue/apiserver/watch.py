@@ -15,7 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from pykueue.apiserver import status
-from pykueue.apiserver.objects import Change, Entry, Objects
+from pykueue.apiserver.entries import Change, Entry
+from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.store import Op
 from pykueue.serving import StreamDropped, Write
 

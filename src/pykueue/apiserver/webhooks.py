@@ -24,7 +24,8 @@ from pykueue.api import cel, meta, patches, selectors
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.apiserver import limits, namespaces, status
 from pykueue.apiserver.admission import Review, refused_by
-from pykueue.apiserver.objects import Change, Objects
+from pykueue.apiserver.entries import Change
+from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.strategy import Resource, Tree
 from pykueue.serving import Sender, SendError
