@@ -11,21 +11,18 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from pykueue.api import meta, structural
-from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import limits, metadata, scale
-from pykueue.apiserver.apply import Shape
+from pykueue.api import meta
+from pykueue.api.errors import FieldError
+from pykueue.apiserver import custom, definitions
 from pykueue.apiserver.entries import Change
-from pykueue.apiserver.jsonpath import PathError, compile_path
 from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.registry import Convert, Registry, swap_version
 from pykueue.apiserver.store import Key, Op
-from pykueue.apiserver.strategy import ALL_VERBS, Column, Resource, Rules, Scaling, Tree
+from pykueue.apiserver.strategy import Resource, Tree
 from pykueue.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -34,9 +31,6 @@ GROUP: Final = "apiextensions.k8s.io"
 PLURAL: Final = "customresourcedefinitions"
 RESOURCE: Final = f"{PLURAL}.{GROUP}"
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-
-_COLUMN_TYPES: Final = ("integer", "number", "string", "boolean", "date")
-_FIXED: Final = ("group", "scope", "names.plural", "names.kind")
 
 
 class CustomResources:
@@ -164,7 +158,7 @@ class CustomResources:
         self._served[name] = essence
         spec = tree["spec"]
         resources = [
-            _resource(spec, version, revision, leaving=leaving)
+            custom.resource(spec, version, revision, leaving=leaving)
             for version in spec["versions"]
             if version.get("served", True)
         ]
@@ -185,44 +179,11 @@ class CustomResources:
         def validate(new: Tree, old: Tree | None, subresource: str) -> Sequence[FieldError]:
             # The server's own finalizer has a name of the old sort, without a '/', which only it may use.
             found = [error for error in base(new, old, subresource) if error.value != CLEANUP]
-            return found or list(self._check(new, old))
+            if found:
+                return found
+            return list(definitions.check(new, old, self._conversions, reads_schemas=not self._trusts))
 
         return validate
-
-    def _check(self, new: Tree, old: Tree | None) -> Iterator[FieldError]:
-        spec = new.get("spec")
-        if not isinstance(spec, dict):
-            yield FieldError("spec", ErrorSort.REQUIRED, "")
-            return
-        if old is not None and spec == old.get("spec"):
-            return
-        yield from _check_names(new, spec)
-        versions = spec.get("versions")
-        if not isinstance(versions, list) or not versions:
-            yield FieldError("spec.versions", ErrorSort.REQUIRED, "there must be at least one version")
-            return
-        yield from _check_versions(versions)
-        for index, version in enumerate(versions):
-            yield from _check_version(version, f"spec.versions[{index}]", reads=not self._trusts)
-        yield from self._check_conversion(spec, versions)
-        if old is not None:
-            yield from _check_fixed(new, old)
-
-    def _check_conversion(self, spec: Tree, versions: list[Any]) -> Iterator[FieldError]:
-        strategy = (spec.get("conversion") or {}).get("strategy", "None")
-        if strategy not in ("None", "Webhook"):
-            yield FieldError("spec.conversion.strategy", ErrorSort.NOT_SUPPORTED, "must be None or Webhook", strategy)
-        served = [one for one in versions if isinstance(one, dict) and one.get("served")]
-        if strategy == "Webhook" and spec.get("group") not in self._conversions and len(served) > 1:
-            words = limits.words("conversion-webhooks")
-            yield FieldError("spec.conversion.strategy", ErrorSort.INVALID, words, strategy)
-        if spec.get("preserveUnknownFields"):
-            yield FieldError(
-                "spec.preserveUnknownFields",
-                ErrorSort.INVALID,
-                "must be false; use x-kubernetes-preserve-unknown-fields in the schema",
-                True,
-            )
 
 
 _NO_CONFLICT: Final = ("NoConflicts", "no conflicts found")
@@ -267,217 +228,6 @@ def _all_names(names: Tree) -> list[str]:
     resources = [names.get("plural"), names.get("singular"), *(names.get("shortNames") or [])]
     kinds = [names.get("kind"), names.get("listKind")]
     return [name for name in (*resources, *kinds) if name]
-
-
-# --- From a CRD to resources ------------------------------------------------------------------------------------------
-
-
-def _resource(spec: Tree, version: Tree, revision: int, *, leaving: bool) -> Resource:
-    names = spec["names"]
-    schema: Tree = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
-    columns = version.get("additionalPrinterColumns")
-    stored = next(one["name"] for one in spec["versions"] if one.get("storage"))
-    doors = version.get("subresources") or {}
-    scaling = scale.scaling(doors[scale.NAME]) if doors.get(scale.NAME) is not None else None
-    deprecated = ""
-    if version.get("deprecated"):
-        told = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
-        deprecated = version.get("deprecationWarning") or told
-
-    @cache
-    def shape() -> Shape:
-        return Shape.of(schema)
-
-    return Resource(
-        group=spec["group"],
-        version=version["name"],
-        kind=names["kind"],
-        plural=names["plural"],
-        singular=names.get("singular", ""),
-        list_kind=names.get("listKind", ""),
-        short_names=tuple(names.get("shortNames") or ()),
-        categories=tuple(names.get("categories") or ()),
-        namespaced=spec["scope"] == "Namespaced",
-        verbs=tuple(verb for verb in ALL_VERBS if verb != "create") if leaving else ALL_VERBS,
-        subresources=frozenset(name for name in ("status", scale.NAME) if doors.get(name) is not None),
-        scaling=scaling,
-        schema=lambda: schema,
-        shape=shape,
-        rules=_rules(schema, scaling),
-        columns=tuple(_column(one) for one in columns) if columns else None,
-        selectable=_selectable(version),
-        custom=True,
-        stored_version=stored,
-        unconditional_update=False,
-        deprecated=deprecated,
-        schema_revision=revision,
-    )
-
-
-def _rules(schema: Tree, scaling: Scaling | None) -> Rules:
-    @cache
-    def compiled() -> structural.Structural:
-        # Compiled when the first object comes: a server with many CRDs starts as fast as one with few.
-        return _compiled(msgspec.json.encode(schema))
-
-    def validate(new: Tree, old: Tree | None, _: str) -> Sequence[FieldError]:
-        found = compiled().validate(new, old)
-        return found if scaling is None else [*found, *scale.check_numbers(scaling, new)]
-
-    return Rules(
-        unknown=lambda tree, old=None: compiled().unknown_fields(tree, old),
-        prune=lambda tree: compiled().prune(tree),
-        default=lambda tree, old=None: compiled().default(tree, old),
-        validate=validate,
-        warn=_finalizers_without_domain,
-    )
-
-
-def _finalizers_without_domain(new: Tree, old: Tree | None) -> Iterator[str]:
-    """Finalizers that two programs may well choose at the same time."""
-    known = {*metadata.KNOWN_FINALIZERS, *((old or {}).get("metadata", {}).get("finalizers") or ())}
-    for name in new["metadata"].get("finalizers") or ():
-        if name not in known and "/" not in name:
-            yield f'metadata.finalizers: "{name}" has no domain before a slash, and somebody else may choose the same'
-
-
-@lru_cache(maxsize=32)
-def _compiled(schema: bytes) -> structural.Structural:
-    """Once for all servers of a process: a simulation starts hundreds of them."""
-    return structural.compile(msgspec.json.decode(schema))
-
-
-def _column(row: Tree) -> Column:
-    return Column(
-        name=row["name"],
-        path=row["jsonPath"],
-        type=row.get("type", "string"),
-        format=row.get("format", ""),
-        description=row.get("description", ""),
-        priority=row.get("priority", 0),
-    )
-
-
-def _selectable(version: Tree) -> dict[str, str]:
-    paths = [one["jsonPath"].lstrip(".") for one in version.get("selectableFields") or ()]
-    return {path: path for path in paths}
-
-
-# --- What can be served -----------------------------------------------------------------------------------------------
-
-
-def _check_names(tree: Tree, spec: Tree) -> Iterator[FieldError]:
-    group, names = spec.get("group", ""), spec.get("names")
-    if not isinstance(group, str) or "." not in group or meta.check_subdomain_name(group):
-        yield FieldError("spec.group", ErrorSort.INVALID, "should be a domain with at least one dot", group)
-    if spec.get("scope") not in ("Namespaced", "Cluster"):
-        yield FieldError("spec.scope", ErrorSort.NOT_SUPPORTED, "must be Namespaced or Cluster", spec.get("scope", ""))
-    if not isinstance(names, dict):
-        yield FieldError("spec.names", ErrorSort.REQUIRED, "")
-        return
-    for key in ("plural", "singular"):
-        for complaint in meta.check_label_1035_name(str(names.get(key) or "")):
-            yield FieldError(f"spec.names.{key}", ErrorSort.INVALID, complaint, names.get(key, ""))
-    for key in ("kind", "listKind"):
-        for complaint in meta.check_label_1035_name(str(names.get(key) or "").lower()):
-            yield FieldError(f"spec.names.{key}", ErrorSort.INVALID, complaint, names.get(key, ""))
-    for index, short in enumerate(names.get("shortNames") or ()):
-        for complaint in meta.check_label_1035_name(short):
-            yield FieldError(f"spec.names.shortNames[{index}]", ErrorSort.INVALID, complaint, short)
-    wanted = f"{names.get('plural')}.{group}"
-    if tree["metadata"].get("name") != wanted:
-        yield FieldError(
-            "metadata.name",
-            ErrorSort.INVALID,
-            f"must be spec.names.plural and spec.group: {wanted}",
-            tree["metadata"].get("name"),
-        )
-
-
-def _check_versions(versions: list[Any]) -> Iterator[FieldError]:
-    known = [one for one in versions if isinstance(one, dict)]
-    if len([one for one in known if one.get("storage")]) != 1:
-        yield FieldError(
-            "spec.versions", ErrorSort.INVALID, "must have exactly one version marked as storage version", _brief(known)
-        )
-    if not any(one.get("served") for one in known):
-        yield FieldError("spec.versions", ErrorSort.INVALID, "must have at least one served version", _brief(known))
-    seen: set[str] = set()
-    for index, one in enumerate(known):
-        name = one.get("name")
-        if name in seen:
-            yield FieldError(f"spec.versions[{index}].name", ErrorSort.DUPLICATE, "", name)
-        seen.add(str(name))
-
-
-def _brief(versions: list[Tree]) -> list[Any]:
-    return [one.get("name") for one in versions]
-
-
-def _check_version(version: Any, path: str, *, reads: bool) -> Iterator[FieldError]:
-    if not isinstance(version, dict):
-        yield FieldError(path, ErrorSort.TYPE_INVALID, "must be an object", version)
-        return
-    for complaint in meta.check_label_1035_name(str(version.get("name") or "")):
-        yield FieldError(f"{path}.name", ErrorSort.INVALID, complaint, version.get("name", ""))
-    schema = (version.get("schema") or {}).get("openAPIV3Schema")
-    if not isinstance(schema, dict):
-        yield FieldError(f"{path}.schema.openAPIV3Schema", ErrorSort.REQUIRED, "schemas are required")
-    elif reads:
-        yield from structural.check_schema(schema, f"{path}.schema.openAPIV3Schema")
-    doors = version.get("subresources")
-    if isinstance(doors, dict) and doors.get(scale.NAME) is not None:
-        yield from scale.check(doors[scale.NAME], f"{path}.subresources.scale")
-    for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
-        yield from _check_column(column, f"{path}.additionalPrinterColumns[{index}]")
-    for index, selectable in enumerate(version.get("selectableFields") or ()):
-        given = selectable.get("jsonPath") if isinstance(selectable, dict) else None
-        if not isinstance(given, str) or not given.startswith(".") or "[" in given:
-            yield FieldError(
-                f"{path}.selectableFields[{index}].jsonPath", ErrorSort.INVALID, "must be a simple path", given
-            )
-
-
-def _check_column(column: Any, path: str) -> Iterator[FieldError]:
-    if not isinstance(column, dict):
-        yield FieldError(path, ErrorSort.TYPE_INVALID, "must be an object", column)
-        return
-    if not column.get("name"):
-        yield FieldError(f"{path}.name", ErrorSort.REQUIRED, "")
-    if column.get("type") not in _COLUMN_TYPES:
-        yield FieldError(
-            f"{path}.type",
-            ErrorSort.NOT_SUPPORTED,
-            f"must be one of {', '.join(_COLUMN_TYPES)}",
-            column.get("type", ""),
-        )
-    given = column.get("jsonPath")
-    if not isinstance(given, str) or not given:
-        yield FieldError(f"{path}.jsonPath", ErrorSort.REQUIRED, "")
-        return
-    try:
-        compile_path(given)
-    except PathError as error:
-        yield FieldError(f"{path}.jsonPath", ErrorSort.INVALID, str(error), given)
-
-
-def _check_fixed(new: Tree, old: Tree) -> Iterator[FieldError]:
-    for path in _FIXED:
-        before, after = old.get("spec"), new.get("spec")
-        for part in path.split("."):
-            before = before.get(part) if isinstance(before, dict) else None
-            after = after.get(part) if isinstance(after, dict) else None
-        if before != after:
-            yield FieldError(f"spec.{path}", ErrorSort.INVALID, "field is immutable", after)
-    present = {one.get("name") for one in new["spec"]["versions"] if isinstance(one, dict)}
-    for index, stored in enumerate((new.get("status") or {}).get("storedVersions") or ()):
-        if stored not in present:
-            yield FieldError(
-                f"status.storedVersions[{index}]",
-                ErrorSort.INVALID,
-                "objects may be stored in this version, so it must appear in spec.versions",
-                stored,
-            )
 
 
 def key(name: str) -> Key:

@@ -1,40 +1,38 @@
 """The call-out to admission webhooks: an AdmissionReview goes out, a patch or a verdict comes back.
 
-Configurations are read again whenever one of them changes. A webhook is called over HTTPS with the authority that its
-configuration names, on a loopback address unless the policy allows more, without redirects, for at most its timeout.
+A webhook is called over HTTPS with the authority that its configuration names, on a loopback address unless the policy
+allows more, without redirects, for at most its timeout.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import ipaddress
 import ssl
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from pykueue.api import cel, meta, patches, selectors
+from pykueue.api import patches
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import limits, namespaces, status
+from pykueue.apiserver import limits, namespaces, status, webhook_matching
 from pykueue.apiserver.admission import Review, refused_by
 from pykueue.apiserver.entries import Change
 from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.strategy import Resource, Tree
+from pykueue.apiserver.webhook_matching import Unanswerable, Webhook
 from pykueue.serving import Sender, SendError
 
 GROUP: Final = "admissionregistration.k8s.io"
 MUTATING: Final = f"mutatingwebhookconfigurations.{GROUP}"
 VALIDATING: Final = f"validatingwebhookconfigurations.{GROUP}"
 ANSWER_BYTES: Final = 3 * 1024 * 1024
-TIMEOUT_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,53 +69,6 @@ class Policy:
                 yield FieldError(f"{path}.url", ErrorSort.FORBIDDEN, words)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    operations: frozenset[str]
-    groups: frozenset[str]
-    versions: frozenset[str]
-    resources: frozenset[str]
-    scope: str
-
-    def covers(self, review: Review, resource: Resource) -> bool:
-        return (
-            _in(review.operation, self.operations)
-            and _in(resource.group, self.groups)
-            and _in(resource.version, self.versions)
-            and self._names(resource.plural, review.subresource)
-            and self.scope in ("*", "Namespaced" if resource.namespaced else "Cluster")
-        )
-
-    def _names(self, plural: str, subresource: str) -> bool:
-        if not subresource:
-            return plural in self.resources or "*" in self.resources or "*/*" in self.resources
-        wanted = {f"{plural}/{subresource}", f"*/{subresource}", f"{plural}/*", "*/*"}
-        return bool(wanted & self.resources)
-
-
-def _in(value: str, among: frozenset[str]) -> bool:
-    return value in among or "*" in among
-
-
-@dataclass(frozen=True, slots=True)
-class _Webhook:
-    """One webhook of one configuration, ready to be asked."""
-
-    name: str
-    configuration: str
-    url: str
-    ca: str
-    rules: tuple[_Rule, ...]
-    namespace_selector: selectors.Selector
-    object_selector: selectors.Selector
-    conditions: tuple[tuple[str, str], ...]
-    timeout_seconds: float
-    ignores_failure: bool
-    equivalent: bool
-    has_side_effects: bool
-    again: bool
-
-
 class Caller:
     """All webhooks that are configured at present."""
 
@@ -127,7 +78,7 @@ class Caller:
         self._policy = policy
         self._sender = Sender("kube-apiserver-admission")
         self._contexts: dict[str, ssl.SSLContext] = {}
-        self._known: dict[str, list[_Webhook]] = {}
+        self._known: dict[str, list[Webhook]] = {}
         for resource in (MUTATING, VALIDATING):
             objects.collection(resource).listeners[self._notice] = None
             self._read(resource)
@@ -140,7 +91,7 @@ class Caller:
         self._known[resource] = [
             webhook
             for entry in self._objects.collection(resource)
-            for webhook in _webhooks(msgspec.json.decode(entry.body))
+            for webhook in webhook_matching.webhooks(msgspec.json.decode(entry.body))
         ]
 
     async def close(self) -> None:
@@ -155,7 +106,7 @@ class Caller:
     def any_for(self, review: Review) -> bool:
         return any(self._asked(webhook, review) is not None for one in self._known.values() for webhook in one)
 
-    def _asked(self, webhook: _Webhook, review: Review) -> Resource | None:
+    def _asked(self, webhook: Webhook, review: Review) -> Resource | None:
         """In which version a webhook wants to see this write; None where it does not."""
         if review.resource.group == GROUP:
             # Nobody can lock themselves out: webhooks do not decide about webhooks.
@@ -163,11 +114,11 @@ class Caller:
         spoken = self._spoken(webhook, review)
         if spoken is None:
             return None
-        if not self._namespace_matches(webhook, review) or not _object_matches(webhook, review):
+        if not self._namespace_matches(webhook, review) or not webhook.selects(review):
             return None
         return spoken
 
-    def _spoken(self, webhook: _Webhook, review: Review) -> Resource | None:
+    def _spoken(self, webhook: Webhook, review: Review) -> Resource | None:
         versions = [review.resource]
         if webhook.equivalent:
             versions += [r for r in self._registry.served_versions(review.resource) if r is not review.resource]
@@ -176,15 +127,15 @@ class Caller:
                 return resource
         return None
 
-    def _namespace_matches(self, webhook: _Webhook, review: Review) -> bool:
+    def _namespace_matches(self, webhook: Webhook, review: Review) -> bool:
         if not webhook.namespace_selector.requirements:
             return True
         if review.resource.group_resource == namespaces.RESOURCE:
-            return webhook.namespace_selector.matches(_labels(review.object or review.old))
+            return webhook.namespace_selector.matches(webhook_matching.labels(review.object or review.old))
         if not review.namespace:
             return True
         entry = self._objects.latest(namespaces.key(review.namespace))
-        labels = _labels(msgspec.json.decode(entry.body)) if entry else {}
+        labels = webhook_matching.labels(msgspec.json.decode(entry.body)) if entry else {}
         return webhook.namespace_selector.matches(labels)
 
     # --- Asking -------------------------------------------------------------------------------------------------------
@@ -192,7 +143,7 @@ class Caller:
     async def mutate(self, review: Review) -> tuple[Tree, list[str]]:
         """The object after all mutating webhooks, one after the other; some are asked again if others changed it."""
         warnings: list[str] = []
-        asked: list[tuple[_Webhook, Tree]] = []
+        asked: list[tuple[Webhook, Tree]] = []
         for webhook in self._known[MUTATING]:
             before = review.object
             review = await self._mutate_by(webhook, review, warnings)
@@ -203,7 +154,7 @@ class Caller:
                 review = await self._mutate_by(webhook, review, warnings)
         return review.object or {}, warnings
 
-    async def _mutate_by(self, webhook: _Webhook, review: Review, warnings: list[str]) -> Review:
+    async def _mutate_by(self, webhook: Webhook, review: Review, warnings: list[str]) -> Review:
         spoken = self._asked(webhook, review)
         if spoken is None or review.object is None:
             return review
@@ -240,11 +191,11 @@ class Caller:
         return self._registry.convert(resource)(tree, resource.api_version)
 
     async def _ask(
-        self, webhook: _Webhook, review: Review, spoken: Resource, warnings: list[str]
+        self, webhook: Webhook, review: Review, spoken: Resource, warnings: list[str]
     ) -> dict[str, Any] | None:
         """The answer of a webhook that allows the write; None where it was not asked or its failure is ignored."""
         try:
-            if not _conditions_hold(webhook, review):
+            if not webhook.conditions_hold(review):
                 return None
             if review.dry_run and webhook.has_side_effects:
                 raise status.bad_request(
@@ -252,7 +203,7 @@ class Caller:
                 )
             request = self._request(review, spoken)
             answer = await self._post(webhook, request)
-        except (SendError, TimeoutError, _BadAnswer) as error:
+        except (SendError, TimeoutError, _BadAnswer, Unanswerable) as error:
             if webhook.ignores_failure:
                 return None
             told = "context deadline exceeded" if isinstance(error, TimeoutError) else str(error)
@@ -266,10 +217,10 @@ class Caller:
         asked = review.resource
         request: Tree = {
             "uid": str(uuid.uuid4()),
-            "kind": _kind(spoken),
-            "resource": _resource(spoken),
-            "requestKind": _kind(asked),
-            "requestResource": _resource(asked),
+            "kind": webhook_matching.kind_of(spoken),
+            "resource": webhook_matching.resource_of(spoken),
+            "requestKind": webhook_matching.kind_of(asked),
+            "requestResource": webhook_matching.resource_of(asked),
             "operation": review.operation,
             "userInfo": {"username": review.user, "groups": list(review.groups)},
             "object": self._convert(review.object, spoken) if review.object else None,
@@ -284,7 +235,7 @@ class Caller:
             request["subResource"] = request["requestSubResource"] = review.subresource
         return request
 
-    async def _post(self, webhook: _Webhook, request: Tree) -> dict[str, Any]:
+    async def _post(self, webhook: Webhook, request: Tree) -> dict[str, Any]:
         self._check_address(webhook.url)
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
         code, body = await self._sender.post(
@@ -317,11 +268,11 @@ class _BadAnswer(Exception):
     """A webhook that answers, but not what it should."""
 
 
-def _failed(webhook: _Webhook, why: str) -> status.StatusError:
+def _failed(webhook: Webhook, why: str) -> status.StatusError:
     return status.internal(f'failed calling webhook "{webhook.name}": {why}')
 
 
-def _refusal(webhook: _Webhook, told: Any) -> status.StatusError:
+def _refusal(webhook: Webhook, told: Any) -> status.StatusError:
     if not isinstance(told, dict):
         told = {}
     code, details = told.get("code"), told.get("details")
@@ -345,105 +296,3 @@ def _answer(body: bytes, uid: str) -> dict[str, Any]:
     if response.get("patch") and response.get("patchType") != "JSONPatch":
         raise _BadAnswer("its patch is not a JSON patch")
     return response
-
-
-def _kind(resource: Resource) -> Tree:
-    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
-
-
-def _resource(resource: Resource) -> Tree:
-    return {"group": resource.group, "version": resource.version, "resource": resource.plural}
-
-
-def _labels(tree: Tree | None) -> dict[str, str]:
-    found = ((tree or {}).get("metadata") or {}).get("labels") or {}
-    return found if isinstance(found, dict) else {}
-
-
-def _object_matches(webhook: _Webhook, review: Review) -> bool:
-    """Either side of an update is enough, so that a label cannot be taken off behind a webhook's back."""
-    selector = webhook.object_selector
-    if not selector.requirements:
-        return True
-    return any(selector.matches(_labels(tree)) for tree in (review.object, review.old) if tree is not None)
-
-
-def _conditions_hold(webhook: _Webhook, review: Review) -> bool:
-    """Every `matchConditions` expression must be true; one that cannot be evaluated is a failure of the webhook."""
-    variables = {
-        "object": review.object,
-        "oldObject": review.old,
-        "request": {
-            "operation": review.operation,
-            "name": review.name,
-            "namespace": review.namespace,
-            "kind": _kind(review.resource),
-            "resource": _resource(review.resource),
-            "subResource": review.subresource,
-            "dryRun": review.dry_run,
-            "userInfo": {"username": review.user, "groups": list(review.groups)},
-        },
-    }
-    for name, expression in webhook.conditions:
-        program = _compiled(expression)
-        answer = program if isinstance(program, cel.CompileError) else program.evaluate(variables, cel.Budget(_BUDGET))
-        if answer is not True and answer is not False:
-            raise _BadAnswer(f"its match condition {name!r} cannot be evaluated: {answer}")
-        if not answer:
-            return False
-    return True
-
-
-_BUDGET: Final = 1_000_000
-_VARIABLES: Final = dict.fromkeys(("object", "oldObject", "request"), cel.types.DYN)
-
-
-@lru_cache(maxsize=256)
-def _compiled(expression: str) -> cel.Program | cel.CompileError:
-    return cel.compile(expression, _VARIABLES, result=cel.types.BOOL)
-
-
-# --- Reading configurations -------------------------------------------------------------------------------------------
-
-
-def _webhooks(configuration: Tree) -> Iterator[_Webhook]:
-    for row in configuration.get("webhooks") or ():
-        client = row.get("clientConfig") or {}
-        yield _Webhook(
-            name=row.get("name", ""),
-            configuration=configuration["metadata"]["name"],
-            url=client.get("url") or "",
-            ca=_authority(client.get("caBundle")),
-            rules=tuple(_rule(rule) for rule in row.get("rules") or ()),
-            namespace_selector=_selector(row.get("namespaceSelector")),
-            object_selector=_selector(row.get("objectSelector")),
-            conditions=tuple((c.get("name", ""), c.get("expression", "")) for c in row.get("matchConditions") or ()),
-            timeout_seconds=float(row.get("timeoutSeconds") or TIMEOUT_SECONDS),
-            ignores_failure=row.get("failurePolicy") == "Ignore",
-            equivalent=row.get("matchPolicy", "Equivalent") == "Equivalent",
-            has_side_effects=row.get("sideEffects") not in ("None", "NoneOnDryRun"),
-            again=row.get("reinvocationPolicy") == "IfNeeded",
-        )
-
-
-def _rule(row: Tree) -> _Rule:
-    return _Rule(
-        operations=frozenset(row.get("operations") or ()),
-        groups=frozenset(row.get("apiGroups") or ()),
-        versions=frozenset(row.get("apiVersions") or ()),
-        resources=frozenset(row.get("resources") or ()),
-        scope=row.get("scope") or "*",
-    )
-
-
-def _selector(tree: Any) -> selectors.Selector:
-    if not tree:
-        return selectors.EVERYTHING
-    return selectors.compile(msgspec.convert(tree, meta.LabelSelector))
-
-
-def _authority(bundle: Any) -> str:
-    try:
-        return base64.b64decode(bundle or "").decode("ascii")
-    except (binascii.Error, ValueError, TypeError):
-        return ""
