@@ -423,11 +423,11 @@ class World:
                 requeue = Requeue.PENDING_MIGRATION if decision.migrates else Requeue.PENDING_PREEMPTION
                 if decision.migrates:
                     self._reservations.mark_evicted(decision.migrates)
-                self._requeue(decision, requeue, decision.reason, now)
+                self._requeue(decision, requeue, now)
             case Wait():
                 if decision.requeue is Requeue.SET_ASIDE:
                     self.queues[decision.cluster_queue].in_flight[decision.workload].set_aside = True
-                self._requeue(decision, decision.requeue, decision.reason, now)
+                self._requeue(decision, decision.requeue, now)
             case Retry():
                 self._evict(decision.victims)
                 self._second_passes.try_later(decision.workload, now)
@@ -440,10 +440,10 @@ class World:
             if not victim.already_evicted:
                 self._reservations.mark_evicted(victim.key)
 
-    def _requeue(self, decision: Decision, requeue: Requeue, reason: QuotaReservedReason, now: Nanoseconds) -> None:
+    def _requeue(self, decision: Preempt | Wait, requeue: Requeue, now: Nanoseconds) -> None:
         queue = self.queues[decision.cluster_queue]
         workload = queue.in_flight[decision.workload]
-        queue.requeue(workload, requeue, reason, now, condemns=self.policy.equivalence_hashing)
+        queue.requeue(workload, requeue, decision.reason, now, condemns=self.policy.equivalence_hashing)
 
     def _assume(self, decision: Admit, now: Nanoseconds) -> None:
         """The reservation counts from now on, before the API has heard of it."""
