@@ -164,8 +164,10 @@ class TestLater:
     def test_waiting_ends_when_it_has_taken_too_long(self, shell: Shell) -> None:
         shell("submit", "--name", "endless", "--cpu", "100m", "--", "sleep", "600")
         late = shell("wait", "endless", "--timeout", "1s")
-        shell("cancel", "endless")
+        followed = shell("submit", "-f", "--timeout", "1s", "--name", "followed", "--cpu", "100m", "--", "sleep", "600")
+        shell("cancel", "endless", "followed")
         assert (late.code, late.err) == (1, "job endless is not over after 1 s\n")
+        assert (followed.code, followed.err) == (1, "job followed is not over after 1 s\n")
 
     def test_without_a_name_the_last_job_is_meant(self, shell: Shell) -> None:
         shell("submit", "--name", "one-before", "--", "echo", "not me")

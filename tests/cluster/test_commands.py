@@ -23,7 +23,8 @@ import yaml
 from cluster import assets, real
 from pykueue import cli
 from pykueue.certificates import Authority
-from shell import Shell
+from pykueue.cli import connection
+from shell import Said, Shell
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.cluster
@@ -216,6 +217,55 @@ def test_a_job_from_its_submission_to_its_end(place: Place, shell: Shell) -> Non
 
     assert shell("cancel", "second").out == "job second cancelled\n"
     assert shell("wait", "second").err == "pykueue: there is no job second in namespace default\n"
+
+
+def test_a_job_that_no_workload_can_be_made_for_says_why(place: Place, shell: Shell) -> None:
+    marks = {"kueue.x-k8s.io/queue-name": "any", "kueue.x-k8s.io/priority-class": "urgent"}
+    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "lost", "labels": marks}}
+    until(lambda: place.server.request("POST", JOBS, {**job, "spec": {"template": {"spec": pod}}}).code == 201)
+    why = "The WorkloadPriorityClass urgent does not exist"
+    until(lambda: why in shell("queue").out)
+    [row] = [row.split() for row in shell("queue").out.splitlines() if row.startswith("lost")]
+    assert row[:3] == ["lost", "any", "Unqueued"]
+    assert shell("queue", "-o", "name").out == "job.batch/lost\n"
+    said = f"Job default/lost has no Workload, and waits in no line\n\nWhy\n  {why}\n"
+    assert shell("explain", "lost").out == shell("explain", "job/lost").out == said
+    assert shell("explain", "lost", "-o", "json").out.count(why) == 1
+    assert shell("wait", "lost", "--timeout", "1s").err == "job lost is not over after 1 s\n"
+    assert shell("cancel", "lost").code == 0
+
+
+def test_whoever_submits_and_waits_hears_how_the_job_stands_until_it_is_over(
+    place: Place, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody runs pods here: what is told is what there is to see, and it ends when somebody says so, or after a while."""
+    monkeypatch.setattr(connection, "_PATIENCE_OF_LOGS_SECONDS", 0.0)
+    until(lambda: shell("create", "resourceflavor", "waiting").code == 0)
+    until(lambda: shell("create", "clusterqueue", "waiting", "--nominal-quota", "waiting:cpu=1").code == 0)
+    until(lambda: shell("create", "localqueue", "waiting", "-c", "waiting").code == 0)
+
+    def submitted(name: str, *more: str) -> Said:
+        return shell("submit", "--wait", "--image", "busybox", "--name", name, "-q", "waiting", *more, "--", "true")
+
+    late = submitted("late", "--timeout", "2s")
+    assert (late.code, late.out) == (1, "job late submitted to queue waiting\n")
+    assert late.err.splitlines()[-1] == "job late is not over after 2 s"
+    assert shell("cancel", "late").code == 0
+
+    def ends() -> None:
+        until(lambda: place.server.request("GET", f"{JOBS}/waited").body["spec"].get("suspend") is False)
+        place.start_pod("waited")
+        place.end_job("waited")
+
+    kubernetes = threading.Thread(target=ends)
+    kubernetes.start()
+    said = submitted("waited")
+    kubernetes.join()
+    assert (said.code, said.out) == (0, "job waited submitted to queue waiting\n")
+    told = [line.removeprefix("job waited: ") for line in said.err.splitlines()]
+    assert {line.partition(",")[0] for line in told} <= {"waiting", "starting", "running"}, said.err
+    assert shell("cancel", "waited").code == 0
 
 
 @pytest.mark.parametrize("words", [("queue",), ("explain", "any"), ("top",), ("whatif", "--delete", "cq/any")])

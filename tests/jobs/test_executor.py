@@ -22,11 +22,11 @@ from pykueue.api.trees import Tree
 from pykueue.apiserver import access as server_access
 from pykueue.clock import SystemClock
 from pykueue.jobs import waking
-from pykueue.jobs.actions import Again, Replace, Retry
+from pykueue.jobs.actions import Again, Create, Replace, Retry
 from pykueue.jobs.executor import Executor, JobKey, NotYet
 from pykueue.jobs.kinds import Row
 from pykueue.kube.client import Client
-from pykueue.kube.errors import Conflict
+from pykueue.kube.errors import Conflict, Invalid
 from pykueue.kube.recorder import EVENTS, Recorder
 from pykueue.kube.transport import LocalTransport
 from pykueue.lifecycle import change, eviction, reservation, states
@@ -297,3 +297,25 @@ async def test_events_are_told_on_the_job_in_the_name_of_its_framework(world: Wo
 
 def test_a_job_is_named_in_logs_as_people_name_it() -> None:
     assert str(JobKey("batch/job", "team", "train")) == "batch/job team/train"
+
+
+async def test_a_workload_that_the_server_refuses_is_told_of_its_job(world: World) -> None:
+    job = await world.client.create(JOB.kind, fresh(batch_job()))
+    workload = {
+        "apiVersion": WORKLOAD.api_version,
+        "kind": "Workload",
+        "metadata": {"name": "job-alpha", "namespace": NAMESPACE},
+        "spec": {"podSets": [{"name": "main", "count": -1, "template": {}}]},
+    }
+    with pytest.raises(Invalid):
+        await world.executor.carry_out(JOB, (Create(workload, job),))
+    writer = asyncio.create_task(world.recorder.run())
+
+    async def events() -> list[msgspec.Raw]:
+        return (await world.client.list(EVENTS, NAMESPACE)).items
+
+    event = msgspec.json.decode((await eventually(events))[0])
+    writer.cancel()
+    assert (event["type"], event["reason"], event["regarding"]["name"]) == ("Warning", "ErrWorkloadCompose", "alpha")
+    assert event["note"].startswith("The Workload of the job was refused: ")
+    assert "spec.podSets[0].count" in event["note"]

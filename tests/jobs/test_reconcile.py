@@ -301,6 +301,13 @@ def test_a_missing_class_is_told_and_waited_for() -> None:
     assert stage.settle().workload.spec.priority == 7
 
 
+def test_so_is_a_missing_class_of_its_pods() -> None:
+    stage = Stage(batch_job(spec={"template": {"spec": {"priorityClassName": "later", "containers": []}}})).settle()
+    assert not stage.workloads
+    assert stage.told == ["Warning PriorityClassNotFound"]
+    assert stage.retries == ["The PriorityClass later does not exist"]
+
+
 def test_changing_the_class_of_a_waiting_job_changes_its_workload() -> None:
     """job/priority-class-changed-while-waiting"""
     classes = _class("low", 1) | _class("high", 100)

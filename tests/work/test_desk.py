@@ -1,4 +1,4 @@
-"""Waiting for a job that somebody else does something to."""
+"""Jobs that somebody else does something to, or that nobody can do anything for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pykueue.client import AsyncClient
-from pykueue.errors import AnswerIsNo
+from pykueue.errors import AnswerIsNo, UsageError
 from pykueue.testing import Kueue
 
 
@@ -32,3 +32,32 @@ def test_whoever_waits_for_a_job_that_is_cancelled_is_told_so(
 
     kueue._run(cancelled_meanwhile())
     assert kueue.standing(running).word == "Running"
+
+
+CLASS = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}}
+
+
+def test_a_job_that_no_workload_can_be_made_for_is_in_the_queue_with_the_reason(kueue: Kueue) -> None:
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}
+    marks = {"kueue.x-k8s.io/queue-name": "default", "kueue.x-k8s.io/priority-class": "urgent"}
+    kueue.apply({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "lost", "namespace": "default", "labels": marks},
+        "spec": {
+            "parallelism": 2,
+            "completions": 2,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    })  # fmt: skip
+    why = "The WorkloadPriorityClass urgent does not exist"
+    [entry] = kueue.queue()
+    assert (entry.title, entry.queue, entry.pods, entry.asks) == ("job.batch/lost", "default", 2, "cpu 4")
+    assert str(entry.standing) == str(kueue.standing("lost")) == f"unqueued, {why}"
+    with pytest.raises(UsageError, match=f"^job lost has no Workload: {why}$"):
+        kueue.explain("lost")
+
+    kueue.apply({**CLASS, "value": 7})
+    kueue.advance(120)
+    [entry] = kueue.queue()
+    assert (entry.workload != "", entry.name, entry.priority) == (True, "lost", 7)

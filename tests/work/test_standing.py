@@ -69,6 +69,19 @@ def test_a_job_that_is_held_back_stands_as_its_workload_does() -> None:
     assert "names no queue" in standing.of_job(job(suspend=True), None).why
 
 
+def test_a_job_without_a_workload_stands_by_the_last_warning_about_it() -> None:
+    def event(note: str, at: int, type_: str = "Warning", uid: str = "1", **more: Any) -> kube.Event:
+        tree = {"type": type_, "note": note, "eventTime": meta.format_micro_time(at * meta.SECOND), **more}
+        return codec.from_tree({**tree, "regarding": {"kind": "Job", "uid": uid}}, kube.Event)
+
+    again = {"count": 2, "lastObservedTime": meta.format_micro_time(5 * meta.SECOND)}
+    said = [event("first", 1, series=again), event("second", 3), event("fine", 9, "Normal"), event("other", 7, uid="2")]
+    assert standing.troubles(said) == {"1": "first", "2": "other"}
+    mine = {"kueue.x-k8s.io/queue-name": "q"}
+    assert standing.of_job(job(suspend=True, labels=mine), None, "no class") == Standing(Word.UNQUEUED, "no class")
+    assert standing.of_job(job(suspend=True, labels=mine), None).word is Word.WAITING
+
+
 def test_a_failure_is_told_in_the_words_of_the_last_container_that_failed() -> None:
     def pod(code: int, at: int, **more: Any) -> kube.Pod:
         over = {"exitCode": code, "finishedAt": meta.format_time(at * meta.SECOND), **more}
@@ -82,7 +95,9 @@ def test_a_failure_is_told_in_the_words_of_the_last_container_that_failed() -> N
 
 
 def test_what_is_asked_for_is_the_sum_over_all_pods() -> None:
-    assert standing.asks(workload()) == "cpu 1500m, memory 3Gi"
+    assert (
+        standing.asks((each.template.spec, each.count) for each in workload().spec.pod_sets) == "cpu 1500m, memory 3Gi"
+    )
 
 
 def pod(**status: Any) -> kube.Pod:

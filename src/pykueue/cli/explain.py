@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pykueue.advising.why import Why
     from pykueue.kube.client import Client
     from pykueue.planning import Case
+    from pykueue.work.desk import Entry
 
 
 @click.command("explain")
@@ -48,6 +49,9 @@ def command(
         else:
             case, namespace = connection.talk(lambda client, namespace: _live(client, namespace, told))
         key = _key(case, namespace, name)
+        if key is None:
+            _tell_unqueued(None if files else _unqueued(connection, name), namespace, name, output)
+            return
         told("asking the brain what would help")
         effort = Effort() if thorough else None
         answer = why(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
@@ -64,9 +68,9 @@ async def _live(client: Client, namespace: str, told: Any) -> tuple[Case, str]:
     return await live.case(client, told=told), namespace
 
 
-def _key(case: Case, namespace: str, text: str) -> str:
-    """The Workload of that name, or the newest of a job. KIND is a kind or resource in any spelling, or not known; a
-    namespace finds itself."""
+def _key(case: Case, namespace: str, text: str) -> str | None:
+    """The Workload of that name, or the newest of a job, if there is one. KIND is a kind or resource in any spelling,
+    or not known; a namespace finds itself."""
     from pykueue.api import kueue
 
     kind, _, name = text.rpartition("/")
@@ -86,11 +90,32 @@ def _key(case: Case, namespace: str, text: str) -> str:
         and owner.name == name
         and wanted in ("", owner.kind.lower(), f"{owner.kind.lower()}s")
     ]
-    if found:
-        newest = max(found, key=lambda workload: workload.metadata.creation_timestamp or "")
-        return f"{namespace}/{newest.metadata.name}"
-    said = f"{kind} {name}" if kind else f"Workload or job {name}"
-    raise UsageError(f"there is no {said} in namespace {namespace}, or it names no queue")
+    newest = max(found, key=lambda workload: workload.metadata.creation_timestamp or "", default=None)
+    return f"{namespace}/{newest.metadata.name}" if newest is not None else None
+
+
+def _unqueued(connection: Connection, text: str) -> Entry | None:
+    """The job of that name, if it waits in no line because no Workload was made for it."""
+    from pykueue.work import desk
+
+    kind, _, name = text.rpartition("/")
+    if kind.partition(".")[0].lower() not in ("", "job", "jobs"):
+        return None
+    entries = connection.talk(desk.entries)
+    return next((entry for entry in entries if entry.name == name and not entry.workload), None)
+
+
+def _tell_unqueued(entry: Entry | None, namespace: str, text: str, output: str) -> None:
+    kind, _, name = text.rpartition("/")
+    if entry is None:
+        said = f"{kind} {name}" if kind else f"Workload or job {name}"
+        raise UsageError(f"there is no {said} in namespace {namespace}, or it names no queue")
+    word, why = entry.standing.word, entry.standing.why
+    if output == "text":
+        click.echo(f"Job {namespace}/{name} has no Workload, and waits in no line\n\nWhy\n  {why}")
+    else:
+        tree = {"job": f"{namespace}/{name}", "state": str(word), "localQueue": entry.queue, "causes": [why]}
+        printing.document(tree, output)
 
 
 _SHOWN: Final = 5

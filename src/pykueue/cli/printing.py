@@ -166,6 +166,7 @@ _EXAMPLES: Final = {
 
 
 _COLOURS: Final = {
+    "Unqueued": "red",
     "Waiting": "yellow",
     "Starting": "cyan",
     "Running": "cyan",

@@ -53,7 +53,7 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
         rows,
         columns,
         form,
-        name=lambda entry: f"workload.kueue.x-k8s.io/{entry.workload}",
+        name=lambda entry: entry.title,
         tree=lambda entry: entry.tree,
         nothing="nothing waits and nothing runs",
     )

@@ -76,6 +76,13 @@ def _variables(context: click.Context, option: click.Parameter, texts: tuple[str
 )
 @click.option("--wait", is_flag=True, help="Return when it is over: 0 when it succeeded, 1 when not.")
 @click.option("-f", "--follow", is_flag=True, help="The same, and show its log meanwhile.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    default="",
+    callback=_seconds,
+    help="With these: stop waiting after this long, such as 90s or 2h; the job goes on.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the Job, and submit nothing.")
 @printing.prints("name", "json", "yaml")
 @connects
@@ -89,6 +96,7 @@ def command(
     environment: dict[str, str],
     wait: bool,
     follow: bool,
+    timeout_seconds: int | None,
     dry_run: bool,
     form: Form,
     words: tuple[str, ...],
@@ -127,7 +135,7 @@ def command(
         job = await clerk.submit(tree)
         _tell(job, wanted.queue, form)
         if follow or wait:
-            await _watch(clerk, job, follow=follow)
+            await _watch(clerk, job, timeout_seconds, follow=follow)
 
     connection.talk(work)
 
@@ -142,7 +150,7 @@ def _tell(job: kube.Job, queue: str, form: Form) -> None:
         click.echo(f"job.batch/{name}" if form.word == "name" else f"job {name} submitted to queue {queue}")
 
 
-async def _watch(clerk: Desk, job: kube.Job, *, follow: bool) -> None:
+async def _watch(clerk: Desk, job: kube.Job, timeout_seconds: int | None, *, follow: bool) -> None:
     """Until it is over; a failure is the answer no."""
     from pykueue.cli.logs import printed
     from pykueue.cli.wait import say_if_nobody_runs_pods
@@ -151,9 +159,10 @@ async def _watch(clerk: Desk, job: kube.Job, *, follow: bool) -> None:
     name = job.metadata.name
     await say_if_nobody_runs_pods(clerk)
     with progress() as told:
-        if follow:
-            say = printed(several=(job.spec.parallelism or 1) > 1)
-            await clerk.logs(name, desk.LogWish(follow=True), say, told)
-        over = await clerk.finished(name, told)
+        async with desk.within(name, timeout_seconds):
+            if follow:
+                say = printed(several=(job.spec.parallelism or 1) > 1)
+                await clerk.logs(name, desk.LogWish(follow=True), say, told)
+            over = await clerk.finished(name, told)
     if over.word is not standing.Word.SUCCEEDED:
         raise AnswerIsNo(f"job {name} failed: {over.why}")

@@ -26,7 +26,7 @@ from pykueue.jobs.options import Options
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
 from pykueue.kube.client import JSON_PATCH, METADATA, Client
-from pykueue.kube.errors import KubeError
+from pykueue.kube.errors import ApiError, KubeError
 from pykueue.kube.recorder import NORMAL, WARNING, Note, Recorder, Reference
 from pykueue.lifecycle import change
 from pykueue.lifecycle.change import Changes
@@ -34,6 +34,8 @@ from pykueue.lifecycle.change import Changes
 # How soon a job is looked at again whose copies are behind what was written here.
 _BEHIND_SECONDS: Final = 1.0
 _SHOWN_WITHIN_SECONDS: Final = 10.0
+# Answers that say more about a Workload than about the moment: whoever made the job has to hear of them.
+_REFUSED: Final = frozenset({400, 403, 422})
 
 
 class JobKey(NamedTuple):
@@ -202,8 +204,8 @@ class Executor:
         again: float | None = None
         for action in actions:
             match action:
-                case Create(tree, _):
-                    self.done(row, action, await self.client.create(workloads.KIND, tree))
+                case Create():
+                    self.done(row, action, await self._create(row, action))
                 case Amend(workload, patch):
                     before = written.newest(workload)
                     written.patched(before, await self._patch(workloads.KIND, before, patch))
@@ -228,6 +230,15 @@ class Executor:
                 case Retry(why):
                     raise NotYet(why)
         return again
+
+    async def _create(self, row: Row, action: Create) -> Tree:
+        try:
+            return await self.client.create(workloads.KIND, action.workload)
+        except ApiError as error:
+            if error.code in _REFUSED:
+                why = f"The Workload of the job was refused: {error}"
+                self.recorder.tell(_note(Tell(action.job, "ErrWorkloadCompose", why, warning=True), row))
+            raise
 
     async def _patch(self, kind: Kind, before: kueue.Workload, patch: Tree) -> str:
         metadata = before.metadata

@@ -27,8 +27,7 @@ class Matched:
 def missing_class(job: Job, missing: workloads.MissingClass) -> Actions:
     kind = PriorityClassKind.WORKLOAD_PRIORITY_CLASS if missing.is_workload_class else PriorityClassKind.PRIORITY_CLASS
     why = f"The {kind} {missing.name} does not exist"
-    told = (Tell(job.tree, "WorkloadPriorityClassNotFound", why, warning=True),) if missing.is_workload_class else ()
-    return (*told, Retry(why))
+    return (Tell(job.tree, f"{kind}NotFound", why, warning=True), Retry(why))
 
 
 def updated(job: Job, workload: Workload) -> Tell:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from pykueue.kube.transport import Call
 from pykueue.work import listing, order, standing
 from pykueue.work.standing import Standing, Word
 
+EVENTS: Final = registry.ALL.of(kube.Event)
 JOBS: Final = registry.ALL.of(kube.Job)
 LEASES: Final = registry.ALL.of(kube.Lease)
 PODS: Final = registry.ALL.of(kube.Pod)
@@ -126,7 +127,9 @@ class Desk:
 
     async def standing(self, name: str) -> Standing:
         job = await self.job(name)
-        found = standing.of_job(job, await self.workload(job) if job.spec.suspend else None)
+        workload = await self.workload(job) if job.spec.suspend else None
+        told = await _troubles(self._client, job.metadata) if job.spec.suspend and workload is None else {}
+        found = standing.of_job(job, workload, told.get(job.metadata.uid, ""))
         return Standing(found.word, standing.starting(await self.pods(job))) if found.word is Word.STARTING else found
 
     async def pods(self, job: kube.Job) -> list[kube.Pod]:
@@ -143,18 +146,15 @@ class Desk:
     async def finished(self, name: str, told: Told, timeout_seconds: float | None = None) -> Standing:
         """How the job ended; `told` hears how it stands until then."""
         await self.job(name)
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                while True:
-                    now = await self._still(name)
-                    if now.word is Word.FAILED:
-                        return Standing(now.word, standing.failure(await self.pods(await self.job(name))) or now.why)
-                    if now.word.is_over:
-                        return now
-                    told(f"job {name}: {now}")
-                    await asyncio.sleep(_LOOK_SECONDS)
-        except TimeoutError:
-            raise AnswerIsNo(f"job {name} is not over after {timeout_seconds:g} s") from None
+        async with within(name, timeout_seconds):
+            while True:
+                now = await self._still(name)
+                if now.word is Word.FAILED:
+                    return Standing(now.word, standing.failure(await self.pods(await self.job(name))) or now.why)
+                if now.word.is_over:
+                    return now
+                told(f"job {name}: {now}")
+                await asyncio.sleep(_LOOK_SECONDS)
 
     async def _still(self, name: str) -> Standing:
         """How a job stands that was there when somebody began to wait for it."""
@@ -219,6 +219,16 @@ class Desk:
                     say(LogLine(pod.metadata.name, line))
 
 
+@asynccontextmanager
+async def within(name: str, timeout_seconds: float | None) -> AsyncIterator[None]:
+    """Whoever waits for a job no longer than this hears that it is not over."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            yield
+    except TimeoutError:
+        raise AnswerIsNo(f"job {name} is not over after {timeout_seconds:g} s") from None
+
+
 def _is_held(lease: kube.Lease, now: Nanoseconds) -> bool:
     renewed, lasts = lease.spec.renew_time, lease.spec.lease_duration_seconds or 0
     return renewed is not None and meta.parse_time(renewed) + lasts * meta.SECOND > now
@@ -246,9 +256,9 @@ def _has_begun(pod: kube.Pod, container: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A Workload, as a line of the queue."""
+    """A Workload, or a job without one, as a line of the queue."""
 
-    workload: str
+    workload: str  # empty where there is none
     namespace: str
     name: str
     queue: str
@@ -262,9 +272,15 @@ class Entry:
     created: str
     tree: Mapping[str, Any]
 
+    @property
+    def title(self) -> str:
+        """As kubectl names it."""
+        return f"workload.kueue.x-k8s.io/{self.workload}" if self.workload else f"job.batch/{self.name}"
+
 
 async def entries(client: Client, namespace: str) -> list[Entry]:
-    """All Workloads of a namespace, or of all: what runs, what waits in the order of its queue, what is over."""
+    """All Workloads of a namespace, or of all: what runs, what waits in the order of its queue, what is over. Jobs that
+    have none are among them, for whoever submitted one looks for it here."""
     found = await client.list(WORKLOADS, namespace)
     workloads = [codec.decode(item, kueue.Workload) for item in found.items]
     waiting = {
@@ -276,12 +292,41 @@ async def entries(client: Client, namespace: str) -> list[Entry]:
     for place, queue in sorted(waiting):
         places |= await _places(client, place, queue)
     trees = map(msgspec.json.decode, found.items)
-    return sorted((_entry(one, places, tree) for one, tree in zip(workloads, trees, strict=True)), key=_order)
+    entries = [_entry(one, places, tree) for one, tree in zip(workloads, trees, strict=True)]
+    return sorted((*entries, *await _without_workload(client, namespace, workloads)), key=_order)
+
+
+async def _without_workload(client: Client, namespace: str, workloads: Sequence[kueue.Workload]) -> list[Entry]:
+    """Jobs that a queue is to let go, and that no Workload was made for. Nothing for those who may not look at jobs."""
+    try:
+        found = (await client.list(JOBS, namespace, labels=labels.QUEUE_NAME)).items
+    except errors.ApiError:
+        return []
+    queued = {owner.uid for workload in workloads for owner in workload.metadata.owner_references}
+    jobs = [(codec.decode(item, kube.Job), item) for item in found]
+    # One that is part of something larger is queued with it.
+    alone = [
+        (job, item)
+        for job, item in jobs
+        if job.spec.suspend and job.metadata.uid not in queued and job.metadata.controller is None
+    ]
+    told = await _troubles(client, meta.ObjectMeta(namespace=namespace)) if alone else {}
+    return [_job_entry(job, told.get(job.metadata.uid, ""), msgspec.json.decode(item)) for job, item in alone]
+
+
+async def _troubles(client: Client, about: meta.ObjectMeta) -> Mapping[str, str]:
+    """What warnings say of an object, or of all in its namespace; nothing for those who may not look at Events."""
+    only = f",regarding.uid={about.uid}" if about.uid else ""
+    try:
+        found = await client.list(EVENTS, about.namespace, fields=f"type=Warning{only}")
+    except errors.ApiError:
+        return {}
+    return standing.troubles(codec.decode(item, kube.Event) for item in found.items)
 
 
 def _order(entry: Entry) -> tuple[Any, ...]:
     word = entry.standing.word
-    group = 2 if word.is_over else 1 if word is Word.WAITING else 0
+    group = 2 if word.is_over else 1 if word in (Word.WAITING, Word.UNQUEUED) else 0
     last = 2**31
     return group, entry.cluster_queue, last if entry.place is None else entry.place, entry.created, entry.workload
 
@@ -299,10 +344,28 @@ def _entry(workload: kueue.Workload, places: Mapping[tuple[str, str], int], tree
         standing=standing.of_workload(workload),
         place=places.get(key),
         pods=sum(pod_set.count for pod_set in workload.spec.pod_sets),
-        asks=standing.asks(workload),
+        asks=standing.asks((pod_set.template.spec, pod_set.count) for pod_set in workload.spec.pod_sets),
         priority=workload.spec.priority or 0,
         created=workload.metadata.creation_timestamp or "",
         tree=tree,
+    )
+
+
+def _job_entry(job: kube.Job, trouble: str, tree: dict[str, Any]) -> Entry:
+    pods = min(job.spec.parallelism or 1, job.spec.completions or job.spec.parallelism or 1)
+    return Entry(
+        workload="",
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        queue=job.metadata.labels[labels.QUEUE_NAME],
+        cluster_queue="",
+        standing=standing.of_job(job, None, trouble),
+        place=None,
+        pods=pods,
+        asks=standing.asks([(job.spec.template.spec, pods)]),
+        priority=0,
+        created=job.metadata.creation_timestamp or "",
+        tree={"apiVersion": JOBS.api_version, "kind": JOBS.kind, **tree},
     )
 
 

@@ -14,6 +14,7 @@ from pykueue.lifecycle.states import State
 
 
 class Word(StrEnum):
+    UNQUEUED = "Unqueued"  # it waits in no line, because no Workload could be made for it
     WAITING = "Waiting"
     STARTING = "Starting"
     RUNNING = "Running"
@@ -37,8 +38,8 @@ class Standing:
         return f"{self.word.lower()}, {self.why}" if self.why else self.word.lower()
 
 
-def of_job(job: kube.Job, workload: kueue.Workload | None) -> Standing:
-    """How a Job stands; the Workload says why it waits."""
+def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") -> Standing:
+    """How a Job stands; the Workload says why it waits, and where there is none, the trouble that was told of it."""
     for condition in job.status.conditions:
         if condition.status == "True" and condition.type in ("Complete", "Failed"):
             word = Word.SUCCEEDED if condition.type == "Complete" else Word.FAILED
@@ -49,6 +50,8 @@ def of_job(job: kube.Job, workload: kueue.Workload | None) -> Standing:
         return of_workload(workload)
     if not job.metadata.labels.get(labels.QUEUE_NAME):
         return Standing(Word.WAITING, "it is suspended and names no queue")
+    if trouble:
+        return Standing(Word.UNQUEUED, trouble)
     return Standing(Word.WAITING, "its queue has not looked at it yet")
 
 
@@ -117,10 +120,24 @@ def by_owner(workloads: Iterable[kueue.Workload]) -> Mapping[str, kueue.Workload
     return found
 
 
-def asks(workload: kueue.Workload) -> str:
-    """What a Workload asks for in all, such as `cpu 2, memory 4Gi`."""
+def troubles(events: Iterable[kube.Event]) -> Mapping[str, str]:
+    """The last warning that was told of each object, by its uid."""
+    found: dict[str, str] = {}
+    for event in sorted(events, key=lambda event: (_last(event), event.metadata.name)):
+        if event.type == "Warning" and event.regarding is not None:
+            found[event.regarding.uid] = event.note
+    return found
+
+
+def _last(event: kube.Event) -> str:
+    again = event.series.last_observed_time if event.series is not None else None
+    return again or event.event_time or event.deprecated_last_timestamp or event.metadata.creation_timestamp or ""
+
+
+def asks(pods: Iterable[tuple[kube.PodSpec, int]]) -> str:
+    """What so many pods of each sort ask for in all, such as `cpu 2, memory 4Gi`."""
     total: dict[str, quantity.Quantity] = {}
-    for pod_set in workload.spec.pod_sets:
-        for name, one in requests.read(pod_set.template.spec).figure.items():
-            total[name] = total.get(name, quantity.Quantity(0)) + one * pod_set.count
+    for spec, count in pods:
+        for name, one in requests.read(spec).figure.items():
+            total[name] = total.get(name, quantity.Quantity(0)) + one * count
     return ", ".join(f"{name} {amount.canonical}" for name, amount in sorted(total.items()))
