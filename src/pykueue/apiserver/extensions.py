@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from pykueue.apiserver import bodies, discovery, forms, paths, status
+from pykueue.apiserver import answers, bodies, discovery, forms, paths, status
 from pykueue.apiserver.openapi import OpenApi
 from pykueue.apiserver.paths import Address
 from pykueue.apiserver.registry import Registry
@@ -43,8 +43,7 @@ def answer(request: Request, address: Address, resource: Resource, view: View) -
     """The document that a view shows of one object."""
     if bool(address.namespace) is not resource.namespaced or address.watch:
         raise status.no_such_path(request.path[:200])
-    if request.method not in ("GET", "HEAD"):
-        raise status.method_not_allowed(request.method, f"{resource.group_resource}/{address.subresource}")
+    answers.only_reading(request, f"{resource.group_resource}/{address.subresource}")
     form = forms.negotiate(request.headers.get("accept", ""))
     given = {name: _number(request, name, row) for name, row in view.parameters.items()}
     shown = view.read(address.namespace, address.name, given)
@@ -88,8 +87,7 @@ async def _routed(registry: Registry, openapi: OpenApi, admit: Admit, request: R
         await admit(request, address)
         return answer(request, address, found, view)
     await admit(request, None)
-    if request.method not in ("GET", "HEAD"):
-        raise status.method_not_allowed(request.method, request.path[:200])
+    answers.only_reading(request)
     if parts == ["apis"] and discovery.wants_aggregated(request.headers.get("accept", "")):
         return Response(
             body=bodies.encode(discovery.aggregated(registry, core=False)), content_type=discovery.AGGREGATED
