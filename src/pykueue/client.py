@@ -156,10 +156,11 @@ class AsyncClient:
         raise UsageError(f"job {job} has no Workload: {(await self._desk.standing(job)).why}")
 
     async def whatif(self, *objects: Mapping[str, Any]) -> Difference:
-        """Who would start, wait or have to go if these objects replaced those of the same name."""
+        """Who would start, wait or have to go if these objects replaced those of the same name; jobs are submitted."""
         change = read(Document(f"object {n}", dict(tree)) for n, tree in enumerate(objects, start=1))
-        case = await live.case(self.caller, told=lambda _: None)
-        return whatif.compare(case, change.objects, (), self._clock.now())
+        case = await live.case(self.caller, classes=bool(change.jobs), told=lambda _: None)
+        now = self._clock.now()
+        return whatif.compare(case, whatif.changed_by(case, change, (), now), now)
 
     async def watch(self) -> AsyncGenerator[News]:
         """Workloads as they come, change and go; first those that are there. Ends when the server hangs up."""

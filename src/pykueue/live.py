@@ -25,11 +25,12 @@ from pykueue.planning import Case
 _FOR_TOPOLOGIES: Final = frozenset({kube.Node, kube.Pod})
 
 
-async def case(client: Client, *, nodes: bool = False, told: Callable[[str], None]) -> Case:
-    """What the server has now. `nodes` asks for the nodes although no topology needs them; `told` hears of progress."""
+async def case(client: Client, *, nodes: bool = False, classes: bool = False, told: Callable[[str], None]) -> Case:
+    """What the server has now. `nodes` asks for the nodes although no topology needs them, `classes` for what jobs take
+    their priority from; `told` hears of progress."""
     found = [Document("the configuration", await configuration_of(client))]
     has_topologies = False
-    for kind in planning.KINDS:
+    for kind in (*planning.KINDS, *(planning.CLASSES if classes else ())):
         if kind in _FOR_TOPOLOGIES and not has_topologies and not (nodes and kind is kube.Node):
             continue
         row = registry.ALL.of(kind)

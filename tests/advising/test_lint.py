@@ -36,6 +36,13 @@ metadata: {name: queue, namespace: team}
 spec: {clusterQueue: research}
 """
 
+JOB = """
+kind: Job
+apiVersion: batch/v1
+metadata: {name: train, namespace: team, labels: {kueue.x-k8s.io/queue-name: queue}}
+spec: {template: {spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}}}
+"""
+
 # rule -> what is written in place of what, or beside it; and the finding.
 SPOILT: dict[str, tuple[str, str, str]] = {
     "missing-flavor": (
@@ -71,6 +78,52 @@ SPOILT: dict[str, tuple[str, str, str]] = {
         "",
         "ClusterQueue research: has no namespaceSelector, which selects no namespace; {} selects all",
     ),
+    "selects-none-here": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {matchLabels: {team: a}}",
+        "ClusterQueue research: its namespaceSelector selects none of the namespaces that there are",
+    ),
+    "no-way-in": (
+        "spec: {clusterQueue: research}",
+        "spec: {clusterQueue: another}",
+        "ClusterQueue research: no LocalQueue leads to it: nobody can use it",
+    ),
+    "unknown-queue": (
+        "kind: Namespace",
+        f"{JOB.replace('queue-name: queue', 'queue-name: queu')}---\nkind: Namespace",
+        "Job team/train: LocalQueue team/queu does not exist: it waits until there is one",
+    ),
+    "undeclared": (
+        "kind: Namespace",
+        f"{JOB.replace('cpu: 1', 'nvidia.com/gpu: 1')}---\nkind: Namespace",
+        "Job team/train: asks for nvidia.com/gpu, and ClusterQueue research has no quota for it",
+    ),
+    "unknown-field": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  cohort: shared",
+        "ClusterQueue research: spec.cohort is no field of it; did you mean cohortName?",
+    ),
+    "refused": (
+        "nodeLabels: {pool: cpu}",
+        "nodeLabels: {pool: not a label}",
+        (
+            "ResourceFlavor cpu-nodes: spec.nodeLabels: Invalid value: \"not a label\": must be letters, digits, '-', "
+            "'_' and '.', with a letter or digit first and last, or be empty"
+        ),
+    ),
+    "no-quota": (
+        "{name: cpu, nominalQuota: 8}, {name: memory, nominalQuota: 32Gi}",
+        "{name: cpu, nominalQuota: 0}, {name: memory, nominalQuota: 0}",
+        "ClusterQueue research: has no quota, and no cohort to borrow from: it admits nothing",
+    ),
+    "out-of-proportion": (
+        "{name: cpu, nominalQuota: 8}",
+        "{name: cpu, nominalQuota: 8000}",
+        (
+            "ClusterQueue research: flavor cpu-nodes has 8k cores with 32Gi of memory; "
+            "thousandths of a core are written with m"
+        ),
+    ),
     "circle": (
         "kind: Namespace",
         (
@@ -83,7 +136,7 @@ SPOILT: dict[str, tuple[str, str, str]] = {
         "nominalQuota: 8}",
         "nominalQuota: 17}",
         (
-            "ResourceFlavor cpu-nodes: quotas of cpu come to 17, and its 1 nodes have 16: "
+            "ResourceFlavor cpu-nodes: quotas of cpu come to 17, and the nodes have 16: "
             "pods will wait for nodes with their quota in hand"
         ),
     ),
@@ -179,13 +232,14 @@ def found(text: str) -> dict[str, set[str]]:
         for part in text.split("\n---\n")
     )
     by_rule: dict[str, set[str]] = {}
-    for finding in lint.lint(planning.read(documents.parse(whole, "test"))):
+    case = planning.read(documents.parse(whole, "test"))
+    for finding in lint.lint(planning.queued(case, case.jobs, 0)):
         by_rule.setdefault(finding.rule, set()).add(f"{finding.place}: {finding.sentence}")
     return by_rule
 
 
 def test_what_is_well_made_is_left_in_peace() -> None:
-    assert found(SOUND) == {}
+    assert found(SOUND) == found(f"{SOUND}---{JOB}") == {}
 
 
 @pytest.mark.parametrize("rule", SPOILT)
@@ -205,6 +259,18 @@ def test_rules_about_several_queues() -> None:
         "Workload team/huge: asks for 40 cpu of flavor cpu-nodes; its queue and cohort have 2 at most"
     }
     assert told["strict-head"] == {"ClusterQueue third: is strict, and team/huge can never get in: it stops the queue"}
+
+
+def test_flavors_that_select_the_same_nodes_share_them() -> None:
+    text = SOUND + SECOND_QUEUE.partition("---\nkind: LocalQueue")[0]
+    assert "beyond-nodes" not in found(text), "8, 2, 2 and 2 of 16"
+    more = text.replace(
+        "same-nodes, resources: [{name: cpu, nominalQuota: 2", "same-nodes, resources: [{name: cpu, nominalQuota: 7"
+    )
+    [told] = found(more)["beyond-nodes"]
+    assert told.startswith(
+        "ResourceFlavor cpu-nodes and ResourceFlavor same-nodes: quotas of cpu come to 19, and the nodes have 16"
+    )
 
 
 def test_every_rule_is_tried() -> None:

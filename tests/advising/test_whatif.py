@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advising.states import case_of
 from laws.worlds import NAMESPACE, NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, quotas, worlds
+from pykueue import documents, planning
 from pykueue.advising import whatif
 from pykueue.advising.parts import indexed
 from pykueue.api import codec, kueue, meta
@@ -106,7 +109,8 @@ def test_what_is_foretold_then_happens(data: st.DataObject, world: WorldOf) -> N
     change = data.draw(changes(world))
     seen = [codec.encode(thing) for thing in at_rest.objects]
 
-    foretold = whatif.compare(at_rest, change, (), NOW)
+    changed = whatif.changed_by(at_rest, replace(at_rest, objects=tuple(change)), (), NOW)
+    foretold = whatif.compare(at_rest, changed, NOW)
 
     assert [codec.encode(thing) for thing in at_rest.objects] == seen, "asking changed something"
     for thing in change:
@@ -124,7 +128,32 @@ def test_a_deleted_queue_lets_nobody_start_and_evicts_nobody() -> None:
         False,
     )
     gone = [(kueue.ClusterQueue, "", "q0")]
-    found = whatif.compare(case_of(world), (), gone, NOW)
+    case = case_of(world)
+    found = whatif.compare(case, whatif.changed_by(case, replace(case, objects=()), gone, NOW), NOW)
     assert found.waits == (f"{NAMESPACE}/w1",)
     assert found.goes == ()
     assert states.key(world.workloads[0].thing()) in found.after.holds
+
+
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: JOB, namespace: work, labels: {kueue.x-k8s.io/queue-name: a}}
+spec: {template: {spec: {containers: [{name: c, image: i, resources: {requests: {cpu: CPU}}}]}}}
+"""
+
+
+@pytest.mark.parametrize(("cpu", "field"), [("2", "starts"), ("20", "joins")])
+def test_a_job_among_the_changes_is_submitted(cpu: str, field: str) -> None:
+    """And one that has its Workload already is not submitted again."""
+    example = Path(__file__).resolve().parents[2] / "examples" / "plan" / "cohort.yaml"
+    case = planning.read(documents.read(example))
+    job = JOB.replace("JOB", "new").replace("CPU", cpu)
+    change = planning.read(documents.parse(job, "change"))
+    changed = whatif.changed_by(case, change, (), meta.parse_time("2026-01-01T10:00:00Z"))
+    found = whatif.compare(case, changed, meta.parse_time("2026-01-01T10:00:00Z"))
+    [told] = getattr(found, field)
+    assert told.startswith("work/job-new-")
+    again = whatif.changed_by(changed, change, (), NOW)
+    assert again.objects == changed.objects
+    assert again.passed_over == (("Job work/new", "has a Workload already"),)

@@ -120,6 +120,7 @@ def test_a_bad_object_is_refused_with_document_field_and_reason(wrong: str, says
     ("arguments", "says"),
     [
         (["-f", "no/such/file"], "no/such/file: No such file or directory"),
+        (["-f", "/dev/null"], "/dev/null: no object is in it"),
         ([], "nothing to plan: give files with -f, or - for standard input"),
         (["--batch", "-f", "x"], "--batch reads its cases from standard input; leave out -f"),
     ],
@@ -145,6 +146,66 @@ def test_a_wrong_call_is_one_sentence_and_exit_code_two(
 def test_a_file_of_json_is_read_as_strictly_as_one_of_yaml(text: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "case.json").write_text(text)
     error = run("-f", str(tmp_path / "case.json")).exception
+    assert isinstance(error, UsageError)
+    assert says in str(error)
+
+
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {generateName: train-, namespace: x, labels: {kueue.x-k8s.io/queue-name: lq}}
+spec: {parallelism: 2, template: {spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}}}
+"""
+
+
+def test_jobs_in_files_are_planned_as_the_workloads_they_would_get() -> None:
+    """Two of them with one cpu for each of two pods fill a queue of four; names that are left to a server are made up."""
+    queues = OBJECTS.partition("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: Workload")[0]
+    answer = json.loads(run("-f", "-", "--cycles", "3", "-o", "json", stdin=f"{queues}---{JOB}---{JOB}---{JOB}").stdout)
+    first, second = answer["admitted"]
+    assert first.startswith("x/job-train-5-")
+    assert second.startswith("x/job-train-6-")
+    assert [name.rpartition("-")[0] for name in answer["inadmissible"]["a"]] == ["x/job-train-7"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("queue-name: lq", "team: x", "Job x/train-7 names no queue: passed over"),
+        (
+            "queue-name: lq",
+            "queue-name: lq, kueue.x-k8s.io/priority-class: p",
+            "WorkloadPriorityClass p, which is not there",
+        ),
+        ("Job", "CronJob", "CronJob x/train-7 has no part in scheduling: passed over"),
+    ],
+)
+def test_what_has_no_part_in_a_plan_is_said(before: str, after: str, said: str) -> None:
+    result = run("-f", "-", stdin=f"{OBJECTS}---{JOB.replace(before, after, 1)}")
+    assert said in result.stderr
+    assert "x/w1" in result.stdout
+
+
+def test_what_names_no_namespace_is_in_the_one_that_every_server_has() -> None:
+    text = (
+        OBJECTS.partition("---")[2]
+        .replace(", namespace: x", "")
+        .replace("namespaceSelector: {}", "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}")
+    )
+    assert json.loads(run("-f", "-", "-o", "json", stdin=text).stdout)["admitted"] == ["default/w1"]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "says"),
+    [
+        ("v1beta2", "ClusterQueu", "kueue.x-k8s.io/v1beta2 has no kind ClusterQueu; did you mean ClusterQueue?"),
+        ("v1", "Cohort", "has no kind Cohort; kueue.x-k8s.io/v1beta1 and kueue.x-k8s.io/v1beta2 have"),
+    ],
+)
+def test_a_kind_of_ours_that_there_is_not_is_refused(version: str, kind: str, says: str) -> None:
+    error = run(
+        "-f", "-", stdin=f"apiVersion: kueue.x-k8s.io/{version}\nkind: {kind}\nmetadata: {{name: x}}\n"
+    ).exception
     assert isinstance(error, UsageError)
     assert says in str(error)
 

@@ -15,10 +15,11 @@ from typing import Final, TypeVar
 import msgspec
 
 from pykueue import planning
-from pykueue.api import kube, kueue, meta, nodes, quantity, selectors
+from pykueue.api import codec, kube, kueue, meta, nodes, quantity, registry, selectors, validation
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, Decision
+from pykueue.lifecycle import states
 from pykueue.planning import Case
 from pykueue.state import reading
 
@@ -57,6 +58,8 @@ class Scene:
     namespaces: dict[str, kube.Namespace]
     nodes: dict[str, kube.Node]
     workloads: dict[str, kueue.Workload]
+    # What is decided for those who wait, were everything idle.
+    idle: tuple[Decision, ...]
 
     @property
     def owners(self) -> list[kueue.ClusterQueue | kueue.Cohort]:
@@ -105,6 +108,7 @@ def _scene(case: Case) -> Scene:
         namespaces=_named(case, kube.Namespace),
         nodes=_named(case, kube.Node),
         workloads=_named(case, kueue.Workload),
+        idle=tuple(_decisions_when_idle(case)),
     )
 
 
@@ -171,6 +175,28 @@ def _selects_nobody(scene: Scene) -> Told:
             yield f"ClusterQueue {name}", "has no namespaceSelector, which selects no namespace; {} selects all"
 
 
+def _selects_none_here(scene: Scene) -> Told:
+    everybody = [namespace.metadata.labels for namespace in scene.namespaces.values()]
+    for name, queue in scene.queues.items():
+        selector = selectors.compile(queue.spec.namespace_selector)
+        if everybody and queue.spec.namespace_selector is not None and not any(map(selector.matches, everybody)):
+            yield f"ClusterQueue {name}", "its namespaceSelector selects none of the namespaces that there are"
+
+
+def _no_way_in(scene: Scene) -> Told:
+    led_to = {local_queue.spec.cluster_queue for local_queue in scene.local_queues.values()}
+    for name, queue in scene.queues.items():
+        if led_to and name not in led_to and queue.spec.default_local_queue is None:
+            yield f"ClusterQueue {name}", "no LocalQueue leads to it: nobody can use it"
+
+
+def _unknown_queue(scene: Scene) -> Told:
+    for workload in scene.workloads.values():
+        name = f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
+        if scene.local_queues and name not in scene.local_queues and not states.is_finished(workload):
+            yield _asker(workload), f"LocalQueue {name} does not exist: it waits until there is one"
+
+
 def _unused_flavor(scene: Scene) -> Told:
     used = {flavor for thing in scene.owners for flavor in _flavors(thing.spec.resource_groups)}
     if scene.queues:
@@ -183,6 +209,19 @@ def _missing_topology(scene: Scene) -> Told:
         topology = flavor.spec.topology_name
         if topology and topology not in scene.topologies:
             yield f"ResourceFlavor {name}", f"Topology {topology} does not exist: queues that use it are inactive"
+
+
+def _refused(scene: Scene) -> Told:
+    """What a server with our webhooks would not take."""
+    for thing in (*scene.owners, *scene.flavors.values()):
+        row = registry.KUEUE.of(type(thing))
+        tree = {**codec.to_tree(thing), "apiVersion": row.api_version, "kind": row.kind}
+        for error in validation.validate_create(tree):
+            yield _place(thing), str(error)
+
+
+def _unknown_field(scene: Scene) -> Told:
+    return iter(scene.case.unknown_fields)
 
 
 def _circle(scene: Scene) -> Told:
@@ -198,27 +237,28 @@ def _beyond_nodes(scene: Scene) -> Told:
     """Quota is a promise; nodes have to keep it. Flavors that select the same nodes share what those have."""
     if not scene.nodes:
         return
-    promised: dict[tuple[str, str], Amount] = defaultdict(int)
-    for owner in scene.owners:
-        for name, quota in _quotas(owner.spec.resource_groups):
-            pair = name, quota.name
-            promised[pair] = amounts.add(promised[pair], _amount(quota.name, quota.nominal_quota))
-    for (name, resource), total in sorted(promised.items()):
-        flavor = scene.flavors.get(name)
-        if flavor is None or total == 0:
-            continue
-        found, there = scene.nodes_of(flavor), 0
-        for node in found:
-            there = amounts.add(there, _amount(resource, node.status.allocatable.get(resource, 0)))
-        if not found:
-            if resource == amounts.CPU or (name, amounts.CPU) not in promised:
-                yield f"ResourceFlavor {name}", "no node has its labels: what gets its quota never runs"
-        elif total > there:
-            told = (
-                f"quotas of {resource} come to {amounts.text(resource, total)}, and its {len(found)} nodes have "
-                f"{amounts.text(resource, there)}: pods will wait for nodes with their quota in hand"
-            )
-            yield f"ResourceFlavor {name}", told
+    sharing: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, flavor in sorted(scene.flavors.items()):
+        sharing[tuple(node.metadata.name for node in scene.nodes_of(flavor))].append(name)
+    for found, names in sharing.items():
+        promised: dict[str, Amount] = defaultdict(int)
+        for owner in scene.owners:
+            for name, quota in _quotas(owner.spec.resource_groups):
+                if name in names:
+                    promised[quota.name] = amounts.add(promised[quota.name], _amount(quota.name, quota.nominal_quota))
+        places = [f"ResourceFlavor {name}" for name in names]
+        if not found and any(promised.values()):
+            yield from ((place, "no node has its labels: what gets its quota never runs") for place in places)
+        for resource, total in sorted(promised.items()) if found else ():
+            there = 0
+            for name in found:
+                there = amounts.add(there, _amount(resource, scene.nodes[name].status.allocatable.get(resource, 0)))
+            if total > there:
+                told = (
+                    f"quotas of {resource} come to {amounts.text(resource, total)}, and the nodes have "
+                    f"{amounts.text(resource, there)}: pods will wait for nodes with their quota in hand"
+                )
+                yield " and ".join(places), told
 
 
 def _tainted_nodes(scene: Scene) -> Told:
@@ -244,10 +284,35 @@ def _units(scene: Scene) -> Told:
             told = _odd(quota.name, quota.nominal_quota)
             if told:
                 yield _place(thing), f"{quota.name} of flavor {flavor}: {told}"
+    for workload in scene.workloads.values():
+        if states.is_finished(workload):
+            continue
+        for pod_set in workload.spec.pod_sets:
+            for container in pod_set.template.spec.containers:
+                for resource, written in sorted(container.resources.requests.items()):
+                    if told := _odd(resource, written):
+                        yield _asker(workload), f"{resource} of container {container.name}: {told}"
+
+
+def _out_of_proportion(scene: Scene) -> Told:
+    """Cores with next to no memory: thousandths of them were meant."""
+    for thing in scene.owners:
+        for group in thing.spec.resource_groups:
+            for flavor in group.flavors:
+                of = {quota.name: _amount(quota.name, quota.nominal_quota) for quota in flavor.resources}
+                thousandths, memory = of.get(amounts.CPU, 0), of.get("memory", 0)
+                is_finite = thousandths != amounts.UNLIMITED
+                if is_finite and _MEBIBYTE * 1000 <= memory * 1000 < thousandths * _MEMORY_OF_CORE:
+                    told = (
+                        f"flavor {flavor.name} has {amounts.text(amounts.CPU, thousandths)} cores with "
+                        f"{amounts.text('memory', memory)} of memory; thousandths of a core are written with m"
+                    )
+                    yield _place(thing), told
 
 
 _MEBIBYTE: Final = 2**20
 _CORES_MANY: Final = 200_000
+_MEMORY_OF_CORE: Final = 16 * _MEBIBYTE
 
 
 def _odd(resource: str, written: quantity.QuantityText) -> str:
@@ -267,7 +332,7 @@ def _odd(resource: str, written: quantity.QuantityText) -> str:
 
 def _too_big(scene: Scene) -> Told:
     """Workloads that ask for more than queue and cohort have together, were everything idle: one of each shape."""
-    for decision in _decisions_when_idle(scene):
+    for decision in scene.idle:
         attempts = [attempt for explained in decision.explanation for attempt in explained.attempts]
         beyond = [[f for f in attempt.findings if f.cause is Cause.BEYOND_CAPACITY] for attempt in attempts]
         if beyond and all(beyond):
@@ -276,14 +341,37 @@ def _too_big(scene: Scene) -> Told:
                 f"asks for {amounts.text(worst.resource, worst.requested)} {worst.resource} of flavor "
                 f"{worst.flavor}; its queue and cohort have {amounts.text(worst.resource, worst.room)} at most"
             )
-            yield f"Workload {decision.workload}", told
+            yield _asker(scene.workloads[decision.workload]), told
 
 
-def _decisions_when_idle(scene: Scene) -> Iterator[Decision]:
-    waiting = scene.case.with_objects(
-        thing for thing in scene.case.objects if not (isinstance(thing, kueue.Workload) and reading.holds_quota(thing))
-    )
-    return planning.settle(waiting, 0).decisions
+def _decisions_when_idle(case: Case) -> Iterator[Decision]:
+    waiting = [t for t in case.objects if not (isinstance(t, kueue.Workload) and reading.holds_quota(t))]
+    if not _named(case, kube.Namespace):  # nobody said which there are; those that are named will be there
+        named = sorted({thing.metadata.namespace for thing in _named(case, kueue.Workload).values()})
+        waiting += [kube.Namespace(metadata=meta.ObjectMeta(name=name)) for name in named]
+    return planning.settle(case.with_objects(waiting), 0).decisions
+
+
+def _undeclared(scene: Scene) -> Told:
+    for decision in scene.idle:
+        missing = {
+            finding.resource
+            for explained in decision.explanation
+            for finding in explained.findings
+            if finding.cause is Cause.UNDECLARED
+        }
+        if missing:
+            told = (
+                f"asks for {', '.join(sorted(missing))}, and ClusterQueue {decision.cluster_queue} has no quota for it"
+            )
+            yield _asker(scene.workloads[decision.workload]), told
+
+
+def _no_quota(scene: Scene) -> Told:
+    for name, queue in scene.queues.items():
+        quotas = [quota for _, quota in _quotas(queue.spec.resource_groups)]
+        if not queue.spec.cohort_name and not any(_amount(quota.name, quota.nominal_quota) for quota in quotas):
+            yield f"ClusterQueue {name}", "has no quota, and no cohort to borrow from: it admits nothing"
 
 
 def _alone(scene: Scene) -> Told:
@@ -364,9 +452,10 @@ def _idle_weights(scene: Scene) -> Told:
 
 def _strict_head(scene: Scene) -> Told:
     """One that can never get in, at the head of a strict queue, stops everybody behind it."""
-    stuck = {place.removeprefix("Workload ") for place, _ in _too_big(scene)}
-    for key in sorted(stuck):
-        workload = scene.workloads[key]
+    stuck = {place for place, _ in (*_too_big(scene), *_undeclared(scene))}
+    for key, workload in scene.workloads.items():
+        if _asker(workload) not in stuck:
+            continue
         local_queue = scene.local_queues.get(f"{workload.metadata.namespace}/{workload.spec.queue_name}")
         queue = scene.queues.get(local_queue.spec.cluster_queue or "") if local_queue is not None else None
         if queue is not None and queue.spec.queueing_strategy == kueue.QueueingStrategy.STRICT_FIFO:
@@ -386,7 +475,14 @@ def _excluded_and_declared(scene: Scene) -> Told:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def _place(thing: kueue.ClusterQueue | kueue.Cohort) -> str:
+def _asker(workload: kueue.Workload) -> str:
+    """The job, where there is one: people know it by that name."""
+    owner = workload.metadata.controller
+    kind, name = (owner.kind, owner.name) if owner is not None else ("Workload", workload.metadata.name)
+    return f"{kind} {workload.metadata.namespace}/{name}"
+
+
+def _place(thing: kueue.ClusterQueue | kueue.Cohort | kueue.ResourceFlavor) -> str:
     return f"{type(thing).__name__} {thing.metadata.name}"
 
 
@@ -424,11 +520,19 @@ RULES: Final[Mapping[str, Rule]] = {
     "unselected-namespace": Rule(_unselected, Severity.NEVER),
     "selects-nobody": Rule(_selects_nobody, Severity.NEVER),
     "circle": Rule(_circle, Severity.NEVER),
+    "refused": Rule(_refused, Severity.NEVER),
+    "unknown-field": Rule(_unknown_field, Severity.NEVER),
+    "unknown-queue": Rule(_unknown_queue, Severity.NEVER),
+    "no-quota": Rule(_no_quota, Severity.NEVER),
     "too-big": Rule(_too_big, Severity.NEVER),
+    "undeclared": Rule(_undeclared, Severity.NEVER),
     "strict-head": Rule(_strict_head, Severity.NEVER),
     "beyond-nodes": Rule(_beyond_nodes),
     "tainted-nodes": Rule(_tainted_nodes),
     "units": Rule(_units),
+    "out-of-proportion": Rule(_out_of_proportion),
+    "selects-none-here": Rule(_selects_none_here),
+    "no-way-in": Rule(_no_way_in),
     "unused-flavor": Rule(_unused_flavor),
     "shadowed-flavor": Rule(_shadowed),
     "idle-preemption": Rule(_idle_preemption),

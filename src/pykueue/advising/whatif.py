@@ -7,10 +7,8 @@ would be gone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-import msgspec
 
 from pykueue import planning
 from pykueue.advising.parts import indexed
@@ -39,6 +37,7 @@ class Difference:
     starts_anyway: tuple[str, ...]  # gets quota with and without it
     goes: tuple[str, ...]  # holds quota now, and loses it only with the change
     goes_anyway: tuple[str, ...]
+    joins: tuple[str, ...]  # comes with the change, and waits
     waits: tuple[str, ...]  # would start as things are, and waits with the change
     waits_anyway: tuple[str, ...]
     moves: tuple[str, ...]  # gets quota both ways, from other flavors or with other counts
@@ -51,6 +50,7 @@ class Difference:
             "startsAnyway": list(self.starts_anyway),
             "evicted": list(self.goes),
             "evictedAnyway": list(self.goes_anyway),
+            "joins": list(self.joins),
             "waits": list(self.waits),
             "waitsAnyway": list(self.waits_anyway),
             "moves": list(self.moves),
@@ -58,15 +58,17 @@ class Difference:
         }
 
 
-def compare(
-    case: Case, put: Iterable[msgspec.Struct], gone: Sequence[tuple[type, str, str]], now: Nanoseconds
-) -> Difference:
-    """The world as it is against the world with these objects put, and those gone."""
-    objects = indexed(case.objects)
-    objects.update(indexed(put))
+def changed_by(case: Case, change: Case, gone: Sequence[tuple[type, str, str]], now: Nanoseconds) -> Case:
+    """The world with the objects of the change put, its jobs submitted, and some objects gone."""
+    objects = indexed(case.objects) | indexed(change.objects)
     for key in gone:
         objects.pop(key, None)
-    changed = case.with_objects(objects.values())
+    world = replace(case.with_objects(objects.values()), classes=(*case.classes, *change.classes), passed_over=())
+    return planning.queued(world, change.jobs, now)
+
+
+def compare(case: Case, changed: Case, now: Nanoseconds) -> Difference:
+    """The world as it is against the world as it would be."""
     before, after = outcome(case, now), outcome(changed, now)
     held = {states.key(t) for t in case.objects if isinstance(t, kueue.Workload) and reading.holds_quota(t)}
 
@@ -79,6 +81,7 @@ def compare(
         starts_anyway=told(both - held),
         goes=told((held & after.evicted) - before.evicted),
         goes_anyway=told(held & after.evicted & before.evicted),
+        joins=told(after.waits - before.waits - before.holds - held),
         waits=told(after.waits & before.holds - held),
         waits_anyway=told(after.waits & before.waits - held),
         moves=told(key for key in both if before.assignments.get(key) != after.assignments.get(key)),

@@ -41,11 +41,12 @@ def command(
     """
     from pykueue.advising.trial import Effort
     from pykueue.advising.why import why
-    from pykueue.cli.plan import at, case_of
+    from pykueue.cli.plan import at, case_of, tell_left_out
 
     with progress() as told:
         if files:
-            case, namespace = case_of(files), connection.namespace or "default"
+            case, namespace = case_of(files, at(now_text)), connection.namespace or "default"
+            tell_left_out(case)
         else:
             case, namespace = connection.talk(lambda client, namespace: _live(client, namespace, told))
         key = _key(case, namespace, name)

@@ -20,10 +20,14 @@ def command(connection: Connection, files: tuple[str, ...], output: str) -> None
     """
     from pykueue import live
     from pykueue.advising import lint
-    from pykueue.cli.plan import case_of
+    from pykueue.cli.plan import at, case_of, tell_passed_over
 
     with progress() as told:
-        case = case_of(files) if files else connection.talk(lambda client, _: live.case(client, nodes=True, told=told))
+        if files:
+            case = case_of(files, at(None))
+            tell_passed_over(case)
+        else:
+            case = connection.talk(lambda client, _: live.case(client, nodes=True, told=told))
         findings = lint.lint(case)
     if output != "text":
         printing.document([finding.tree() for finding in findings], output)

@@ -75,7 +75,10 @@ def command(
         return
     if not files:
         raise UsageError("nothing to plan: give files with -f, or - for standard input")
-    made = choices.plan(case_of(files), at(now_text))
+    now = at(now_text)
+    case = case_of(files, now)
+    tell_left_out(case)
+    made = choices.plan(case, now)
     if output == "table":
         _print_table(made, explain=explain)
         return
@@ -102,9 +105,36 @@ def _answer(line: bytes, now_text: str | None, choices: Choices) -> dict[str, An
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def case_of(files: Iterable[str]) -> Case:
-    """The case that files, folders and standard input describe together."""
-    return planning.read(document for name in files for document in _documents(name))
+def case_of(files: Iterable[str], now: int) -> Case:
+    """The case that files, folders and standard input describe together, with the jobs in it submitted."""
+    case = read(files)
+    return planning.queued(case, case.jobs, now)
+
+
+def read(files: Iterable[str]) -> Case:
+    """What files, folders and standard input hold; nothing at all is a mistake."""
+    case = planning.read(document for name in files for document in _documents(name))
+    if not (case.objects or case.jobs or case.classes or case.passed_over):
+        raise UsageError(f"{', '.join(files)}: no object is in it")
+    return case
+
+
+_PASSED_OVER_SHOWN: Final = 5
+
+
+def tell_passed_over(case: Case) -> None:
+    """What was given and plays no part is said, for whoever thinks that it did."""
+    for place, why in case.passed_over[:_PASSED_OVER_SHOWN]:
+        click.echo(f"{place} {why}: passed over", err=True)
+    if len(case.passed_over) > _PASSED_OVER_SHOWN:
+        click.echo(f"and {len(case.passed_over) - _PASSED_OVER_SHOWN} more passed over", err=True)
+
+
+def tell_left_out(case: Case) -> None:
+    """The same, and what nobody knows."""
+    tell_passed_over(case)
+    for place, sentence in case.unknown_fields:
+        click.echo(f"{place}: {sentence}", err=True)
 
 
 def at(text: object) -> int:

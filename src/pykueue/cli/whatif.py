@@ -31,26 +31,35 @@ def command(
 ) -> None:
     """Say what a change would do, before it is made: who would start, who would wait, who would have to go.
 
-    The objects in CHANGES replace those of the same name, or join them. The brain decides twice, as things are and as
-    they would be, until nothing moves any more; running Workloads are taken to go on.
+    The objects in CHANGES replace those of the same name, or join them; jobs among them are submitted. The brain
+    decides twice, as things are and as they would be, until nothing moves any more; running Workloads are taken to go
+    on.
     """
-    from pykueue import live
+    from pykueue import live, planning
     from pykueue.advising import whatif
     from pykueue.advising.parts import indexed
-    from pykueue.cli.plan import at, case_of
+    from pykueue.cli.plan import at, case_of, read, tell_left_out, tell_passed_over
 
     if not changes and not gone:
         raise UsageError("nothing would change: give objects with -f, or names with --delete")
-    change = case_of(changes)
+    now, change = at(now_text), read(changes) if changes else planning.read(())
+    tell_left_out(change)
     with progress() as told:
-        case = case_of(files) if files else connection.talk(lambda client, _: live.case(client, told=told))
+        if files:
+            case = case_of(files, now)
+            tell_left_out(case)
+        else:
+            has_jobs = bool(change.jobs)
+            case = connection.talk(lambda client, _: live.case(client, classes=has_jobs, told=told))
         told("asking the brain")
         names = [_named(text, connection.namespace or "default") for text in gone]
         there = indexed(case.objects)
         for text, named in zip(gone, names, strict=True):
             if named not in there:
                 raise UsageError(f"--delete {text}: there is none")
-        difference = whatif.compare(case, change.objects, names, at(now_text))
+        changed = whatif.changed_by(case, change, names, now)
+        difference = whatif.compare(case, changed, now)
+    tell_passed_over(changed)
     if output == "text":
         for line in lines(difference):
             click.echo(line)
@@ -76,6 +85,7 @@ def _named(text: str, namespace: str) -> tuple[type, str, str]:
 
 _TITLES: Final = {
     "starts": "Would start",
+    "joins": "Would come and wait",
     "goes": "Would have to go",
     "waits": "Would no longer start",
     "moves": "Would get other flavors",
@@ -91,6 +101,6 @@ def lines(difference: Difference) -> list[str]:
         keys: tuple[str, ...] = getattr(difference, field)
         if keys:
             said += [title, *(f"  {key}" for key in keys)]
-    if not (difference.starts or difference.goes or difference.waits or difference.moves):
+    if not any(getattr(difference, field) for field in ("starts", "joins", "goes", "waits", "moves")):
         said.insert(0, "Nothing would be different")
     return said

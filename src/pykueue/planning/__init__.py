@@ -1,17 +1,20 @@
 """Offline plans: objects in, a world, one or more scheduling cycles, and the decisions as one plain object out.
 
-    case      documents into typed objects, and the choices they are decided under
-    cycles    the world made of them, and cycles in it
-    telling   what came of it, as one plain object
+    case        documents into typed objects, and the choices they are decided under
+    submitting  the jobs among them, and the Workloads that they get
+    cycles      the world made of them, and cycles in it
+    telling     what came of it, as one plain object
 
 No controller runs, and no server is asked. Everybody else asks this module, by the names below.
 """
 
-from pykueue.planning.case import KINDS, Case, Configured, read
+from pykueue.planning.case import CLASSES, KINDS, Case, Configured, read
 from pykueue.planning.cycles import CYCLES_MAX, Plan, Progress, advance, begin, plan, settle, world_of
+from pykueue.planning.submitting import queued
 from pykueue.planning.telling import as_tree, explanations
 
 __all__ = [
+    "CLASSES",
     "CYCLES_MAX",
     "KINDS",
     "Case",
@@ -23,6 +26,7 @@ __all__ = [
     "begin",
     "explanations",
     "plan",
+    "queued",
     "read",
     "settle",
     "world_of",

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
 from pykueue import settings
-from pykueue.api import codec, config, defaults, kube, kueue, meta, registry, validation
+from pykueue.api import (
+    codec,
+    config,
+    defaults,
+    kube,
+    kueue,
+    labels,
+    meta,
+    own_schemas,
+    registry,
+    trees,
+    validation,
+)
 from pykueue.api.errors import FieldError
+from pykueue.api.validation.nearest import did_you_mean, field_meant
 from pykueue.core import requests
 from pykueue.core.policy import Policy
 from pykueue.core.topology import Profile
 from pykueue.documents import Document
 from pykueue.errors import UsageError
+from pykueue.jobs import written
+from pykueue.jobs.options import Options
 
 # The kinds that have a part in scheduling. What others refer to comes before what refers to it, so that every Workload
 # is read under the rules that hold for it.
@@ -34,6 +49,8 @@ KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
     kueue.Workload,
 )
 _ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
+# What jobs take their priority from.
+CLASSES: Final = (kueue.WorkloadPriorityClass, kube.PriorityClass)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +60,7 @@ class Configured:
     policy: Policy
     accounting: requests.Accounting
     profile: Profile
+    jobs: Options = field(default_factory=Options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,34 +69,92 @@ class Case:
 
     configured: Configured
     objects: tuple[msgspec.Struct, ...]
+    # Jobs as they were written. Which Workload one gets depends on everything else: see `submitting`.
+    jobs: tuple[Document, ...] = ()
+    classes: tuple[kueue.WorkloadPriorityClass | kube.PriorityClass, ...] = ()
+    # What was given and has no part in it, each with a word on why: (place, why).
+    passed_over: tuple[tuple[str, str], ...] = ()
+    # Fields that the schemas do not know, and that a server drops or refuses: (place, sentence).
+    unknown_fields: tuple[tuple[str, str], ...] = ()
 
     def with_objects(self, objects: Iterable[msgspec.Struct]) -> Case:
         """The same choices over other objects."""
-        return Case(self.configured, tuple(sorted(objects, key=lambda thing: _ORDER[type(thing)])))
+        return replace(self, objects=tuple(sorted(objects, key=lambda thing: _ORDER[type(thing)])))
 
 
 def read(documents: Iterable[Document]) -> Case:
     """The case that documents describe. Lists are taken apart; kinds without a part in scheduling are passed over."""
     configuration: Configured | None = None
-    found: list[msgspec.Struct] = []
-    names: dict[tuple[type, str, str], str] = {}
-    for source, tree in _flattened(documents):
+    found = _Found()
+    for number, (source, tree) in enumerate(_flattened(documents), start=1):
         if tree.get("kind") == config.KIND and str(tree.get("apiVersion", "")).startswith(config.GROUP):
             if configuration is not None:
                 raise UsageError(f"{source}: a second Configuration; a plan has one")
             configuration = _configuration(tree, source)
-            continue
-        typed = _typed(source, tree)
+        else:
+            found.add(source, _placed(tree, number))
+    chosen = configuration or _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND}, "")
+    return Case(
+        chosen,
+        (),
+        jobs=tuple(found.jobs),
+        classes=tuple(found.classes),
+        passed_over=tuple(found.passed_over),
+        unknown_fields=tuple(found.unknown_fields),
+    ).with_objects(found.objects)
+
+
+class _Found:
+    """What documents held, as far as they have been read."""
+
+    def __init__(self) -> None:
+        self.objects: list[msgspec.Struct] = []
+        self.jobs: list[Document] = []
+        self.classes: list[kueue.WorkloadPriorityClass | kube.PriorityClass] = []
+        self.passed_over: list[tuple[str, str]] = []
+        self.unknown_fields: list[tuple[str, str]] = []
+        self._names: dict[tuple[type, str, str], str] = {}
+
+    def add(self, source: str, tree: dict[str, Any]) -> None:
+        typed = typed_of(source, tree)
         if typed is None:
-            continue
+            if written.row_of(tree) is not None:
+                self.jobs.append(Document(source, tree))
+            else:
+                self.passed_over.append((place_of(tree), "has no part in scheduling"))
+            return
         metadata: meta.ObjectMeta = typed.metadata  # type: ignore[attr-defined]
         name = (type(typed), metadata.namespace, metadata.name)
-        if name in names:
-            raise UsageError(f"{source}: {tree['kind']} {metadata.name} is already in {names[name]}")
-        names[name] = source
-        found.append(typed)
-    chosen = configuration or _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND}, "")
-    return Case(chosen, ()).with_objects(found)
+        if name in self._names:
+            raise UsageError(f"{source}: {tree['kind']} {metadata.name} is already in {self._names[name]}")
+        self._names[name] = source
+        if isinstance(typed, CLASSES):
+            self.classes.append(typed)
+        else:
+            self.objects.append(typed)
+        schema = own_schemas.find(tree)
+        if schema is not None and not metadata.resource_version:  # what a server has stored was asked there
+            self.unknown_fields += [
+                (place_of(tree), f"{path} is no field of it{field_meant(tree, path)}")
+                for path in schema.unknown_fields(tree)
+            ]
+
+
+DEFAULT: Final = "default"
+
+
+def _placed(tree: dict[str, Any], number: int) -> dict[str, Any]:
+    """An object as a server would name it, where name or namespace are left to the server."""
+    row = registry.ALL.find(trees.text(tree.get("apiVersion")), trees.text(tree.get("kind")))
+    metadata = tree.get("metadata")
+    if not isinstance(metadata, dict):
+        return tree
+    named = dict(metadata)
+    if not named.get("name") and isinstance(named.get("generateName"), str):
+        named["name"] = f"{named['generateName']}{number}"
+    if row[0].namespaced if row is not None else written.row_of(tree) is not None:
+        named["namespace"] = named.get("namespace") or DEFAULT
+    return {**tree, "metadata": named}
 
 
 # Gates that only decisions know: the manager cannot be started with them, a plan can be made with them.
@@ -122,6 +198,7 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
         ),
         accounting=accounting,
         profile=Profile.of(loaded.gates),
+        jobs=Options.of(loaded.configuration, loaded.gates, loaded.pod_namespace_selector),
     )
 
 
@@ -143,20 +220,31 @@ def _flattened(documents: Iterable[Document]) -> Iterator[Document]:
 _UNDERSTOOD: Final = frozenset({("ResourceFlavor", "spec")})
 
 
-def _typed(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
+def typed_of(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
+    """The object that a tree says; None of a kind without a part in scheduling."""
     version, kind = tree.get("apiVersion"), tree.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str):
         raise UsageError(f"{source}: has no apiVersion and kind")
     row = registry.ALL.find(version, kind)
-    if row is None or row[0].type not in _ORDER:
+    if row is None and version.partition("/")[0] == labels.GROUP:
+        raise UsageError(f"{source}: {version} has no kind {kind}{_hint(kind)}")
+    if row is None or not (row[0].type in _ORDER or row[0].type in CLASSES):
         return None
     complete = defaults.for_plan(tree)
+    if row[0].type is kube.Namespace:
+        complete = trees.put(complete, ("metadata", "labels", labels.NAMESPACE_NAME), _name(tree))
     errors = validation.structural_errors(complete)
     _refuse(source, kind, tree, [error for error in errors if (kind, error.path) not in _UNDERSTOOD])
     try:
         return codec.from_tree(complete, row[0].type)
     except codec.DecodeError as error:
         raise UsageError(f"{source}: {kind} {_name(tree)}: {error}") from None
+
+
+def _hint(kind: str) -> str:
+    """What may have been meant by a kind of ours that there is not."""
+    versions = [f"{row.group}/{version.name}" for row in registry.KUEUE if row.kind == kind for version in row.versions]
+    return f"; {' and '.join(versions)} have" if versions else did_you_mean(kind, [row.kind for row in registry.KUEUE])
 
 
 def _refuse(source: str, kind: str, tree: dict[str, Any], errors: list[FieldError]) -> None:
@@ -166,5 +254,10 @@ def _refuse(source: str, kind: str, tree: dict[str, Any], errors: list[FieldErro
 
 
 def _name(tree: dict[str, Any]) -> str:
-    metadata = tree.get("metadata")
-    return str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+    return trees.text(trees.get(tree, "metadata", "name"))
+
+
+def place_of(tree: dict[str, Any]) -> str:
+    """Whom a sentence is about: Kind namespace/name."""
+    named = filter(None, (trees.text(trees.get(tree, "metadata", "namespace")), _name(tree)))
+    return f"{tree.get('kind')} {'/'.join(named)}"

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.api import codec, conditions, kueue
+from pykueue.api import codec, conditions, kube, kueue, labels, meta
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.api.meta import Nanoseconds
 from pykueue.core.decision import Admit, Decision, Evict, Preempt
 from pykueue.lifecycle import states
-from pykueue.planning.case import Case
+from pykueue.planning.case import DEFAULT, Case
 from pykueue.state import admission, reading
 from pykueue.state.world import World
 
@@ -42,6 +42,8 @@ def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World
     configured = case.configured
     policy = replace(configured.policy, departures=departures)
     world = World(policy, accounting=configured.accounting, profile=configured.profile)
+    # Every server has this one; who gives another of the name overrules it.
+    world.put(kube.Namespace(metadata=meta.ObjectMeta(name=DEFAULT, labels={labels.NAMESPACE_NAME: DEFAULT})), now)
     for thing in case.objects:
         world.put(thing, now)
     return world

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from typing import Any
+
+from pykueue.api import registry, schema, trees
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -11,3 +15,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_lower = {each.lower(): each for each in known}
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f"; did you mean {by_lower[nearest[0]]}?" if nearest else ""
+
+
+def field_meant(tree: object, path: str) -> str:
+    """The same for a field that the schema of one of our kinds does not know."""
+    found = registry.KUEUE.find(trees.text(trees.get(tree, "apiVersion")), trees.text(trees.get(tree, "kind")))
+    *parents, name = re.findall(r"[^.\[\]]+", path)
+    place: Any = schema.of(found[0], found[1].name) if found is not None else {}
+    for parent in parents:
+        place = trees.mapping(place.get("items") if parent.isdigit() else trees.get(place, "properties", parent))
+    return did_you_mean(name, trees.mapping(place.get("properties")))
