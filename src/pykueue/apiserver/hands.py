@@ -19,6 +19,8 @@ _MANAGER: Final = "embedded-collector"
 
 
 class Hands:
+    """Writes as the server itself."""
+
     def __init__(self, registry: Registry, rest: Rest) -> None:
         self._registry = registry
         self._rest = rest

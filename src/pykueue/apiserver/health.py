@@ -27,6 +27,8 @@ class About:
 
 
 class Health:
+    """Ready from the moment that its owner says so, as long as the store works."""
+
     def __init__(self, objects: Objects, about: About) -> None:
         self._objects = objects
         self._about = about

@@ -12,6 +12,8 @@ from pykueue.serving import Request, Response
 
 
 class Pages:
+    """Every document that is no object."""
+
     def __init__(self, registry: Registry, openapi: OpenApi) -> None:
         self._registry = registry
         self._openapi = openapi

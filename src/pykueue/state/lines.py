@@ -24,6 +24,8 @@ class LocalQueue:
 
 
 class Lines:
+    """Everybody who waits."""
+
     def __init__(self, waking: Waking) -> None:
         self.queues: dict[str, PendingQueue] = {}  # by ClusterQueue
         self._waking = waking

@@ -13,6 +13,8 @@ from pykueue.state.structure import Structure
 
 
 class Namespaces:
+    """The labels of every namespace, held against what ClusterQueues select."""
+
     def __init__(self, structure: Structure) -> None:
         self._structure = structure
         self._labels: dict[str, Mapping[str, str]] = {}

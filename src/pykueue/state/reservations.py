@@ -17,6 +17,8 @@ from pykueue.state.waking import Waking
 
 
 class Reservations:
+    """Everybody who holds quota."""
+
     def __init__(self, structure: Structure, waking: Waking) -> None:
         self.held: dict[str, Reservation] = {}
         self._structure = structure

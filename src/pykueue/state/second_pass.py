@@ -13,6 +13,8 @@ _LONGEST_PAUSE_SECONDS: Final = 30
 
 
 class SecondPasses:
+    """Those who are to be looked at, each as a head of its queue."""
+
     def __init__(self) -> None:
         self.heads: dict[str, Workload] = {}
         self._tries: dict[str, int] = {}  # those that did not work

@@ -28,6 +28,8 @@ class _Grown(NamedTuple):
 
 
 class Structure:
+    """The objects that shape trees, the trees, and the reservations seated in them."""
+
     def __init__(self, policy: Policy, snapshot: Snapshot) -> None:
         self.policy = policy
         self.snapshot = snapshot
