@@ -38,13 +38,13 @@ def command(connection: Connection, once: bool, every: float) -> None:
 
     async def watch(client: Client, _: str) -> None:
         if once or not sys.stdout.isatty():
-            console.print(await _look(client))
+            console.print(await _look(client, console.width))
             return
-        seen = await _look(client)
+        seen = await _look(client, console.width)
         with Live(seen, console=console, screen=True, auto_refresh=False) as screen:
             while True:
                 try:
-                    seen = await _look(client)
+                    seen = await _look(client, console.width)
                     screen.update(seen, refresh=True)
                 except Unanswered as error:  # a server that starts again is seen again
                     screen.update(Group(Text(f"{error}; as it was before:", style="red"), seen), refresh=True)
@@ -53,7 +53,7 @@ def command(connection: Connection, once: bool, every: float) -> None:
     connection.talk(watch)
 
 
-async def _look(client: Client) -> RenderableType:
+async def _look(client: Client, width: int) -> RenderableType:
     from rich.console import Group
 
     from pykueue.api import codec, kueue, registry
@@ -65,38 +65,59 @@ async def _look(client: Client) -> RenderableType:
         [codec.decode(raw, kueue.ClusterQueue) for raw in queues.items],
         [codec.decode(raw, kueue.Cohort) for raw in cohorts.items],
     )
-    return Group(_tree(found), "", _waiting(await desk.entries(client, "")))
+    return Group(_tree(found, width), "", _waiting(await desk.entries(client, "")))
 
 
-def _tree(lines: list[Line]) -> RenderableType:
+# The columns, each with the least width of a terminal that has room for it.
+_COLUMNS: Final = {
+    "QUEUE": 0,
+    "FLAVOR": 90,
+    "RESOURCE": 0,
+    "USE": 75,
+    "USED": 0,
+    "QUOTA": 0,
+    "BORROWED": 110,
+    "ADMITTED": 60,
+    "PENDING": 0,
+}
+_NUMBERS: Final = ("USED", "QUOTA", "ADMITTED", "PENDING")
+
+
+def _tree(lines: list[Line], width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-    for title in ("QUEUE", "FLAVOR", "RESOURCE", "USE", "USED", "QUOTA", "BORROWED", "ADMITTED", "PENDING"):
-        is_number = title in ("USED", "QUOTA", "ADMITTED", "PENDING")
-        table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
+    shown = [title for title, least in _COLUMNS.items() if width >= least]
+    for title in shown:
+        table.add_column(title, justify="right" if title in _NUMBERS else "left", no_wrap=True)
     for line in lines:
         name = Text("  " * line.depth + line.name, style="bold" if line.is_cohort else "")
         if not line.is_active:
             name.append(" (inactive)", style="red")
-        counts = (str(line.admitted), Text(str(line.pending), style="yellow" if line.pending else ""))
-        if not line.usages:
-            table.add_row(name, "", "", "", "", "", "", *counts)
-        for n, usage in enumerate(line.usages):
-            table.add_row(*((name,) if not n else ("",)), *_cells(usage), *(counts if not n else ("", "")))
+        pending = Text(str(line.pending), style="yellow" if line.pending else "")
+        own: dict[str, RenderableType] = {"QUEUE": name, "ADMITTED": str(line.admitted), "PENDING": pending}
+        for n, usage in enumerate(line.usages or (None,)):
+            cells = {**(own if not n else {}), **(_cells(usage) if usage is not None else {})}
+            table.add_row(*(cells.get(title, "") for title in shown))
     return table
 
 
-def _cells(usage: Usage) -> tuple[RenderableType, ...]:
+def _cells(usage: Usage) -> dict[str, RenderableType]:
     from rich.text import Text
 
     own = round(min(usage.share, 1.0) * _BAR)
     beyond = round(min(max(usage.share - 1.0, 0.0), 0.5) * _BAR)
     bar = Text("█" * own, style="green") + Text("█" * beyond, style="magenta")
     bar += Text("·" * max(_BAR - own - beyond, 0), style="dim")
-    borrowed = usage.borrowed.canonical if usage.borrowed.sign else ""
-    return usage.flavor, usage.resource, bar, usage.used.canonical, usage.nominal.canonical, borrowed
+    return {
+        "FLAVOR": usage.flavor,
+        "RESOURCE": usage.resource,
+        "USE": bar,
+        "USED": usage.used.canonical,
+        "QUOTA": usage.nominal.canonical,
+        "BORROWED": usage.borrowed.canonical if usage.borrowed.sign else "",
+    }
 
 
 def _waiting(entries: list[Entry]) -> RenderableType:
