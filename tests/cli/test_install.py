@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from pykueue import app
-from pykueue.api import registry, trees
+from pykueue.api import config, registry, trees
 from pykueue.apiserver import access
 from pykueue.cli import install
 from pykueue.installing import applying, chart, documents, layout, rbac
@@ -297,6 +297,33 @@ async def test_another_configuration_is_brought_up_to_date(client: Client) -> No
     assert [line for line in told[:-1] if not line.endswith(" unchanged")] == [
         "configmap/kueue-manager-config configured"
     ]
+
+
+def test_a_service_that_leads_nowhere_any_more_is_superseded() -> None:
+    def names(plan: Plan) -> list[str]:
+        return [one["metadata"]["name"] for one in documents.superseded(plan)]
+
+    assert names(Plan(dashboard=True)) == []
+    assert names(Plan()) == ["kueue-dashboard"]
+    silent = {"apiVersion": config.V1BETA2, "kind": config.KIND, "metrics": {"bindAddress": "0"}}
+    assert names(Plan(silent)) == ["kueue-controller-manager-metrics-service", "kueue-dashboard"]
+
+
+async def test_what_is_superseded_goes_if_it_is_ours(client: Client) -> None:
+    def settings(name: str, labels: Tree) -> Tree:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels, **place}}
+
+    place = {"namespace": "default"}
+    ours, others = settings("ours", {"app.kubernetes.io/managed-by": "pykueue"}), settings("others", {})
+    for each in (ours, others):
+        await client.create(applying.kind_of(each), each)
+    told: list[str] = []
+    for _ in range(2):
+        await applying.install(client, (), told.append, superseded=[ours, others])
+    assert [line for line in told if "served" not in line] == [
+        "configmap/ours deleted, because it led nowhere any more"
+    ]
+    assert await client.find(applying.kind_of(others), "others", "default") is not None
 
 
 async def test_where_conversion_leads_is_left_as_the_manager_wrote_it(client: Client) -> None:

@@ -219,6 +219,14 @@ def test_a_job_from_its_submission_to_its_end(place: Place, shell: Shell) -> Non
     assert shell("wait", "second").err == "pykueue: there is no job second in namespace default\n"
 
 
+def test_installing_again_without_the_dashboard_takes_its_service_away(place: Place, shell: Shell) -> None:
+    service = "/api/v1/namespaces/kueue-system/services/kueue-dashboard"
+    assert "service/kueue-dashboard created\n" in shell("install", "--dashboard").out
+    assert place.server.request("GET", service).code == 200
+    assert "service/kueue-dashboard deleted, because it led nowhere any more\n" in shell("install").out
+    assert place.server.request("GET", service).code == 404
+
+
 def test_a_job_that_no_workload_can_be_made_for_says_why(place: Place, shell: Shell) -> None:
     marks = {"kueue.x-k8s.io/queue-name": "any", "kueue.x-k8s.io/priority-class": "urgent"}
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}

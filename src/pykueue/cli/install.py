@@ -47,7 +47,8 @@ def command(
 ) -> None:
     """Install what a cluster needs: kinds, roles, settings, webhooks, and a Deployment of the manager.
 
-    It can be repeated at will, to bring an older installation up to date. Objects that people made are not touched.
+    It can be repeated at will, to bring an older installation up to date: what is not wanted any more, such as the
+    dashboard, is taken away. Objects that people made are not touched.
     """
     from pykueue.installing import applying, documents, layout
 
@@ -62,7 +63,8 @@ def command(
     elif dry_run:
         click.echo(layout.render(objects, output), nl=False)
     else:
-        reach.run(lambda client, _: applying.install(client, objects, click.echo))
+        gone = documents.superseded(plan)
+        reach.run(lambda client, _: applying.install(client, objects, click.echo, superseded=gone))
 
 
 def plan_of(namespace: str, config: Path | None, image: str, *, dashboard: bool) -> Plan:

@@ -75,11 +75,17 @@ def title(document: Tree) -> str:
 # --- There ------------------------------------------------------------------------------------------------------------
 
 
-async def install(client: Client, documents: Sequence[Tree], tell: Tell) -> None:
-    """Apply the documents in order, and wait until our kinds are served."""
+async def install(client: Client, documents: Sequence[Tree], tell: Tell, *, superseded: Sequence[Tree] = ()) -> None:
+    """Apply the documents in order, take away what an earlier installation left of those that are superseded, and wait
+    until our kinds are served."""
     await _refuse_strangers(client, documents)
     for document in documents:
         tell(f"{title(document)} {await _apply(client, document)}")
+    for document in superseded:
+        found = await _found(client, document)
+        if found is not None and _is_ours(found):
+            await _delete(client, document)
+            tell(f"{title(document)} deleted, because it led nowhere any more")
     await _wait_for_kinds(client, [one for one in documents if kind_of(one) is registration.CRD])
     tell("the kinds of kueue.x-k8s.io are served")
 
@@ -121,6 +127,11 @@ async def _found(client: Client, document: Tree) -> Tree | None:
     return await client.find(kind_of(document), metadata["name"], metadata.get("namespace", ""))
 
 
+async def _delete(client: Client, document: Tree) -> None:
+    metadata = document["metadata"]
+    await client.delete(kind_of(document), metadata["name"], metadata.get("namespace", ""))
+
+
 def _revision(tree: Tree) -> str:
     return trees.text(trees.get(tree, "metadata", "resourceVersion"))
 
@@ -152,7 +163,7 @@ async def uninstall(client: Client, documents: Sequence[Tree], tell: Tell, *, ki
     """Delete the documents, the last first: webhooks go before the manager, so that nobody's write waits for it."""
     objects_are_free = False
     for document in reversed(documents):
-        kind, metadata = kind_of(document), document["metadata"]
+        kind = kind_of(document)
         if kind is registration.CRD and not kinds_too:
             continue
         if kind is registration.CRD and not objects_are_free:
@@ -162,7 +173,7 @@ async def uninstall(client: Client, documents: Sequence[Tree], tell: Tell, *, ki
         if kind is _NAMESPACE and found is not None and not _is_ours(found):
             tell(f"{title(document)} stays, because it was there before")
             continue
-        await client.delete(kind, metadata["name"], metadata.get("namespace", ""))
+        await _delete(client, document)
         tell(f"{title(document)} {'deleted' if found is not None else 'was not there'}")
     if not kinds_too:
         tell("the CustomResourceDefinitions stay, and with them every queue and Workload; --crds deletes them, too")

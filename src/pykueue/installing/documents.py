@@ -63,6 +63,14 @@ def everything(plan: Plan) -> list[Tree]:
     ]
 
 
+def superseded(plan: Plan) -> list[Tree]:
+    """Services that another plan would have brought, and that lead nowhere under this one."""
+    fullest = Plan(namespace=plan.namespace, kinds=plan.kinds, dashboard=True)
+    wanted = {one["metadata"]["name"] for one in everything(plan) if one["kind"] == "Service"}
+    services = [one for one in everything(fullest) if one["kind"] == "Service"]
+    return [one for one in services if one["metadata"]["name"] not in wanted]
+
+
 def reach(plan: Plan) -> Reach:
     own = plan.settings.configuration.internal_cert_management or config.InternalCertManagement()
     return Reach(namespace=plan.namespace, service=own.webhook_service_name)
