@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
+from pykueue import cli
 from pykueue import home as places
 from pykueue.cli import up
 from pykueue.kube import access
@@ -205,6 +207,41 @@ class TestLater:
         refused = shell("queue")
         assert refused.code == 2
         assert "start `pykueue up`" in refused.err
+
+
+class TestCompletion:
+    @pytest.mark.parametrize(
+        ("words", "offered"),
+        [
+            (("stop", "cq", ""), ["default"]),
+            (("list", "workload", "-q", "def"), ["default"]),
+            (("get", "localqueue", ""), ["default"]),
+            (("submit", "-n", "kube-n"), ["kube-node-lease"]),
+            (("submit", "-n", "kube-system", "-q", ""), []),
+            (("queue", "--context", ""), ["embedded"]),
+            (("queue", "--user", "e"), ["embedded"]),
+        ],
+    )
+    def test_names_that_are_there_are_offered(self, shell: Shell, words: tuple[str, ...], offered: list[str]) -> None:
+        assert completed(*words) == offered
+
+    def test_a_name_that_was_said_is_not_offered_again(self, shell: Shell) -> None:
+        shell("submit", "--wait", "--name", "said", "--", "true")
+        assert "said" in completed("cancel", "")
+        assert "said" not in completed("cancel", "said", "")
+
+    def test_where_nobody_answers_nothing_is_offered(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.delenv("KUBECONFIG", raising=False)
+        assert completed("stop", "cq", "") == completed("queue", "--context", "") == []
+        assert completed("stop", "cq", "-s", "http://127.0.0.1:1", "") == []
+
+
+def completed(*words: str) -> list[str]:
+    """What a shell would offer for the last word."""
+    *before, begun = words
+    found = ShellComplete(cli.program, {}, "pykueue", "_PYKUEUE_COMPLETE").get_completions(before, begun)
+    return [item.value for item in found]
 
 
 def test_whoever_waits_where_nobody_runs_pods_is_told_so(

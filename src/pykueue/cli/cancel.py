@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pykueue.cli import completing
 from pykueue.cli.connection import Connection, connects
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command("cancel")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completing.objects("job"))
 @connects
 def command(connection: Connection, names: tuple[str, ...]) -> None:
     """Cancel jobs: what waits leaves its queue, what runs is stopped, and their logs go with them."""

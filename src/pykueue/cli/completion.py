@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command(name="completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print shell completion for SHELL.
+    """Print shell completion for SHELL: commands and flags, and names of what is on the server and in the kubeconfig.
 
     \b
     bash:  source <(pykueue completion bash)

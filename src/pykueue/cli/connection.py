@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 import click
 
 from pykueue import home
+from pykueue.cli import completing
 from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
@@ -72,6 +73,13 @@ class Reach:
     kubeconfig: str
     context: str
     flags: Mapping[str, Any]  # by their names; only those that were given
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any], *, patience: str = "") -> Reach:
+        """What options say, by their variables; `patience` is how long to wait where nothing is said of it."""
+        given = {flag.name: value for flag in FLAGS if (value := _given(flag, said.get(_variable(flag))))}
+        waits = {"request-timeout": patience} if patience else {}
+        return cls(said.get("kubeconfig") or "", said.get("context") or "", waits | given)
 
     def target(self) -> Target:
         """Where that is; else where `pykueue up` left word."""
@@ -132,9 +140,9 @@ def reaches(command: Command) -> Command:
     """Options that say which server; the command takes them as one `reach`."""
 
     @functools.wraps(command)
-    def parsed(*args: Any, kubeconfig: str, context: str, **kwargs: Any) -> Any:
-        given = {flag.name: value for flag in FLAGS if (value := _given(flag, kwargs.pop(_variable(flag))))}
-        return command(*args, reach=Reach(kubeconfig, context, given), **kwargs)
+    def parsed(*args: Any, **kwargs: Any) -> Any:
+        said = {name: kwargs.pop(name) for name in ("kubeconfig", "context", *map(_variable, FLAGS))}
+        return command(*args, reach=Reach.of(said), **kwargs)
 
     for flag in reversed(FLAGS):
         parsed = click.option(
@@ -144,9 +152,15 @@ def reaches(command: Command) -> Command:
             type=click.Path(path_type=Path) if flag.is_path else None,
             help=flag.help,
             hidden=True,
+            shell_complete=completing.entries(f"{flag.name}s") if flag.section == "entry" else None,
         )(parsed)
     for option in (
-        click.option("--context", default="", help="A context of the kubeconfig; the current one by default."),
+        click.option(
+            "--context",
+            default="",
+            help="A context of the kubeconfig; the current one by default.",
+            shell_complete=completing.entries("contexts"),
+        ),
         click.option(
             "--kubeconfig",
             default="",
@@ -164,7 +178,13 @@ def connects(command: Command) -> Command:
     def parsed(*args: Any, reach: Reach, namespace: str, **kwargs: Any) -> Any:
         return command(*args, connection=Connection(reach, namespace), **kwargs)
 
-    option = click.option("-n", "--namespace", default="", help="The namespace; that of the kubeconfig by default.")
+    option = click.option(
+        "-n",
+        "--namespace",
+        default="",
+        help="The namespace; that of the kubeconfig by default.",
+        shell_complete=completing.objects("namespace"),
+    )
     return reaches(cast("Command", option(parsed)))
 
 
@@ -177,8 +197,8 @@ def _given(flag: Flag, value: Any) -> Any:
     if flag.is_path and value is not None:
         return str(value.absolute())
     if flag.name == "as-user-extra":
-        return _extra(value)
-    return list(value) if flag.is_repeated else value
+        return _extra(value or ())
+    return list(value or ()) if flag.is_repeated else value
 
 
 def _extra(pairs: Sequence[str]) -> dict[str, list[str]]:

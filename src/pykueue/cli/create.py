@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykueue.cli import kinds
+from pykueue.cli import completing, kinds
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
 from pykueue.errors import UsageError
@@ -72,7 +72,13 @@ def cluster_queue(
 
 @command.command("localqueue")
 @click.argument("name")
-@click.option("-c", "--clusterqueue", required=True, help="The ClusterQueue that it leads to.")
+@click.option(
+    "-c",
+    "--clusterqueue",
+    required=True,
+    shell_complete=completing.objects("clusterqueue"),
+    help="The ClusterQueue that it leads to.",
+)
 @click.option("-i", "--ignore-unknown-cq", is_flag=True, help="Although there is no such ClusterQueue.")
 @kinds.dry_run
 @kinds.prints

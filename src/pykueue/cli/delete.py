@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import kinds
+from pykueue.cli import completing, kinds
 from pykueue.cli.connection import Connection, connects
 from pykueue.errors import UsageError
 
@@ -21,7 +21,7 @@ def command() -> None:
 
 
 @command.command("workload")
-@click.argument("names", nargs=-1, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=completing.objects("workload"))
 @click.option("--all", "everything", is_flag=True, help="All Workloads of the namespace.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @kinds.all_namespaces

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pykueue.cli import printing
+from pykueue.cli import completing, printing
 from pykueue.cli.connection import Connection, connects, progress
 from pykueue.errors import UsageError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("explain")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.objects("job"))
 @click.option("-f", "--filename", "files", multiple=True, help="Objects from files instead of a server's.")
 @click.option("--now", "now_text", default=None, help="With -f: the time to decide at, RFC 3339; else the present.")
 @click.option("--no-suggestions", is_flag=True, help="Say why, and do not look for what would help.")

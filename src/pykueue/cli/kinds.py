@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from pykueue import home
-from pykueue.cli import flags, printing
+from pykueue.cli import completing, flags, printing
 from pykueue.cli.printing import Form
 from pykueue.errors import UsageError
 
@@ -63,7 +63,7 @@ def through_kubectl(verb: str, kind: str) -> click.Command:
     """A command that hands everything to kubectl."""
 
     @click.command(kind, context_settings={"ignore_unknown_options": True})
-    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=completing.objects(kind))
     def command(words: tuple[str, ...]) -> None:
         run_kubectl(verb, f"{kind}s.{GROUP}", *words)
 

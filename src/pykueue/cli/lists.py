@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import click
 
-from pykueue.cli import flags, kinds, printing
+from pykueue.cli import completing, flags, kinds, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Column, Form
 
@@ -144,7 +144,13 @@ def cluster_queues(ask: Ask, active: bool | None) -> None:
 
 
 @command.command("localqueue")
-@click.option("-c", "--clusterqueue", default="", help="Only those that lead there.")
+@click.option(
+    "-c",
+    "--clusterqueue",
+    default="",
+    shell_complete=completing.objects("clusterqueue"),
+    help="Only those that lead there.",
+)
 @_asks(of_namespaces=True)
 def local_queues(ask: Ask, clusterqueue: str) -> None:
     """List LocalQueues."""
@@ -174,8 +180,20 @@ def resource_flavors(ask: Ask) -> None:
 
 
 @command.command("workload")
-@click.option("-c", "--clusterqueue", default="", help="Only those of this ClusterQueue.")
-@click.option("-q", "--localqueue", default="", help="Only those of this LocalQueue.")
+@click.option(
+    "-c",
+    "--clusterqueue",
+    default="",
+    shell_complete=completing.objects("clusterqueue"),
+    help="Only those of this ClusterQueue.",
+)
+@click.option(
+    "-q",
+    "--localqueue",
+    default="",
+    shell_complete=completing.objects("localqueue"),
+    help="Only those of this LocalQueue.",
+)
 @click.option("--status", "statuses", multiple=True, help="all, pending, quotareserved, admitted or finished.")
 @click.option("--for", "job", default="", metavar="TYPE[.GROUP]/NAME", help="Only those of this job.")
 @_asks(of_namespaces=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pykueue.cli import completing
 from pykueue.cli.connection import Connection, connects, progress
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("logs")
-@click.argument("name", required=False, default="")
+@click.argument("name", required=False, default="", shell_complete=completing.objects("job"))
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
 @click.option("-p", "--previous", is_flag=True, help="What was said before the container started again.")
 @click.option("--tail", type=click.IntRange(0), default=None, help="The last lines of each pod only.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import flags, printing
+from pykueue.cli import completing, flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Column, Form
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("queue", cls=flags.Command)
-@click.option("-q", "--queue", default="", help="One LocalQueue only.")
+@click.option("-q", "--queue", default="", shell_complete=completing.objects("localqueue"), help="One LocalQueue only.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also what is over.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
 @printing.prints("wide", "name", "json", "yaml")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykueue.cli import flags, kinds
+from pykueue.cli import completing, flags, kinds
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
 
@@ -21,7 +21,7 @@ def command() -> None:
 
 def _stops_queue(kind: str, title: str) -> click.Command:
     @click.command(kind, cls=flags.Command)
-    @click.argument("name")
+    @click.argument("name", shell_complete=completing.objects(kind))
     @click.option("--keep-already-running", is_flag=True, help="Let what runs go on; only nothing new starts.")
     @kinds.dry_run
     @kinds.prints
@@ -35,7 +35,7 @@ def _stops_queue(kind: str, title: str) -> click.Command:
 
 
 @click.command("workload", cls=flags.Command)
-@click.argument("name")
+@click.argument("name", shell_complete=completing.objects("workload"))
 @kinds.dry_run
 @kinds.prints
 @connects

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykueue.cli import printing
+from pykueue.cli import completing, printing
 from pykueue.cli.connection import Connection, connects, progress
 from pykueue.cli.printing import Form
 from pykueue.errors import AnswerIsNo, UsageError
@@ -38,7 +38,13 @@ def _variables(context: click.Context, option: click.Parameter, texts: tuple[str
 
 @click.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--name", default="", help="The job's name; made from the command by default.")
-@click.option("-q", "--queue", default="", help="The LocalQueue; `default`, or the only one there is, by default.")
+@click.option(
+    "-q",
+    "--queue",
+    default="",
+    shell_complete=completing.objects("localqueue"),
+    help="The LocalQueue; `default`, or the only one there is, by default.",
+)
 @click.option(
     "--cpu", default="1", show_default=True, callback=_amount, help="Processors for each pod, such as 2 or 500m."
 )
@@ -69,7 +75,12 @@ def _variables(context: click.Context, option: click.Parameter, texts: tuple[str
     callback=_variables,
     help="NAME=VALUE, or NAME for the value that it has here.",
 )
-@click.option("--priority-class", default="", help="The WorkloadPriorityClass.")
+@click.option(
+    "--priority-class",
+    default="",
+    shell_complete=completing.objects("workloadpriorityclass"),
+    help="The WorkloadPriorityClass.",
+)
 @click.option("--image", default="", help="The image to run in. Needed on a cluster; not used by `pykueue up`.")
 @click.option(
     "--workdir", "directory", default="", help="The directory to start in; the current one with `pykueue up`."

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pykueue.cli import completing
 from pykueue.cli.connection import Connection, connects, progress
 from pykueue.errors import AnswerIsNo
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("wait")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completing.objects("job"))
 @click.option("--timeout", default="", help="Give up after this long, such as 90s or 2h.")
 @connects
 def command(connection: Connection, names: tuple[str, ...], timeout: str) -> None:

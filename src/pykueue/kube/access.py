@@ -16,7 +16,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pykueue import documents
 from pykueue.api import meta
@@ -87,8 +87,7 @@ def find(
     fallback: Path | None = None,
 ) -> Target:
     """The server that kubectl would talk to; `fallback` is a file to try when nobody named one and none is there."""
-    named = [Path(part) for part in (kubeconfig or environment.get("KUBECONFIG", "")).split(":") if part]
-    there = named or [path for path in (default(environment), fallback) if path is not None and path.is_file()][:1]
+    there = files(environment, kubeconfig, fallback=fallback)
     if there:
         target = from_files(there, wish)
     elif wish.of_cluster.get("server"):
@@ -106,6 +105,12 @@ def find(
 def default(environment: Mapping[str, str]) -> Path:
     """The kubeconfig that is used where nobody names one."""
     return Path(environment.get("HOME", "/")) / ".kube" / "config"
+
+
+def files(environment: Mapping[str, str], kubeconfig: str = "", *, fallback: Path | None = None) -> list[Path]:
+    """The kubeconfig files that kubectl would read; the same `fallback`."""
+    named = [Path(part) for part in (kubeconfig or environment.get("KUBECONFIG", "")).split(":") if part]
+    return named or [path for path in (default(environment), fallback) if path is not None and path.is_file()][:1]
 
 
 def in_cluster(environment: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> Target:
@@ -129,16 +134,8 @@ def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
 def from_files(paths: Sequence[Path], wish: Wish = Wish()) -> Target:  # noqa: B008 - frozen
     """The current context of these files together, or what is wished for."""
     found = [path for path in paths if path.exists()] or paths[:1]  # what is wrong with the first is told on reading
-    named: dict[str, dict[str, tuple[Path, Mapping[str, Any]]]] = {"clusters": {}, "users": {}, "contexts": {}}
-    current = wish.context
-    for path in found:
-        for document in documents.read(path):
-            tree = document.tree if isinstance(document.tree, dict) else {}
-            current = current or str(tree.get("current-context") or "")
-            for section, entries in named.items():
-                for entry in tree.get(section) or ():
-                    if isinstance(entry, dict) and isinstance(entry.get("name"), str):
-                        entries.setdefault(entry["name"], (path.parent, entry.get(section[:-1]) or {}))
+    named, chosen_there = entries(found)
+    current = wish.context or chosen_there
     source = ":".join(map(str, found))
     name = current or ("" if wish.cluster else _only(named["contexts"]))
     # Who names a cluster, or a server, needs no context.
@@ -153,13 +150,30 @@ def from_files(paths: Sequence[Path], wish: Wish = Wish()) -> Target:  # noqa: B
     return Target(server, str(chosen.get("namespace") or "default"), cluster, user, user_folder)
 
 
+# Section (clusters, users, contexts) -> name -> where its file is, and what it says.
+Entries: TypeAlias = Mapping[str, Mapping[str, tuple[Path, Mapping[str, Any]]]]
+
+
+def entries(paths: Sequence[Path]) -> tuple[Entries, str]:
+    """Everything that kubeconfig files name, and the context that they choose."""
+    named: dict[str, dict[str, tuple[Path, Mapping[str, Any]]]] = {"clusters": {}, "users": {}, "contexts": {}}
+    current = ""
+    for path in paths:
+        for document in documents.read(path):
+            tree = document.tree if isinstance(document.tree, dict) else {}
+            current = current or str(tree.get("current-context") or "")
+            for section, found in named.items():
+                for entry in tree.get(section) or ():
+                    if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+                        found.setdefault(entry["name"], (path.parent, entry.get(section[:-1]) or {}))
+    return named, current
+
+
 def _only(entries: Mapping[str, Any]) -> str:
     return next(iter(entries)) if len(entries) == 1 else ""
 
 
-def _entry(
-    named: Mapping[str, Mapping[str, tuple[Path, Mapping[str, Any]]]], section: str, name: str, source: str
-) -> tuple[Path, Mapping[str, Any]]:
+def _entry(named: Entries, section: str, name: str, source: str) -> tuple[Path, Mapping[str, Any]]:
     if name not in named[section]:
         what = section[:-1]
         raise UsageError(f"{source}: there is no {what} {name!r}" if name else f"{source}: no {what} is chosen")

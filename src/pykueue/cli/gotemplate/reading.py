@@ -15,15 +15,15 @@ from pykueue.cli.gotemplate.nodes import Choice, Leap, Node, Nodes, Operand, Pag
 from pykueue.cli.gotemplate.quoting import unquoted
 
 _SPACE: Final = " \t\r\n"
-_OPEN: Final = re.compile(r"\{\{(?P<trims>-(?=[ \t\r\n]))?")
-_COMMENT: Final = re.compile(r"[ \t\r\n]?/\*(?P<text>.*?)\*/", re.DOTALL)
+_OPEN: Final = re.compile(r"\{\{(?P<trims>-[ \t\r\n])?")
+_COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 _CLOSE: Final = re.compile(r"(?P<trims>[ \t\r\n]-)?\}\}")
 _TOKEN: Final = re.compile(
     r"""
-    (?P<space>[ \t\r\n]+?(?=-\}\})|[ \t\r\n]+)
+    (?P<space>[ \t\r\n]+?(?=[ \t\r\n]-\}\})|[ \t\r\n]+)
   | (?P<text>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
   | (?P<letter>'(?:[^'\\\n]|\\.)+')
-  | (?P<number>[+-]?\.?\d(?:0[xX][\da-fA-F_.]*|[eE][+-]|[pP][+-]|[\w.])*)
+  | (?P<number>[+-]?\.?\d(?:[eEpP][+-]|[\w.])*)
   | (?P<variable>\$\w*)
   | (?P<field>\.[^\W\d]\w*)
   | (?P<dot>\.)
@@ -62,7 +62,7 @@ class Action(NamedTuple):
 
 def read(text: str) -> Page:
     """The nodes of a template; `Wrong` where it is none."""
-    return _Reader(_parts(text), len(text)).page()
+    return _Reader(_parts(text)).page()
 
 
 # --- Pieces -----------------------------------------------------------------------------------------------------------
@@ -111,9 +111,8 @@ def _not_understood(letter: str) -> str:
 class _Reader:
     """Reads parts one after the other."""
 
-    def __init__(self, parts: Iterator[str | Action], end: int) -> None:
+    def __init__(self, parts: Iterator[str | Action]) -> None:
         self._parts = parts
-        self._end = end
         self._defined: dict[str, Nodes] = {}
         # Names that may be used at this place; a block forgets those of its own.
         self._variables = ["$"]
