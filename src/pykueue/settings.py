@@ -26,6 +26,7 @@ from pykueue.api.validation import configuration as rules
 from pykueue.api.validation.nearest import did_you_mean
 from pykueue.core.policy import Policy, Strategy, UsageHistory
 from pykueue.errors import ConfigurationError
+from pykueue.jobs import kinds
 
 ROW: Final = Kind(
     group=config.GROUP,
@@ -120,7 +121,10 @@ def load(tree: object, source: str = "configuration", *, namespace: str = "") ->
     asked = trees.mapping(effective.get("featureGates"))
     gates, problems = features.resolve({name: value for name, value in asked.items() if isinstance(value, bool)})
     findings += [FieldError(f"featureGates.{name}", ErrorSort.INVALID, message) for name, message in problems]
-    findings += [*rules.contradicting_quota_checks(written, gates), *rules.errors(effective, gates)]
+    findings += [
+        *rules.contradicting_quota_checks(written, gates),
+        *rules.errors(effective, gates, _frameworks(effective)),
+    ]
     if pod_selector is not None:
         findings += selectors.check(pod_selector, "integrations.podOptions.namespaceSelector")
     _refuse(source, findings)
@@ -131,6 +135,17 @@ def load(tree: object, source: str = "configuration", *, namespace: str = "") ->
         pod_namespace_selector=None if pod_selector is None else msgspec.convert(pod_selector, meta.LabelSelector),
         notices=(*notices, *_warnings(effective, gates)),
     )
+
+
+def _frameworks(tree: Tree) -> Mapping[str, str]:
+    """The kinds of jobs that can be asked for. Other packages are looked for only where a name is not our own."""
+    asked = map(trees.text, trees.sequence(trees.get(tree, "integrations", "frameworks")))
+    if all(name in config.FRAMEWORKS for name in asked):
+        return config.FRAMEWORKS
+    brought = {row.framework: row.kind for row in kinds.load()}
+    return config.FRAMEWORKS | {
+        name: f"{kind.kind}.{kind.versions[0].name}.{kind.group}" for name, kind in brought.items()
+    }
 
 
 def defaults(*, namespace: str = "") -> Settings:

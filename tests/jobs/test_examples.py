@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import os
+import random
+import shutil
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +16,17 @@ import pytest
 import yaml
 
 from jobs.stage import KINDS, OPTIONS, Stage, flavor
-from pykueue.api import codec, kueue, trees
+from pykueue.api import codec, kueue, registry, trees
+from pykueue.api.kinds import Kind, Scope, Version
 from pykueue.api.trees import Tree
+from pykueue.clock import SystemClock
 from pykueue.jobs import admission, kinds
 from pykueue.jobs.admission import AdmissionFacts
 from pykueue.jobs.kinds import Row
+from pykueue.kube import access
+from pykueue.kube.client import Client
+from started import Up
+from waiting import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted((EXAMPLES / "jobs").glob("job*.yaml")) + sorted((EXAMPLES / "jobs").glob("pod*.yaml"))
@@ -81,3 +92,47 @@ def test_a_kind_that_another_package_brings_lives_like_any_other(flow_row: Row) 
     assert stage.condition("PodsReady") == "True/Started"
     stage.status(phase="Succeeded").settle()
     assert stage.condition("Finished") == "True/Succeeded"
+
+
+CRDS = Kind(
+    "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", (Version("v1", storage=True),),
+    scope=Scope.CLUSTER,
+)  # fmt: skip
+FLOWS = Kind("example.com", "Flow", "flows", (Version("v1", storage=True),))
+
+
+async def test_a_server_with_the_package_holds_flows_back_and_lets_them_go(tmp_path: Path) -> None:
+    """Installed as pip would: the module, and beside it what says under which entry point it is found."""
+    example = EXAMPLES / "custom-kind"
+    project = tomllib.loads((example / "pyproject.toml").read_text())["project"]
+    shutil.copytree(example / "src", tmp_path / "site")
+    about = tmp_path / "site" / f"pykueue_flow-{project['version']}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    points = "".join(
+        f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in found.items())
+        for group, found in project["entry-points"].items()
+    )
+    (about / "entry_points.txt").write_text(points)
+    path = os.pathsep.join(filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH", ""))))
+    kubeconfig = tmp_path / "kubeconfig"
+    server = Up(
+        kubeconfig, "--data-dir", str(tmp_path / "data"), "--kubeconfig", str(kubeconfig), "--runner", "none",
+        "--config", str(example / "configuration.yaml"), environment={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    client = Client(access.connect(access.from_files([kubeconfig]), SystemClock()), random.Random(1))
+    try:
+        for tree in objects(example / "crd.yaml"):
+            await client.create(CRDS, tree)
+        for tree in objects(EXAMPLES / "jobs" / "queue.yaml"):
+            kind = registry.ALL.named(tree["kind"])
+            assert kind is not None
+            await client.create(kind, tree)
+        held = await client.create(FLOWS, *objects(example / "flow.yaml"))
+        assert held["spec"]["suspend"] is True
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await client.get(FLOWS, "etl", "default"))["spec"]["suspend"]:
+                await asyncio.sleep(0.1)
+    finally:
+        await client.close()
+        server.end()

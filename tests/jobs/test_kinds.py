@@ -65,6 +65,13 @@ def test_the_version_of_an_owner_does_not_matter() -> None:
     assert KINDS.of({"apiVersion": "jobset.x-k8s.io/v1alpha9", "kind": "JobSet"}) is not None
 
 
+def test_a_package_that_cannot_be_loaded_is_named() -> None:
+    with pytest.raises(
+        UnknownFramework, match=r"the entry point flow of pykueue\.job_kinds cannot be loaded: No module"
+    ):
+        kinds.load([EntryPoint("flow", "no_such_module:ROW", kinds.ENTRY_POINTS)])
+
+
 def _loaded(point: EntryPoint, value: object) -> EntryPoint:
     """An entry point of a package that is installed."""
 

@@ -111,8 +111,14 @@ REPLICA_SET: Final = Kind("apps", "ReplicaSet", "replicasets", (Version("v1", st
 def load(points: Iterable[metadata.EntryPoint] | None = None) -> JobKinds:
     """The table with the kinds of other packages in it."""
     found = metadata.entry_points(group=ENTRY_POINTS) if points is None else points
-    rows = [point.load() for point in sorted(found, key=lambda point: point.name)]
-    for row in rows:
-        if not isinstance(row, Row):
-            raise UnknownFramework(f"the entry points of {ENTRY_POINTS} must name rows, and {row!r} is none")
-    return JobKinds((*BUILT_IN, *rows))
+    return JobKinds((*BUILT_IN, *map(_brought, sorted(found, key=lambda point: point.name))))
+
+
+def _brought(point: metadata.EntryPoint) -> Row:
+    try:
+        row = point.load()
+    except Exception as error:  # whatever is wrong with a package of others, this one goes on to say which it is
+        raise UnknownFramework(f"the entry point {point.name} of {ENTRY_POINTS} cannot be loaded: {error}") from error
+    if not isinstance(row, Row):
+        raise UnknownFramework(f"the entry points of {ENTRY_POINTS} must name rows, and {row!r} is none")
+    return row

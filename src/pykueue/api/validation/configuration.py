@@ -21,9 +21,10 @@ PROTECTED_NAMESPACE: Final = "kube-system"
 _GROUP_KIND: Final = re.compile(r"[^.]+\.[^.]+\..*")
 
 
-def errors(tree: Tree, gates: Mapping[str, bool]) -> tuple[FieldError, ...]:
-    """Everything wrong with a Configuration whose shape is right already."""
-    return tuple(error for rule in _RULES for error in rule(tree, gates))
+def errors(tree: Tree, gates: Mapping[str, bool], frameworks: Mapping[str, str] = FRAMEWORKS) -> tuple[FieldError, ...]:
+    """Everything wrong with a Configuration whose shape is right already. `frameworks` are those that can be asked for,
+    each with its kind as `externalFrameworks` spells it."""
+    return (*_frameworks(tree, frameworks), *(error for rule in _RULES for error in rule(tree, gates)))
 
 
 # --- Durations --------------------------------------------------------------------------------------------------------
@@ -90,17 +91,17 @@ def _leader_election(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErr
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
-def _frameworks(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
+def _frameworks(tree: Tree, known: Mapping[str, str]) -> Iterator[FieldError]:
     kinds: dict[str, str] = {}
     for index, written in enumerate(trees.sequence(trees.get(tree, "integrations", "frameworks"))):
         path, name = f"integrations.frameworks[{index}]", trees.text(written)
-        if name not in FRAMEWORKS:
-            message = "is not a framework that this program knows" + did_you_mean(name, FRAMEWORKS)
+        if name not in known:
+            message = "is not a framework that this program knows" + did_you_mean(name, known)
             yield FieldError(path, ErrorSort.NOT_SUPPORTED, message, written)
         elif name in kinds.values():
             yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", name)
         else:
-            kinds[FRAMEWORKS[name]] = name
+            kinds[known[name]] = name
     for index, kind in enumerate(trees.sequence(trees.get(tree, "integrations", "externalFrameworks"))):
         path = f"integrations.externalFrameworks[{index}]"
         if not isinstance(kind, str) or not _GROUP_KIND.fullmatch(kind):
@@ -379,7 +380,6 @@ def _metric_labels(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError
 _RULES: Final[tuple[Callable[[Tree, Mapping[str, bool]], Iterator[FieldError]], ...]] = (
     _durations,
     _leader_election,
-    _frameworks,
     _namespaces,
     _fair_sharing,
     _quota_check,
