@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import ssl
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from cluster import assets, real
 from pykueue import cli
 from pykueue.certificates import Authority
 from pykueue.cli import connection
+from pykueue.version import __version__
 from shell import Said, Shell
 from waiting import PATIENCE_SECONDS, until
 
@@ -217,6 +219,12 @@ def test_a_job_from_its_submission_to_its_end(place: Place, shell: Shell) -> Non
 
     assert shell("cancel", "second").out == "job second cancelled\n"
     assert shell("wait", "second").err == "pykueue: there is no job second in namespace default\n"
+
+
+def test_the_version_names_the_image_of_the_manager(shell: Shell) -> None:
+    assert shell("version").out.splitlines()[1:] == [f"manager image pykueue:{__version__}"]
+    assert json.loads(shell("version", "-o", "json").out)["managerImage"] == f"pykueue:{__version__}"
+    assert "manager" not in shell("version", "--client").out
 
 
 def test_installing_again_without_the_dashboard_takes_its_service_away(place: Place, shell: Shell) -> None:

@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 import platform
+from typing import TYPE_CHECKING
 
 import click
 
+from pykueue.cli.connection import Reach, reaches
+from pykueue.errors import PykueueError
 from pykueue.version import __version__
+
+if TYPE_CHECKING:
+    from pykueue.kube.access import Target
+    from pykueue.kube.client import Client
 
 
 @click.command(name="version")
+@click.option("--client", "only_own", is_flag=True, help="Ask no server.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
-def command(output: str) -> None:
-    """Print the version of pykueue and of the Python it runs on."""
+@reaches
+def command(reach: Reach, only_own: bool, output: str) -> None:
+    """Print the version of pykueue and of the Python it runs on, and the image of the manager on the cluster."""
+    image = "" if only_own else _manager_image(reach)
     if output == "json":
         import json
 
-        click.echo(json.dumps({"pykueue": __version__, "python": platform.python_version()}))
-    else:
-        click.echo(f"pykueue {__version__} (Python {platform.python_version()})")
+        told = {"pykueue": __version__, "python": platform.python_version()}
+        click.echo(json.dumps(told | ({"managerImage": image} if image else {})))
+        return
+    click.echo(f"pykueue {__version__} (Python {platform.python_version()})")
+    if image:
+        click.echo(f"manager image {image}")
+
+
+def _manager_image(reach: Reach) -> str:
+    """What the Deployment of the manager runs; nothing where there is none, or nobody who says so."""
+    from pykueue.api import trees
+    from pykueue.api.config import DEFAULT_NAMESPACE
+    from pykueue.api.kinds import Kind, Version
+    from pykueue.installing.names import MANAGER
+
+    deployments = Kind("apps", "Deployment", "deployments", (Version("v1", storage=True),))
+
+    async def work(client: Client, target: Target) -> str:
+        found = await client.find(deployments, MANAGER, DEFAULT_NAMESPACE) or {}
+        containers = [container for _, container in trees.entries(found, "spec", "template", "spec", "containers")]
+        return next((trees.text(each.get("image")) for each in containers if each.get("name") == "manager"), "")
+
+    try:
+        return reach.run(work)
+    except PykueueError:
+        return ""
