@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack
@@ -51,6 +52,7 @@ class Wishes(TypedDict, total=False):
     gpus: int
     parallelism: int
     retries: int
+    time_limit_seconds: int
     environment: Mapping[str, str]
     priority_class: str
     image: str
@@ -77,6 +79,7 @@ class AsyncClient:
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._reaches_out = caller is None  # else the system is in this very process, and runs nothing
         if caller is None:
             target = access.find(os.environ, kubeconfig, wish=access.Wish(context=context), fallback=home.kubeconfig())
             namespace = namespace or target.namespace
@@ -98,6 +101,11 @@ class AsyncClient:
         """Submit a command as a job; returns its name. It waits in its queue until there is room."""
         if isinstance(command, str):
             raise UsageError(f"a command is a list of its words, such as ['python', 'train.py'], and not {command!r}")
+        # As with `pykueue submit`, what is found by name here is found there where it is the same machine.
+        here = self._reaches_out and await self._desk.runs_processes()
+        if self._reaches_out and not here and not wishes.get("image"):
+            raise UsageError("this server runs containers: name an image")
+        path = {"PATH": os.environ["PATH"]} if here and "PATH" in os.environ else {}
         memory = wishes.get("memory", "")
         wanted = order.Order(
             command=tuple(command),
@@ -109,10 +117,11 @@ class AsyncClient:
             gpus=wishes.get("gpus", 0),
             parallelism=wishes.get("parallelism", 1),
             retries=wishes.get("retries", 0),
-            environment=wishes.get("environment", {}),
-            priority_class=wishes.get("priority_class", ""),
-            image=wishes.get("image", order.NO_IMAGE),
-            directory=wishes.get("directory", ""),
+            time_limit_seconds=wishes.get("time_limit_seconds"),
+            environment={**path, **wishes.get("environment", {})},
+            priority_class=await self._desk.priority_class(wishes.get("priority_class", "")),
+            image=wishes.get("image") or order.NO_IMAGE,
+            directory=wishes.get("directory") or (os.getcwd() if here else ""),
         )
         return (await self._desk.submit(order.job(wanted, self._clock.now()))).metadata.name
 
@@ -172,11 +181,20 @@ class AsyncClient:
 
 
 class Client:
-    """The same, for programs that do one thing after the other. A context manager."""
+    """The same, for programs that do one thing after the other. A context manager.
+
+    Its loop runs in a thread of its own: a notebook has a loop already, in which nobody else can wait.
+    """
 
     def __init__(self, *, kubeconfig: str = "", context: str = "", namespace: str = "") -> None:
-        self._runner = asyncio.Runner()
-        self._client = self._run(_made(kubeconfig, context, namespace))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pykueue.Client", daemon=True)
+        self._thread.start()
+        try:
+            self._client = self._run(_made(kubeconfig, context, namespace))
+        except BaseException:
+            self._end()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -187,8 +205,14 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        self._run(self._client.close())
-        self._runner.close()
+        if not self._loop.is_closed():
+            self._run(self._client.close())
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     @property
     def namespace(self) -> str:
@@ -238,7 +262,12 @@ class Client:
             self._run(news.aclose())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
+        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return asked.result()
+        except BaseException:
+            asked.cancel()  # whoever waited has gone, by Ctrl-C for instance
+            raise
 
 
 async def _made(kubeconfig: str, context: str, namespace: str) -> AsyncClient:

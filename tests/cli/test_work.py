@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import shutil
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
+import pykueue
 from pykueue import cli
 from pykueue import home as places
 from pykueue.cli import up
+from pykueue.errors import UsageError
 from pykueue.kube import access
 from shell import Said, Shell
 from started import Up
@@ -297,3 +300,15 @@ def test_whoever_has_a_cluster_of_their_own_is_told_the_way_to_this_server(tmp_p
     _, told = server.end()
     assert f"\nexport KUBECONFIG={kubeconfig.resolve()}\n" in told
     assert "\nwithout this KUBECONFIG, commands and kubectl go where ~/.kube/config leads\n" in told
+
+
+async def test_the_client_of_python_works_where_a_loop_runs_as_in_notebooks(home: Path, tmp_path: Path) -> None:
+    """And what it submits starts where the program is, as with the command."""
+    kubeconfig = str(home / ".pykueue" / "kubeconfig")
+    with contextlib.chdir(tmp_path), pykueue.Client(kubeconfig=kubeconfig) as client:
+        job = client.submit(["pwd"], name="from-python", time_limit_seconds=60)
+        assert client.wait(job, timeout_seconds=60).word == "Succeeded"
+        assert client.logs(job).strip() == str(tmp_path)
+    client.close()  # once more does no harm
+    with pytest.raises(UsageError, match="No such file"):
+        pykueue.Client(kubeconfig=str(tmp_path / "none"))
