@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykueue.errors import UsageError
-from pykueue.work import listing, making
+from pykueue.work import making
 
 
 def test_flavors_with_the_same_resources_share_a_group() -> None:
@@ -59,29 +59,3 @@ def test_a_taint_that_means_nothing_is_one_sentence(taint: str, sentence: str) -
     with pytest.raises(UsageError) as refused:
         making.resource_flavor("f", labels={}, taints=[taint])
     assert str(refused.value).startswith(sentence)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (125, "2m5s"),
-        (600, "10m"),
-        (3 * 3600, "3h"),
-        (3 * 3600 + 60, "3h1m"),
-        (47 * 3600, "47h"),
-        (50 * 3600, "2d2h"),
-        (8 * 86400, "8d"),
-        (800 * 86400, "2y70d"),
-    ],
-)
-def test_a_span_of_time_reads_as_kubectl_shows_it(seconds: int, shown: str) -> None:
-    assert listing.duration(seconds * 1_000_000_000) == shown
-
-
-def test_a_job_is_named_by_any_spelling_of_its_kind() -> None:
-    assert {listing.of_type(text) for text in ("job/a", "jobs/a", "job.batch/a", "Job/a")} == {("job", "a")}
-    with pytest.raises(UsageError, match="must be TYPE/NAME"):
-        listing.of_type("job")

@@ -20,8 +20,9 @@ from pykueue.errors import UsageError
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
-# (a template, whether keys may be missing) -> what makes text of a tree.
+# Makes text of a tree.
 Fill: TypeAlias = Callable[[Any], str]
+# (a template, or the name of its file; whether keys may be missing) -> what fills it in.
 Read: TypeAlias = Callable[[str, bool], Fill]
 
 
