@@ -147,6 +147,7 @@ VERBS = [
     ('{{printf "%[2]d %[1]d" 1 2}} {{printf "%[3]d" 1}}', "2 1 %!d(BADINDEX)"),
     ('{{printf "%d" .text}} {{printf "%s" .seven}} {{printf "%d" .half}}',
      "%!d(string=hi) %!s(int64=7) %!d(float64=0.5)"),
+    ('{{printf "%12.0f" .no}} {{printf "%s|%5v" .nulls .nulls}}', "%!f(bool=       false) [<nil> map[v:<nil>]]|[<nil> map[    v:<nil>]]"),
     ('{{printf "%s" .missing}} {{printf "%v" .missing}} {{printf "%d %d" 1}}', "%!s(<nil>) <nil> 1 %!d(MISSING)"),
     ('{{printf "%d" 1 .half "x"}} {{printf "%"}} {{printf "100%%"}} {{printf "%z" .yes}}',
      "1%!(EXTRA float64=0.5, string=x) %!(NOVERB) 100% %!z(bool=true)"),

@@ -5,6 +5,7 @@ Actions stand between `{{` and `}}`; with a minus and a space inside the braces,
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -321,8 +322,6 @@ class _Words:
                 raise self._unexpected(self._peek())
         if not words:
             raise self._unexpected(self._peek())
-        if isinstance(words[0], nodes.Literal) and words[0].value is None:
-            raise Wrong(at, "nil is no command")
         return nodes.Command(tuple(words), at)
 
     def _operand(self) -> Operand:
@@ -382,13 +381,17 @@ def _number(text: str) -> int | float:
     """As Go reads it: a leading zero means base 8, and a point or an exponent a fraction."""
     digits = text.replace("_", "")
     is_hexadecimal = digits.lstrip("+-")[:2].lower() == "0x"
+    is_fraction = bool(set(digits.lower()) & set(".p" if is_hexadecimal else ".e"))
     try:
-        if is_hexadecimal and set(digits.lower()) & set(".p"):
-            return float.fromhex(digits)
-        if not is_hexadecimal and set(digits.lower()) & set(".e"):
-            return float(digits)
+        if is_fraction:
+            fraction = float.fromhex(digits) if is_hexadecimal else float(digits)
+            if math.isinf(fraction):
+                raise OverflowError
+            return fraction
         found = int(re.sub(r"^([+-]?)0(?=\d)", r"\g<1>0o", digits), 0)
-    except (ValueError, OverflowError):
+    except OverflowError:
+        raise ValueError(f"{text} is too large") from None
+    except ValueError:
         raise ValueError(f"{text} is no number") from None
     if found not in _INT64:
         raise ValueError(f"{text} is too large")

@@ -106,6 +106,8 @@ class _Run:
             value = self._call(first, rest, dot, last)
         elif rest or last:
             raise Wrong(command.at, "only a function takes arguments")
+        elif isinstance(first, nodes.Literal) and first.value is None:
+            raise Wrong(command.at, "nil is no command")
         else:
             value = self._operand(first, dot)
         return MISSING if value is None else value

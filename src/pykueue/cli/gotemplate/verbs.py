@@ -5,6 +5,7 @@ What does not fit is told in the text, as Go does it: `%!d(string=hi)`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -29,17 +30,21 @@ class Spec(NamedTuple):
     width: int = 0
     precision: int | None = None
 
+    @property
+    def fills_with_zeros(self) -> bool:
+        return "0" in self.flags and "-" not in self.flags
+
     def padded(self, text: str) -> str:
         if "-" in self.flags:
             return text.ljust(self.width)
-        return text.rjust(self.width, "0" if "0" in self.flags else " ")
+        return text.rjust(self.width, "0" if self.fills_with_zeros else " ")
 
-    def python(self, verb: str, value: float) -> str:
-        """As Python prints it, which has these rules from the same C."""
-        precision = "" if self.precision is None else f".{self.precision}"
-        # The digits that are asked for by a precision are all the zeros there are.
-        flags = self.flags.replace("0", "") if precision and isinstance(value, int) else self.flags
-        return f"%{flags}{self.width or ''}{precision}{verb}" % value
+    def signed(self, is_negative: bool, digits: str, prefix: str = "") -> str:
+        """A number; what fills it up stands between its sign and its digits if it is zeros, and else before both."""
+        sign = "-" if is_negative else "+" if "+" in self.flags else " " if " " in self.flags else ""
+        if self.fills_with_zeros:
+            digits = digits.rjust(self.width - len(sign), "0")
+        return self._replace(flags=self.flags.replace("0", "")).padded(sign + prefix + digits)
 
 
 # --- One value --------------------------------------------------------------------------------------------------------
@@ -52,19 +57,24 @@ def plain(value: Any) -> str:
 
 def shown(value: Any, spec: Spec) -> str:
     """A value under a directive; that of a list or a map is asked of all that it holds."""
-    if spec.verb == "T":
-        return Spec("s", spec.flags, spec.width, spec.precision).padded(type_name(value))
-    if spec.verb == "v" and "#" in spec.flags:
-        return spec.padded(_as_written(value))
     match value:
         case None:
             return spec.padded(_NIL) if spec.verb == "v" else f"%!{spec.verb}({_NIL})"
         case list():
-            return f"[{' '.join(shown(each, spec) for each in value)}]"
+            return f"[{' '.join(_held(each, spec) for each in value)}]"
         case dict():
-            return f"map[{' '.join(f'{shown(key, spec)}:{shown(value[key], spec)}' for key in sorted(value))}]"
+            return f"map[{' '.join(f'{shown(key, spec)}:{_held(value[key], spec)}' for key in sorted(value))}]"
     say = _VERBS[type(value)].get(spec.verb)
-    return f"%!{spec.verb}({type_name(value)}={plain(value)})" if say is None else say(value, spec)
+    return _misfit(value, spec) if say is None else say(value, spec)
+
+
+def _held(value: Any, spec: Spec) -> str:
+    """The same of what a list or a map holds; nothing is nothing there, whatever it was asked for."""
+    return _NIL if value is None else shown(value, spec)
+
+
+def _misfit(value: Any, spec: Spec) -> str:
+    return f"%!{spec.verb}({type_name(value)}={shown(value, spec._replace(verb='v'))})"
 
 
 _TYPES: Final[dict[type, str]] = {
@@ -123,23 +133,16 @@ def _boolean(value: bool, spec: Spec) -> str:
     return spec.padded(str(value).lower())
 
 
-def _decimal(value: int, spec: Spec) -> str:
-    return spec._replace(flags=spec.flags.replace("+", "") if spec.verb == "v" else spec.flags).python("d", value)
-
-
-def _in_base(letter: str, prefix: str = "") -> Say:
+def _in_base(letter: str, prefix: str = "", asked_prefix: str = "") -> Say:
     def say(value: int, spec: Spec) -> str:
-        sign = "-" if value < 0 else "+" if "+" in spec.flags else " " if " " in spec.flags else ""
         digits = format(abs(value), letter).rjust(spec.precision or 0, "0")
-        said = prefix or (_PREFIXES[letter] if "#" in spec.flags else "")
-        if "0" in spec.flags and "-" not in spec.flags and spec.precision is None:
-            digits = digits.rjust(spec.width - len(sign), "0")
-        return Spec(flags=spec.flags.replace("0", ""), width=spec.width).padded(f"{sign}{said}{digits}")
+        if spec.precision is not None:
+            spec = spec._replace(flags=spec.flags.replace("0", ""))  # the precision says how many there are
+            if not spec.precision and not value:
+                return spec.padded("")
+        return spec.signed(value < 0, digits, asked_prefix if "#" in spec.flags else prefix)
 
     return say
-
-
-_PREFIXES: Final = {"b": "0b", "o": "0", "x": "0x", "X": "0X"}
 
 
 def _letter(value: int, spec: Spec) -> str:
@@ -155,20 +158,21 @@ def _character(code: int) -> str:
 
 
 def _code_point(value: int, spec: Spec) -> str:
-    seen = f" '{chr(value)}'" if "#" in spec.flags and _character(value).isprintable() else ""
-    return spec.padded(f"U+{value:0{max(4, spec.precision or 0)}X}{seen}")
+    letter = _character(value)
+    seen = f" '{letter}'" if "#" in spec.flags and letter.isprintable() else ""
+    return spec.padded(f"U+{value % 2**64:0{max(4, spec.precision or 0)}X}{seen}")
 
 
 def _fraction(value: float, spec: Spec) -> str:
     verb = "g" if spec.verb == "v" else spec.verb
-    if verb not in "gG" or spec.precision is not None:
-        return spec.python(verb, value)
-    shortest, plus = _shortest(abs(value)), "+" in spec.flags and spec.verb != "v"
-    sign = "-" if str(value).startswith("-") else "+" if plus else " " if " " in spec.flags else ""
-    if "0" in spec.flags and "-" not in spec.flags:
-        shortest = shortest.rjust(spec.width - len(sign), "0")
-    found = spec._replace(flags=spec.flags.replace("0", "")).padded(sign + shortest)
-    return found.upper() if verb == "G" else found
+    is_negative, size = math.copysign(1, value) < 0, abs(value)
+    if verb in "gG" and spec.precision is None:
+        digits = _shortest(size).upper() if verb == "G" else _shortest(size)
+    else:
+        digits = format(
+            size, f"{'#' if '#' in spec.flags else ''}.{6 if spec.precision is None else spec.precision}{verb}"
+        )
+    return spec.signed(is_negative, digits)
 
 
 def _not_offered(value: float, spec: Spec) -> str:
@@ -179,8 +183,6 @@ def _shortest(value: float) -> str:
     """The fewest digits that mean this very number; with an exponent where it is small, or has many digits before the
     point."""
     number = Decimal(repr(value)).normalize()
-    if not number.is_finite():
-        return "NaN" if number.is_nan() else "+Inf"
     exponent = number.adjusted() if number else 0
     if -4 <= exponent < 6:
         return format(number, "f")
@@ -192,9 +194,12 @@ _VERBS: Final[dict[type, dict[str, Say]]] = {
     str: {"s": _text, "v": _text, "q": _quoted, "x": _hexadecimal, "X": _hexadecimal},
     bool: {"t": _boolean, "v": _boolean},
     int: {
-        **dict.fromkeys("dv", _decimal),
-        **{letter: _in_base(letter) for letter in _PREFIXES},
-        "O": _in_base("o", "0o"),
+        **dict.fromkeys("dv", _in_base("d")),
+        "b": _in_base("b", asked_prefix="0b"),
+        "o": _in_base("o", asked_prefix="0"),
+        "O": _in_base("o", "0o", "0o0"),
+        "x": _in_base("x", asked_prefix="0x"),
+        "X": _in_base("X", asked_prefix="0X"),
         "c": _letter,
         "q": _quoted_letter,
         "U": _code_point,
@@ -216,9 +221,22 @@ def joined(values: Sequence[Any]) -> str:
     return "".join(found)
 
 
+_BAD_WIDTH: Final = "%!(BADWIDTH)"
+_BAD_PRECISION: Final = "%!(BADPREC)"
+
+
 def formatted(template: str, values: Sequence[Any]) -> str:
     """`printf`. Raises ValueError for a width that nobody can mean."""
     return _Format(values).filled(template)
+
+
+def _directed(value: Any, spec: Spec) -> str:
+    """A value under a directive that is written out: two verbs are for values of all types."""
+    if spec.verb == "T":
+        return spec.padded(type_name(value)[: spec.precision])
+    if spec.verb == "v" and "#" in spec.flags and value is not None:
+        return spec.padded(_as_written(value))
+    return shown(value, spec._replace(flags=spec.flags.replace("+", "")) if spec.verb == "v" else spec)
 
 
 class _Format:
@@ -236,8 +254,8 @@ class _Format:
         return f"{text}%!(EXTRA {told})" if more else text
 
     def _said(self, found: re.Match[str]) -> str:
-        width, bad_width = self._number(found["width"], "%!(BADWIDTH)")
-        precision, bad_precision = self._number(found["precision"], "%!(BADPREC)")
+        width, bad_width = self._number(found["width"], _BAD_WIDTH)
+        precision, bad_precision = self._number(found["precision"], _BAD_PRECISION)
         verb, wrong = found["verb"], bad_width + bad_precision
         if verb is None or verb == "%":
             return wrong + ("%" if verb else "%!(NOVERB)")
@@ -249,17 +267,15 @@ class _Format:
             return f"{wrong}%!{verb}(MISSING)"
         if found["point"] == ".":
             precision = 0
-        if precision is not None and precision < 0:
-            precision = None
         flags = found["flags"] + ("-" if width is not None and width < 0 else "")
-        return wrong + shown(self._taken(), Spec(verb, flags, abs(width or 0), precision))
+        return wrong + _directed(self._taken(), Spec(verb, flags, abs(width or 0), precision))
 
     def _number(self, text: str | None, bad: str) -> tuple[int | None, str]:
         """A width or a precision, and what is said where it is to be taken from a value that is no number."""
         if not text:
             return None, ""
         value = self._taken() if text == "*" else int(text)
-        if type(value) is not int:
+        if type(value) is not int or (value < 0 and bad == _BAD_PRECISION):
             return None, bad
         if abs(value) > _WIDEST:
             raise ValueError(f"{value} is too wide")
