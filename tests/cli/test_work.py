@@ -18,8 +18,10 @@ import pykueue
 from pykueue import cli
 from pykueue import home as places
 from pykueue.cli import up
+from pykueue.cli.connection import Reach
 from pykueue.errors import UsageError
 from pykueue.kube import access
+from pykueue.work import desk, order
 from shell import Said, Shell
 from started import Up
 from started import up as up_in
@@ -146,6 +148,21 @@ class TestQueue:
         assert shell("cancel", "runs", "job/too-big") == (0, "job runs cancelled\njob too-big cancelled\n", "")
         until(lambda: not shell("queue").out)
         assert shell("queue") == (0, "", "nothing waits and nothing runs\n")
+
+    def test_a_job_that_no_workload_can_be_made_for_is_there_with_the_reason(self, shell: Shell) -> None:
+        wish = order.Order(command=["true"], queue="default", namespace="default", name="lost", priority_class="urgent")
+        Reach("", "", {}).run(lambda client, _: client.create(desk.JOBS, order.job(wish, 0)))
+        why = "The WorkloadPriorityClass urgent does not exist"
+        until(lambda: why in shell("queue").out)
+        [row] = [line.split() for line in shell("queue").out.splitlines() if why in line]
+        assert row[:3] == ["lost", "default", "Unqueued"]
+        assert "job.batch/lost\n" in shell("queue", "-o", "name").out
+        said = f"Job default/lost has no Workload, and waits in no line\n\nWhy\n  {why}\n"
+        assert shell("explain", "lost") == shell("explain", "job/lost") == (0, said, "")
+        told = json.loads(shell("explain", "lost", "-o", "json").out)
+        assert told == {"job": "default/lost", "state": "Unqueued", "localQueue": "default", "causes": [why]}
+        assert shell("logs", "lost").err == f"job lost has no log: unqueued, {why}\n"
+        shell("cancel", "lost")
 
     def test_what_is_over_is_shown_when_asked_for(self, shell: Shell) -> None:
         shell("submit", "--wait", "--name", "over", "--", "true")
