@@ -96,7 +96,7 @@ def _key(case: Case, namespace: str, text: str) -> str | None:
 
 
 def _unqueued(connection: Connection, text: str) -> Entry | None:
-    """The job of that name, if it waits in no line because no Workload was made for it."""
+    """The job of that name, if there is one that no Workload was made for."""
     from pykueue.work import desk
 
     kind, _, name = text.rpartition("/")
@@ -107,11 +107,16 @@ def _unqueued(connection: Connection, text: str) -> Entry | None:
 
 
 def _tell_unqueued(entry: Entry | None, namespace: str, text: str, output: str) -> None:
+    """Why a job waits in no line. One that was just submitted will be in one, and nothing can be said of it yet."""
+    from pykueue.work.standing import Word
+
     kind, _, name = text.rpartition("/")
     if entry is None:
         said = f"{kind} {name}" if kind else f"Workload or job {name}"
         raise UsageError(f"there is no {said} in namespace {namespace}, or it names no queue")
     word, why = entry.standing.word, entry.standing.why
+    if word is not Word.UNQUEUED:
+        raise UsageError(f"job {name} in namespace {namespace} has no Workload yet: {why}")
     if output == "text":
         click.echo(f"Job {namespace}/{name} has no Workload, and waits in no line\n\nWhy\n  {why}")
     else:
