@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from dashboard import chromium
+from dashboard import chromium, system
 from dashboard.chromium import Browser, Page
 from dashboard.system import System
 
@@ -228,3 +228,62 @@ async def test_without_a_token_there_is_only_a_door(department: System, browser:
         await stranger.run("document.getElementById('leave').click()")
         await stranger.until("document.querySelector('form.login')")
         assert await stranger.run("sessionStorage.length") == 0
+
+
+async def offline(page: Page, *, lost: bool = True, slow_milliseconds: int = 0) -> None:
+    await page.say("Network.enable")
+    await page.say(
+        "Network.emulateNetworkConditions", offline=lost, latency=slow_milliseconds, downloadThroughput=-1,
+        uploadThroughput=-1,
+    )  # fmt: skip
+
+
+async def test_a_lost_connection_is_said_and_mended(page: Page) -> None:
+    """By itself, also where nothing happens that the page would hear of."""
+    await offline(page)
+    await page.go("#/queues")
+    await page.until("document.getElementById('main').innerText.includes('cannot be reached')")
+    await offline(page, lost=False)
+    await page.until("document.querySelector('table')")
+
+
+async def test_an_explanation_that_was_lost_can_be_asked_for_again(page: Page) -> None:
+    await page.go("#/workload/default/segment-5")
+    await page.until("document.querySelector('[data-key=ways]')")
+    await offline(page)
+    await page.run("document.querySelector('.help button').click()")
+    await page.until("document.querySelector('[data-key=again]')")
+    await offline(page, lost=False)
+    await page.run("document.querySelector('[data-key=again]').click()")
+    await page.until("document.querySelector('.ways')")
+
+
+async def test_who_waits_for_a_slow_server_sees_that_something_happens(page: Page) -> None:
+    await offline(page, lost=False, slow_milliseconds=1500)
+    await page.go("#/queues")
+    await page.until("document.querySelector('main[aria-busy=true]')")
+    await page.until("document.querySelector('table') && !document.querySelector('[aria-busy]')")
+    await offline(page, lost=False)
+
+
+async def test_an_address_that_was_typed_wrongly_is_no_end_of_the_page(page: Page) -> None:
+    await page.go("#/queue/%E0%A4%A")
+    await page.until("document.getElementById('main').innerText.includes('does not exist')")
+    await page.go("#/nonsense")
+    await page.until("document.getElementById('main').innerText.includes('no such page')")
+
+
+async def test_a_token_that_has_expired_leads_back_to_the_door(page: Page) -> None:
+    await page.run("sessionStorage.setItem('pykueue-token', 'of-yesterday')")
+    await page.go("#/queues")
+    await page.until("document.querySelector('form.login [role=alert]')")
+    assert await page.run("sessionStorage.length") == 0
+
+
+async def test_a_system_without_anything_says_so(tmp_path: Path, browser: Browser) -> None:
+    async with system.running(tmp_path) as empty, browser.visit(empty.link) as visitor:
+        await visitor.until("document.querySelector('#live.on')")
+        for address in ("#/", "#/queues", "#/workloads"):
+            await visitor.go(address)
+            await visitor.until("/(no |nothing|nobody|none)/i.test(document.getElementById('main').innerText)")
+        assert visitor.problems == []

@@ -1,5 +1,7 @@
 // Asking the server, as whoever the token belongs to. The token stays in this tab: sessionStorage, and a header.
 
+import {decoded} from "./dom.js";
+
 const KEPT = "pykueue-token";
 const FOR = "pykueue-namespace";
 const FIRST_PAUSE = 500;
@@ -34,7 +36,7 @@ export function forget() {
 export function takeFromAddress() {
   const given = /^#token=(.+)$/.exec(location.hash);
   if (!given) return;
-  remember(decodeURIComponent(given[1]));
+  remember(decoded(given[1]));
   history.replaceState(null, "", `${location.pathname}#/`);
 }
 

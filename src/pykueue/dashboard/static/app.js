@@ -1,7 +1,7 @@
 // The page: which view is shown, how it is kept up to date, and the keys.
 
 import {Refused, confinedTo, follow, forget, get, remember, takeFromAddress, token} from "./api.js";
-import {el, plain} from "./dom.js";
+import {decoded, el, plain} from "./dom.js";
 import {flavor, queue, workload} from "./details.js";
 import {queues, workloads} from "./lists.js";
 import {overview} from "./overview.js";
@@ -11,6 +11,8 @@ const live = document.getElementById("live");
 const search = document.querySelector("#search input");
 const REFRESH = 1000;
 const ANNOUNCE = 10_000;
+const PATIENCE = 500;
+const AGAIN = 2000;
 
 let view = null;
 let shown = "";
@@ -23,7 +25,7 @@ let announced = 0;
 /** The view that the address asks for. */
 function wanted() {
   const [path, text = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const parts = path.split("/").map(decodeURIComponent);
+  const parts = path.split("/").map(decoded);
   const query = Object.fromEntries(new URLSearchParams(text));
   switch (parts[0]) {
     case "": return confinedTo() ? workloads(query) : overview();
@@ -46,7 +48,10 @@ async function navigate() {
     if (link.dataset.view === view.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  const waiting = setTimeout(() => main.setAttribute("aria-busy", "true"), PATIENCE);
   await refresh();
+  clearTimeout(waiting);
+  main.removeAttribute("aria-busy");
   if (before !== undefined && !main.contains(document.activeElement) && document.activeElement !== search) main.focus({preventScroll: true});
 }
 
@@ -65,6 +70,7 @@ async function refresh() {
     if (error instanceof Refused && error.code === 401) return login(error.message);
     shown = "";
     content = trouble(error);
+    if (!(error instanceof Refused) || error.code >= 500) setTimeout(() => { if (asked === view) refresh(); }, AGAIN);
   }
   replace(content);
 }

@@ -1,6 +1,6 @@
 // One Workload, one queue, one flavor.
 
-import {get} from "./api.js";
+import {Refused, get} from "./api.js";
 import {ago, count, el, to} from "./dom.js";
 import {bars, legend, pendingLink, stateMark} from "./figures.js";
 
@@ -80,7 +80,10 @@ class Explanation {
       this.#answer = await get(this.#path, suggestions ? {suggestions: "true"} : {});
       this.#render(suggestions);
     } catch (error) {
-      this.#place.replaceChildren(el("p", {class: "hint"}, error.message));
+      const why = error instanceof Refused ? error.message : "The server cannot be reached.";
+      const again = el("button", {type: "button", "data-key": "again", click: () => this.#ask(suggestions)}, "Ask again");
+      this.#place.replaceChildren(el("p", {class: "hint"}, why), again);
+      this.#asked = "";
     }
     this.#place.removeAttribute("aria-busy");
   }

@@ -28,6 +28,15 @@ function add(element, children) {
   }
 }
 
+/** A part of an address as it was before it was escaped; what was typed by hand may be no escape at all. */
+export function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 /** An address within the page; every part is escaped. */
 export function to(parts, query = {}) {
   const asked = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false);
