@@ -223,5 +223,9 @@ async def test_a_server_that_is_not_there_is_a_few_words() -> None:
     )
     with pytest.raises(Unanswered) as refused:
         await transport.send(Call("GET", "/version"))
+    with pytest.raises(Unanswered) as refused_stream:
+        async with transport.stream(Call("GET", "/version")):
+            pass
     await transport.close()
-    assert str(refused.value) == "http://127.0.0.1:1 cannot be reached: Connection refused"
+    for told in (refused, refused_stream):
+        assert str(told.value) == "http://127.0.0.1:1 cannot be reached: Connection refused"

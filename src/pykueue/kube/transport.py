@@ -29,6 +29,7 @@ from pykueue.kube.errors import Fenced, Unanswered
 # A line of a watch holds a whole object, and an object may have 1.5 MiB.
 _LINE_BYTES: Final = 4 * 1024 * 1024
 _CONNECT_SECONDS: Final = 10.0
+_NEVER_CONNECTED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
 # Whether a write may still go out.
@@ -111,7 +112,7 @@ class HttpTransport:
             async with asyncio.timeout(patience):
                 async with self._request(call, await self._headers(call)) as response:
                     return Answer(response.status, await response.read(), response.headers)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except _NEVER_CONNECTED as error:
             raise Unanswered(f"{self._server} cannot be reached: {_reason(error)}", applied=False) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             if isinstance(error.__cause__, Fenced):  # raised by `_FencedBody`, whose bytes stayed here
@@ -128,6 +129,8 @@ class HttpTransport:
                         response.status, await response.read(), response.headers.get("Retry-After", "")
                     )
                 yield _lines(response.content)
+        except _NEVER_CONNECTED as error:
+            raise Unanswered(f"{self._server} cannot be reached: {_reason(error)}", applied=False) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
             why = "the server hung up" if isinstance(error, aiohttp.ClientPayloadError) else error
             raise Unanswered(f"{call.path}: the stream broke: {why}", applied=False) from None
