@@ -74,7 +74,7 @@ class TestSubmit:
     def test_following_one_whose_time_runs_out_shows_what_it_said_until_then(self, shell: HomeShell) -> None:
         """Its pod is deleted, and the log with it."""
         followed = shell(
-            "submit", "-f", "--name", "late", "--time-limit", "1s", "--", "sh", "-c", "echo begun; sleep 60"
+            "submit", "-f", "--name", "late", "--time-limit", "5s", "--", "sh", "-c", "echo begun; sleep 60"
         )
         assert followed.code == 1
         assert followed.out == "job late submitted to queue default\nbegun\n"
