@@ -178,6 +178,11 @@ def test_jobs_in_files_are_planned_as_the_workloads_they_would_get() -> None:
             "WorkloadPriorityClass p, which is not there",
         ),
         ("Job", "CronJob", "CronJob x/train-7 has no part in scheduling: passed over"),
+        (
+            "batch/v1\nkind: Job",
+            "jobset.x-k8s.io/v1alpha2\nkind: JobSet",
+            "is of a kind that cannot be queued in this version",
+        ),
     ],
 )
 def test_what_has_no_part_in_a_plan_is_said(before: str, after: str, said: str) -> None:

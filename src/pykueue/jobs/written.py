@@ -32,6 +32,12 @@ def row_of(tree: Tree) -> Row | None:
     return row if row is not None and row.implementation is not None and not row.of_pods else None
 
 
+def why_not(tree: Tree) -> str:
+    """Why an object that is no job of such a kind plays no part."""
+    row = _known().of(tree)
+    return "has no part in scheduling" if row is None else "is of a kind that cannot be queued in this version"
+
+
 @cache
 def _known() -> JobKinds:
     return kinds.load()

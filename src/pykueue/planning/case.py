@@ -121,7 +121,7 @@ class _Found:
             if written.row_of(tree) is not None:
                 self.jobs.append(Document(source, tree))
             else:
-                self.passed_over.append((place_of(tree), "has no part in scheduling"))
+                self.passed_over.append((place_of(tree), written.why_not(tree)))
             return
         metadata: meta.ObjectMeta = typed.metadata  # type: ignore[attr-defined]
         name = (type(typed), metadata.namespace, metadata.name)
