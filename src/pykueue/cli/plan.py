@@ -13,6 +13,7 @@ import click
 
 from pykueue import documents, planning
 from pykueue.api import meta
+from pykueue.cli.connection import progress
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
 from pykueue.core.explain import of_decision
 from pykueue.documents import Document
@@ -76,9 +77,12 @@ def command(
     if not files:
         raise UsageError("nothing to plan: give files with -f, or - for standard input")
     now = at(now_text)
-    case = case_of(files, now)
+    with progress() as told:
+        told("reading")
+        case = case_of(files, now)
+        told("deciding")
+        made = choices.plan(case, now)
     tell_left_out(case)
-    made = choices.plan(case, now)
     if output == "table":
         _print_table(made, explain=explain)
         return

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pykueue.cli.connection import progress
 from pykueue.errors import AnswerIsNo, UsageError
 
 
@@ -33,7 +34,9 @@ def command(trace: Path) -> None:
     except (msgspec.DecodeError, KeyError):
         raise UsageError(f"{trace}: line 1: is not the head of a trace") from None
     try:
-        found = recording.replay(lines[1:], app.manager_choices(chosen).empty_world(), first=2)
+        with progress() as told:
+            told(f"playing {len(lines) - 1} lines")
+            found = recording.replay(lines[1:], app.manager_choices(chosen).empty_world(), first=2)
     except UsageError as error:
         raise UsageError(f"{trace}: {error}") from None
     if found.difference is not None:
