@@ -36,7 +36,7 @@ class Reservations:
             self._structure.release(before)
             self._waking.stir(before.cluster_queue)
             if before.usage != reservation.usage or before.priority != reservation.priority:
-                self._waking.release((before.cluster_queue,))
+                self._give_back(before)
         self._reserve(reservation)
         return reservation
 
@@ -66,7 +66,7 @@ class Reservations:
         self._hide_victims(reservation)
 
     def end(self, key: str) -> None:
-        """A reservation is over: whoever waits in its tree may fit now."""
+        """A reservation is over: whoever waits in its tree may fit now, and where it was on nodes, in any other."""
         reservation = self.held.pop(key)
         self._show_victims(reservation)
         self._structure.release(reservation)
@@ -78,7 +78,7 @@ class Reservations:
                 # Should this one come back, then into room that nobody waits for.
                 held.assumed_victims = {who: why for who, why in held.assumed_victims.items() if who != key}
                 self._hide_victims(held)
-        self._waking.release((reservation.cluster_queue,))
+        self._give_back(reservation)
 
     def mark_evicted(self, key: str) -> None:
         self.held[key].evicted = True
@@ -112,6 +112,12 @@ class Reservations:
         self.held[reservation.key] = reservation
         self._structure.reserve(reservation)
         self._waking.stir(reservation.cluster_queue)
+
+    def _give_back(self, reservation: Reservation) -> None:
+        """Those who wait in its tree look again; nodes are shared by all trees."""
+        self._waking.release((reservation.cluster_queue,))
+        if reservation.placed:
+            self._waking.release(self._structure.on_nodes())
 
     def _hide_victims(self, reservation: Reservation) -> None:
         """Victims that are to go later count together with their successor, as the larger of the two."""

@@ -220,6 +220,10 @@ class Structure:
         groups = self.read[name].spec.groups
         return any(self.snapshot.fleet.has_flavor(flavor) for group in groups for flavor in group.flavors)
 
+    def on_nodes(self) -> Iterable[str]:
+        """The queues that do, of whatever tree."""
+        return filter(self.places_pods, self.read)
+
     def companions(self, name: str) -> Iterator[str]:
         """The queues of the same tree, itself included; none where its cohorts run in a circle."""
         seat = self._seats.get(name)

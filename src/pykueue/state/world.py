@@ -191,12 +191,12 @@ class World:
         if read is None:
             self._drop_node(node, now)
         elif self.snapshot.fleet.put_node(read):
-            self.waking.release(self._on_nodes())
+            self.waking.release(self.structure.on_nodes())
 
     def _drop_node(self, node: kube.Node, now: Nanoseconds) -> None:
         """Pods that were to go there may fit elsewhere now."""
         if self.snapshot.fleet.drop_node(node.metadata.name):
-            self.waking.release(self._on_nodes())
+            self.waking.release(self.structure.on_nodes())
 
     def _put_pod(self, pod: kube.Pod, now: Nanoseconds) -> None:
         if self.policy.topology:
@@ -207,13 +207,10 @@ class World:
 
     def _tell_room(self, room: Room) -> None:
         if room is not Room.AS_IT_WAS:
-            for name in self._on_nodes():
+            for name in self.structure.on_nodes():
                 self.waking.stir(name)
         if room is Room.GIVEN_BACK:
-            self.waking.release(self._on_nodes())
-
-    def _on_nodes(self) -> Iterable[str]:
-        return filter(self.structure.places_pods, self.structure.read)
+            self.waking.release(self.structure.on_nodes())
 
     # Workloads.
 
