@@ -175,6 +175,20 @@ class TestLater:
     def test_a_job_that_is_not_there_is_one_sentence(self, shell: Shell, verb: str) -> None:
         assert shell(verb, "nobody") == (2, "", "pykueue: there is no job nobody in namespace default\n")
 
+    def test_of_several_jobs_one_that_is_not_there_saves_the_others(self, shell: Shell) -> None:
+        shell("submit", "--name", "kept", "--cpu", "100m", "--", "sleep", "600")
+        assert shell("cancel", "kept", "nobody").code == 2
+        assert "kept" in shell("queue").out
+        shell("cancel", "kept")
+
+    def test_a_job_is_known_by_the_name_of_its_workload(self, shell: Shell) -> None:
+        """Which is what `queue -o name` prints."""
+        shell("submit", "--wait", "--name", "known", "--", "echo", "here")
+        [workload] = [name for name in shell("queue", "--all", "-o", "name").out.splitlines() if "job-known-" in name]
+        assert shell("logs", workload) == (0, "here\n", "")
+        assert shell("wait", workload) == (0, "job known succeeded\n", "")
+        assert shell("cancel", workload) == (0, "job known cancelled\n", "")
+
     def test_a_container_that_is_not_there_is_one_sentence(self, shell: Shell) -> None:
         shell("submit", "--wait", "--name", "one-of-one", "--", "true")
         for more in ((), ("-f",)):

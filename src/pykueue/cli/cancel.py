@@ -22,7 +22,7 @@ def command(connection: Connection, names: tuple[str, ...]) -> None:
 
     async def work(client: Client, namespace: str) -> None:
         clerk = desk.Desk(client, namespace)
-        for name in (each.rpartition("/")[2] for each in names):
+        for name in await clerk.meant(names):
             await clerk.cancel(name)
             click.echo(f"job {name} cancelled")
 

@@ -34,7 +34,7 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
 
     async def work(client: Client, namespace: str) -> None:
         clerk = desk.Desk(client, namespace)
-        chosen = name.rpartition("/")[2] or await clerk.newest()
+        [chosen] = await clerk.meant([name]) if name else [await clerk.newest()]
         job = await clerk.job(chosen)
         wish = desk.LogWish(follow=follow, previous=previous, tail=tail, container=container)
         several = (job.spec.parallelism or 1) > 1 or (job.spec.completions or 1) > 1

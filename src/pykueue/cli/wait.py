@@ -29,7 +29,7 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
         clerk = desk.Desk(client, namespace)
         await say_if_nobody_runs_pods(clerk)
         failed = []
-        for name in (each.rpartition("/")[2] for each in names):
+        for name in await clerk.meant(names):
             with progress() as told:
                 over = await clerk.finished(name, told, most)
             click.echo(f"job {name} {over.word.lower()}{f': {over.why}' if over.why else ''}")

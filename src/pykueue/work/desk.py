@@ -112,6 +112,21 @@ class Desk:
             raise UsageError(f"there is no job {name} in namespace {self.namespace}")
         return codec.from_tree(tree, kube.Job)
 
+    async def meant(self, given: Sequence[str]) -> list[str]:
+        """The jobs that somebody means: NAME, TYPE/NAME, or the name of a Workload, as lists of them show it. One that
+        is not there is refused before anything happens to the others."""
+        return [await self._meant(each.rpartition("/")[2]) for each in given]
+
+    async def _meant(self, name: str) -> str:
+        try:
+            return (await self.job(name)).metadata.name
+        except UsageError:
+            tree = await self._client.find(WORKLOADS, name, self.namespace)
+            owner = codec.from_tree(tree, kueue.Workload).metadata.controller if tree is not None else None
+            if owner is None or owner.kind != JOBS.kind:
+                raise
+            return owner.name
+
     async def newest(self) -> str:
         """The job that was submitted last."""
         found: list[kube.Job] = await self._all(JOBS, kube.Job)
