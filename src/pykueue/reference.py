@@ -23,6 +23,7 @@ from pykueue.api.versions import Added, Gone, Limited, Needs, Renamed, Ruled
 from pykueue.apiserver import limits
 from pykueue.installing import chart, layout
 from pykueue.installing.documents import Plan
+from pykueue.installing.names import MANAGER
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.observe import metrics
 
@@ -233,12 +234,19 @@ def migration_page() -> Iterator[str]:
     )
     yield "## Do it\n"
     yield "1. `pykueue config check FILE` on the Configuration of your manager: what cannot be had is named.\n"
-    yield "2. `kubectl get` your queues and Workloads into a file and `pykueue lint -f` it.\n"
+    yield "2. `pykueue lint` looks at the queues of the cluster that your kubeconfig names. It changes nothing.\n"
     yield (
-        "3. Scale Kueue's Deployment to 0, then `pykueue install --config FILE`. Reservations are read from the API and"
-        " counted before anything is decided; jobs that run go on running.\n"
+        f"3. Take Kueue's manager away and leave everything else: `kubectl -n {config.DEFAULT_NAMESPACE}"
+        f" delete deployment {MANAGER}`. Jobs that run go on running; new ones are refused until somebody answers for"
+        " the webhooks again. Do not `helm uninstall` it: it takes the CRDs, and with them every queue and Workload.\n"
     )
-    yield "4. Back again: `pykueue uninstall` leaves every object, and Kueue picks them up.\n"
+    yield (
+        "4. `pykueue install --config FILE --image IMAGE` ([the image](cluster.md)). Roles, Services and webhooks of"
+        " the same names are taken over. Reservations are read from the API and counted before anything is decided.\n"
+    )
+    yield (
+        "5. Back again: `pykueue uninstall` leaves every object. Apply Kueue's manifests anew, and it picks them up.\n"
+    )
     yield "## What differs on purpose\n"
     yield "Each is a page of the [decisions](../decisions/index.md), with its scenario.\n"
     yield from table(

@@ -98,8 +98,8 @@ async def _refuse_strangers(client: Client, documents: Iterable[Tree]) -> None:
             if found is not None and not _is_ours(found):
                 namespace = document["metadata"]["namespace"]
                 raise UsageError(
-                    f"Deployment {MANAGER} in namespace {namespace} was not installed by pykueue;"
-                    " remove that installation first, and leave its CRDs where they are"
+                    f"Deployment {MANAGER} in namespace {namespace} was not installed by pykueue; delete it first, and"
+                    " leave its CRDs where they are, for every queue and Workload goes with them"
                 )
 
 
