@@ -72,13 +72,20 @@ async def until_asked(client: Client) -> None:
 async def test_an_installation_of_somebody_else_is_not_overwritten(cluster: access.Target) -> None:
     """A public Kueue has the same names; ours is known by a label."""
     async with connected(cluster) as client:
-        deployment = next(one for one in documents.everything(documents.Plan()) if one["kind"] == "Deployment")
-        metadata = {"name": deployment["metadata"]["name"], "namespace": "default"}
-        await client.create(applying.kind_of(deployment), {**deployment, "metadata": metadata})
+        wanted = list(documents.everything(documents.Plan(namespace="default")))
+        deployment = next(one for one in wanted if one["kind"] == "Deployment")
+        name = deployment["metadata"]["name"]
+        theirs = {**deployment, "metadata": {"name": name, "namespace": "default"}}
+        await client.create(applying.kind_of(deployment), theirs)
         told: list[str] = []
-        with pytest.raises(UsageError, match="was not installed by pykueue"):
-            await applying.install(client, documents.everything(documents.Plan(namespace="default")), told.append)
+        with pytest.raises(UsageError, match="was not installed by pykueue; delete it first"):
+            await applying.install(client, wanted, told.append)
         assert told == []
+        # Whoever moves deletes it, and nothing else; the page on moving from Kueue says so.
+        await client.delete(applying.kind_of(deployment), name, "default")
+        await applying.install(client, wanted, told.append)
+        assert f"deployment.apps/{name} created" in told
+        await applying.uninstall(client, wanted, told.append, kinds_too=True)
 
 
 async def test_from_install_to_uninstall(cluster: access.Target) -> None:
