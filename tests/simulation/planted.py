@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pykueue import app
+from pykueue.api import kube
 from pykueue.apiserver.store import SqliteJournal
 from pykueue.controllers import carrying, scheduler
 from pykueue.controllers.checks.asking import Asking
@@ -27,11 +28,12 @@ from pykueue.core.topology.fleet import Fleet
 from pykueue.core.workload import Workload
 from pykueue.jobs import matching, pod, reconcile, selection, slices, workloads
 from pykueue.kube.client import Client
+from pykueue.kube.controller import Controller
 from pykueue.kube.election import Election
 from pykueue.kube.informer import Informer
-from pykueue.lifecycle import checks, eviction, provisioning, states, step
+from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
 from pykueue.simulate import story
-from pykueue.state import queues
+from pykueue.state import queues, world
 from pykueue.state.booking import Ledger, Reading, Stage
 from pykueue.state.reservations import Reservations
 from pykueue.state.structure import Structure
@@ -185,6 +187,10 @@ def _leads_on_without_a_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Election, "may_write", lambda self: True)
 
 
+def _gives_up_when_nobody_answers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Controller, "_failed", lambda self, key, error, seconds: self.queue.forget(key))
+
+
 def _ignores_back_off(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Workload, "may_compete", lambda self, now: True)
 
@@ -293,6 +299,26 @@ def _never_deletes_requests(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Asking, "delete", kept)
 
 
+def _overlooks_that_a_namespace_opens(patch: pytest.MonkeyPatch) -> None:
+    def quiet(self: world.World, namespace: Any, now: int) -> None:
+        self._namespaces.put(namespace)
+
+    patch.setitem(world._PUT, kube.Namespace, quiet)
+
+
+def _leaves_out_the_step(*names: str) -> Plant:
+    """One of those by which a job is brought to where its Workload stands."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(reconcile, "_PHASES", tuple(each for each in reconcile._PHASES if each.__name__ not in names))
+
+    return plant
+
+
+def _keeps_what_pods_had_that_are_done(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(readiness, "reclaim", lambda workload, done: ())
+
+
 def _serves_the_newest_first(patch: pytest.MonkeyPatch) -> None:
     def rank(workload: Workload) -> tuple[int, int, str, str]:
         return -workload.priority, -workload.queue_time, workload.uid, workload.key
@@ -335,6 +361,7 @@ BUGS = (
     Bug("never gives back what an evicted job had", _never_gives_back_what_an_evicted_job_had, ("L3",), traits=("jobs",), first_seed=1),
     Bug("overlooks the Workload of a job", _overlooks_the_workload_of_a_job, ("S9",), traits=("jobs",)),
     Bug("leads on without a lease", _leads_on_without_a_lease, ("S1", "S3", "L6"), traits=("two managers", "rush"), weather={"pause": 0.2}),
+    Bug("gives up when nobody answers", _gives_up_when_nobody_answers, ("S7", "S8", "L1", "L2", "L3", "L5", "L6"), traits=("jobs",), weather={"cut off": 0.1}, first_seed=4),
     Bug("ignores back-off", _ignores_back_off, ("S4",), traits=("pods ready",), first_seed=1),
     Bug("opens what was finished", _opens_what_was_finished, ("S3", "promise"), first_seed=2),
     Bug("keeps finalizers", _keeps_finalizers, ("L5",), traits=("jobs",)),
@@ -352,6 +379,10 @@ BUGS = (
     Bug("takes a request for nodes", _takes_a_request_for_nodes, ("nodes",), traits=("checks", "provisioning")),
     Bug("never takes a request for nodes back", _never_deletes_requests, ("nodes",), traits=("checks", "provisioning")),
     Bug("serves the newest first", _serves_the_newest_first, ("L7",), traits=("churn",), first_seed=2),
+    Bug("overlooks that a namespace opens", _overlooks_that_a_namespace_opens, ("L1", "L2"), traits=("rebuilding",), weather={}, first_seed=5),
+    Bug("lets a job run that was started by hand", _leaves_out_the_step("_running"), ("S7",), traits=("jobs", "by hand"), weather={}, first_seed=1),
+    Bug("lets a job run whose Workload was deleted", _leaves_out_the_step("_workload_deleted"), ("S7", "L5"), traits=("jobs", "by hand"), weather={}),
+    Bug("keeps what pods had that are done", _keeps_what_pods_had_that_are_done, ("done",), traits=("jobs", "piecemeal"), first_seed=1),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip

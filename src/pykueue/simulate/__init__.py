@@ -8,7 +8,8 @@ stored is judged afterwards by `checkers`, which share no code with the product.
     server.py    the embedded server on that clock, and every revision it stored
     faults.py    what can go wrong between a manager and its server, and with the whole
     traits.py    what kind of story it is: features, gates, configuration
-    worlds.py    cohorts, queues, work, and what people do to them, drawn from the seed
+    worlds.py    cohorts, queues and work, drawn from the seed
+    deeds.py     what people do to them meanwhile, drawn as well
     people.py    those people
     owners.py    the controllers around the manager
     managers.py  a manager as a process

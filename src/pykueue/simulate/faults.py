@@ -7,6 +7,7 @@ a counter: a story in which a fault never fired has shown nothing about it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import random
 from collections import Counter
@@ -40,7 +41,7 @@ FAULTS: Final = {
     "stale list": 0.25,  # a new list shows what the last one showed; what happened since comes after it
 }
 # The same for what strikes the whole system, per second.
-TROUBLES: Final = {
+_FIRST: Final = {
     "crash": 0.05,  # a manager is gone between two instructions, and comes back
     "history gone": 0.05,  # a compaction: watches that are behind are told 410
     "pause": 0.04,  # a manager stands still for up to half a minute, and goes on as if nothing had happened
@@ -49,6 +50,12 @@ TROUBLES: Final = {
     "webhooks down": 0.03,  # for some seconds: what they look at is refused
     "webhooks missing": 0.03,  # for some seconds: jobs come in unseen
 }
+# Came later, and is drawn from a chance of its own, as in `traits`.
+_LATER: Final = {
+    "cut off": 0.04,  # a manager reaches nobody for up to half a minute, and does not notice at once
+}
+_LATER_SHARE: Final = 0.3  # of the stories
+TROUBLES: Final = {**_FIRST, **_LATER}
 _EVENTS: Final = "/apis/events.k8s.io/"
 _INITIAL_END: Final = b"k8s.io/initial-events-end"
 _USUAL_SECONDS: Final = 0.001
@@ -90,11 +97,12 @@ class Weather:
     killed: asyncio.Queue[Stormy] = field(default_factory=asyncio.Queue)  # whose manager is to be taken down
 
     @classmethod
-    def drawn(cls, chance: random.Random) -> Weather:
+    def drawn(cls, chance: random.Random, later: random.Random) -> Weather:
         """A few faults in every story, rather than all in each: some hide others."""
-        usual = {**FAULTS, **TROUBLES}
+        usual = {**FAULTS, **_FIRST}
         names = chance.sample(list(usual), chance.randint(0, 9))
         rates = {name: usual[name] * chance.choice((0.5, 1.0, 2.0)) for name in sorted(names)}
+        rates |= {name: rate for name, rate in _LATER.items() if later.random() < _LATER_SHARE}
         return cls(chance, chance.choice((0.0, 0.01, 0.2)), rates)
 
     def strikes(self, name: str) -> bool:
@@ -136,14 +144,26 @@ class Stormy:
         self._keeps_events = keeps_events
         self._inner = inner
         self._weather = weather
-        self._is_cut = False
+        self._has_crashed = False
         self._streams: dict[asyncio.Task[None], asyncio.Queue[bytes | None]] = {}
         self._lists: dict[str, list[bytes]] = {}  # path -> the last list that was streamed from there
         # What is on the network goes on when the one who sent it stands still.
         self._network = contextvars.copy_context()
+        self._connected = asyncio.Event()
+        self._connected.set()
 
     def crash(self) -> None:
-        self._is_cut = True
+        self._has_crashed = True
+
+    def cut_off(self) -> None:
+        """From now on nothing gets through, either way, and nobody says so."""
+        self._connected.clear()
+
+    def reconnect(self) -> None:
+        """The line stands again. Streams that were open have missed something, and end."""
+        if not self._connected.is_set():
+            self._connected.set()
+            self.drop_watches()
 
     async def send(self, call: Call) -> Answer:
         self._alive()
@@ -160,8 +180,10 @@ class Stormy:
         """The way of a request to the server and back. It ends well for itself, though nobody may wait for it."""
         weather = self._weather
         await self._pass("slow")
-        if self._is_cut:
+        if self._has_crashed:
             return Refused("the manager has crashed", applied=False)
+        if not self._connected.is_set():
+            return await self._lost(call)
         for name, code, reason, seconds in _REFUSALS:
             # A read cannot conflict, and a POST that conflicts says something else: that it is there already.
             if (name != "conflict" or call.method in ("PUT", "PATCH")) and weather.strikes(name):
@@ -178,12 +200,21 @@ class Stormy:
         if is_last:
             return self._killed()
         await self._pass("slow answer")
+        if not self._connected.is_set():
+            return await self._lost(call)
         if call.method in _WRITES:
             if weather.strikes("lost answer"):
                 return Unanswered("the connection broke")
             if weather.strikes("gave up"):
                 return _status(504, "Timeout", 0)
         return answer
+
+    async def _lost(self, call: Call) -> KubeError:
+        """Neither the request nor an answer comes through: whoever waits gives up after a while."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(call.timeout_seconds):
+                await self._connected.wait()
+        return Unanswered("the network is down")
 
     def _killed(self) -> KubeError:
         self._weather.fired["kill"] += 1
@@ -198,6 +229,8 @@ class Stormy:
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Lines]:
         self._alive()
+        if not self._connected.is_set():
+            raise await self._lost(call)
         if self._weather.strikes("watch refused"):
             raise errors.from_answer(500, b"")
         is_list = ("sendInitialEvents", "true") in call.query
@@ -243,6 +276,9 @@ class Stormy:
     async def _disturbed(self, arrived: asyncio.Queue[bytes | None]) -> Lines:
         weather = self._weather
         while (line := await arrived.get()) is not None:
+            if not self._connected.is_set():
+                await self._connected.wait()
+                return
             self._alive()
             if weather.lag_seconds:
                 await asyncio.sleep(weather.chance.uniform(0.0, weather.lag_seconds))
@@ -265,7 +301,7 @@ class Stormy:
                 yield lines[-1]
 
     def _alive(self) -> None:
-        if self._is_cut:
+        if self._has_crashed:
             raise Refused("the manager has crashed", applied=False)
 
     async def close(self) -> None:

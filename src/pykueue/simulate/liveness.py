@@ -9,6 +9,7 @@
     L5     what was deleted is gone
     L6     a new manager writes nothing
     nodes  nobody who is admitted is placed on a node that is lost; no autoscaler is asked for nodes that nobody needs
+    done   what pods had that are done and that no other will follow is given back
     slice  of the slices of an elastic job one has quota, and it is as large as the job
     limit  nobody runs longer than he may, or without his pods
     check  nobody has quota whom a check has sent away (KEP-993)
@@ -191,6 +192,18 @@ def slices_agree(picture: Picture, name: str) -> Found:
             yield key, f"asks for {asked} pods, its Workloads for {sizes}"
 
 
+def done_is_given_back(picture: Picture, name: str) -> Found:
+    """A Job that has fewer pods left than it could run at once needs no more than these."""
+    for life in picture.lives.values():
+        for job in picture.objects["jobs.batch"].values():
+            if job["metadata"]["uid"] not in life.owners or not life.holds or _is_over(job):
+                continue
+            asked, done = job["spec"]["parallelism"], job.get("status", {}).get("succeeded", 0)
+            expected = max(0, asked - (job["spec"]["completions"] - done)) if done else 0
+            if life.done("main") != expected:
+                yield life.name, f"gives back {life.done('main')} pods, {expected} are done for good"
+
+
 def figures_are_right(picture: Picture, name: str) -> Found:
     waiting = _waiting(picture)
     for key, queue in picture.objects["clusterqueues"].items():
@@ -228,7 +241,8 @@ def default_queues_are_there(picture: Picture, name: str) -> Found:
     for key, queue in picture.objects["clusterqueues"].items():
         wanted = queue["spec"].get("defaultLocalQueue", {}).get("name")
         if is_on and wanted and "deletionTimestamp" not in queue["metadata"]:
-            missing = [place for place in picture.specs("namespaces") if f"{place}/{wanted}" not in local_queues]
+            chosen = [place for place in picture.specs("namespaces") if picture.takes(queue, place)]
+            missing = [place for place in chosen if f"{place}/{wanted}" not in local_queues]
             if missing:
                 yield key, f"has no LocalQueue {wanted} in {missing}"
 
@@ -253,7 +267,7 @@ def _is_managed(picture: Picture, job: Tree) -> bool:
 
 def _is_over(job: Tree) -> bool:
     said = job.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Complete" and each["status"] == "True" for each in said)
+    return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in said)
 
 
 AT_REST: Final[tuple[tuple[str, Law], ...]] = (
@@ -265,6 +279,7 @@ AT_REST: Final[tuple[tuple[str, Law], ...]] = (
     ("L1", comes_to_its_end),
     ("nodes", nobody_is_on_lost_nodes),
     ("nodes", requests_are_needed),
+    ("done", done_is_given_back),
     ("slice", slices_agree),
     ("limit", time_is_kept),
     ("check", checks_are_heard),

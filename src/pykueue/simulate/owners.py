@@ -242,16 +242,17 @@ class Owners(Played):
 
 
 class JobController(Played):
-    """Kubernetes' own: pods of a Job that is not suspended come up, run and succeed; those of a suspended one go."""
+    """Kubernetes' own: pods of a Job that is not suspended come up, run and succeed, all at once or one by one, unless
+    it fails; those of a suspended one go."""
 
     resource = "jobs.batch"
     kind = "Job"
 
     def wanted(self, tree: Tree) -> Iterator[Part]:
         status = tree.get("status", {})
-        if any(each["type"] == "Complete" for each in status.get("conditions", ())):
+        if any(each["type"] in ("Complete", "Failed") for each in status.get("conditions", ())):
             return
-        pods, active = tree["spec"].get("parallelism", 1), status.get("active", 0)
+        pods, active = _pods(tree), status.get("active", 0)
         if tree["spec"].get("suspend"):
             if active:
                 yield ("stop",)
@@ -259,6 +260,8 @@ class JobController(Played):
             yield ("start",)
         elif status.get("ready", 0) < pods:
             yield ("ready",)
+        elif self.stage.plan(tree["metadata"]["name"]).is_piecemeal and _left(tree) > 1:
+            yield ("one of them", str(_left(tree)))
         else:
             yield ("run",)
 
@@ -266,6 +269,8 @@ class JobController(Played):
         match part:
             case ("start",):
                 await asyncio.sleep(0.1)
+            case ("one of them", _):
+                await asyncio.sleep(plan.seconds)
             case ("stop",):
                 await asyncio.sleep(plan.stop_seconds)
             case ("ready",):
@@ -274,7 +279,7 @@ class JobController(Played):
                 await self.stage.until_done(plan)
 
     def status(self, tree: Tree, part: Part) -> Tree:
-        now, pods = self.stage.now(), tree["spec"].get("parallelism", 1)
+        now, pods = self.stage.now(), _pods(tree)
         match part:
             case ("start",):
                 return {
@@ -287,11 +292,17 @@ class JobController(Played):
                 return {"active": 0, "ready": 0, "conditions": [self._condition("Suspended", "True")]}
             case ("ready",):
                 return {"ready": pods}
+            case ("one of them", _):
+                pods = min(pods, _left(tree) - 1)
+                return {"active": pods, "ready": pods, "succeeded": tree["status"].get("succeeded", 0) + 1}
+        if self.stage.plan(tree["metadata"]["name"]).fails:
+            failed = [self._condition("FailureTarget", "True"), self._condition("Failed", "True")]
+            return {"active": 0, "ready": 0, "failed": 1, "uncountedTerminatedPods": {}, "conditions": failed}
         done = [self._condition("SuccessCriteriaMet", "True"), self._condition("Complete", "True")]
         return {
             "active": 0,
             "ready": 0,
-            "succeeded": tree["spec"].get("completions", pods),
+            "succeeded": tree["spec"]["completions"],
             "completionTime": now,
             "uncountedTerminatedPods": {},
             "conditions": done,
@@ -299,6 +310,18 @@ class JobController(Played):
 
     def _condition(self, type_: str, status: str) -> Tree:
         return {"type": type_, "status": status, "reason": "", "message": "", "lastTransitionTime": self.stage.now()}
+
+
+def _left(job: Tree) -> int:
+    """Pods that have not succeeded yet."""
+    found: int = job["spec"]["completions"] - job.get("status", {}).get("succeeded", 0)
+    return found
+
+
+def _pods(job: Tree) -> int:
+    """Pods that run at the same time."""
+    parallelism: int = job["spec"]["parallelism"]
+    return min(parallelism, _left(job))
 
 
 class CheckController(Played):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,8 +13,9 @@ from pykueue.api.kinds import Kind
 from pykueue.kube.client import Client
 from pykueue.kube.errors import KubeError
 from pykueue.simulate import worlds
-from pykueue.simulate.revisions import Tree
-from pykueue.simulate.worlds import NAMESPACE, Deed, Plan, World
+from pykueue.simulate.deeds import Deed
+from pykueue.simulate.revisions import BY_HAND, Tree
+from pykueue.simulate.worlds import NAMESPACE, Plan, World
 
 _WAIT_TO_RETURN_SECONDS: Final = 1.0
 
@@ -26,8 +27,9 @@ def kind_of(name: str) -> Kind:
 
 
 class People:
-    def __init__(self, world: World, client: Client, tell: Callable[[str], None]) -> None:
+    def __init__(self, world: World, deeds: Sequence[Deed], client: Client, tell: Callable[[str], None]) -> None:
         self._world = world
+        self._deeds = deeds
         self._plans = {plan.name: plan for plan in world.plans}
         self._client = client
         self._tell = tell
@@ -42,7 +44,7 @@ class People:
     async def act(self) -> None:
         """Everything that people do, at its time."""
         coming = [Deed(plan.at, "create", plan.name) for plan in self._world.plans]
-        for deed in sorted((*coming, *self._world.deeds), key=lambda deed: deed.at):
+        for deed in sorted((*coming, *self._deeds), key=lambda deed: deed.at):
             await asyncio.sleep(max(0.0, deed.at - asyncio.get_running_loop().time()))
             about = "" if deed.argument is None or isinstance(deed.argument, dict) else f" {deed.argument}"
             try:
@@ -97,11 +99,16 @@ class People:
         if plan.kind == "Workload":
             await self._patch_work(deed.name, {"spec": {"active": deed.argument}})
             return
+        for name in await self._workloads_of(plan):
+            await self._patch("Workload", name, {"spec": {"active": deed.argument}})
+
+    async def _workloads_of(self, plan: Plan) -> list[str]:
         names = await self._names(plan)
-        for tree in await self._list("Workload"):
-            owners = tree["metadata"].get("ownerReferences", ())
-            if any(owner["name"] in names for owner in owners):
-                await self._patch("Workload", tree["metadata"]["name"], {"spec": {"active": deed.argument}})
+        return [
+            tree["metadata"]["name"]
+            for tree in await self._list("Workload")
+            if any(owner["name"] in names for owner in tree["metadata"].get("ownerReferences", ()))
+        ]
 
     async def _send_elsewhere(self, deed: Deed) -> None:
         if self._plans[deed.name].kind == "Workload":
@@ -117,6 +124,24 @@ class People:
         plan = self._plans[name]
         for each in await self._names(plan):
             await self._client.patch(kind_of(plan.kind), each, patch, plan.namespace)
+
+    # --- By hand ------------------------------------------------------------------------------------------------------
+
+    async def _set_suspend(self, deed: Deed) -> None:
+        """Somebody starts or stops a Job himself, and leaves his mark."""
+        if self._plans[deed.name].kind == "Job":
+            mark = {"annotations": {BY_HAND: f"at-{deed.at}"}}
+            await self._patch_work(deed.name, {"metadata": mark, "spec": {"suspend": deed.argument}})
+
+    async def _delete_workload(self, deed: Deed) -> None:
+        """That of a Job, which stays."""
+        plan = self._plans[deed.name]
+        for name in await self._workloads_of(plan) if plan.kind == "Job" else ():
+            await self._client.delete(kind_of("Workload"), name, plan.namespace)
+
+    async def _take_finalizers(self, deed: Deed) -> None:
+        for name in await self._workloads_of(self._plans[deed.name]):
+            await self._patch("Workload", name, {"metadata": {"finalizers": None}})
 
     # --- Nodes --------------------------------------------------------------------------------------------------------
 
@@ -159,6 +184,10 @@ class People:
 
     async def _change_cohort(self, deed: Deed) -> None:
         await self._patch("Cohort", deed.name, {"spec": {"resourceGroups": deed.argument}})
+
+    async def _change(self, deed: Deed) -> None:
+        kind, patch = deed.argument
+        await self._patch(kind, deed.name, patch)
 
     async def _remove(self, deed: Deed) -> None:
         row = kind_of(deed.argument)
@@ -230,12 +259,16 @@ _VERBS: Final[Mapping[str, Callable[[People, Deed], Awaitable[None]]]] = {
     "activate": People._activate,
     "send elsewhere": People._send_elsewhere,
     "scale": People._scale,
+    "set suspend": People._set_suspend,
+    "delete workload": People._delete_workload,
+    "take finalizers": People._take_finalizers,
     "lose node": People._lose_node,
     "mend node": People._mend_node,
     "stop": People._stop,
     "quota": People._quota,
     "move": People._move,
     "cohort": People._change_cohort,
+    "change": People._change,
     "remove": People._remove,
     "bring back": People._bring_back,
     "check": People._check,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.simulate.quota_tree import QuotaTree, milli
+from pykueue.simulate.quota_tree import Place, QuotaTree, milli
 from pykueue.simulate.revisions import Stored, Tree
 
 # A change may take this long to reach a manager: it stands still, or its watch is broken.
@@ -109,15 +109,18 @@ class Life:
     def local_queue(self) -> str:
         return f"{self.tree['metadata']['namespace']}/{self.spec.get('queueName', '')}"
 
+    def done(self, pod_set: str) -> int:
+        """Pods of a set that are done and that no other pod will follow."""
+        said = self.tree.get("status", {}).get("reclaimablePods", ())
+        return sum(each["count"] for each in said if each["name"] == pod_set)
+
     def usage(self) -> Usage:
-        """What it holds; pods that an elastic job has given back hold nothing, nor those that are done and that no
-        other pod will follow."""
+        """What it holds; pods that an elastic job has given back hold nothing, nor those that are done."""
         found: Usage = Counter()
         if self.holds and self.reservation is not None:
-            done = {each["name"]: each["count"] for each in self.tree["status"].get("reclaimablePods", ())}
-            asked = {each["name"]: each["count"] for each in self.spec["podSets"]}
+            left_of = {each["name"]: each["count"] - self.done(each["name"]) for each in self.spec["podSets"]}
             for given in self.reservation.get("podSetAssignments", ()):
-                left = max(0, min(given["count"], asked[given["name"]]) - done.get(given["name"], 0))
+                left = max(0, min(given["count"], left_of[given["name"]]))
                 for resource, flavor in given.get("flavors", {}).items():
                     amount = milli(given["resourceUsage"][resource]) * left // given["count"] if left else 0
                     found[self.reservation["clusterQueue"], flavor] += amount
@@ -136,7 +139,8 @@ class Life:
     def least(self) -> Iterator[tuple[Tree, int]]:
         """Its pod sets, each with the fewest pods that it would run with."""
         for pod_set in self.spec["podSets"]:
-            yield pod_set, pod_set.get("minCount", pod_set["count"])
+            count = pod_set["count"]
+            yield pod_set, min(pod_set.get("minCount", count), count - self.done(pod_set["name"]))
 
     def shape(self) -> bytes:
         """What it asks for; not what its pods are called."""
@@ -288,7 +292,9 @@ class Picture:
             return None
         name: str = local_queue["spec"]["clusterQueue"]
         queue = self.objects["clusterqueues"].get(f"/{name}")
-        if queue is None or not _works(queue):
+        if queue is None or not _works(queue) or Place("queue", name) in self.trees[-1].lost:
+            return None
+        if not self.takes(queue, life.tree["metadata"]["namespace"]):
             return None
         listed = queue["spec"].get("admissionChecksStrategy", {}).get("admissionChecks", ())
         checks = [self.objects["admissionchecks"].get(f"/{rule['name']}") for rule in listed]
@@ -296,6 +302,12 @@ class Picture:
             return None
         flavors = self.trees[-1].flavors.get(name, ())
         return name if all(f"/{flavor}" in self.objects["resourceflavors"] for flavor in flavors) else None
+
+    def takes(self, queue: Tree, namespace: str) -> bool:
+        """Whether a ClusterQueue is for those of a namespace; these worlds choose by labels alone."""
+        wanted = queue["spec"].get("namespaceSelector", {}).get("matchLabels", {})
+        labels = self.objects["namespaces"].get(f"/{namespace}", {"metadata": {}})["metadata"].get("labels", {})
+        return bool(wanted.items() <= labels.items())
 
     def fits_instead(self, life: Life, queue: str, other: Life) -> bool:
         """Whether there would be room for it, had the other not been let in."""

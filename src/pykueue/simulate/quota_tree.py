@@ -38,6 +38,7 @@ class QuotaTree:
     flavors: dict[str, list[str]] = field(default_factory=dict)  # ClusterQueue -> its flavors, in order
     specs: dict[str, Tree] = field(default_factory=dict)  # ClusterQueue -> spec
     children: dict[Place, list[Place]] = field(default_factory=dict)
+    lost: set[Place] = field(default_factory=set)  # those whose way up runs in a circle; here each stands alone
     until: float = float("inf")  # when it was replaced
 
     @classmethod
@@ -54,9 +55,20 @@ class QuotaTree:
                             tree.quotas[place, flavor["name"]] = _quota(resource)
                         if kind == "queue":
                             tree.flavors.setdefault(name, []).append(flavor["name"])
+        tree._open_circles()
         for child, parent in tree.parents.items():
             tree.children.setdefault(parent, []).append(child)
         return tree
+
+    def _open_circles(self) -> None:
+        for start in self.parents:
+            passed, place = {start}, start
+            while place in self.parents and (place := self.parents[place]) not in passed:
+                passed.add(place)
+            if place in self.parents:
+                self.lost.add(start)
+        for place in self.lost:
+            del self.parents[place]
 
     def path(self, place: Place) -> Iterator[Place]:
         """From a node to its root."""

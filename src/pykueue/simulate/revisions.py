@@ -9,6 +9,8 @@ Tree: TypeAlias = dict[str, Any]
 
 # What is written all the time and says nothing about queues.
 CHATTER: Final = ("events", "events.events.k8s.io", "leases.coordination.k8s.io")
+# The annotation by which people say that a write was theirs.
+BY_HAND: Final = "example.com/by-hand"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from typing import Final
 
 from pykueue.simulate.picture import GRACE_SECONDS, Life, Picture, Usage, asked_by_pod, is_well
 from pykueue.simulate.quota_tree import milli
-from pykueue.simulate.revisions import Tree
+from pykueue.simulate.revisions import BY_HAND, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,8 +357,13 @@ START_SECONDS: Final = 45.0
 def starts_admitted(picture: Picture, before: Tree | None, after: Tree | None) -> Iterator[str]:
     if before is None or after is None or not before["spec"].get("suspend") or after["spec"].get("suspend"):
         return
-    if not _was_admitted(picture, after):
+    is_by_hand = _mark(before) != _mark(after)  # which the manager undoes: at rest, it does not run
+    if not is_by_hand and not _was_admitted(picture, after):
         yield "starts though its Workload is not admitted"
+
+
+def _mark(tree: Tree) -> object:
+    return tree["metadata"].get("annotations", {}).get(BY_HAND)
 
 
 def passes_admitted(picture: Picture, before: Tree | None, after: Tree | None) -> Iterator[str]:

@@ -30,7 +30,7 @@ from pykueue.apiserver.admission import Hook
 from pykueue.apiserver.embedded import Find
 from pykueue.controllers.assembly import Choices
 from pykueue.kube.client import Client
-from pykueue.simulate import checkers, traits, worlds
+from pykueue.simulate import checkers, deeds, traits, worlds
 from pykueue.simulate.cluster import Autoscaler, Crews, Kubelet
 from pykueue.simulate.faults import TROUBLES, Kill, Weather
 from pykueue.simulate.loop import Stuck, VirtualClock, VirtualLoop
@@ -44,7 +44,7 @@ from pykueue.simulate.server import Door, Server, installed
 # Longer than any pause that the product makes between two tries, a lease included.
 QUIET_SECONDS: Final = 70.0
 LONGEST_SECONDS: Final = 900.0
-_PARTS: Final = ("traits", "later traits", "world", "weather", "server", "people", "owners")
+_PARTS: Final = ("traits", "later traits", "world", "weather", "later weather", "server", "people", "owners")
 _PLAYERS: Final = (Owners, JobController, CheckController, Kubelet, Autoscaler)
 # Losing a lease is told as an error; here it is part of the story.
 _EXPECTED: Final = ("pykueue.kube.election",)
@@ -131,7 +131,8 @@ class Story:
         self.traits = report.traits = drawn | frozenset(also)
         self.configuration = traits.configuration(self.traits, self._chances["traits"])
         self.world = worlds.draw(self._chances["world"], self.traits)
-        self.weather = Weather.drawn(self._chances["weather"])
+        self.deeds = deeds.draw(self._chances["world"], self.traits, self.world)
+        self.weather = Weather.drawn(self._chances["weather"], self._chances["later weather"])
         if rates is not None:
             self.weather.rates = dict(rates)
         self.weather.kill = report.kill
@@ -166,7 +167,7 @@ class Story:
             watches_pods="pods ready" in self.traits,
         )
         played = [player(stage, self.server.history) for player in _PLAYERS]
-        people = People(self.world, client, self._note)
+        people = People(self.world, self.deeds, client, self._note)
         crews = Crews(stage, self.server.history, people.wants)
         await self.server.start()
         await people.build()
@@ -230,6 +231,7 @@ class Story:
         self.server.webhooks = Door.OPEN
         for member in self.members:
             member.go_on()
+            member.transport.reconnect()
             member.clock.wrong_by_seconds = 0.0
         self._note("-- the weather is fine again")
 
@@ -287,6 +289,12 @@ class Story:
         member.stand_still()
         self._later(seconds, member.go_on)
 
+    async def _strike_cut_off(self, member: Member) -> None:
+        seconds = self.weather.chance.uniform(1.0, 30.0)
+        self._note(f"-- manager {member.name} is cut off for {seconds:.1f} seconds")
+        member.transport.cut_off()
+        self._later(seconds, member.transport.reconnect)
+
     async def _strike_clock(self, member: Member) -> None:
         member.clock.wrong_by_seconds = self.weather.chance.uniform(-60.0, 60.0)
         self._note(f"-- the clock of manager {member.name} is wrong by {member.clock.wrong_by_seconds:.1f} seconds")
@@ -343,6 +351,7 @@ _STRIKES: Final[Mapping[str, Callable[[Story, Member], Awaitable[None]]]] = {
     "server killed": Story._strike_server,
     "webhooks down": lambda story, _: story._strike_webhooks(Door.DOWN),
     "webhooks missing": lambda story, _: story._strike_webhooks(Door.MISSING),
+    "cut off": Story._strike_cut_off,
 }
 assert _STRIKES.keys() == TROUBLES.keys()
 

@@ -41,12 +41,17 @@ LATER: Final[Mapping[str, int]] = {
     "provisioning": 12,  # a check asks an autoscaler for nodes, which is played too
     "node failures": 30,  # nodes go, fall ill and come back
     "churn": 2,  # small work keeps coming long after the faults are over
+    "rebuilding": 12,  # cohorts, limits, flavors, policies and namespaces are changed under those who wait
+    "by hand": 8,  # people start and stop Jobs themselves, and take Workloads away from them
+    "piecemeal": 12,  # pods of Jobs are done one after the other, and some Jobs fail
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {
     "deferred preemptions": "checks",
     "provisioning": "checks",
     "elastic": "jobs",
+    "by hand": "jobs",
+    "piecemeal": "jobs",
     "node failures": "topology",
     "one at a time": "pods ready",
     "unnamed jobs": "jobs",

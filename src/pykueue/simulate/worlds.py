@@ -1,4 +1,4 @@
-"""Worlds drawn from a seed: flavors, a tree of cohorts, queues, work, and what people do to them meanwhile.
+"""Worlds drawn from a seed: flavors, a tree of cohorts, queues and work. What people do to them is in `deeds`.
 
 A world is plain data. Amounts are whole CPUs, so that anybody can check them by hand.
 """
@@ -6,10 +6,10 @@ A world is plain data. Amounts are whole CPUs, so that anybody can check them by
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from pykueue.simulate.revisions import Tree
 from pykueue.simulate.traits import Traits
@@ -57,23 +57,14 @@ class Plan:
     also: str = ""  # another resource that each pod asks for one of
     topology: str = ""  # required, preferred or unconstrained
     is_elastic: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Deed:
-    """What somebody does at some time."""
-
-    at: float
-    verb: str
-    name: str
-    argument: Any = None
+    is_piecemeal: bool = False  # its pods are done one after the other
+    fails: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class World:
     objects: tuple[Tree, ...]
     plans: tuple[Plan, ...]
-    deeds: tuple[Deed, ...]
 
 
 def draw(chance: random.Random, traits: Traits) -> World:
@@ -81,10 +72,10 @@ def draw(chance: random.Random, traits: Traits) -> World:
     cohorts = _cohorts(chance, flavors)
     checks = _checks(chance, traits)
     queues = _cluster_queues(
-        chance, traits, flavors, [_name(each) for each in cohorts], [_name(each) for each in checks]
+        chance, traits, flavors, [name_of(each) for each in cohorts], [name_of(each) for each in checks]
     )
-    plans = tuple(_plans(chance, traits, [_name(each) for each in queues]))
-    local_queues = [_object("LocalQueue", _name(each), {"clusterQueue": _name(each)}, NAMESPACE) for each in queues]
+    plans = tuple(_plans(chance, traits, [name_of(each) for each in queues]))
+    local_queues = [thing("LocalQueue", name_of(each), {"clusterQueue": name_of(each)}, NAMESPACE) for each in queues]
     objects = (
         *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in TEAMS),
         *_nodes(traits),
@@ -94,11 +85,11 @@ def draw(chance: random.Random, traits: Traits) -> World:
         *checks,
         *queues,
         *local_queues,
-        _object("ResourceFlavor", PROBE, {}),
-        _object("ClusterQueue", PROBE, {"namespaceSelector": {}, "resourceGroups": [_probe_quota()]}),
-        _object("LocalQueue", PROBE, {"clusterQueue": PROBE}, NAMESPACE),
+        thing("ResourceFlavor", PROBE, {}),
+        thing("ClusterQueue", PROBE, {"namespaceSelector": {}, "resourceGroups": [_probe_quota()]}),
+        thing("LocalQueue", PROBE, {"clusterQueue": PROBE}, NAMESPACE),
     )
-    return World(objects, plans, tuple(_deeds(chance, traits, queues, cohorts, checks, plans)))
+    return World(objects, plans)
 
 
 def _probe_quota() -> Tree:
@@ -111,12 +102,12 @@ def probe() -> Tree:
     return _workload(Plan(PROBE, 0.0, NAMESPACE, PROBE, 1, 1, 0, 1.0, 0.0, is_long=False))
 
 
-def _object(kind: str, name: str, spec: Tree, namespace: str = "", api_version: str = API_VERSION) -> Tree:
+def thing(kind: str, name: str, spec: Tree, namespace: str = "", api_version: str = API_VERSION) -> Tree:
     place = {"namespace": namespace} if namespace else {}
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **place}, "spec": spec}
 
 
-def _name(tree: Tree) -> str:
+def name_of(tree: Tree) -> str:
     name: str = tree["metadata"]["name"]
     return name
 
@@ -126,19 +117,19 @@ def _name(tree: Tree) -> str:
 
 def _flavor(name: str, traits: Traits) -> Tree:
     if name != "flavor-0" or "topology" not in traits:
-        return _object("ResourceFlavor", name, {})
-    return _object("ResourceFlavor", name, {"nodeLabels": {"example.com/pool": name}, "topologyName": "racks"})
+        return thing("ResourceFlavor", name, {})
+    return thing("ResourceFlavor", name, {"nodeLabels": {"example.com/pool": name}, "topologyName": "racks"})
 
 
 def _nodes(traits: Traits) -> Iterator[Tree]:
     """Two racks of two nodes each."""
     if "topology" not in traits:
         return
-    yield _object("Topology", "racks", {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]})
+    yield thing("Topology", "racks", {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]})
     for number in range(NODES):
         name = f"node-{number}"
         labels = {"example.com/pool": "flavor-0", RACK: f"rack-{number // 2}", HOST: name}
-        node = _object("Node", name, {}, api_version="v1")
+        node = thing("Node", name, {}, api_version="v1")
         node["metadata"]["labels"] = labels
         node["status"] = {
             "allocatable": {"cpu": str(NODE_CPUS), "pods": "110", EXCLUDED: "100", UNDECLARED: "100"},
@@ -159,10 +150,10 @@ def _cohorts(chance: random.Random, flavors: list[str]) -> list[Tree]:
         spec: Tree = {}
         if number:
             parent = number - 1 if number < levels else chance.randrange(levels - 1) if levels > 1 else 0
-            spec["parentName"] = _name(found[parent])
+            spec["parentName"] = name_of(found[parent])
         if chance.random() < 0.4:
-            spec["resourceGroups"] = [_group(chance, flavors, 0, 6, in_cohort=bool(number))]
-        found.append(_object("Cohort", f"cohort-{number}", spec))
+            spec["resourceGroups"] = [quota_group(chance, flavors, 0, 6, in_cohort=bool(number))]
+        found.append(thing("Cohort", f"cohort-{number}", spec))
     return found
 
 
@@ -172,11 +163,11 @@ def _checks(chance: random.Random, traits: Traits) -> list[Tree]:
         spec: Tree = {"controllerName": CHECK_CONTROLLER, "retryDelayMinutes": chance.choice((0, 0, 1))}
         if "deferred preemptions" in traits and chance.random() < 0.7:
             spec["preemptionPolicy"] = "AfterCheckPassedOrOnDemand"
-        found.append(_object("AdmissionCheck", f"check-{number}", spec))
+        found.append(thing("AdmissionCheck", f"check-{number}", spec))
     if "provisioning" in traits:
         reference = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": NODES_CHECK}
         spec = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": reference}
-        found.append(_object("AdmissionCheck", NODES_CHECK, spec))
+        found.append(thing("AdmissionCheck", NODES_CHECK, spec))
     return found
 
 
@@ -184,7 +175,7 @@ def _provisioning(chance: random.Random, traits: Traits) -> Iterator[Tree]:
     if "provisioning" in traits:
         retries = {"backoffLimitCount": chance.randint(1, 3), "backoffBaseSeconds": 1, "backoffMaxSeconds": 5}
         spec = {"provisioningClassName": "played.example.com", "retryStrategy": retries}
-        yield _object("ProvisioningRequestConfig", NODES_CHECK, spec)
+        yield thing("ProvisioningRequestConfig", NODES_CHECK, spec)
 
 
 def _cluster_queues(
@@ -197,8 +188,8 @@ def _cluster_queues(
         spec: Tree = {
             "namespaceSelector": {},
             "queueingStrategy": chance.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
-            "resourceGroups": [_group(chance, offered, 1, 8, in_cohort=bool(cohort))],
-            "preemption": _preemption(chance, in_cohort=bool(cohort)),
+            "resourceGroups": [quota_group(chance, offered, 1, 8, in_cohort=bool(cohort))],
+            "preemption": preemption(chance, in_cohort=bool(cohort)),
         }
         if cohort:
             spec["cohortName"] = cohort
@@ -213,7 +204,7 @@ def _cluster_queues(
             spec["excludeResourcePrefixes"] = ["example.com/lic"]
         if "default queues" in traits and chance.random() < 0.7:
             spec["defaultLocalQueue"] = {"name": f"default-{number}"}
-        found.append(_object("ClusterQueue", f"queue-{number}", spec))
+        found.append(thing("ClusterQueue", f"queue-{number}", spec))
     return found
 
 
@@ -221,7 +212,7 @@ def _rule(chance: random.Random, name: str, flavors: list[str]) -> Tree:
     return {"name": name, "onFlavors": flavors[:1]} if chance.random() < 0.3 else {"name": name}
 
 
-def _group(chance: random.Random, flavors: list[str], least: int, most: int, *, in_cohort: bool) -> Tree:
+def quota_group(chance: random.Random, flavors: list[str], least: int, most: int, *, in_cohort: bool) -> Tree:
     def quota() -> Tree:
         found: Tree = {"name": "cpu", "nominalQuota": str(chance.randint(least, most))}
         if in_cohort and chance.random() < 0.4:
@@ -233,7 +224,7 @@ def _group(chance: random.Random, flavors: list[str], least: int, most: int, *, 
     return {"coveredResources": ["cpu"], "flavors": [{"name": name, "resources": [quota()]} for name in flavors]}
 
 
-def _preemption(chance: random.Random, *, in_cohort: bool) -> Tree:
+def preemption(chance: random.Random, *, in_cohort: bool) -> Tree:
     found: Tree = {
         "withinClusterQueue": chance.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
         "reclaimWithinCohort": chance.choice(("Never", "LowerPriority", "Any")),
@@ -256,6 +247,8 @@ def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
         yield from _churn(chance, traits, queues[0])
     if "unnamed jobs" in traits:
         yield from _unnamed(chance)
+    if "by hand" in traits:
+        yield _hopeless(chance, traits, queues)
 
 
 def _mixed(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
@@ -283,6 +276,8 @@ def _mixed(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             also=_also(chance, traits),
             topology=_topology(chance, traits, is_elastic=is_elastic),
             is_elastic=is_elastic,
+            is_piecemeal="piecemeal" in traits and is_job and not is_elastic,
+            fails="piecemeal" in traits and is_job and chance.random() < 0.2,
         )
 
 
@@ -358,6 +353,24 @@ def _unnamed(chance: random.Random) -> Iterator[Plan]:
         )
 
 
+def _hopeless(chance: random.Random, traits: Traits, queues: list[str]) -> Plan:
+    """A Job that asks for more than there is, so that nobody but people would ever start it."""
+    return Plan(
+        name="hopeless",
+        at=round(chance.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
+        namespace=NAMESPACE,
+        queue=chance.choice(queues),
+        count=1,
+        cpu=100,
+        priority=0,
+        seconds=1.0,
+        stop_seconds=0.0,
+        is_long=True,
+        kind="Job",
+        topology=_topology(chance, traits),
+    )
+
+
 def _ready(chance: random.Random) -> float | None:
     """Mostly in time, sometimes too late, sometimes never."""
     return chance.choice((0.5, 0.5, 2.0, 12.0, None))
@@ -405,13 +418,13 @@ def _workload(plan: Plan) -> Tree:
     spec: Tree = {"queueName": plan.queue, "priority": plan.priority, "podSets": [pod_set]}
     if plan.limit_seconds is not None:
         spec["maximumExecutionTimeSeconds"] = plan.limit_seconds
-    return _object("Workload", plan.name, spec, plan.namespace)
+    return thing("Workload", plan.name, spec, plan.namespace)
 
 
 def _job(plan: Plan) -> Tree:
     completions = ELASTIC_PODS if plan.is_elastic else plan.count
     spec = {"parallelism": plan.count, "completions": completions, "template": template(plan)}
-    found = _object("Job", plan.name, spec, plan.namespace, "batch/v1")
+    found = thing("Job", plan.name, spec, plan.namespace, "batch/v1")
     labels = {"kueue.x-k8s.io/priority-class": f"class-{plan.priority}"}
     if plan.queue:
         labels["kueue.x-k8s.io/queue-name"] = plan.queue
@@ -440,152 +453,6 @@ def pod(plan: Plan, number: int) -> Tree:
 
 def priority_classes() -> Iterator[Tree]:
     for value in range(4):
-        found = _object("WorkloadPriorityClass", f"class-{value}", {})
+        found = thing("WorkloadPriorityClass", f"class-{value}", {})
         del found["spec"]
         yield {**found, "value": value}
-
-
-# --- Deeds ------------------------------------------------------------------------------------------------------------
-
-
-class _Drawing:
-    """What a deed may be about, and when."""
-
-    def __init__(
-        self,
-        chance: random.Random,
-        queues: list[Tree],
-        cohorts: list[Tree],
-        checks: list[Tree],
-        plans: tuple[Plan, ...],
-    ) -> None:
-        self.chance = chance
-        self.cohorts = [_name(each) for each in cohorts]
-        self.checks = [_name(each) for each in checks]
-        self.queue = chance.choice(queues)
-        self.queue_name = _name(self.queue)
-        self.plan = chance.choice(plans)
-        self.at = round(chance.uniform(1.0, CHAOS_SECONDS), 3)
-        self.later = round(self.at + chance.uniform(0.5, 10.0), 3)
-
-
-def _stop(draw: _Drawing) -> Iterator[Deed]:
-    policy, kind = draw.chance.choice(("Hold", "HoldAndDrain")), draw.chance.choice(("ClusterQueue", "LocalQueue"))
-    yield Deed(draw.at, "stop", draw.queue_name, (kind, policy))
-    yield Deed(draw.later, "stop", draw.queue_name, (kind, "None"))
-
-
-def _recreate_work(draw: _Drawing) -> Iterator[Deed]:
-    yield Deed(draw.at, "delete", draw.plan.name)
-    yield Deed(draw.at, "create", draw.plan.name)
-
-
-def _deactivate(draw: _Drawing) -> Iterator[Deed]:
-    yield Deed(draw.at, "activate", draw.plan.name, False)
-    yield Deed(draw.later, "activate", draw.plan.name, True)
-
-
-def _recreate_queue(draw: _Drawing) -> Iterator[Deed]:
-    """Gone at some time, and there again later: with other quota, and perhaps in another cohort."""
-    kind = draw.chance.choice(("ClusterQueue", "LocalQueue"))
-    tree = draw.queue
-    if kind == "LocalQueue":
-        tree = _object("LocalQueue", draw.queue_name, {"clusterQueue": draw.queue_name}, NAMESPACE)
-    yield Deed(draw.at, "remove", draw.queue_name, kind)
-    yield Deed(draw.later, "bring back", draw.queue_name, tree)
-
-
-def _move(draw: _Drawing) -> Iterator[Deed]:
-    if draw.cohorts:
-        yield Deed(draw.at, "move", draw.queue_name, draw.chance.choice(("", *draw.cohorts)))
-
-
-def _cohort(draw: _Drawing) -> Iterator[Deed]:
-    """Its own quota changes."""
-    if draw.cohorts:
-        name = draw.chance.choice(draw.cohorts)
-        flavors = [flavor["name"] for flavor in draw.queue["spec"]["resourceGroups"][0]["flavors"]]
-        amount = str(draw.chance.randint(0, 8))
-        quota = [{"name": flavor, "resources": [{"name": "cpu", "nominalQuota": amount}]} for flavor in flavors]
-        yield Deed(draw.at, "cohort", name, [{"coveredResources": ["cpu"], "flavors": quota}])
-
-
-def _check(draw: _Drawing) -> Iterator[Deed]:
-    """Its controller is gone for a while."""
-    if draw.checks:
-        name = draw.chance.choice(draw.checks)
-        yield Deed(draw.at, "check", name, False)
-        yield Deed(draw.later, "check", name, True)
-
-
-# What people do -> how often among ten deeds or so, and how. What they stop or remove comes back, so that everybody's
-# turn comes.
-DEEDS: Final[Mapping[str, tuple[int, Callable[[_Drawing], Iterator[Deed]]]]] = {
-    "delete": (2, lambda draw: iter((Deed(draw.at, "delete", draw.plan.name),))),
-    "recreate": (1, _recreate_work),
-    "touch": (1, lambda draw: iter((Deed(draw.at, "touch", draw.plan.name),))),
-    "priority": (2, lambda draw: iter((Deed(draw.at, "priority", draw.plan.name, draw.chance.randint(0, 3)),))),
-    "deactivate": (1, _deactivate),
-    "stop": (2, _stop),
-    "quota": (3, lambda draw: iter((Deed(draw.at, "quota", draw.queue_name, draw.chance.randint(1, 10)),))),
-    "queue": (1, _recreate_queue),
-    "move": (2, _move),
-    "cohort": (1, _cohort),
-    "check": (1, _check),
-    "send elsewhere": (1, lambda draw: iter((Deed(draw.at, "send elsewhere", draw.plan.name, draw.queue_name),))),
-}
-
-
-def _deeds(
-    chance: random.Random,
-    traits: Traits,
-    queues: list[Tree],
-    cohorts: list[Tree],
-    checks: list[Tree],
-    plans: tuple[Plan, ...],
-) -> list[Deed]:
-    names, weights = list(DEEDS), [weight for weight, _ in DEEDS.values()]
-    found: list[Deed] = []
-    for _ in range(chance.randint(10, 20) if "meddling" in traits else chance.randint(0, 6)):
-        _, drawn = DEEDS[chance.choices(names, weights)[0]]
-        found += drawn(_Drawing(chance, queues, cohorts, checks, plans))
-    elastic = [plan for plan in plans if plan.is_elastic]
-    for _ in range(chance.randint(2, 6) if elastic else 0):
-        plan = chance.choice(elastic)
-        at = round(chance.uniform(plan.at, CHAOS_SECONDS), 3)
-        found.append(Deed(at, "scale", plan.name, chance.randint(1, ELASTIC_PODS)))
-    for number in chance.sample(range(NODES), chance.randint(1, 2)) if "node failures" in traits else ():
-        at, name = round(chance.uniform(5.0, CHAOS_SECONDS), 3), f"node-{number}"
-        found.append(Deed(at, "lose node", name, chance.choice(("gone", "ill", "tainted"))))
-        if chance.random() < 0.6:
-            found.append(Deed(round(at + chance.uniform(0.5, 20.0), 3), "mend node", name))
-    if "poison" in traits:
-        for tree in chance.sample(POISON, chance.randint(1, 3)):
-            found.append(Deed(round(chance.uniform(1.0, CHAOS_SECONDS), 3), "poison", _name(tree), tree))
-    return sorted(found, key=lambda deed: deed.at)
-
-
-# --- Poison -----------------------------------------------------------------------------------------------------------
-
-
-def _poison_work(name: str, queue: str, requests: Tree, **more: Any) -> Tree:
-    container = {"name": "c", "image": "example.com/work:1", "resources": {"requests": requests}}
-    pods = {"spec": {"restartPolicy": "Never", "containers": [container], **more}}
-    spec = {"queueName": queue, "podSets": [{"name": "main", "count": 1, "template": pods}]}
-    return _object("Workload", f"poison-{name}", spec, NAMESPACE)
-
-
-# Objects that a server takes and nobody can make sense of.
-POISON: Final = (
-    _object("Cohort", "poison-chicken", {"parentName": "poison-egg"}),
-    _object("Cohort", "poison-egg", {"parentName": "poison-chicken"}),
-    _object("ClusterQueue", "poison-circle", {"namespaceSelector": {}, "cohortName": "poison-chicken"}),
-    _object("LocalQueue", "poison-circle", {"clusterQueue": "poison-circle"}, NAMESPACE),
-    _object("LocalQueue", "poison-nowhere", {"clusterQueue": "poison-nothing"}, NAMESPACE),
-    _poison_work("huge", "queue-0", {"cpu": "9223372036854775807"}),
-    _poison_work("tiny", "queue-0", {"cpu": "1n"}),
-    _poison_work("circle", "poison-circle", {"cpu": "1"}),
-    _poison_work("nowhere", "poison-nowhere", {"cpu": "1"}),
-    _poison_work("selector", "queue-0", {"cpu": "1"}, nodeSelector={"example.com/moon": "full"}),
-    _poison_work("class", "queue-0", {"cpu": "1"}, runtimeClassName="there-is-none"),
-)
