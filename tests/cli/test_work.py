@@ -18,7 +18,7 @@ import pykueue
 from pykueue import cli
 from pykueue import home as places
 from pykueue.cli import up
-from pykueue.cli.connection import Reach
+from pykueue.cli.reach import Reach
 from pykueue.errors import UsageError
 from pykueue.kube import access
 from pykueue.work import desk, order

@@ -24,7 +24,7 @@ import yaml
 from cluster import assets, real
 from pykueue import cli
 from pykueue.certificates import Authority
-from pykueue.cli import connection
+from pykueue.cli import progress
 from pykueue.version import __version__
 from shell import Said, Shell
 from waiting import PATIENCE_SECONDS, until
@@ -256,7 +256,7 @@ def test_whoever_submits_and_waits_hears_how_the_job_stands_until_it_is_over(
     place: Place, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody runs pods here: what is told is what there is to see, and it ends when somebody says so, or after a while."""
-    monkeypatch.setattr(connection, "_PATIENCE_OF_LOGS_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_PATIENCE_OF_LOGS_SECONDS", 0.0)
     until(lambda: shell("create", "resourceflavor", "waiting").code == 0)
     until(lambda: shell("create", "clusterqueue", "waiting", "--nominal-quota", "waiting:cpu=1").code == 0)
     until(lambda: shell("create", "localqueue", "waiting", "-c", "waiting").code == 0)
@@ -270,17 +270,18 @@ def test_whoever_submits_and_waits_hears_how_the_job_stands_until_it_is_over(
     assert shell("cancel", "late").code == 0
 
     def ends() -> None:
-        until(lambda: place.server.request("GET", f"{JOBS}/waited").body["spec"].get("suspend") is False)
+        until(lambda: place.server.request("GET", f"{JOBS}/waited").body.get("spec", {}).get("suspend") is False)
         place.start_pod("waited")
         place.end_job("waited")
 
     kubernetes = threading.Thread(target=ends)
     kubernetes.start()
-    said = submitted("waited")
+    said = submitted("waited", "--timeout", f"{PATIENCE_SECONDS:.0f}s")
     kubernetes.join()
     assert (said.code, said.out) == (0, "job waited submitted to queue waiting\n")
-    told = [line.removeprefix("job waited: ") for line in said.err.splitlines()]
+    told = [line.removeprefix("job waited: ") for line in said.err.splitlines() if line.startswith("job waited: ")]
     assert {line.partition(",")[0] for line in told} <= {"waiting", "starting", "running"}, said.err
+    assert "starting, none of its pods is there yet" in told
     assert shell("cancel", "waited").code == 0
 
 

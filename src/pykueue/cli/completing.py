@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 from pykueue import home
+from pykueue.cli.reach import Reach
 from pykueue.errors import PykueueError
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ def objects(kind: str) -> Complete:
         import msgspec
 
         from pykueue.api import registry
-        from pykueue.cli.connection import Reach
         from pykueue.kube.client import METADATA_OF_ALL
 
         row = next(row for row in registry.ALL if row.singular == kind)

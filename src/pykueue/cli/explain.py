@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pykueue.cli import completing, printing
-from pykueue.cli.connection import Connection, connects, progress
+from pykueue.cli.connection import Connection, connects
+from pykueue.cli.progress import progress
 from pykueue.errors import UsageError
 
 if TYPE_CHECKING:

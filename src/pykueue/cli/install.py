@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli.connection import Reach, reaches
+from pykueue.cli.connection import reaches
+from pykueue.cli.reach import Reach
 from pykueue.errors import UsageError
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from pykueue.cli import printing
-from pykueue.cli.connection import Connection, connects, progress
+from pykueue.cli.connection import Connection, connects
+from pykueue.cli.progress import progress
 from pykueue.errors import AnswerIsNo
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pykueue.cli import completing
-from pykueue.cli.connection import Connection, connects, progress
+from pykueue.cli.connection import Connection, connects
+from pykueue.cli.progress import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

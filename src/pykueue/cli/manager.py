@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli.connection import Reach, reaches
+from pykueue.cli.connection import reaches
 from pykueue.cli.log_options import Log, log_options
+from pykueue.cli.reach import Reach
 from pykueue.cli.up import CONFIG, address, configured, event_loop
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pykueue.cli.connection import FLAGS
+from pykueue.cli.reach import FLAGS
 
 
 @click.command("options")

@@ -13,7 +13,7 @@ import click
 
 from pykueue import documents, planning
 from pykueue.api import meta
-from pykueue.cli.connection import progress
+from pykueue.cli.progress import progress
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
 from pykueue.core.explain import of_decision
 from pykueue.documents import Document

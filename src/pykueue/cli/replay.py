@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pykueue.cli.connection import progress
+from pykueue.cli.progress import progress
 from pykueue.errors import AnswerIsNo, UsageError
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pykueue.cli import completing, printing
-from pykueue.cli.connection import Connection, connects, progress
+from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
+from pykueue.cli.progress import progress
 from pykueue.errors import AnswerIsNo, UsageError
 
 if TYPE_CHECKING:

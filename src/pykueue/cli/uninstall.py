@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from pykueue.cli import install
-from pykueue.cli.connection import Reach, reaches
+from pykueue.cli.connection import reaches
+from pykueue.cli.reach import Reach
 
 
 @click.command("uninstall")

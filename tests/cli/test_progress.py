@@ -8,13 +8,14 @@ import sys
 import pytest
 
 from pykueue.api import kueue, registry
-from pykueue.cli import connection
+from pykueue.cli import progress
+from pykueue.cli.reach import Reach
 from pykueue.errors import UsageError
 from waiting import until
 
 
 def test_in_a_log_each_new_thing_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(connection, "_PATIENCE_OF_LOGS_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_PATIENCE_OF_LOGS_SECONDS", 0.0)
     said = ""
 
     def heard() -> str:
@@ -22,7 +23,7 @@ def test_in_a_log_each_new_thing_is_a_line(monkeypatch: pytest.MonkeyPatch, caps
         said += capsys.readouterr().err
         return said
 
-    with connection.progress() as told:
+    with progress.progress() as told:
         told("reading")
         until(lambda: heard() == "reading\n")
         told("reading")
@@ -33,7 +34,7 @@ def test_in_a_log_each_new_thing_is_a_line(monkeypatch: pytest.MonkeyPatch, caps
 def test_on_a_terminal_it_is_one_line_that_is_gone_at_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(connection, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     said = ""
 
@@ -42,7 +43,7 @@ def test_on_a_terminal_it_is_one_line_that_is_gone_at_the_end(
         said += capsys.readouterr().err
         return said
 
-    with connection.progress() as told:
+    with progress.progress() as told:
         told("reading")
         until(lambda: "reading ..." in heard())
     assert "\n" not in heard()
@@ -50,7 +51,7 @@ def test_on_a_terminal_it_is_one_line_that_is_gone_at_the_end(
 
 
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with connection.progress() as told:
+    with progress.progress() as told:
         told("reading")
     assert capsys.readouterr().err == ""
 
@@ -59,10 +60,10 @@ def test_a_server_that_is_slow_to_answer_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It takes connections and says nothing. A wait that is asked for is not repeated."""
-    monkeypatch.setattr(connection, "_PATIENCE_OF_LOGS_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "_PATIENCE_OF_LOGS_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        reach = connection.Reach("", "", {"server": url, "request-timeout": "300ms"})
+        reach = Reach("", "", {"server": url, "request-timeout": "300ms"})
         with pytest.raises(UsageError, match=r"does not answer GET .*: not within 0\.3 s"):
             reach.run(lambda client, _: client.list(registry.KUEUE.of(kueue.ClusterQueue)))
     assert capsys.readouterr().err == f"waiting for {url}\n"
