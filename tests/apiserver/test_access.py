@@ -58,6 +58,17 @@ class TestTheDoor:
         ]
         assert all(isinstance(version[field], str) and version[field] for field in fields)
 
+    def test_a_probe_can_be_asked_for_one_check_or_for_all_but_one(self, client: Client) -> None:
+        assert client.get("/livez/ping").body == client.get("/readyz/store").body == b"ok"
+        client.get("/livez/weather").refused(404)
+        told = client.get("/readyz?verbose&exclude=started").body.decode().splitlines()
+        assert told == ["[+]ping ok", "[+]started excluded: ok", "[+]store ok", "readyz check passed"]
+
+    def test_only_whole_answers_are_given_about_resources(self, client: Client) -> None:
+        for path in ("/api", "/api/v1", "/api/v1/namespaces", "/api/v1/namespaces/default", "/version"):
+            assert client.send("HEAD", path).status == 405
+        assert client.send("HEAD", "/livez").status == 200
+
     def test_everything_else_is_not(self, running: Running, stranger: Client) -> None:
         paths = running.client().get("/").ok()["paths"]
         open_paths = {"/livez", "/readyz", "/healthz", "/version"}
@@ -131,7 +142,28 @@ class TestReviews:
             "authenticated": True,
             "user": {"username": "view", "groups": ["embedded:view", "system:authenticated"]},
         }
-        assert self.ask(client, "TokenReview", {"token": "somebody's"}) == {"authenticated": False}
+        stranger = self.ask(client, "TokenReview", {"token": "somebody's"})
+        assert stranger == {"user": {}, "error": "nobody is known by this token"}
+
+    @pytest.mark.parametrize(
+        ("kind", "spec", "code"),
+        [
+            ("TokenReview", {}, 400),
+            ("TokenReview", {"token": ""}, 400),
+            ("TokenReview", {"token": 7}, 400),
+            ("SubjectAccessReview", {"user": "x"}, 422),
+            ("SubjectAccessReview", {"resourceAttributes": {}}, 422),
+            ("SelfSubjectAccessReview", {}, 422),
+            ("SelfSubjectAccessReview", {"resourceAttributes": {}, "nonResourceAttributes": {}}, 422),
+            ("SelfSubjectRulesReview", {}, 400),
+        ],
+    )
+    def test_a_question_that_lacks_something_is_refused(
+        self, client: Client, kind: str, spec: dict[str, object], code: int
+    ) -> None:
+        group = "authentication" if kind == "TokenReview" else "authorization"
+        review = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
+        client.post(f"/apis/{group}.k8s.io/v1/{kind.lower()}s", review).refused(code)
 
     def test_about_oneself(self, viewer: Client) -> None:
         assert self.ask(viewer, "SelfSubjectReview", {})["userInfo"] == {

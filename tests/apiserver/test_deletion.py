@@ -75,7 +75,7 @@ class TestOneObject:
         client.post(WIDGETS, widget("sense")).ok()
         client.delete(f"{WIDGETS}/sense", {"propagationPolicy": "Sideways"}).refused(422)
         client.delete(f"{WIDGETS}/sense", {"propagationPolicy": "Orphan", "orphanDependents": True}).refused(422)
-        client.delete(f"{WIDGETS}/sense", {"gracePeriodSeconds": -1}).refused(422)
+        client.delete(f"{WIDGETS}/sense", {"gracePeriodSeconds": "soon"}).refused(422)
 
     def test_a_pod_on_a_node_has_time_to_wind_up(self, client: Client) -> None:
         pods = "/api/v1/namespaces/default/pods"
@@ -84,6 +84,8 @@ class TestOneObject:
         going = client.delete(f"{pods}/slow").ok()["metadata"]
         assert going["deletionGracePeriodSeconds"] == 30
         client.get(f"{pods}/slow").ok()
+        sooner = client.delete(f"{pods}/slow", {"gracePeriodSeconds": -1}).ok()["metadata"]
+        assert sooner["deletionGracePeriodSeconds"] == 1, "what is below zero is taken for one"
         client.delete(f"{pods}/slow", {"gracePeriodSeconds": 0}).ok()
         client.get(f"{pods}/slow").refused(404)
 

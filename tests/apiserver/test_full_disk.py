@@ -44,7 +44,8 @@ def survives(server: Running, break_it: Callable[[Any], None], mend_it: Callable
     later = client.post(CONFIG_MAPS, config_map("later"))
     assert "nothing can be written at present" in later.refused(503)["message"]
     assert later.headers["retry-after"] == "1", "this one was not even tried, so it is safe to repeat"
-    assert client.get("/readyz").code == 503
+    assert b"[-]store failed: " in client.get("/readyz").body
+    assert client.get("/readyz").code == client.get("/readyz/store").code == 503
     assert client.get("/livez").code == 200
 
     def listed() -> dict[str, str]:

@@ -76,9 +76,14 @@ class TestPages:
         for token in ("zzz", "%00", "WzEsMiwzXQ", "WzAsImEiLCJiIl0", "a" * 5000):
             client.get(place, limit=1, **{"continue": token}).refused(400)
 
-    def test_limits_that_are_none_are_refused(self, client: Client, place: str) -> None:
-        for limit in ("-1", "ten", "1" * 30):
+    def test_limits_that_are_no_numbers_are_refused(self, client: Client, place: str) -> None:
+        for limit in ("", "ten", "1.5", "1" * 30):
             client.get(place, limit=limit).refused(400)
+
+    def test_a_limit_below_one_is_none(self, client: Client, place: str) -> None:
+        everything = client.get(place).ok()["items"]
+        for limit in ("0", "-1"):
+            assert client.get(place, limit=limit).ok()["items"] == everything != []
 
 
 class TestRevisions:
@@ -182,6 +187,11 @@ class TestWatches:
     def test_the_word_alone_asks_for_one(self, client: Client, place: str) -> None:
         answer = client.get(f"{place}?watch&timeoutSeconds=1")
         assert json.loads(answer.body.splitlines()[0])["type"] == "ADDED"
+
+    def test_whatever_does_not_say_no_asks_for_one(self, client: Client, place: str) -> None:
+        for word, kind in (("no", "ADDED"), ("False", None), ("0", None)):
+            answer = client.get(f"{place}?watch={word}&timeoutSeconds=1")
+            assert json.loads(answer.body.splitlines()[0]).get("type") == kind
 
     def test_one_name_can_be_watched(self, client: Client, place: str) -> None:
         (event,) = itertools.islice(client.watch(place, fieldSelector="metadata.name=b", timeoutSeconds=20), 1)

@@ -71,7 +71,7 @@ class Ours:
         parameters = parse_qsl(query, keep_blank_values=True)
         request = Request(method, place, parameters, sent, body_of(payload))
         response = await self._embedded.server.handle(request)
-        data = response.body
+        data = response.body if method != "HEAD" else b""  # which whoever speaks HTTP leaves out
         if response.stream is not None:
             chunks: list[bytes] = []
 
@@ -320,8 +320,8 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     Explanation("a subresource that is not served is not there for anybody", what="^the scale of", codes=(404, 404)),
     Explanation(
         "a review is an answer and not an object: nobody owns its fields; and it says why",
-        what="^may I",
-        lines=r"^\.body\.(metadata\.managedFields|status\.reason): ",
+        what="^may I|^whose",
+        lines=r"^\.body\.(metadata\.managedFields|status\.reason|status\.error): ",
     ),
     Explanation(
         "a number with a fraction where a whole one belongs is told once; kube-apiserver tells it twice",

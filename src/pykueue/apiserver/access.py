@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from pykueue.apiserver import status
-from pykueue.apiserver.strategy import Tree
 from pykueue.serving import Request
 
 ADMINISTRATORS: Final = "system:masters"
@@ -22,7 +21,7 @@ AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
 ANONYMOUS: Final = "system:anonymous"
 
-_READING: Final = frozenset({"get", "list", "watch"})
+READING: Final = frozenset({"get", "list", "watch"})
 # Reading these would give a viewer somebody else's rights.
 _SECRET: Final = frozenset({("", "secrets")})
 _REVIEWS: Final = frozenset({"selfsubjectaccessreviews", "selfsubjectreviews", "selfsubjectrulesreviews"})
@@ -107,7 +106,7 @@ def allows(user: User, verb: str, group: str, plural: str) -> bool:
     if verb == "create" and group in ("authorization.k8s.io", "authentication.k8s.io") and plural in _REVIEWS:
         return True
     hidden = any(group in (of, "*") and plural in (secret, "*") for of, secret in _SECRET)
-    return verb in _READING and not hidden
+    return verb in READING and not hidden
 
 
 def check(user: User, verb: str, group: str, plural: str, name: str) -> None:
@@ -115,76 +114,6 @@ def check(user: User, verb: str, group: str, plural: str, name: str) -> None:
         raise status.forbidden(
             group, plural, name, f'User "{user.name}" cannot {verb} resource "{plural}" in API group "{group}"'
         )
-
-
-# --- Reviews ----------------------------------------------------------------------------------------------------------
-
-
-def review(door: Access, user: User, kind: str, tree: Tree, served: Mapping[str, Iterable[str]]) -> Tree:
-    """The answer to a question about access; `kind` says which question it is. The answer is never stored.
-
-    `served` are the resources of every group, subresources among them (`pods/status`).
-    """
-    spec = tree.get("spec")
-    spec = spec if isinstance(spec, dict) else {}
-    match kind:
-        case "SelfSubjectAccessReview":
-            found = _may(user, spec)
-        case "SubjectAccessReview" | "LocalSubjectAccessReview":
-            groups = spec.get("groups")
-            asked_of = tuple(str(group) for group in groups) if isinstance(groups, list) else ()
-            found = _may(User(str(spec.get("user") or ""), asked_of), spec)
-        case "SelfSubjectReview":
-            found = {"userInfo": _info(user)}
-        case "SelfSubjectRulesReview":
-            found = _rules(user, served)
-        case "TokenReview":
-            known = door.holder(str(spec.get("token") or ""))
-            found = {"authenticated": True, "user": _info(known)} if known else {"authenticated": False}
-        case _:
-            raise status.method_not_allowed("POST", kind)
-    return {**tree, "status": found}
-
-
-def _may(user: User, spec: Tree) -> Tree:
-    asked = spec.get("resourceAttributes")
-    if isinstance(asked, dict):
-        verb, group, plural = (str(asked.get(key) or "") for key in ("verb", "group", "resource"))
-        allowed = allows(user, verb, group, plural)
-    else:
-        other = spec.get("nonResourceAttributes")
-        verb, path = (str(other.get(key) or "") for key in ("verb", "path")) if isinstance(other, dict) else ("", "")
-        may_look = is_open(path) if user.is_nobody else True
-        allowed = verb == "get" and may_look if user.is_viewer or user.is_nobody else True
-    return {"allowed": allowed, "reason": _reason(user)}
-
-
-def _reason(user: User) -> str:
-    if user.is_nobody:
-        return "embedded: nobody is let in without credentials"
-    if user.is_viewer:
-        return "embedded: the role view may get, list and watch all but Secrets"
-    return "embedded: authorization off"
-
-
-def _info(user: User) -> Tree:
-    return {"username": user.name, "groups": list(user.groups)}
-
-
-def _rules(user: User, served: Mapping[str, Iterable[str]]) -> Tree:
-    if not user.is_viewer:
-        everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-        paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}
-        return {"resourceRules": [everything], "nonResourceRules": [paths], "incomplete": False}
-    verbs = sorted(_READING)
-    # There is no way to say "all but Secrets" in these rules, so what may be read is named.
-    rules = [
-        {"verbs": verbs, "apiGroups": [group], "resources": readable}
-        for group, names in sorted(served.items())
-        if (readable := sorted(name for name in names if allows(user, "get", group, name.partition("/")[0])))
-    ]
-    paths = {"verbs": ["get"], "nonResourceURLs": ["*"]}
-    return {"resourceRules": rules, "nonResourceRules": [paths], "incomplete": False}
 
 
 def _digest(token: str) -> bytes:

@@ -29,14 +29,16 @@ async def formed(body: bytes, form: Form, code: int = 200) -> Response:
     return Response(status=code, body=body, content_type=form.content_type)
 
 
-def is_reading(request: Request) -> bool:
-    return request.method in ("GET", "HEAD")
+def only_get(request: Request, what: str = "") -> None:
+    """Refuse everything else where kube-apiserver does: of resources and of discovery, not even HEAD is known."""
+    if request.method != "GET":
+        raise status.method_not_allowed(request.method, what or request.path[:200])
 
 
 def only_reading(request: Request, what: str = "") -> None:
     """Refuse to change what can only be looked at."""
-    if not is_reading(request):
-        raise status.method_not_allowed(request.method, what or request.path[:200])
+    if request.method != "HEAD":
+        only_get(request, what)
 
 
 def failure(request: Request, error: Exception) -> Response:

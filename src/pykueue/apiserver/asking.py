@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import answers, bodies, forms, listing, protobuf, status
+from pykueue.apiserver import bodies, forms, protobuf, query, status
 from pykueue.apiserver.access import User
 from pykueue.apiserver.calls import Call
 from pykueue.apiserver.forms import Form
@@ -23,7 +23,7 @@ _MANAGER_LENGTH: Final = 128
 
 def is_watch(request: Request) -> bool:
     """Whether a request will stay; asked before anybody knows what it is about."""
-    return answers.is_reading(request) and request.first("watch") not in ("", "false", "0")
+    return request.method == "GET" and query.flag(request, "watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Question:
     @property
     def verb(self) -> str:
         request, address = self.request, self.address
-        if answers.is_reading(request):
-            if address.watch or listing.flag(request, "watch"):
+        if request.method == "GET":
+            if address.watch or query.flag(request, "watch"):
                 return "watch"
             return "get" if address.name else "list"
         verb = _VERBS.get(request.method, "")
@@ -97,7 +97,7 @@ class Question:
             manager=manager or _agent(request),
             dry_run=_dry_run(dry_run),
             validation=validation,
-            force=listing.flag(request, "force"),
+            force=query.flag(request, "force"),
             options={name: value for name, value in options.items() if value},
             warnings=self.warnings,
         )
@@ -110,12 +110,12 @@ class Question:
             if not isinstance(given, dict):
                 raise status.bad_request("the options of a deletion are not an object")
             options = {key: value for key, value in given.items() if value is not None}
-        if request.first("gracePeriodSeconds"):
-            options["gracePeriodSeconds"] = listing.number(request, "gracePeriodSeconds")
+        if query.has(request, "gracePeriodSeconds"):
+            options["gracePeriodSeconds"] = query.number(request, "gracePeriodSeconds")
         if request.first("propagationPolicy"):
             options["propagationPolicy"] = request.first("propagationPolicy")
-        if request.first("orphanDependents"):
-            options["orphanDependents"] = listing.flag(request, "orphanDependents")
+        if query.has(request, "orphanDependents"):
+            options["orphanDependents"] = query.flag(request, "orphanDependents")
         if options.get("dryRun"):
             call.dry_run = _dry_run(options["dryRun"])
         return options

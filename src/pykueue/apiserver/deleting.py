@@ -27,7 +27,7 @@ class DeleteOptions:
         grace, propagation = options.get("gracePeriodSeconds"), options.get("propagationPolicy") or ""
         orphan, preconditions = options.get("orphanDependents"), options.get("preconditions") or {}
         errors = []
-        if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool) or grace < 0):
+        if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
             errors.append(FieldError("gracePeriodSeconds", ErrorSort.INVALID, "must be a number of seconds", grace))
         if propagation not in ("", "Foreground", "Background", "Orphan"):
             errors.append(
@@ -103,7 +103,7 @@ def _grace_seconds(resource: Resource, tree: Tree, asked: int | None) -> int:
     if resource.grace_seconds is None:
         return 0
     if asked is not None:
-        grace = asked
+        grace = asked if asked >= 0 else 1  # as kube-apiserver takes it
     else:
         own = (tree.get("spec") or {}).get("terminationGracePeriodSeconds")
         grace = own if isinstance(own, int) else resource.grace_seconds

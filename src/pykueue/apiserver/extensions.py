@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from pykueue.apiserver import answers, bodies, discovery, forms, paths, status
+from pykueue.apiserver import answers, bodies, discovery, forms, paths, query, status
 from pykueue.apiserver.openapi import OpenApi
 from pykueue.apiserver.paths import Address
 from pykueue.apiserver.registry import Registry
@@ -43,7 +43,7 @@ def answer(request: Request, address: Address, resource: Resource, view: View) -
     """The document that a view shows of one object."""
     if bool(address.namespace) is not resource.namespaced or address.watch:
         raise status.no_such_path(request.path[:200])
-    answers.only_reading(request, f"{resource.group_resource}/{address.subresource}")
+    answers.only_get(request, f"{resource.group_resource}/{address.subresource}")
     form = forms.negotiate(request.headers.get("accept", ""))
     given = {name: _number(request, name, row) for name, row in view.parameters.items()}
     shown = view.read(address.namespace, address.name, given)
@@ -52,13 +52,8 @@ def answer(request: Request, address: Address, resource: Resource, view: View) -
 
 
 def _number(request: Request, name: str, row: Parameter) -> int:
-    text = request.first(name)
-    if not text:
-        return row.default
-    digits = text.removeprefix("-")
-    if not digits.isascii() or not digits.isdecimal() or len(digits) > 19:
-        raise status.bad_request(f"{name}: {text[:100]!r} is not a whole number")
-    return min(max(int(text), row.minimum), row.maximum)
+    given = query.number(request, name, row.default)
+    return min(max(given, row.minimum), row.maximum)
 
 
 # --- Behind another server --------------------------------------------------------------------------------------------
@@ -87,7 +82,7 @@ async def _routed(registry: Registry, openapi: OpenApi, admit: Admit, request: R
         await admit(request, address)
         return answer(request, address, found, view)
     await admit(request, None)
-    answers.only_reading(request)
+    answers.only_get(request)
     if parts == ["apis"] and discovery.wants_aggregated(request.headers.get("accept", "")):
         return Response(
             body=bodies.encode(discovery.aggregated(registry, core=False)), content_type=discovery.AGGREGATED

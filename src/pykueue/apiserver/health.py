@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pykueue.apiserver import answers
+from pykueue.apiserver import answers, paths, query
 from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.strategy import Tree
 from pykueue.serving import Request, Response
@@ -16,13 +17,19 @@ from pykueue.serving import Request, Response
 # The minor version whose behaviour is followed: kubectl warns when it is more than one away from its own.
 KUBERNETES_MINOR: Final = 36
 
+# What is looked at. A store that refuses writes can still be read, so it is no reason to start the server anew.
+PROBES: Final[Mapping[str, tuple[str, ...]]] = {
+    "livez": ("ping",),
+    "healthz": ("ping",),
+    "readyz": ("ping", "started", "store"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class About:
     """What the server says of itself."""
 
     program_version: str
-    durability: str = "full"
     backups: Path | None = None
 
 
@@ -34,19 +41,42 @@ class Health:
         self._about = about
         self.ready = False
 
-    def answer(self, request: Request) -> Response:
-        """`/version`, `/livez`, `/readyz` and `/healthz`."""
-        path = request.path.rstrip("/")
-        if path == "/version":
-            answers.only_reading(request)
-            return answers.json(self._version())
-        if path == "/readyz" and not (self.ready and not self._objects.failure):
-            why = self._objects.failure or "starting"
-            return Response(status=503, body=f"not ready: {why}\n".encode(), content_type="text/plain")
-        lines = ["ok"]
-        if any(name == "verbose" for name, _ in request.query):
-            lines = [f"[+]store ok: {self._about.durability} durability", "[+]ready ok", "check passed"]
-        return Response(body="\n".join(lines).encode(), content_type="text/plain")
+    def answer(self, request: Request) -> Response | None:
+        """`/version`, `/livez` and the like, or one of their checks; None for every other path."""
+        match paths.segments(request.path):
+            case ["version"]:
+                answers.only_get(request)
+                return answers.json(self._version())
+            case [probe] if probe in PROBES:
+                return self._probed(request, probe)
+            case [probe, check] if check in PROBES.get(probe, ()):
+                trouble = self._trouble(check)
+                return _text(503, f"{check} failed: {trouble}\n") if trouble else _text(200, "ok")
+        return None
+
+    def _probed(self, request: Request, probe: str) -> Response:
+        excluded = {value for name, value in request.query if name == "exclude"}
+        lines, is_well = [], True
+        for check in PROBES[probe]:
+            trouble = self._trouble(check)
+            if check in excluded:
+                lines.append(f"[+]{check} excluded: ok\n")
+            elif trouble:
+                lines.append(f"[-]{check} failed: {trouble}\n")
+                is_well = False
+            else:
+                lines.append(f"[+]{check} ok\n")
+        if not is_well:
+            return _text(503, "".join([*lines, f"{probe} check failed\n"]))
+        return _text(200, "".join([*lines, f"{probe} check passed\n"]) if query.has(request, "verbose") else "ok")
+
+    def _trouble(self, check: str) -> str:
+        match check:
+            case "started":
+                return "" if self.ready else "starting, or about to end"
+            case "store":
+                return self._objects.failure
+        return ""
 
     def _version(self) -> Tree:
         return {
@@ -60,3 +90,7 @@ class Health:
             "compiler": platform.python_implementation(),
             "platform": f"{sys.platform}/{platform.machine()}",
         }
+
+
+def _text(code: int, text: str) -> Response:
+    return Response(status=code, body=text.encode(), content_type="text/plain; charset=utf-8")

@@ -12,7 +12,7 @@ import msgspec
 
 from pykueue.api import selectors
 from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.apiserver import status, turns
+from pykueue.apiserver import query, status, turns
 from pykueue.apiserver.entries import Entry
 from pykueue.apiserver.forms import Presenter
 from pykueue.apiserver.objects import Objects
@@ -23,29 +23,6 @@ from pykueue.serving import Request
 FRESH_SECONDS: Final = 3.0
 REVISION_MAX: Final = 2**64
 _ALWAYS_SELECTABLE: Final = ("metadata.name", "metadata.namespace")
-# A word that stands alone, as in `?watch`, says yes.
-_TRUE: Final = frozenset({"", "true", "1", "t", "T", "TRUE", "True"})
-_FALSE: Final = frozenset({"false", "0", "f", "F", "FALSE", "False"})
-
-
-def flag(request: Request, name: str) -> bool:
-    """A yes or no in the query."""
-    value = request.first(name, "false")
-    if value in _TRUE:
-        return True
-    if value in _FALSE:
-        return False
-    raise status.bad_request(f"{name}: {value[:100]!r} is neither true nor false")
-
-
-def number(request: Request, name: str) -> int:
-    """A count in the query; 0 where there is none."""
-    value = request.first(name)
-    if not value:
-        return 0
-    if not value.isascii() or not value.isdecimal() or len(value) > 19:
-        raise status.bad_request(f"{name}: {value[:100]!r} is not a whole number that can be counted")
-    return int(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +42,8 @@ class ListOptions:
 
     @classmethod
     def read(cls, request: Request, resource: Resource, *, watch: bool = False) -> ListOptions:
-        watch = watch or flag(request, "watch")
-        initial = flag(request, "sendInitialEvents") if request.first("sendInitialEvents") else None
+        watch = watch or query.flag(request, "watch")
+        initial = query.flag(request, "sendInitialEvents") if query.has(request, "sendInitialEvents") else None
         revision, match = _revision(request), request.first("resourceVersionMatch")
         token = request.first("continue")
         errors = list(_contradictions(revision, match, token, initial, watch=watch))
@@ -75,14 +52,14 @@ class ListOptions:
         return cls(
             labels=_labels(request),
             fields=_fields(request, resource),
-            limit=number(request, "limit"),
+            limit=max(0, query.number(request, "limit")),
             token=token,
             revision=revision,
             match=match,
             watch=watch,
-            bookmarks=flag(request, "allowWatchBookmarks"),
+            bookmarks=query.flag(request, "allowWatchBookmarks"),
             initial=initial,
-            timeout_seconds=number(request, "timeoutSeconds"),
+            timeout_seconds=query.number(request, "timeoutSeconds"),
         )
 
     def narrowed_to(self, name: str) -> ListOptions:

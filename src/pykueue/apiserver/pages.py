@@ -50,7 +50,10 @@ class Pages:
         return sorted([*found, *beside, "/readyz", "/version"])
 
     def _discovery(self, request: Request, *, core: bool) -> Response:
-        answers.only_reading(request)
+        if core:
+            answers.only_get(request)
+        else:
+            answers.only_reading(request)
         accept = request.headers.get("accept", "")
         whole = discovery.wants_aggregated(accept)
         if not whole:
@@ -96,5 +99,5 @@ def _listed(request: Request, tree: Tree | None) -> Response:
     if tree is None:
         raise status.no_such_path(request.path[:200])
     forms.negotiate(request.headers.get("accept", ""))
-    answers.only_reading(request)
+    answers.only_get(request)
     return answers.json(tree)

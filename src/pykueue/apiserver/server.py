@@ -103,8 +103,8 @@ class ApiServer:
 
     async def _admit(self, request: Request, warnings: list[str]) -> Response:
         self._door.check_host(request)
-        if access.is_open(request.path):
-            return self.health.answer(request)
+        if access.is_open(request.path) and (health := self.health.answer(request)):
+            return health
         for folder, guest in self._guests.rows.items():
             if f"{request.path}/".startswith(folder):
                 return await guest(request)
@@ -136,7 +136,7 @@ class ApiServer:
         parts = paths.segments(request.path)
         if parts == [".well-known", "embedded-backup"]:
             return await self._backup(user, request)
-        if page := self._pages.answer(request, parts, self._shown.rows):
+        if page := self.health.answer(request) or self._pages.answer(request, parts, self._shown.rows):
             return page
         if shown := self._shown.rows.get(request.path):
             answers.only_reading(request, request.path)

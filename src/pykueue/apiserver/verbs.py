@@ -7,7 +7,20 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
-from pykueue.apiserver import access, answers, bodies, discovery, extensions, limits, listing, scale, status, turns
+from pykueue.apiserver import (
+    access,
+    answers,
+    bodies,
+    discovery,
+    extensions,
+    limits,
+    listing,
+    receiving,
+    reviews,
+    scale,
+    status,
+    turns,
+)
 from pykueue.apiserver.access import Access
 from pykueue.apiserver.asking import Question
 from pykueue.apiserver.calls import Call, Outcome
@@ -106,7 +119,7 @@ class Verbs:
 
     async def _through(self, door: Door, asked: Question) -> Response:
         address, resource = asked.address, asked.resource
-        answers.only_reading(asked.request, f"{resource.group_resource}/{address.subresource}")
+        answers.only_get(asked.request, f"{resource.group_resource}/{address.subresource}")
         access.check(asked.user, "get", resource.group, resource.plural, address.name)
         entry = self._rest.get(resource, address.namespace, address.name)
         return await door(self._rest.tree(resource, entry), asked.request)
@@ -203,13 +216,12 @@ class Verbs:
         return await answers.formed(await presenter.many(entries, details), form)
 
     def _reviewed(self, call: Call, tree: Tree) -> Tree:
-        kind = call.resource.kind
-        said = {**tree, "apiVersion": call.resource.api_version, "kind": kind, "metadata": {}}
+        said = receiving.received(call, tree)
         served: dict[str, list[str]] = {}
         for one in self._registry.all():
             parts = (*one.subresources, *one.views)
             served.setdefault(one.group, []).extend((one.plural, *(f"{one.plural}/{part}" for part in parts)))
-        return access.review(self._tokens, call.user, kind, said, served)
+        return reviews.review(self._tokens, call.user, call.resource.kind, said, served)
 
     @staticmethod
     async def _shown(outcome: Outcome, presenter: Presenter, form: Form) -> Response:

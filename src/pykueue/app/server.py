@@ -117,7 +117,7 @@ async def api_server(
             door,
             clock,
             chance or random.SystemRandom(),
-            About(__version__, settings.durability, settings.data_dir / "backups" if keeps else None),
+            About(__version__, settings.data_dir / "backups" if keeps else None),
             loaded=loaded,
             executor=executor,
         )
