@@ -133,6 +133,15 @@ def test_no_more_pods_are_reclaimed_than_there_are() -> None:
     assert readiness.reclaim(life.workload, {"main": 4}) == ()
 
 
+def test_what_was_given_back_stays_so_while_quota_is_held() -> None:
+    """A job that was let in again with fewer pods at once finds fewer of them superfluous; others may use that room."""
+    life = Life().reserved()
+    life.write(readiness.reclaim(life.workload, {"main": 3}))
+    assert readiness.reclaim(life.workload, {"main": 1}) == readiness.reclaim(life.workload, {}) == ()
+    life.workload = replace(life.workload, status=replace(life.workload.status, admission=None))
+    assert readiness.reclaim(life.workload, {}) == (change.SetReclaimable(()),), "without quota it counts anew"
+
+
 # --- execution_time ---------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pykueue.api import conditions
@@ -48,10 +48,18 @@ def _next(is_admitted: bool, is_ready: bool, was_ready: bool, reason: str) -> Po
 
 def reclaim(workload: Workload, done: Mapping[str, int]) -> Changes:
     """Pods of each set that are done and will not come back, never more than the set has."""
-    pods = tuple(
-        ReclaimablePod(name=pod_set.name, count=min(done[pod_set.name], pod_set.count))
-        for pod_set in workload.spec.pod_sets
-        if done.get(pod_set.name, 0) > 0
-    )
     before = {pod.name: pod.count for pod in workload.status.reclaimable_pods}
+    after = {pod_set.name: min(done.get(pod_set.name, 0), pod_set.count) for pod_set in workload.spec.pod_sets}
+    for name in _granted(workload):
+        # Others may use what was given back. A job that runs on with fewer pods at once may count fewer as done.
+        after[name] = max(after[name], before.get(name, 0))
+    pods = tuple(ReclaimablePod(name=name, count=count) for name, count in after.items() if count > 0)
     return () if before == {pod.name: pod.count for pod in pods} else (SetReclaimable(pods),)
+
+
+def _granted(workload: Workload) -> Iterator[str]:
+    """The pod sets that hold quota; not those that have shrunk since, as an elastic job's do, and count anew."""
+    admission, sizes = workload.status.admission, {each.name: each.count for each in workload.spec.pod_sets}
+    for given in admission.pod_set_assignments if admission is not None else ():
+        if given.name in sizes and sizes[given.name] >= (given.count or 0):
+            yield given.name
