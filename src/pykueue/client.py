@@ -162,7 +162,8 @@ class AsyncClient:
             if workload is not None:
                 return workload.metadata.name
             await asyncio.sleep(_LOOK_SECONDS)
-        raise UsageError(f"job {job} has no Workload: {(await self._desk.standing(job)).why}")
+        why = (await self._desk.standing(job)).why or "does it name a queue?"
+        raise UsageError(f"job {job} has no Workload: {why}")
 
     async def whatif(self, *objects: Mapping[str, Any]) -> Difference:
         """Who would start, wait or have to go if these objects replaced those of the same name; jobs are submitted."""

@@ -117,7 +117,7 @@ def _tell_unqueued(entry: Entry | None, namespace: str, text: str, output: str) 
         raise UsageError(f"there is no {said} in namespace {namespace}, or it names no queue")
     word, why = entry.standing.word, entry.standing.why
     if word is not Word.UNQUEUED:
-        raise UsageError(f"job {name} in namespace {namespace} has no Workload yet: {why}")
+        raise UsageError(f"job {name} in namespace {namespace} waits in no line yet: {why}")
     if output == "text":
         click.echo(f"Job {namespace}/{name} has no Workload, and waits in no line\n\nWhy\n  {why}")
     else:

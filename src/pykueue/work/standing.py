@@ -52,7 +52,7 @@ def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") ->
         return Standing(Word.WAITING, "it is suspended and names no queue")
     if trouble:
         return Standing(Word.UNQUEUED, trouble)
-    return Standing(Word.WAITING, "its queue has not looked at it yet")
+    return Standing(Word.WAITING, "no Workload was made for it yet")
 
 
 def starting(pods: Sequence[kube.Pod]) -> str:
