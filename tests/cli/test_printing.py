@@ -44,7 +44,7 @@ def printed(*words: str) -> str:
 
     @click.command(cls=flags.Command)
     @click.argument("name")
-    @printing.prints("json", "yaml", "name")
+    @printing.prints("json", "yaml", "kyaml", "name")
     def command(name: str, form: Form) -> None:
         assert name == "x"
         form.document(THING)
@@ -76,6 +76,7 @@ def test_programs_get_names_json_and_yaml() -> None:
     assert shown(["a", "b"], "-o", "name") == "row/a\nrow/b\n"
     assert '"name": "a"' in shown(["a"], "-o", "json")
     assert shown([], "-o", "yaml") == "apiVersion: v1\nkind: List\nmetadata: {}\nitems: []\n"
+    assert printed("x", "-o", "kyaml").splitlines()[:3] == ["---", "{", '  kind: "Thing",']
 
 
 def test_nothing_is_said_to_people_only() -> None:

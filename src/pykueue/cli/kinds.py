@@ -44,7 +44,7 @@ dry_run = click.option(
     default="none",
     help="client: print what would be sent; server: have it checked, and not kept.",
 )
-prints = printing.prints("json", "yaml", "name")
+prints = printing.prints("json", "yaml", "kyaml", "name")
 labels = click.option("-l", "--selector", default="", help="A label query, such as team=a,tier!=test.")
 fields = click.option("--field-selector", default="", help="A field query, such as metadata.name=a.")
 all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")

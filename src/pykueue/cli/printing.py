@@ -39,7 +39,7 @@ class Form:
 
     @property
     def is_document(self) -> bool:
-        return self.fill is not None or self.word in ("json", "yaml")
+        return self.fill is not None or self.word in ("json", "yaml", "kyaml")
 
     def document(self, tree: Mapping[str, Any]) -> None:
         """Print an object, or a list of them. Who manages its fields is for those who ask, or whose template does."""
@@ -215,6 +215,10 @@ def document(tree: Any, word: str) -> None:
     """One document, for programs."""
     if word == "json":
         click.echo(json.dumps(tree, indent=2, ensure_ascii=False))
+    elif word == "kyaml":
+        from pykueue.cli import kyaml
+
+        click.echo(kyaml.written(tree), nl=False)
     else:
         import yaml
 

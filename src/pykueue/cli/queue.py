@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("-q", "--queue", default="", shell_complete=completing.objects("localqueue"), help="One LocalQueue only.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also what is over.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
-@printing.prints("wide", "name", "json", "yaml")
+@printing.prints("wide", "name", "json", "yaml", "kyaml")
 @connects
 def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, form: Form) -> None:
     """Show jobs that wait or run: those that run first, then the others in the order of their queues."""

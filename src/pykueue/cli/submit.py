@@ -96,7 +96,7 @@ def _variables(context: click.Context, option: click.Parameter, texts: tuple[str
     help="With these: stop waiting after this long, such as 90s or 2h; the job goes on.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the Job, and submit nothing.")
-@printing.prints("name", "json", "yaml")
+@printing.prints("name", "json", "yaml", "kyaml")
 @connects
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGUMENT]...")
 def command(
