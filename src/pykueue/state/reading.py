@@ -6,6 +6,7 @@ Nothing here fails: what the API would have refused is read as if it were absent
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from pykueue.api import codec, conditions, kueue, labels, meta, topology_encoding
 from pykueue.api.conditions import EvictedReason, PreemptedReason, Status, WorkloadCondition
@@ -15,6 +16,12 @@ from pykueue.core.policy import Policy
 from pykueue.core.topology import PlacedPods, Placement
 from pykueue.core.workload import NO_DETAILS, AssignedPodSet, CheckState, Details, Reservation, Shape, Workload
 from pykueue.lifecycle import states
+
+# Looked up once, as in `lifecycle.states`: every event asks.
+_EVICTED: Final = WorkloadCondition.EVICTED
+_PREEMPTED: Final = WorkloadCondition.PREEMPTED
+_REQUEUED: Final = WorkloadCondition.REQUEUED
+_REPLACING: Final = WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS
 
 # --- Conditions -------------------------------------------------------------------------------------------------------
 
@@ -45,7 +52,7 @@ def may_queue(workload: kueue.Workload, policy: Policy) -> bool:
         and not states.is_finished(workload)
         and not states.is_reserved(workload)
         and not states.is_on_hold(workload)
-        and not states.has(workload, WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS)
+        and not states.has(workload, _REPLACING)
         and not states.is_gated(workload, gates_count=policy.admission_gated_by)
         and not has_variants(workload, policy)
     )
@@ -72,12 +79,12 @@ def priority(workload: kueue.Workload, policy: Policy) -> int:
 def queue_time(workload: kueue.Workload, policy: Policy) -> Nanoseconds:
     """§2.2 The time that counts for a place in line."""
     found = workload.status.conditions
-    evicted = conditions.find(found, WorkloadCondition.EVICTED)
+    evicted = conditions.find(found, _EVICTED)
     if evicted is not None and evicted.status == Status.TRUE:
         by_timeout = policy.order_by_eviction and evicted.reason == EvictedReason.PODS_READY_TIMEOUT
         if by_timeout or evicted.reason == EvictedReason.ADMISSION_CHECK:
             return time_of(evicted.last_transition_time)
-    preempted = conditions.find(found, WorkloadCondition.PREEMPTED)
+    preempted = conditions.find(found, _PREEMPTED)
     if (
         not policy.priority_sorting_within_cohort
         and preempted is not None
@@ -106,7 +113,7 @@ def pending(workload: kueue.Workload, shape: Shape, cluster_queue: str, policy: 
         created=time_of(workload.metadata.creation_timestamp),
         queue_time=queue_time(workload, policy),
         generation=workload.metadata.generation,
-        held_back=conditions.is_false(status.conditions, WorkloadCondition.REQUEUED),
+        held_back=conditions.is_false(status.conditions, _REQUEUED),
         back_off_until=time_of(requeue_at) if requeue_at is not None else None,
         details=_details(workload, policy),
     )

@@ -388,10 +388,11 @@ class World:
         """[QU7] Second passes that are due, then one head of every queue that takes part, by name. None at all where
         all of them have been tried on the facts as they are."""
         again = [head for head in self._second_passes.due(now) if head.cluster_queue in district.queues]
+        queues = self.queues
         lines = [
             queue
             for name in district.queues
-            if (queue := self.queues.get(name)) is not None and len(queue) and self.structure.is_open(name)
+            if (queue := queues.get(name)) is not None and len(queue) and self.structure.is_open(name)
         ]
         if self.policy.is_fair:
             # Of a queue one takes part, and of a second pass and a head it is the head. A second pass that has lost
