@@ -215,9 +215,13 @@ def test_a_kind_of_ours_that_there_is_not_is_refused(version: str, kind: str, sa
     assert says in str(error)
 
 
-def test_the_same_object_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match="document 2: Namespace x is already in s document 1"):
-        planning.read(planning_documents("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\n" * 2))
+@pytest.mark.parametrize(
+    ("head", "place"),
+    [("apiVersion: v1\nkind: Namespace", "Namespace x"), ("apiVersion: batch/v1\nkind: Job", "Job default/x")],
+)
+def test_the_same_object_twice_is_refused(head: str, place: str) -> None:
+    with pytest.raises(UsageError, match=f"document 2: {place} is already in s document 1"):
+        planning.read(planning_documents(f"{head}\nmetadata: {{name: x}}\n---\n" * 2))
 
 
 def planning_documents(text: str) -> list[Document]:

@@ -113,21 +113,21 @@ class _Found:
         self.classes: list[kueue.WorkloadPriorityClass | kube.PriorityClass] = []
         self.passed_over: list[tuple[str, str]] = []
         self.unknown_fields: list[tuple[str, str]] = []
-        self._names: dict[tuple[type, str, str], str] = {}
+        self._sources: dict[str, str] = {}
 
     def add(self, source: str, tree: dict[str, Any]) -> None:
-        typed = typed_of(source, tree)
+        typed, place = typed_of(source, tree), place_of(tree)
+        is_job = typed is None and written.row_of(tree) is not None
+        if typed is None and not is_job:
+            self.passed_over.append((place, written.why_not(tree)))
+            return
+        if place in self._sources:
+            raise UsageError(f"{source}: {place} is already in {self._sources[place]}")
+        self._sources[place] = source
         if typed is None:
-            if written.row_of(tree) is not None:
-                self.jobs.append(Document(source, tree))
-            else:
-                self.passed_over.append((place_of(tree), written.why_not(tree)))
+            self.jobs.append(Document(source, tree))
             return
         metadata: meta.ObjectMeta = typed.metadata  # type: ignore[attr-defined]
-        name = (type(typed), metadata.namespace, metadata.name)
-        if name in self._names:
-            raise UsageError(f"{source}: {tree['kind']} {metadata.name} is already in {self._names[name]}")
-        self._names[name] = source
         if isinstance(typed, CLASSES):
             self.classes.append(typed)
         else:
@@ -135,8 +135,7 @@ class _Found:
         schema = own_schemas.find(tree)
         if schema is not None and not metadata.resource_version:  # what a server has stored was asked there
             self.unknown_fields += [
-                (place_of(tree), f"{path} is no field of it{field_meant(tree, path)}")
-                for path in schema.unknown_fields(tree)
+                (place, f"{path} is no field of it{field_meant(tree, path)}") for path in schema.unknown_fields(tree)
             ]
 
 
