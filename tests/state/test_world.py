@@ -199,6 +199,17 @@ def test_a_back_off_that_ends_brings_its_workload_back_without_any_event() -> No
     assert world.next_wake() is None
 
 
+def test_a_back_off_counts_for_one_that_was_seen_in_line_before() -> None:
+    """Seed 2040 of the simulation: its admission and its eviction in between were missed, since the line was cut."""
+    thing = WAITING.thing()
+    world = small()
+    world.put(thing, NOW)
+    state = kueue.RequeueState(count=1, requeue_at=meta.format_time(NOW + 60 * meta.SECOND))
+    world.put(msgspec.structs.replace(thing, status=kueue.WorkloadStatus(requeue_state=state)), NOW)
+    assert world.decide(NOW) == []
+    assert [type(decision) for decision in world.decide(NOW + 60 * meta.SECOND)] == [Admit]
+
+
 def test_a_rebuild_that_knows_something_else_is_told_in_sentences() -> None:
     world, other = small(WAITING), small()
     assert audit.differences(world, other) == ["ns/w1: waits in q only in memory"]

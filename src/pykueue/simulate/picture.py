@@ -143,8 +143,10 @@ class Life:
             yield pod_set, min(pod_set.get("minCount", count), count - self.done(pod_set["name"]))
 
     def shape(self) -> bytes:
-        """What it asks for; not what its pods are called."""
-        return msgspec.json.encode([{**each, "template": each["template"]["spec"]} for each in self.spec["podSets"]])
+        """What it asks for; not what its pods are called, nor what keeps them from starting."""
+        return msgspec.json.encode(
+            [{**each, "template": {**each["template"]["spec"], "schedulingGates": ()}} for each in self.spec["podSets"]]
+        )
 
 
 def asked_by_pod(pod_set: Tree) -> Counter[str]:
@@ -336,16 +338,13 @@ class Picture:
     def waits_for_room_on_nodes(self, life: Life) -> bool:
         """Whether it has quota for pods that find no place yet; it is looked for once the other checks have passed."""
         pod_sets = {each["name"]: each for each in life.spec["podSets"]}
-        return any(
-            given.get("delayedTopologyRequest") == "Pending"
-            and not self._can_be_placed(
-                pod_set := pod_sets[given["name"]],
-                given["count"],
-                asked_by_pod(pod_set)["cpu"],
-                given["flavors"]["cpu"],
-            )
-            for given in (life.reservation or {}).get("podSetAssignments", ())
-        )
+        for given in (life.reservation or {}).get("podSetAssignments", ()):
+            pod_set = pod_sets[given["name"]]
+            asked = (given["count"], asked_by_pod(pod_set)["cpu"], given["flavors"]["cpu"])
+            is_pending = given.get("delayedTopologyRequest") == "Pending"
+            if is_pending and (life.is_strange or not self._can_be_placed(pod_set, *asked)):
+                return True
+        return False
 
     def is_free(self, resource: str, queue: str) -> bool:
         """Whether quota does not ask for a resource that the queue does not declare (KEP-5800, KEP-7513)."""

@@ -178,11 +178,9 @@ class PendingQueue:
         is_new = key not in self
         self.pool.pop(key, None)
         self._resting.discard(key)
-        bucket = self._where.get(key)
-        was_in_line = bucket is not None and not bucket.is_parked
-        if bucket is not None:
+        if key in self._where:
             self._leave(key)
-        if (was_in_line and not workload.set_aside) or workload.may_compete(now):
+        if workload.may_compete(now):
             self._join(workload)  # [QU14] with its kind, which may be parked
         else:
             self._park(workload)
