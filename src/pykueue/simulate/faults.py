@@ -93,6 +93,7 @@ class Weather:
     rates: dict[str, float] = field(default_factory=dict)
     fired: Counter[str] = field(default_factory=Counter)
     writes: int = 0
+    counts_writes: bool = True
     kill: Kill | None = None
     killed: asyncio.Queue[Stormy] = field(default_factory=asyncio.Queue)  # whose manager is to be taken down
 
@@ -115,6 +116,8 @@ class Weather:
     def counts(self, call: Call) -> bool:
         """Count a write; whether it is the one at which the manager is killed."""
         if call.method not in _WRITES or call.path.startswith(_EVENTS) or "/leases" in call.path:
+            return False
+        if not self.counts_writes:
             return False
         self.writes += 1
         return self.kill is not None and self.writes == self.kill.write

@@ -187,8 +187,10 @@ class Story:
             self.weather.lag_seconds = 0.0  # what counts is how long the manager takes, not what it reads
             for member in self.members:
                 await self._restart(member)
+            self.weather.counts_writes = False  # to be killed now would cost another lease
             await people.probe()
             await asyncio.sleep(LEASE_SECONDS)
+            self.weather.counts_writes = True
             stage.long_may_end.set()
             await self._rest("ended")
         acting.cancel()
