@@ -71,15 +71,6 @@ class TestSubmit:
         assert followed.out == f"job told submitted to queue default\n{shell.home}\n--name\n"
         assert followed.err == "job told failed: exit code 3\n"
 
-    def test_following_one_whose_time_runs_out_shows_what_it_said_until_then(self, shell: HomeShell) -> None:
-        """Its pod is deleted, and the log with it."""
-        followed = shell(
-            "submit", "-f", "--name", "late", "--time-limit", "5s", "--", "sh", "-c", "echo begun; sleep 60"
-        )
-        assert followed.code == 1
-        assert followed.out == "job late submitted to queue default\nbegun\n"
-        assert followed.err == "job late failed: the job was active for longer than its activeDeadlineSeconds\n"
-
     def test_what_cannot_be_run_is_said(self, shell: Shell) -> None:
         failed = shell("submit", "--wait", "--name", "typo", "--", "pyhton")
         assert (failed.code, failed.err) == (1, "job typo failed: cannot run 'pyhton': No such file or directory\n")
