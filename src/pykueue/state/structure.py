@@ -46,6 +46,7 @@ class Structure:
         self._trees: dict[tuple[bool, str], _Grown] = {}
         self._to_read: set[str] = set()
         self._is_reshaped = False
+        self._on_nodes: tuple[str, ...] | None = None  # None: something has changed that it rests on
 
     # Objects.
 
@@ -66,6 +67,7 @@ class Structure:
     def drop_cluster_queue(self, name: str) -> None:
         self.cluster_queues.pop(name, None)
         self.read.pop(name, None)
+        self._on_nodes = None
         self.selectors.pop(name, None)
         self._to_read.discard(name)
         self._is_reshaped = True
@@ -100,6 +102,7 @@ class Structure:
         self.snapshot.verdicts.clear()
         self.snapshot.flavors.pop(name, None)
         self.snapshot.fleet.drop_flavor(name)
+        self._on_nodes = None
         self._to_read |= self._users_of_flavor(name)
         return self._users_of_flavor(name)
 
@@ -150,6 +153,7 @@ class Structure:
     def _place_flavor(self, name: str) -> None:
         if not self.policy.topology:
             return
+        self._on_nodes = None
         flavor = self.flavors[name]
         found = self.topologies.get(flavor.spec.topology_name or "")
         if found is not None:
@@ -172,6 +176,7 @@ class Structure:
         )
         around = Surroundings(self.policy, references, self.checks)
         changed, self._to_read, self._is_reshaped = self._to_read, set(), False
+        self._on_nodes = None
         for name in sorted(changed):
             self.read[name] = specs.queue_spec(self.cluster_queues[name], around)
         return changed | self._regrow()
@@ -220,9 +225,11 @@ class Structure:
         groups = self.read[name].spec.groups
         return any(self.snapshot.fleet.has_flavor(flavor) for group in groups for flavor in group.flavors)
 
-    def on_nodes(self) -> Iterable[str]:
-        """The queues that do, of whatever tree."""
-        return filter(self.places_pods, self.read)
+    def on_nodes(self) -> tuple[str, ...]:
+        """The queues that do, of whatever tree. Asked whenever room on nodes comes back, so it is kept."""
+        if self._on_nodes is None:
+            self._on_nodes = tuple(filter(self.places_pods, self.read))
+        return self._on_nodes
 
     def companions(self, name: str) -> Iterator[str]:
         """The queues of the same tree, itself included; none where its cohorts run in a circle."""
