@@ -210,6 +210,16 @@ def test_a_back_off_counts_for_one_that_was_seen_in_line_before() -> None:
     assert [type(decision) for decision in world.decide(NOW + 60 * meta.SECOND)] == [Admit]
 
 
+def test_a_workload_in_its_back_off_is_counted_once_something_is_written_about_it() -> None:
+    state = kueue.RequeueState(count=1, requeue_at=meta.format_time(NOW + 60 * meta.SECOND))
+    resting = kueue.WorkloadStatus(requeue_state=state)
+    world = small()
+    for revision, counted in (("5", 0), ("5", 0), ("6", 1), ("6", 1)):
+        world.put(msgspec.structs.replace(at_revision(WAITING, revision), status=resting), NOW)
+        assert world.lines.pending_in("ns/q") == counted
+    assert world.decide(NOW) == []
+
+
 def test_a_rebuild_that_knows_something_else_is_told_in_sentences() -> None:
     world, other = small(WAITING), small()
     assert audit.differences(world, other) == ["ns/w1: waits in q only in memory"]

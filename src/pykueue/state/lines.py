@@ -111,6 +111,12 @@ class Lines:
             line.put(workload, now)
             self._waking.look_at(line.name)
 
+    def count(self, key: str) -> None:
+        """Something was written about a Workload that waits already."""
+        line = self._line_of(self._local_queue_of[key])
+        if line is not None:
+            line.count(key)
+
     def forget(self, key: str) -> None:
         """The Workload does not wait any more, or was never here."""
         local_queue = self._local_queue_of.pop(key, None)

@@ -175,7 +175,7 @@ class PendingQueue:
         if key in self.in_flight:
             self.in_flight[key] = workload
             return
-        is_new = key not in self
+        rests = key in self._resting or key not in self
         self.pool.pop(key, None)
         self._resting.discard(key)
         if key in self._where:
@@ -184,8 +184,12 @@ class PendingQueue:
             self._join(workload)  # [QU14] with its kind, which may be parked
         else:
             self._park(workload)
-            if is_new and workload.back_off_until is not None:
+            if rests and workload.back_off_until is not None:
                 self._resting.add(key)
+
+    def count(self, key: str) -> None:
+        """Something was written about a Workload that waits: if it rests, it is counted from here on."""
+        self._resting.discard(key)
 
     def _park(self, workload: Workload) -> None:
         self.pool[workload.key] = workload

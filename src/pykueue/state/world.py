@@ -219,6 +219,7 @@ class World:
         if booking.is_older(workload.metadata.resource_version, self._revisions.get(key, "")):
             return  # a watch that is behind what was read past it must not give back what that read has shown
         self.outdated.discard(key)
+        is_news = self._revisions.get(key) != workload.metadata.resource_version
         self._revisions[key] = workload.metadata.resource_version
         holds_quota = reading.holds_quota(workload)
         if key in self.ledger:
@@ -234,7 +235,10 @@ class World:
         if key in self.reservations:
             self._end(key)
         if reading.may_queue(workload, self.policy):
+            waited = self.lines.pending(key) is not None
             self._put_pending(workload, now)
+            if waited and is_news:
+                self.lines.count(key)
         else:
             self.lines.forget(key)
 
