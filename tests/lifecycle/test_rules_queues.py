@@ -121,6 +121,16 @@ def test_a_queue_that_starts_again_lets_back_those_it_drained_and_no_others(kind
     assert late.steps().conditions["Requeued"] == "False/Preempted"
 
 
+def test_a_cluster_queue_that_starts_again_lets_nobody_back_whose_local_queue_is_stopped() -> None:
+    life = Life(facts=RUNNING).reserved()
+    life.facts = stopped(RUNNING, "ClusterQueue", StopPolicy.HOLD_AND_DRAIN)
+    life.steps().released()
+    life.facts = stopped(RUNNING, "LocalQueue", StopPolicy.HOLD)
+    assert life.steps().conditions["Requeued"] == "False/ClusterQueueStopped"
+    life.facts = RUNNING
+    assert life.steps().conditions["Requeued"] == "True/ClusterQueueRestarted"
+
+
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 

@@ -299,7 +299,8 @@ def _with(
             )
             if said is status.conditions:
                 return status
-            return replace(status, conditions=said if len(said) == len(status.conditions) else _in_order(said))
+            is_new = len(said) != len(status.conditions)
+            return replace(status, conditions=_in_order(said) if is_new and (type, value) not in _ADDED else said)
         case DropCondition(type):
             return replace(status, conditions=conditions.without(status.conditions, type))
         case SetAdmission(admission):
@@ -327,6 +328,14 @@ def _with(
             return replace(status, scheduling_stats=_counted(status.scheduling_stats, reason, cause))
 
 
+# What comes with the quota is added to what others have said already; what comes later puts all in order.
+_ADDED: Final = frozenset(
+    {
+        (WorkloadCondition.QUOTA_RESERVED, Status.TRUE),
+        (WorkloadCondition.QUOTA_RESERVED, Status.FALSE),
+        (WorkloadCondition.ADMITTED, Status.TRUE),
+    }
+)
 _PLACES: Final = {type.value: place for place, type in enumerate(WorkloadCondition)}
 
 

@@ -12,8 +12,9 @@ from typing import Final, TypeAlias
 
 from pykueue.api.kueue import Workload
 from pykueue.api.meta import Nanoseconds
+from pykueue.lifecycle import states
 from pykueue.lifecycle.change import Changes
-from pykueue.lifecycle.facts import Facts, Options
+from pykueue.lifecycle.facts import ClusterQueueFacts, Facts, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,14 @@ class View:
     options: Options
     now: Nanoseconds
     jitter: float = 0.0
+
+    @property
+    def cluster_queue(self) -> ClusterQueueFacts | None:
+        """The ClusterQueue, as far as somebody leads to it: a LocalQueue that is stopped leads nobody anywhere who does
+        not hold quota yet."""
+        local_queue = self.facts.local_queue
+        is_led = local_queue is None or not local_queue.is_stopped or states.is_reserved(self.workload)
+        return self.facts.cluster_queue if is_led else None
 
 
 @dataclass(frozen=True, slots=True)

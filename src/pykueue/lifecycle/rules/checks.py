@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pykueue.api.conditions import DeactivationReason, EvictedReason, Status, WorkloadCondition
 from pykueue.api.kueue import CheckState
+from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.lifecycle import change, checks, eviction, states
 from pykueue.lifecycle.change import SetCondition
 from pykueue.lifecycle.rules import Verdict, View
 
+# How long a Workload keeps the checks of the flavor that it had, should it get quota again at once.
+_KEPT: Final = 2 * SECOND
+
 
 def check_list(view: View) -> Verdict | None:
     """The checks that the ClusterQueue asks for, each in both forms."""
-    queue = view.facts.cluster_queue
-    names = None if queue is None else checks.required(queue, view.workload.status.admission)
-    return Verdict(checks.synced(view.workload, names, view.now))
+    workload, queue = view.workload, view.cluster_queue
+    if queue is None:
+        return Verdict(checks.synced(workload, None, view.now))
+    names = set(checks.required(queue, workload.status.admission))
+    until = _kept_until(view)
+    if until is not None:
+        listed = {check.name for check in workload.status.admission_checks}
+        kept = listed & {check.name for check in queue.checks} - names
+        return Verdict(checks.synced(workload, tuple(sorted(names | kept)), view.now), wake_at=until if kept else None)
+    return Verdict(checks.synced(workload, tuple(sorted(names)), view.now))
+
+
+def _kept_until(view: View) -> Nanoseconds | None:
+    released = states.since(view.workload, WorkloadCondition.QUOTA_RESERVED)
+    if released is None or states.is_reserved(view.workload) or view.now >= released + _KEPT:
+        return None
+    return released + _KEPT
 
 
 def rejected(view: View) -> Verdict | None:

@@ -33,7 +33,7 @@ def local_queue_restarted(view: View) -> Verdict | None:
 
 def cluster_queue_restarted(view: View) -> Verdict | None:
     """Evicted because its ClusterQueue was drained, and the ClusterQueue works again."""
-    queue = view.facts.cluster_queue
+    queue = view.cluster_queue
     if queue is None or queue.is_stopped or not _waits_after(view, EvictedReason.CLUSTER_QUEUE_STOPPED):
         return None
     return _may_come(RequeuedReason.CLUSTER_QUEUE_RESTARTED, "The ClusterQueue was started again")
