@@ -259,7 +259,7 @@ async def test_an_explanation_that_was_lost_can_be_asked_for_again(page: Page) -
 
 
 async def test_who_waits_for_a_slow_server_sees_that_something_happens(page: Page) -> None:
-    await offline(page, lost=False, slow_milliseconds=1500)
+    await offline(page, lost=False, slow_milliseconds=3000)
     await page.go("#/queues")
     await page.until("document.querySelector('main[aria-busy=true]')")
     await page.until("document.querySelector('table') && !document.querySelector('[aria-busy]')")
