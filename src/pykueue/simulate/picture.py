@@ -182,8 +182,8 @@ class Picture:
     trees: list[QuotaTree] = field(default_factory=lambda: [QuotaTree.read({}, {})])
     came_at: dict[str, float] = field(default_factory=dict)  # when a Workload was made
     told_at: dict[str, float] = field(default_factory=dict)  # when it was first told whether it has quota
-    # Since when others pass a Workload that there is room for; and the longest time that anybody was passed.
-    passed_since: dict[str, float] = field(default_factory=dict)
+    # When others first and last passed a Workload that there is room for; and the longest time that anybody was passed.
+    passed: dict[str, tuple[float, float]] = field(default_factory=dict)
     longest_wait_seconds: float = 0.0
     # Who stood before somebody that a strict queue let in: by whom and when.
     overtook: dict[str, tuple[str, float]] = field(default_factory=dict)

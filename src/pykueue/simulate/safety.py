@@ -295,9 +295,13 @@ def nobody_is_passed_for_ever(move: Move) -> Iterator[str]:
         if picture.queue_of(other) != queue or not _may_be_passed(other) or _rank(other) >= _rank(life):
             continue
         if not picture.fits_instead(other, queue, life):
-            picture.passed_since.pop(other.uid, None)
+            picture.passed.pop(other.uid, None)
             continue
-        seconds = picture.seconds - picture.passed_since.setdefault(other.uid, picture.seconds)
+        first, last = picture.passed.get(other.uid, (picture.seconds, picture.seconds))
+        if picture.seconds - last > PASSED_SECONDS / 2:
+            first = picture.seconds  # nobody passed him for so long: it is another race
+        picture.passed[other.uid] = (first, picture.seconds)
+        seconds = picture.seconds - first
         picture.longest_wait_seconds = max(picture.longest_wait_seconds, seconds)
         if seconds > PASSED_SECONDS:
             yield f"passes {other.name}, as others have for {seconds:.0f} seconds, though there is room for it"
