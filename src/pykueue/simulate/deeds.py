@@ -244,8 +244,9 @@ _REBUILDING: Final[Mapping[str, tuple[int, Drawn]]] = {
 
 def _once_it_is_there(verb: str, argument: Any = None) -> Drawn:
     def drawn(draw: _Drawing) -> Iterator[Deed]:
-        # Mostly those who do not come to their end before all is quiet.
-        jobs = [plan for plan in draw.plans if plan.kind == "Job"]
+        # Mostly those who do not come to their end before all is quiet. The pods of an elastic one have a gate of their
+        # own, which is not played: that it is not suspended says nothing.
+        jobs = [plan for plan in draw.plans if plan.kind == "Job" and not plan.is_elastic]
         plan = draw.chance.choices(jobs, [4 if plan.is_long else 1 for plan in jobs])[0]
         at = round(draw.chance.uniform(plan.at, CHAOS_SECONDS), 3)
         yield Deed(draw.soon_or_last(at), verb, plan.name, argument)
