@@ -97,9 +97,23 @@ def test_a_reservation_that_is_given_up_asks_the_checks_anew_and_is_no_eviction(
 def test_a_repaired_placement_is_not_told_again() -> None:
     life = Life().reserved().write((change.SetUnhealthyNodes((kueue.UnhealthyNode(name="n1"),)),))
     life.news.clear()
-    life.write(reservation.repair(life.workload, replace(assigned(), cluster_queue="cq")))
+    life.write(reservation.repair(life.workload, assigned()))
     assert life.workload.status.unhealthy_nodes == ()
     assert life.news == []
+
+
+def test_pods_that_get_a_place_later_keep_what_was_given_though_fewer_are_left() -> None:
+    """An elastic job may shrink while it waits for its nodes. What it holds cannot be changed: such a write is refused."""
+    life = Life().reserved()
+    given = life.workload.status.admission
+    assert given is not None
+    [pods] = given.pod_set_assignments
+    place = kueue.TopologyAssignment(levels=("rack",))
+    fewer = replace(pods, count=0, resource_usage={"cpu": "0"}, topology_assignment=place)
+    life.write(reservation.repair(life.workload, replace(given, pod_set_assignments=(fewer,))))
+    assert life.workload.status.admission == replace(
+        given, pod_set_assignments=(replace(pods, topology_assignment=place),)
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from pykueue.api import conditions
 from pykueue.api.conditions import AdmittedReason, EvictedReason, QuotaReservedReason, Status, WorkloadCondition
 from pykueue.api.kueue import Admission, Workload
@@ -103,10 +105,28 @@ def ungated(workload: Workload) -> Changes:
     return (change.normal("AdmissionGateCleared", "Nobody holds back the admission any more"),)
 
 
-def repair(workload: Workload, admission: Admission) -> Changes:
-    """A second pass that worked: the placement, and no node that waits to be replaced. Nobody is told a second time."""
+def repair(workload: Workload, found: Admission) -> Changes:
+    """A second pass that worked: the placement, and no node that waits to be replaced. Nobody is told a second time.
+
+    What was given stays as it was written, though fewer pods may be left by now: it cannot be changed while it is held.
+    """
+    given = workload.status.admission
+    if given is None:
+        return change.NOTHING
+    placed = {each.name: each for each in found.pod_set_assignments}
+    repaired = replace(
+        given,
+        pod_set_assignments=tuple(
+            replace(
+                each,
+                topology_assignment=placed[each.name].topology_assignment,
+                delayed_topology_request=placed[each.name].delayed_topology_request,
+            )
+            for each in given.pod_set_assignments
+        ),
+    )
     return (
-        *((SetAdmission(admission),) if admission != workload.status.admission else ()),
+        *((SetAdmission(repaired),) if repaired != given else ()),
         *((SetUnhealthyNodes(),) if workload.status.unhealthy_nodes else ()),
     )
 
