@@ -301,10 +301,10 @@ def test_a_missing_class_is_told_and_waited_for() -> None:
     assert stage.settle().workload.spec.priority == 7
 
 
-def test_so_is_a_missing_class_of_its_pods() -> None:
+def test_a_missing_class_of_its_pods_is_only_waited_for() -> None:
     stage = Stage(batch_job(spec={"template": {"spec": {"priorityClassName": "later", "containers": []}}})).settle()
     assert not stage.workloads
-    assert stage.told == ["Warning PriorityClassNotFound"]
+    assert not stage.told
     assert stage.retries == ["The PriorityClass later does not exist"]
 
 

@@ -34,30 +34,34 @@ def test_whoever_waits_for_a_job_that_is_cancelled_is_told_so(
     assert kueue.standing(running).word == "Running"
 
 
-CLASS = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}}
+CLASSES = {
+    "WorkloadPriorityClass": ("kueue.x-k8s.io/v1beta2", {"kueue.x-k8s.io/priority-class": "urgent"}, {}),
+    "PriorityClass": ("scheduling.k8s.io/v1", {}, {"priorityClassName": "urgent"}),
+}
 
 
-def test_a_job_that_no_workload_can_be_made_for_is_in_the_queue_with_the_reason(kueue: Kueue) -> None:
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_job_that_no_workload_can_be_made_for_is_in_the_queue_with_the_reason(kueue: Kueue, kind: str) -> None:
+    version, marks, of_pods = CLASSES[kind]
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}
-    marks = {"kueue.x-k8s.io/queue-name": "default", "kueue.x-k8s.io/priority-class": "urgent"}
     kueue.apply({
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": "lost", "namespace": "default", "labels": marks},
+        "metadata": {"name": "lost", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "default"} | marks},
         "spec": {
             "parallelism": 2,
             "completions": 2,
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container], **of_pods}},
         },
     })  # fmt: skip
-    why = "The WorkloadPriorityClass urgent does not exist"
+    why = f"The {kind} urgent does not exist"
     [entry] = kueue.queue()
     assert (entry.title, entry.queue, entry.pods, entry.asks) == ("job.batch/lost", "default", 2, "cpu 4")
     assert str(entry.standing) == str(kueue.standing("lost")) == f"unqueued, {why}"
     with pytest.raises(UsageError, match=f"^job lost has no Workload: {why}$"):
         kueue.explain("lost")
 
-    kueue.apply({**CLASS, "value": 7})
+    kueue.apply({"apiVersion": version, "kind": kind, "metadata": {"name": "urgent"}, "value": 7})
     kueue.advance(120)
     [entry] = kueue.queue()
     assert (entry.workload != "", entry.name, entry.priority) == (True, "lost", 7)

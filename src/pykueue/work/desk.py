@@ -23,6 +23,7 @@ EVENTS: Final = registry.ALL.of(kube.Event)
 JOBS: Final = registry.ALL.of(kube.Job)
 LEASES: Final = registry.ALL.of(kube.Lease)
 PODS: Final = registry.ALL.of(kube.Pod)
+POD_CLASSES: Final = registry.ALL.of(kube.PriorityClass)
 QUEUES: Final = registry.ALL.of(kueue.LocalQueue)
 PRIORITY_CLASSES: Final = registry.ALL.of(kueue.WorkloadPriorityClass)
 WORKLOADS: Final = registry.ALL.of(kueue.Workload)
@@ -91,7 +92,7 @@ class Desk:
 
     async def priority_class(self, named: str) -> str:
         """The WorkloadPriorityClass that is meant; one that is not there is refused, for the job would wait for it."""
-        if named and await self._client.find(PRIORITY_CLASSES, named) is None:
+        if named and await self._client.find(POD_CLASSES, named) is None:
             found = await self._client.list(PRIORITY_CLASSES)
             names = [codec.decode(item, kueue.WorkloadPriorityClass).metadata.name for item in found.items]
             there = f"there are {', '.join(names)}" if names else "there is none"
@@ -143,8 +144,11 @@ class Desk:
     async def standing(self, name: str) -> Standing:
         job = await self.job(name)
         workload = await self.workload(job) if job.spec.suspend else None
-        told = await _troubles(self._client, job.metadata) if job.spec.suspend and workload is None else {}
-        found = standing.of_job(job, workload, told.get(job.metadata.uid, ""))
+        trouble = ""
+        if job.spec.suspend and workload is None:
+            told = await _troubles(self._client, job.metadata)
+            trouble = await _trouble(self._client, job, told)
+        found = standing.of_job(job, workload, trouble)
         return Standing(found.word, standing.starting(await self.pods(job))) if found.word is Word.STARTING else found
 
     async def pods(self, job: kube.Job) -> list[kube.Pod]:
@@ -326,7 +330,7 @@ async def _without_workload(client: Client, namespace: str, workloads: Sequence[
         if job.spec.suspend and job.metadata.uid not in queued and job.metadata.controller is None
     ]
     told = await _troubles(client, meta.ObjectMeta(namespace=namespace)) if alone else {}
-    return [_job_entry(job, told.get(job.metadata.uid, ""), msgspec.json.decode(item)) for job, item in alone]
+    return [_job_entry(job, await _trouble(client, job, told), msgspec.json.decode(item)) for job, item in alone]
 
 
 async def _troubles(client: Client, about: meta.ObjectMeta) -> Mapping[str, str]:
@@ -337,6 +341,18 @@ async def _troubles(client: Client, about: meta.ObjectMeta) -> Mapping[str, str]
     except errors.ApiError:
         return {}
     return standing.troubles(codec.decode(item, kube.Event) for item in found.items)
+
+
+async def _trouble(client: Client, job: kube.Job, told: Mapping[str, str]) -> str:
+    """Why no Workload is made for a job: what was told of it, or a missing class of its pods, which nobody tells."""
+    trouble, named = told.get(job.metadata.uid, ""), job.spec.template.spec.priority_class_name
+    if trouble or not named or labels.PRIORITY_CLASS in job.metadata.labels:
+        return trouble
+    try:
+        found = await client.find(POD_CLASSES, named)
+    except errors.ApiError:
+        return ""
+    return "" if found is not None else f"The {POD_CLASSES.kind} {named} does not exist"
 
 
 def _order(entry: Entry) -> tuple[Any, ...]:
