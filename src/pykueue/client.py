@@ -101,11 +101,9 @@ class AsyncClient:
         """Submit a command as a job; returns its name. It waits in its queue until there is room."""
         if isinstance(command, str):
             raise UsageError(f"a command is a list of its words, such as ['python', 'train.py'], and not {command!r}")
-        # As with `pykueue submit`, what is found by name here is found there where it is the same machine.
         here = self._reaches_out and await self._desk.runs_processes()
         if self._reaches_out and not here and not wishes.get("image"):
             raise UsageError("this server runs containers: name an image")
-        path = {"PATH": os.environ["PATH"]} if here and "PATH" in os.environ else {}
         memory = wishes.get("memory", "")
         wanted = order.Order(
             command=tuple(command),
@@ -118,11 +116,13 @@ class AsyncClient:
             parallelism=wishes.get("parallelism", 1),
             retries=wishes.get("retries", 0),
             time_limit_seconds=wishes.get("time_limit_seconds"),
-            environment={**path, **wishes.get("environment", {})},
+            environment=wishes.get("environment", {}),
             priority_class=await self._desk.priority_class(wishes.get("priority_class", "")),
             image=wishes.get("image") or order.NO_IMAGE,
-            directory=wishes.get("directory") or (os.getcwd() if here else ""),
+            directory=wishes.get("directory", ""),
         )
+        if here:
+            wanted = order.at_home(wanted, os.environ, wanted.directory or os.getcwd())
         return (await self._desk.submit(order.job(wanted, self._clock.now()))).metadata.name
 
     async def standing(self, job: str) -> Standing:

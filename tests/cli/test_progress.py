@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -14,8 +15,8 @@ from pykueue.errors import UsageError
 from waiting import until
 
 
-def test_in_a_log_each_new_thing_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE_OF_LOGS_SECONDS", 0.0)
+def ear(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """All that was said on stderr so far."""
     said = ""
 
     def heard() -> str:
@@ -23,6 +24,12 @@ def test_in_a_log_each_new_thing_is_a_line(monkeypatch: pytest.MonkeyPatch, caps
         said += capsys.readouterr().err
         return said
 
+    return heard
+
+
+def test_in_a_log_each_new_thing_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE_OF_LOGS_SECONDS", 0.0)
+    heard = ear(capsys)
     with progress.progress() as told:
         told("reading")
         until(lambda: heard() == "reading\n")
@@ -36,18 +43,12 @@ def test_on_a_terminal_it_is_one_line_that_is_gone_at_the_end(
 ) -> None:
     monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    said = ""
-
-    def heard() -> str:
-        nonlocal said
-        said += capsys.readouterr().err
-        return said
-
+    heard = ear(capsys)
     with progress.progress() as told:
         told("reading")
         until(lambda: "reading ..." in heard())
     assert "\n" not in heard()
-    assert said.endswith("\r\x1b[K")
+    assert heard().endswith("\r\x1b[K")
 
 
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,6 +119,11 @@ def _asks(*, of_namespaces: bool) -> Callable[[Lister], Lister]:
     return decorate
 
 
+def _of(short: str, kind: str, *, help: str) -> Callable[[Lister], Lister]:
+    """An option that names a queue, which shells complete."""
+    return click.option(short, f"--{kind}", default="", shell_complete=completing.objects(kind), help=help)
+
+
 # --- Queues and flavors -----------------------------------------------------------------------------------------------
 
 
@@ -144,13 +149,7 @@ def cluster_queues(ask: Ask, active: bool | None) -> None:
 
 
 @command.command("localqueue")
-@click.option(
-    "-c",
-    "--clusterqueue",
-    default="",
-    shell_complete=completing.objects("clusterqueue"),
-    help="Only those that lead there.",
-)
+@_of("-c", "clusterqueue", help="Only those that lead there.")
 @_asks(of_namespaces=True)
 def local_queues(ask: Ask, clusterqueue: str) -> None:
     """List LocalQueues."""
@@ -180,20 +179,8 @@ def resource_flavors(ask: Ask) -> None:
 
 
 @command.command("workload")
-@click.option(
-    "-c",
-    "--clusterqueue",
-    default="",
-    shell_complete=completing.objects("clusterqueue"),
-    help="Only those of this ClusterQueue.",
-)
-@click.option(
-    "-q",
-    "--localqueue",
-    default="",
-    shell_complete=completing.objects("localqueue"),
-    help="Only those of this LocalQueue.",
-)
+@_of("-c", "clusterqueue", help="Only those of this ClusterQueue.")
+@_of("-q", "localqueue", help="Only those of this LocalQueue.")
 @click.option("--status", "statuses", multiple=True, help="all, pending, quotareserved, admitted or finished.")
 @click.option("--for", "job", default="", metavar="TYPE[.GROUP]/NAME", help="Only those of this job.")
 @_asks(of_namespaces=True)

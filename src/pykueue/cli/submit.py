@@ -104,15 +104,13 @@ def command(
     queue: str,
     priority_class: str,
     image: str,
-    directory: str,
-    environment: dict[str, str],
     wait: bool,
     follow: bool,
     timeout_seconds: int | None,
     dry_run: bool,
     form: Form,
     words: tuple[str, ...],
-    **sizes: Any,
+    **wishes: Any,
 ) -> None:
     """Submit a command as a job: it waits in a queue until there is room, and then runs.
 
@@ -128,18 +126,16 @@ def command(
         here = await clerk.runs_processes()
         if not here and not image:
             raise UsageError("this server runs containers: name an image with --image")
-        # What is found by name here is found there as well, for it is the same machine.
-        path = {"PATH": os.environ["PATH"]} if here and "PATH" in os.environ else {}
         wanted = order.Order(
             command=words,
             namespace=namespace,
             queue=await clerk.queue(queue),
             priority_class=await clerk.priority_class(priority_class),
             image=image or order.NO_IMAGE,
-            directory=directory or (os.getcwd() if here else ""),
-            environment=path | environment,
-            **sizes,
+            **wishes,
         )
+        if here:
+            wanted = order.at_home(wanted, os.environ, wanted.directory or os.getcwd())
         tree = order.job(wanted, SystemClock().now())
         if dry_run:
             (form if form.is_document else Form("yaml")).document(tree)

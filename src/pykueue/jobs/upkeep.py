@@ -26,10 +26,10 @@ class Matched:
 
 def missing_class(job: Job, missing: workloads.MissingClass) -> Actions:
     """Of a missing class of pods nobody is told, as with Kueue: that it is missing can be seen."""
-    kind = PriorityClassKind.WORKLOAD_PRIORITY_CLASS if missing.is_workload_class else PriorityClassKind.PRIORITY_CLASS
-    why = f"The {kind} {missing.name} does not exist"
-    told = (Tell(job.tree, f"{kind}NotFound", why, warning=True),) if missing.is_workload_class else ()
-    return (*told, Retry(why))
+    why = f"The {missing} does not exist"
+    if missing.kind is PriorityClassKind.PRIORITY_CLASS:
+        return (Retry(why),)
+    return (Tell(job.tree, f"{missing.kind}NotFound", why, warning=True), Retry(why))
 
 
 def updated(job: Job, workload: Workload) -> Tell:

@@ -56,7 +56,10 @@ class MissingClass:
     """The job names a class that does not exist (yet)."""
 
     name: str
-    is_workload_class: bool
+    kind: kueue.PriorityClassKind
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
 
 
 def priority(job: Job, pod_sets: tuple[Tree, ...], facts: Facts) -> Priority | MissingClass:
@@ -71,13 +74,13 @@ def priority(job: Job, pod_sets: tuple[Tree, ...], facts: Facts) -> Priority | M
     if not name:
         return _default_class(facts.priority_classes)
     found = facts.priority_classes.get(name)
-    return MissingClass(name, is_workload_class=False) if found is None else _pod_class(name, found)
+    return MissingClass(name, kueue.PriorityClassKind.PRIORITY_CLASS) if found is None else _pod_class(name, found)
 
 
 def _workload_class(name: str, classes: Mapping[str, kueue.WorkloadPriorityClass]) -> Priority | MissingClass:
     found = classes.get(name)
     if found is None:
-        return MissingClass(name, is_workload_class=True)
+        return MissingClass(name, kueue.PriorityClassKind.WORKLOAD_PRIORITY_CLASS)
     return Priority(found.value, _reference(kueue.PriorityClassGroup.KUEUE, "WorkloadPriorityClass", name))
 
 

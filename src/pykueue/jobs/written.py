@@ -61,6 +61,5 @@ def workload(row: Row, tree: Tree, around: Surroundings, options: Options) -> Tr
     known = Facts(workload_priority_classes=around.workload_priority_classes, priority_classes=around.priority_classes)
     rank = workloads.priority(job, pod_sets, known)
     if isinstance(rank, MissingClass):
-        kind = "WorkloadPriorityClass" if rank.is_workload_class else "PriorityClass"
-        return f"waits for {kind} {rank.name}, which is not there"
+        return f"waits for {rank}, which is not there"
     return workloads.build(job, pod_sets, rank, options)

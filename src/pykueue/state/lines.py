@@ -164,7 +164,7 @@ class Lines:
     def pending_in(self, local_queue: str) -> int:
         """How many Workloads wait through a LocalQueue, though it lead nowhere; without those that rest."""
         line = self._line_of(local_queue)
-        resting = line.resting() if line is not None else set()
+        resting = line.resting if line is not None else set()
         waiting = self._waiting.get(local_queue, {})
         return len(waiting) - sum(key in waiting for key in resting)
 

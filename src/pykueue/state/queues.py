@@ -90,7 +90,6 @@ class PendingQueue:
         "_of_kind",
         "_pops",
         "_released_at",
-        "_resting",
         "_serial",
         "_timers",
         "_where",
@@ -100,6 +99,7 @@ class PendingQueue:
         "name",
         "pool",
         "preemptor",
+        "resting",
         "sticky",
         "strategy",
     )
@@ -110,7 +110,9 @@ class PendingQueue:
         self.local_usage: Callable[[str], float] | None = None  # of a LocalQueue, where the queue goes by usage
         self.pool: dict[str, Workload] = {}  # parked one by one; whole kinds are parked in their buckets
         self.in_flight: dict[str, Workload] = {}
-        self._resting: set[str] = set()
+        # Those parked who came with a back-off that has not ended, and of whom nothing was written since. Until then
+        # Kueue has them in no queue, and counts them nowhere.
+        self.resting: set[str] = set()
         self.preemptor: tuple[str, int] | None = None  # [QU4] key and the generation it was evaluated at
         self.sticky: str | None = None
         self.condemned: dict[WorkloadKind, Verdict] = {}
@@ -150,18 +152,13 @@ class PendingQueue:
     @property
     def pending(self) -> int:
         """How many wait, as people count them: without those who rest."""
-        return len(self) - len(self._resting)
+        return len(self) - len(self.resting)
 
     def parked(self, *, with_resting: bool = True) -> Iterator[Workload]:
-        yield from (workload for key, workload in self.pool.items() if with_resting or key not in self._resting)
+        yield from (workload for key, workload in self.pool.items() if with_resting or key not in self.resting)
         for bucket in self._buckets.values():
             if bucket.is_parked:
                 yield from bucket.members.values()
-
-    def resting(self) -> set[str]:
-        """Those who came with a back-off that has not ended, and have not changed since. Until then Kueue has them in
-        no queue, and counts them nowhere."""
-        return self._resting
 
     def is_parked(self, key: str) -> bool:
         bucket = self._where.get(key)
@@ -175,9 +172,9 @@ class PendingQueue:
         if key in self.in_flight:
             self.in_flight[key] = workload
             return
-        rests = key in self._resting or key not in self
+        rests = key in self.resting or key not in self
         self.pool.pop(key, None)
-        self._resting.discard(key)
+        self.resting.discard(key)
         if key in self._where:
             self._leave(key)
         if workload.may_compete(now):
@@ -185,11 +182,11 @@ class PendingQueue:
         else:
             self._park(workload)
             if rests and workload.back_off_until is not None:
-                self._resting.add(key)
+                self.resting.add(key)
 
     def count(self, key: str) -> None:
         """Something was written about a Workload that waits: if it rests, it is counted from here on."""
-        self._resting.discard(key)
+        self.resting.discard(key)
 
     def _park(self, workload: Workload) -> None:
         self.pool[workload.key] = workload
@@ -215,7 +212,7 @@ class PendingQueue:
         if key in self._where:
             self._leave(key)
         self.pool.pop(key, None)
-        self._resting.discard(key)
+        self.resting.discard(key)
         self.in_flight.pop(key, None)
         if self.preemptor is not None and self.preemptor[0] == key:
             self.preemptor = self.sticky = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -45,6 +45,12 @@ class Order:
     priority_class: str = ""
     image: str = NO_IMAGE
     directory: str = ""
+
+
+def at_home(order: Order, environment: Mapping[str, str], directory: str) -> Order:
+    """The same in a directory of the machine that it comes from, where it finds by name what is found here."""
+    path = {"PATH": environment["PATH"]} if "PATH" in environment else {}
+    return replace(order, environment={**path, **order.environment}, directory=directory)
 
 
 def job(order: Order, now: int) -> dict[str, Any]:

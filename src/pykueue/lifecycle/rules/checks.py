@@ -21,12 +21,11 @@ def check_list(view: View) -> Verdict | None:
     if queue is None:
         return Verdict(checks.synced(workload, None, view.now))
     names = set(checks.required(queue, workload.status.admission))
-    until = _kept_until(view)
+    until, kept = _kept_until(view), set[str]()
     if until is not None:
         listed = {check.name for check in workload.status.admission_checks}
         kept = listed & {check.name for check in queue.checks} - names
-        return Verdict(checks.synced(workload, tuple(sorted(names | kept)), view.now), wake_at=until if kept else None)
-    return Verdict(checks.synced(workload, tuple(sorted(names)), view.now))
+    return Verdict(checks.synced(workload, tuple(sorted(names | kept)), view.now), wake_at=until if kept else None)
 
 
 def _kept_until(view: View) -> Nanoseconds | None:
