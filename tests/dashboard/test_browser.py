@@ -247,14 +247,29 @@ async def test_a_lost_connection_is_said_and_mended(page: Page) -> None:
     await page.until("document.querySelector('table')")
 
 
-async def test_an_explanation_that_was_lost_can_be_asked_for_again(page: Page) -> None:
+async def test_what_is_shown_stays_while_the_server_is_away(page: Page) -> None:
+    """Somebody reads it; the light in the corner says that it is old."""
+    await page.until("document.getElementById('live').textContent === 'live'")
+    await page.go("#/queues")
+    await page.until("document.querySelector('table')")
+    await offline(page)
+    # A tab that comes to the front asks at once.
+    await page.run("document.dispatchEvent(new Event('visibilitychange'))")
+    await page.until("document.getElementById('live').textContent === 'reconnecting'")
+    assert "teaching" in await page.text()
+    await offline(page, lost=False)
+    await page.until("document.getElementById('live').textContent === 'live'")
+
+
+async def test_an_explanation_that_was_lost_is_asked_for_again(page: Page) -> None:
+    """By whoever reads it, or by the page when it hears of something new: one of the two is first."""
     await page.go("#/workload/default/segment-5")
     await page.until("document.querySelector('[data-key=ways]')")
     await offline(page)
     await page.run("document.querySelector('.help button').click()")
     await page.until("document.querySelector('[data-key=again]')")
     await offline(page, lost=False)
-    await page.run("document.querySelector('[data-key=again]').click()")
+    await page.run("document.querySelector('[data-key=again]')?.click()")
     await page.until("document.querySelector('.ways')")
 
 

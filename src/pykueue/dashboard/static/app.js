@@ -16,8 +16,11 @@ const AGAIN = 2000;
 
 let view = null;
 let shown = "";
+let stale = false;
+let heard = "connecting";
 let watching = null;
 let due = 0;
+let retry = 0;
 let announced = 0;
 
 // --- Views -----------------------------------------------------------------------------------------------------------
@@ -43,6 +46,7 @@ async function navigate() {
   const before = view?.view;
   view = wanted();
   shown = "";
+  stale = false;
   document.title = `${plain(view.title)} · pykueue`;
   for (const link of document.querySelectorAll("nav [data-view]")) {
     if (link.dataset.view === view.view) link.setAttribute("aria-current", "page");
@@ -55,22 +59,33 @@ async function navigate() {
   if (before !== undefined && !main.contains(document.activeElement) && document.activeElement !== search) main.focus({preventScroll: true});
 }
 
-/** Ask again, and show it where anything is different. What has the focus keeps it. */
+/** Ask again, and show it where anything is different. What has the focus keeps it, and what is shown stays while no answer comes. */
 async function refresh() {
   const asked = view;
   let content;
   try {
     const data = await asked.load();
+    if (asked !== view) return;
+    stale = false;
+    light();
     const text = JSON.stringify(data);
-    if (asked !== view || text === shown) return;
+    if (text === shown) return;
     shown = text;
     content = asked.render(data);
   } catch (error) {
     if (asked !== view) return;
     if (error instanceof Refused && error.code === 401) return login(error.message);
+    const passes = !(error instanceof Refused) || error.code >= 500;
+    if (passes) {
+      clearTimeout(retry);
+      retry = setTimeout(() => { if (asked === view) refresh(); }, AGAIN);
+    }
+    if (passes && shown) {
+      stale = true;
+      return light();
+    }
     shown = "";
     content = trouble(error);
-    if (!(error instanceof Refused) || error.code >= 500) setTimeout(() => { if (asked === view) refresh(); }, AGAIN);
   }
   replace(content);
 }
@@ -116,9 +131,11 @@ function changed(news) {
   due = setTimeout(() => { due = 0; if (token()) refresh(); }, REFRESH / 4);
 }
 
-function light(word) {
-  live.textContent = word;
-  live.classList.toggle("on", word === "live");
+/** The light in the corner: `word` is how the stream does, and what is shown can be old all the same. */
+function light(word = heard) {
+  heard = word;
+  live.textContent = stale && word === "live" ? "reconnecting" : word;
+  live.classList.toggle("on", live.textContent === "live");
 }
 
 function announce({totals}) {

@@ -58,6 +58,8 @@ class Explanation {
   #answer = null;
   #place = el("div", {class: "why"});
   #asked = "";
+  /** A search for what would help that got no answer: whoever asks next, asks for that. */
+  #lost = false;
 
   constructor(namespace, name) {
     this.#path = ["workloads", namespace, name, "explanation"];
@@ -68,7 +70,7 @@ class Explanation {
     const about = `${data.state} ${data.sentence}`;
     if (about !== this.#asked) {
       this.#asked = about;
-      this.#ask(false);
+      this.#ask(this.#lost);
     }
     return this.#place;
   }
@@ -78,12 +80,14 @@ class Explanation {
     if (!this.#answer) this.#place.replaceChildren(el("p", {class: "hint"}, "Asking the scheduler…"));
     try {
       this.#answer = await get(this.#path, suggestions ? {suggestions: "true"} : {});
+      this.#lost = false;
       this.#render(suggestions);
     } catch (error) {
       const why = error instanceof Refused ? error.message : "The server cannot be reached.";
       const again = el("button", {type: "button", "data-key": "again", click: () => this.#ask(suggestions)}, "Ask again");
       this.#place.replaceChildren(el("p", {class: "hint"}, why), again);
       this.#asked = "";
+      this.#lost = suggestions;
     }
     this.#place.removeAttribute("aria-busy");
   }
