@@ -23,6 +23,7 @@ from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.topology import NodeController
 from pykueue.controllers.writing import Writer
 from pykueue.core import order, quota
+from pykueue.core import workload as core_workload
 from pykueue.core.requests import Accounting
 from pykueue.core.topology.fleet import Fleet
 from pykueue.core.workload import Workload
@@ -340,6 +341,16 @@ def _takes_its_time_to_begin(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(scheduler.Scheduler, "run", late)
 
 
+def _counts_only_the_first_pod_set(patch: pytest.MonkeyPatch) -> None:
+    usage = core_workload._usage
+    patch.setattr(core_workload, "_usage", lambda pod_sets: usage(pod_sets[:1]))
+
+
+def _counts_only_the_first_resource(patch: pytest.MonkeyPatch) -> None:
+    usage = core_workload._usage
+    patch.setattr(core_workload, "_usage", lambda pod_sets: usage(pod_sets)[:1])
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
@@ -383,6 +394,8 @@ BUGS = (
     Bug("lets a job run that was started by hand", _leaves_out_the_step("_running"), ("S7",), traits=("jobs", "by hand"), weather={}, first_seed=1),
     Bug("lets a job run whose Workload was deleted", _leaves_out_the_step("_workload_deleted"), ("S7", "L5"), traits=("jobs", "by hand"), weather={}),
     Bug("keeps what pods had that are done", _keeps_what_pods_had_that_are_done, ("done",), traits=("jobs", "piecemeal"), first_seed=1),
+    Bug("counts only the first pod set", _counts_only_the_first_pod_set, ("S1", "S8"), traits=("several groups",)),
+    Bug("counts only the first resource", _counts_only_the_first_resource, ("S1", "S8"), traits=("several groups",)),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip

@@ -68,9 +68,9 @@ class _Drawing:
         return [name_of(each) for each in self.cohorts]
 
     @property
-    def flavors(self) -> list[Tree]:
+    def groups(self) -> list[Tree]:
         """What the queue offers."""
-        found: list[Tree] = self.queue["spec"]["resourceGroups"][0]["flavors"]
+        found: list[Tree] = self.queue["spec"]["resourceGroups"]
         return found
 
 
@@ -137,10 +137,14 @@ def _cohort(draw: _Drawing) -> Iterator[Deed]:
     if draw.cohorts:
         name = draw.chance.choice(draw.cohort_names)
         amount = str(draw.chance.randint(0, 8))
-        quota = [
-            {"name": flavor["name"], "resources": [{"name": "cpu", "nominalQuota": amount}]} for flavor in draw.flavors
-        ]
-        yield Deed(draw.at, "cohort", name, [{"coveredResources": ["cpu"], "flavors": quota}])
+        groups = [{**group, "flavors": [_just(amount, flavor) for flavor in group["flavors"]]} for group in draw.groups]
+        yield Deed(draw.at, "cohort", name, groups)
+
+
+def _just(amount: str, flavor: Tree) -> Tree:
+    """So much of it, without limits."""
+    quotas = [{"name": each["name"], "nominalQuota": amount} for each in flavor["resources"]]
+    return {"name": flavor["name"], "resources": quotas}
 
 
 def _check(draw: _Drawing) -> Iterator[Deed]:
@@ -197,16 +201,28 @@ def _recreate_cohort(draw: _Drawing) -> Iterator[Deed]:
 
 def _other_flavors(draw: _Drawing) -> Iterator[Deed]:
     """A flavor is left out, or is one that nobody has heard of."""
-    kept, unknown = draw.flavors[:-1], {**draw.flavors[-1], "name": "flavor-unheard"}
-    offered = draw.chance.choice([found for found in (kept, draw.flavors[1:], [*kept, unknown]) if found])
-    group = {"coveredResources": ["cpu"], "flavors": offered}
-    yield from _for_a_while(draw, "ClusterQueue", draw.queue, "resourceGroups", [group])
+    first, *others = draw.groups
+    flavors = first["flavors"]
+    kept, unknown = flavors[:-1], {**flavors[-1], "name": "flavor-unheard"}
+    offered = draw.chance.choice([found for found in (kept, flavors[1:], [*kept, unknown]) if found])
+    groups = [{**first, "flavors": offered}, *others]
+    yield from _for_a_while(draw, "ClusterQueue", draw.queue, "resourceGroups", groups)
 
 
 def _other_limits(draw: _Drawing) -> Iterator[Deed]:
-    names = [flavor["name"] for flavor in draw.flavors]
-    group = quota_group(draw.chance, names, 1, 8, in_cohort="cohortName" in draw.queue["spec"])
-    yield draw.changed({"resourceGroups": [group]})
+    in_cohort = "cohortName" in draw.queue["spec"]
+    groups = [
+        quota_group(
+            draw.chance,
+            [flavor["name"] for flavor in group["flavors"]],
+            1,
+            8,
+            in_cohort=in_cohort,
+            resources=group["coveredResources"],
+        )
+        for group in draw.groups
+    ]
+    yield draw.changed({"resourceGroups": groups})
 
 
 def _other_policy(draw: _Drawing) -> Iterator[Deed]:

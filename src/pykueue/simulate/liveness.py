@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pykueue.simulate.picture import LEASE_SECONDS, Life, Picture, is_well
-from pykueue.simulate.quota_tree import QuotaTree, milli
+from pykueue.simulate.quota_tree import Cell, QuotaTree, milli
 from pykueue.simulate.revisions import Stored, Tree
 
 Found = Iterator[tuple[str, str]]  # about whom, and what
@@ -223,10 +223,11 @@ def figures_are_right(picture: Picture, name: str) -> Found:
             if status.get(figure, 0) != expected:
                 yield queue_name, f"{figure} is {status.get(figure, 0)}, there are {expected}"
         for flavor in status.get("flavorsReservation", ()):
-            shown = sum(milli(each.get("total", 0)) for each in flavor["resources"])
-            used = picture.reserved[queue_name, flavor["name"]]
-            if shown != used:
-                yield queue_name, f"shows {shown}m of {flavor['name']}, not {used}m"
+            for each in flavor["resources"]:
+                cell, shown = Cell(flavor["name"], each["name"]), milli(each.get("total", 0))
+                used = picture.reserved[queue_name, cell]
+                if shown != used:
+                    yield queue_name, f"shows {shown}m {cell.resource} of {cell.flavor}, not {used}m"
 
 
 # --- Proposals --------------------------------------------------------------------------------------------------------

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from pykueue.simulate.quota_tree import Place, QuotaTree, milli
+from pykueue.simulate.quota_tree import Cell, Place, QuotaTree, milli
 from pykueue.simulate.revisions import Stored, Tree
 
 # A change may take this long to reach a manager: it stands still, or its watch is broken.
@@ -33,7 +33,7 @@ _REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 _DEFERS: Final = "AfterCheckPassedOrOnDemand"
 _HOST: Final = "kubernetes.io/hostname"
 
-Usage = Counter[tuple[str, str]]  # (ClusterQueue, flavor) -> milli CPUs
+Usage = Counter[tuple[str, Cell]]  # (ClusterQueue, what) -> thousandths
 
 
 class Life:
@@ -123,7 +123,7 @@ class Life:
                 left = max(0, min(given["count"], left_of[given["name"]]))
                 for resource, flavor in given.get("flavors", {}).items():
                     amount = milli(given["resourceUsage"][resource]) * left // given["count"] if left else 0
-                    found[self.reservation["clusterQueue"], flavor] += amount
+                    found[self.reservation["clusterQueue"], Cell(flavor, resource)] += amount
         return found
 
     def hosts(self) -> Counter[str]:
@@ -302,7 +302,7 @@ class Picture:
         checks = [self.objects["admissionchecks"].get(f"/{rule['name']}") for rule in listed]
         if not all(check is not None and _is_active(check) for check in checks):
             return None
-        flavors = self.trees[-1].flavors.get(name, ())
+        flavors = self.trees[-1].flavors(name)
         return name if all(f"/{flavor}" in self.objects["resourceflavors"] for flavor in flavors) else None
 
     def takes(self, queue: Tree, namespace: str) -> bool:
@@ -320,20 +320,35 @@ class Picture:
             self._count(other, 1)
 
     def fits(self, life: Life, queue: str) -> bool:
-        """Whether there is room for it now, without anybody giving way. A pod set is never split over flavors."""
-        pod_sets = list(life.least())
-        if len(pod_sets) != 1:
+        """Whether there is room for it now, without anybody giving way. A pod set is never split over flavors.
+
+        Pod sets are given flavors one after the other. So of several it is only certain that they fit when there is one
+        flavor that would do for all: whichever of them takes another leaves that much more of it.
+        """
+        groups = self.trees[-1].groups(queue)
+        asked: Counter[str] = Counter()
+        for pod_set, count in life.least():
+            asked.update({resource: amount * count for resource, amount in asked_by_pod(pod_set).items()})
+        declared = {resource for group in groups for resource in group["coveredResources"]}
+        if not all(resource in declared or self.is_free(resource, queue) for resource in asked):
             return False
-        pod_set, count = pod_sets[0]
-        asked = asked_by_pod(pod_set)
-        if not all(resource == "cpu" or self.is_free(resource, queue) for resource in asked):
-            return False
-        tree = self.trees[-1]
-        return any(
-            asked["cpu"] * count <= tree.available(queue, flavor, self.reserved)
-            and self._can_be_placed(pod_set, count, asked["cpu"], flavor)
-            for flavor in tree.flavors.get(queue, ())
+        return all(
+            any(self._has_room(life, queue, flavor["name"], wanted) for flavor in group["flavors"])
+            for group in groups
+            if (wanted := {name: asked[name] for name in group["coveredResources"] if asked[name]})
         )
+
+    def _has_room(self, life: Life, queue: str, flavor: str, asked: Mapping[str, int]) -> bool:
+        tree, pod_sets = self.trees[-1], list(life.least())
+        if any(amount > tree.available(queue, Cell(flavor, name), self.reserved) for name, amount in asked.items()):
+            return False
+        if len(pod_sets) > 1 or "cpu" not in asked:
+            return not self._has_nodes(flavor) and not any("topologyRequest" in pod_set for pod_set, _ in pod_sets)
+        pod_set, count = pod_sets[0]
+        return self._can_be_placed(pod_set, count, asked_by_pod(pod_set)["cpu"], flavor)
+
+    def _has_nodes(self, flavor: str) -> bool:
+        return "topologyName" in self.objects["resourceflavors"][f"/{flavor}"].get("spec", {})
 
     def waits_for_room_on_nodes(self, life: Life) -> bool:
         """Whether it has quota for pods that find no place yet; it is looked for once the other checks have passed."""
@@ -358,9 +373,8 @@ class Picture:
         return any(resource.startswith(prefix) for prefix in prefixes)
 
     def _can_be_placed(self, pod_set: Tree, count: int, cpu: int, flavor: str) -> bool:
-        has_nodes = "topologyName" in self.objects["resourceflavors"][f"/{flavor}"].get("spec", {})
         request = pod_set.get("topologyRequest")
-        if not has_nodes:
+        if not self._has_nodes(flavor):
             return not request
         room: Counter[str] = Counter()
         for node in filter(is_well, self.objects["nodes"].values()):

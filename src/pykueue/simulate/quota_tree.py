@@ -10,12 +10,21 @@ A node is a ClusterQueue or a Cohort. Of what a node has, its lending limit keep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 Tree = dict[str, Any]
-Usage = Mapping[tuple[str, str], int]  # (ClusterQueue, flavor) -> milli CPUs
+
+
+class Cell(NamedTuple):
+    """What quota is given of."""
+
+    flavor: str
+    resource: str
+
+
+Usage = Mapping[tuple[str, Cell], int]  # (ClusterQueue, what) -> thousandths
 
 
 class Place(NamedTuple):
@@ -34,8 +43,7 @@ class QuotaTree:
     """All trees as they stood between two changes of them."""
 
     parents: dict[Place, Place] = field(default_factory=dict)
-    quotas: dict[tuple[Place, str], Quota] = field(default_factory=dict)
-    flavors: dict[str, list[str]] = field(default_factory=dict)  # ClusterQueue -> its flavors, in order
+    quotas: dict[tuple[Place, Cell], Quota] = field(default_factory=dict)
     specs: dict[str, Tree] = field(default_factory=dict)  # ClusterQueue -> spec
     children: dict[Place, list[Place]] = field(default_factory=dict)
     lost: set[Place] = field(default_factory=set)  # those whose way up runs in a circle; here each stands alone
@@ -52,9 +60,7 @@ class QuotaTree:
                 for group in spec.get("resourceGroups", ()):
                     for flavor in group["flavors"]:
                         for resource in flavor["resources"]:
-                            tree.quotas[place, flavor["name"]] = _quota(resource)
-                        if kind == "queue":
-                            tree.flavors.setdefault(name, []).append(flavor["name"])
+                            tree.quotas[place, Cell(flavor["name"], resource["name"])] = _quota(resource)
         tree._open_circles()
         for child, parent in tree.parents.items():
             tree.children.setdefault(parent, []).append(child)
@@ -78,54 +84,62 @@ class QuotaTree:
                 return
             place = self.parents[place]
 
-    def quota(self, place: Place, flavor: str) -> int:
-        own = self.quotas.get((place, flavor))
-        lent = sum(self.quota(child, flavor) - self.kept(child, flavor) for child in self.children.get(place, ()))
+    def quota(self, place: Place, cell: Cell) -> int:
+        own = self.quotas.get((place, cell))
+        lent = sum(self.quota(child, cell) - self.kept(child, cell) for child in self.children.get(place, ()))
         return (own.nominal if own else 0) + lent
 
-    def kept(self, place: Place, flavor: str) -> int:
-        own = self.quotas.get((place, flavor))
+    def kept(self, place: Place, cell: Cell) -> int:
+        own = self.quotas.get((place, cell))
         if own is None or own.lending is None:
             return 0
-        return max(0, self.quota(place, flavor) - own.lending)
+        return max(0, self.quota(place, cell) - own.lending)
 
-    def used(self, place: Place, flavor: str, usage: Usage) -> int:
+    def used(self, place: Place, cell: Cell, usage: Usage) -> int:
         if place.kind == "queue":
-            return usage.get((place.name, flavor), 0)
+            return usage.get((place.name, cell), 0)
         return sum(
-            max(0, self.used(child, flavor, usage) - self.kept(child, flavor)) for child in self.children.get(place, ())
+            max(0, self.used(child, cell, usage) - self.kept(child, cell)) for child in self.children.get(place, ())
         )
 
-    def limit(self, place: Place, flavor: str) -> int | None:
+    def limit(self, place: Place, cell: Cell) -> int | None:
         """The most that may be used at a node; None where only those above it set a limit."""
-        quota = self.quota(place, flavor)
+        quota = self.quota(place, cell)
         if place not in self.parents:
             return quota
-        own = self.quotas.get((place, flavor))
+        own = self.quotas.get((place, cell))
         return None if own is None or own.borrowing is None else quota + own.borrowing
 
-    def overrun(self, queue: str, flavor: str, before: Usage, after: Usage) -> str:
+    def overrun(self, queue: str, cell: Cell, before: Usage, after: Usage) -> str:
         """Where usage grew although it is above the limit then; empty when nowhere."""
         for place in self.path(Place("queue", queue)):
-            limit, used = self.limit(place, flavor), self.used(place, flavor, after)
-            if limit is not None and used > limit and used > self.used(place, flavor, before):
-                return f"{place.kind} {place.name} uses {used}m of {limit}m {flavor}"
+            limit, used = self.limit(place, cell), self.used(place, cell, after)
+            if limit is not None and used > limit and used > self.used(place, cell, before):
+                return f"{place.kind} {place.name} uses {used}m of {limit}m {cell.resource} of {cell.flavor}"
         return ""
 
-    def available(self, queue: str, flavor: str, usage: Usage) -> int:
+    def available(self, queue: str, cell: Cell, usage: Usage) -> int:
         """How much more a queue could use now, without anybody giving way."""
         room = 0
         path = list(self.path(Place("queue", queue)))
         for place in reversed(path):
-            quota, kept, used = self.quota(place, flavor), self.kept(place, flavor), self.used(place, flavor, usage)
+            quota, kept, used = self.quota(place, cell), self.kept(place, cell), self.used(place, cell, usage)
             if place not in self.parents:
                 room = quota - used
                 continue
-            own = self.quotas.get((place, flavor))
+            own = self.quotas.get((place, cell))
             if own is not None and own.borrowing is not None:
                 room = min(room, quota - kept - max(0, used - kept) + own.borrowing)
             room = max(0, kept - used) + room
         return room
+
+    def groups(self, queue: str) -> Sequence[Tree]:
+        """The resource groups of a ClusterQueue."""
+        found: Sequence[Tree] = self.specs.get(queue, {}).get("resourceGroups", ())
+        return found
+
+    def flavors(self, queue: str) -> set[str]:
+        return {flavor["name"] for group in self.groups(queue) for flavor in group["flavors"]}
 
     def root(self, queue: str) -> Place:
         return list(self.path(Place("queue", queue)))[-1]

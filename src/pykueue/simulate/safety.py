@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pykueue.simulate.picture import GRACE_SECONDS, Life, Picture, Usage, asked_by_pod, is_well
-from pykueue.simulate.quota_tree import milli
+from pykueue.simulate.quota_tree import Cell, Place, milli
 from pykueue.simulate.revisions import BY_HAND, Tree
 
 
@@ -56,9 +56,9 @@ def within_quota(move: Move) -> Iterator[str]:
     overtaken = picture.overtaken()
     if overtaken:
         counted = counted - overtaken
-    for queue, flavor in move.after.usage():
+    for queue, cell in move.after.usage():
         trees = picture.recent_trees()
-        found = [tree.overrun(queue, flavor, move.counted_before, counted) for tree in trees]
+        found = [tree.overrun(queue, cell, move.counted_before, counted) for tree in trees]
         if found and all(found):
             yield found[-1]
 
@@ -93,16 +93,29 @@ def reservation_is_its_own(move: Move) -> Iterator[str]:
     for name, (pod_set, least) in asked.items():
         if not least <= given[name]["count"] <= pod_set["count"]:
             yield f"is given {given[name]['count']} pods of {least} to {pod_set['count']}"
-        expected = given[name]["count"] * asked_by_pod(pod_set)["cpu"]
-        charged = milli(given[name]["resourceUsage"].get("cpu", 0))
-        if charged != expected and not life.is_strange:
-            yield f"is charged {charged}m for {expected}m"
-        placed = given[name].get("topologyAssignment")
-        if placed is not None and sum(life.hosts().values()) != expected and not life.is_strange:
-            yield f"is placed with {sum(life.hosts().values())}m of {expected}m"
-    flavors = {flavor for each in given.values() for flavor in each.get("flavors", {}).values()}
-    if not any(flavors <= set(tree.flavors.get(queue or "", ())) for tree in picture.recent_trees()):
-        yield f"is given {sorted(flavors)}, which {queue} does not have"
+        asked_of_each = asked_by_pod(pod_set)
+        for resource in sorted({"cpu", *given[name].get("flavors", {})}):
+            expected = given[name]["count"] * asked_of_each[resource]
+            charged = milli(given[name]["resourceUsage"].get(resource, 0))
+            if charged != expected and not life.is_strange:
+                yield f"is charged {charged}m for {expected}m {resource} of {name}"
+    yield from _is_placed_whole(life, given)
+    cells = {Cell(flavor, resource) for each in given.values() for resource, flavor in each.get("flavors", {}).items()}
+    place = Place("queue", queue or "")
+    if not any(all((place, cell) in tree.quotas for cell in cells) for tree in picture.recent_trees()):
+        yield f"is given {sorted(cells)}, which {queue} does not have"
+
+
+def _is_placed_whole(life: Life, given: Mapping[str, Tree]) -> Iterator[str]:
+    """Once pods are placed, all of a set are."""
+    placed = [
+        given[pod_set["name"]]["count"] * asked_by_pod(pod_set)["cpu"]
+        for pod_set in life.spec["podSets"]
+        if given[pod_set["name"]].get("topologyAssignment") is not None
+    ]
+    found = sum(life.hosts().values())
+    if found != sum(placed) and not life.is_strange:
+        yield f"is placed with {found}m of {sum(placed)}m"
 
 
 # --- S3 ---------------------------------------------------------------------------------------------------------------

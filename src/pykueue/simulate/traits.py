@@ -44,6 +44,7 @@ LATER: Final[Mapping[str, int]] = {
     "rebuilding": 12,  # cohorts, limits, flavors, policies and namespaces are changed under those who wait
     "by hand": 8,  # people start and stop Jobs themselves, and take Workloads away from them
     "piecemeal": 12,  # pods of Jobs are done one after the other, and some Jobs fail
+    "several groups": 8,  # queues have memory beside CPUs, of the same flavors or of others; some work has two pod sets
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {

@@ -6,10 +6,10 @@ A world is plain data. Amounts are whole CPUs, so that anybody can check them by
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pykueue.simulate.revisions import Tree
 from pykueue.simulate.traits import Traits
@@ -28,9 +28,11 @@ EXCLUDED: Final = "example.com/license"
 UNDECLARED: Final = "example.com/widget"
 RACK: Final = "example.com/rack"
 HOST: Final = "kubernetes.io/hostname"
+MEMORY: Final = "memory"
 PLAN: Final = "example.com/plan"  # the label that says which plan a pod belongs to
 ELASTIC_PODS: Final = 4  # the most that an elastic Job asks for
 NODES: Final = 4
+_STORES: Final = ("store-0", "store-1")  # flavors that only memory is of
 NODE_CPUS: Final = 4
 
 
@@ -55,6 +57,9 @@ class Plan:
     limit_seconds: int | None = None
     min_count: int | None = None
     also: str = ""  # another resource that each pod asks for one of
+    memory: int = 0
+    # A second pod set: how many pods, and what each of them asks for.
+    beside: tuple[int, Tree] | None = None
     topology: str = ""  # required, preferred or unconstrained
     is_elastic: bool = False
     is_piecemeal: bool = False  # its pods are done one after the other
@@ -69,7 +74,7 @@ class World:
 
 def draw(chance: random.Random, traits: Traits) -> World:
     flavors = [f"flavor-{number}" for number in range(chance.randint(1, 2))]
-    cohorts = _cohorts(chance, flavors)
+    cohorts = _cohorts(chance, traits, flavors)
     checks = _checks(chance, traits)
     queues = _cluster_queues(
         chance, traits, flavors, [name_of(each) for each in cohorts], [name_of(each) for each in checks]
@@ -80,6 +85,7 @@ def draw(chance: random.Random, traits: Traits) -> World:
         *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in TEAMS),
         *_nodes(traits),
         *(_flavor(name, traits) for name in flavors),
+        *(thing("ResourceFlavor", name, {}) for name in _STORES if "several groups" in traits),
         *cohorts,
         *_provisioning(chance, traits),
         *checks,
@@ -125,6 +131,7 @@ def _nodes(traits: Traits) -> Iterator[Tree]:
     """Two racks of two nodes each."""
     if "topology" not in traits:
         return
+    memory = {MEMORY: "100"} if "several groups" in traits else {}
     yield thing("Topology", "racks", {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]})
     for number in range(NODES):
         name = f"node-{number}"
@@ -132,7 +139,7 @@ def _nodes(traits: Traits) -> Iterator[Tree]:
         node = thing("Node", name, {}, api_version="v1")
         node["metadata"]["labels"] = labels
         node["status"] = {
-            "allocatable": {"cpu": str(NODE_CPUS), "pods": "110", EXCLUDED: "100", UNDECLARED: "100"},
+            "allocatable": {"cpu": str(NODE_CPUS), "pods": "110", EXCLUDED: "100", UNDECLARED: "100", **memory},
             "conditions": [node_ready("True")],
         }
         yield node
@@ -142,7 +149,7 @@ def node_ready(status: str) -> Tree:
     return {"type": "Ready", "status": status, "reason": "Played", "message": ""}
 
 
-def _cohorts(chance: random.Random, flavors: list[str]) -> list[Tree]:
+def _cohorts(chance: random.Random, traits: Traits, flavors: list[str]) -> list[Tree]:
     """A tree of one to three levels; the first is the root. Cohorts without an object of their own exist too."""
     levels = chance.choice((0, 1, 1, 2, 3))
     found: list[Tree] = []
@@ -152,7 +159,7 @@ def _cohorts(chance: random.Random, flavors: list[str]) -> list[Tree]:
             parent = number - 1 if number < levels else chance.randrange(levels - 1) if levels > 1 else 0
             spec["parentName"] = name_of(found[parent])
         if chance.random() < 0.4:
-            spec["resourceGroups"] = [quota_group(chance, flavors, 0, 6, in_cohort=bool(number))]
+            spec["resourceGroups"] = _quota_groups(chance, traits, flavors, 0, 6, in_cohort=bool(number))
         found.append(thing("Cohort", f"cohort-{number}", spec))
     return found
 
@@ -188,7 +195,7 @@ def _cluster_queues(
         spec: Tree = {
             "namespaceSelector": {},
             "queueingStrategy": chance.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
-            "resourceGroups": [quota_group(chance, offered, 1, 8, in_cohort=bool(cohort))],
+            "resourceGroups": _quota_groups(chance, traits, offered, 1, 8, in_cohort=bool(cohort)),
             "preemption": preemption(chance, in_cohort=bool(cohort)),
         }
         if cohort:
@@ -212,16 +219,38 @@ def _rule(chance: random.Random, name: str, flavors: list[str]) -> Tree:
     return {"name": name, "onFlavors": flavors[:1]} if chance.random() < 0.3 else {"name": name}
 
 
-def quota_group(chance: random.Random, flavors: list[str], least: int, most: int, *, in_cohort: bool) -> Tree:
-    def quota() -> Tree:
-        found: Tree = {"name": "cpu", "nominalQuota": str(chance.randint(least, most))}
+def _quota_groups(
+    chance: random.Random, traits: Traits, flavors: list[str], least: int, most: int, *, in_cohort: bool
+) -> list[Tree]:
+    """CPUs; and memory, which comes with them or is of other flavors."""
+    group = partial(quota_group, chance, least=least, most=most, in_cohort=in_cohort)
+    if "several groups" not in traits:
+        return [group(flavors)]
+    if "topology" in traits or chance.random() < 0.5:
+        return [group(flavors, resources=("cpu", MEMORY))]
+    stores = _STORES[: chance.randint(1, len(_STORES))]
+    return [group(flavors), group(stores, resources=(MEMORY,))]
+
+
+def quota_group(
+    chance: random.Random,
+    flavors: Sequence[str],
+    least: int,
+    most: int,
+    *,
+    in_cohort: bool,
+    resources: Sequence[str] = ("cpu",),
+) -> Tree:
+    def quota(resource: str) -> Tree:
+        found: Tree = {"name": resource, "nominalQuota": str(chance.randint(least, most))}
         if in_cohort and chance.random() < 0.4:
             found["borrowingLimit"] = str(chance.randint(0, 4))
         if in_cohort and chance.random() < 0.4:
             found["lendingLimit"] = str(chance.randint(0, int(found["nominalQuota"])))
         return found
 
-    return {"coveredResources": ["cpu"], "flavors": [{"name": name, "resources": [quota()]} for name in flavors]}
+    offered = [{"name": name, "resources": [quota(resource) for resource in resources]} for name in flavors]
+    return {"coveredResources": list(resources), "flavors": offered}
 
 
 def preemption(chance: random.Random, *, in_cohort: bool) -> Tree:
@@ -278,7 +307,19 @@ def _mixed(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             is_elastic=is_elastic,
             is_piecemeal="piecemeal" in traits and is_job and not is_elastic,
             fails="piecemeal" in traits and is_job and chance.random() < 0.2,
+            **_several(chance, traits, is_job=is_job),
         )
+
+
+def _several(chance: random.Random, traits: Traits, *, is_job: bool) -> dict[str, Any]:
+    """Memory for its pods, and other pods beside them."""
+    if "several groups" not in traits:
+        return {}
+    memory = chance.choice((0, 1, 1, 2))
+    if is_job or chance.random() < 0.3:
+        return {"memory": memory}
+    requests = chance.choice(({"cpu": "1"}, {MEMORY: "1"}, {"cpu": "2", MEMORY: "1"}))
+    return {"memory": memory, "beside": (chance.randint(1, 2), requests)}
 
 
 def _of_pods(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
@@ -393,13 +434,19 @@ def _also(chance: random.Random, traits: Traits) -> str:
 
 def template(plan: Plan) -> Tree:
     requests = {"cpu": str(plan.cpu), **({plan.also: "1"} if plan.also else {})}
+    if plan.memory:
+        requests[MEMORY] = str(plan.memory)
     limits = {"limits": {plan.also: "1"}} if plan.also else {}
-    container = {"name": "c", "image": "example.com/work:1", "resources": {"requests": requests, **limits}}
-    found: Tree = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    found = _pods({"requests": requests, **limits})
     if plan.topology and plan.kind != "Workload":
         value = "true" if plan.topology == "unconstrained" else RACK
         found["metadata"] = {"annotations": {f"kueue.x-k8s.io/podset-{plan.topology}-topology": value}}
     return found
+
+
+def _pods(resources: Tree) -> Tree:
+    container = {"name": "c", "image": "example.com/work:1", "resources": resources}
+    return {"spec": {"restartPolicy": "Never", "containers": [container]}}
 
 
 def manifests(plan: Plan) -> list[Tree]:
@@ -416,6 +463,9 @@ def _workload(plan: Plan) -> Tree:
     if plan.topology:
         pod_set["topologyRequest"] = {plan.topology: True if plan.topology == "unconstrained" else RACK}
     spec: Tree = {"queueName": plan.queue, "priority": plan.priority, "podSets": [pod_set]}
+    if plan.beside is not None:
+        count, requests = plan.beside
+        spec["podSets"].append({"name": "beside", "count": count, "template": _pods({"requests": requests})})
     if plan.limit_seconds is not None:
         spec["maximumExecutionTimeSeconds"] = plan.limit_seconds
     return thing("Workload", plan.name, spec, plan.namespace)
