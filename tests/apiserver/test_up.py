@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import os
@@ -10,17 +11,20 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 import started
 from apiserver.conftest import CONFIG_MAPS, Client, Running, config_map
-from pykueue import app
+from pykueue import app, settings
+from pykueue.cli import up
 from started import Up
-from waiting import PATIENCE_SECONDS, until
+from waiting import PATIENCE_SECONDS, eventually, until
 
 KILLS = int(os.environ.get("APISERVER_KILLS", "2"))
 PAYLOAD = {"x": "y" * 500}
@@ -65,6 +69,28 @@ def test_ready_with_the_queueing_api_and_ends_cleanly(tmp_path: Path) -> None:
         assert process.end()[0] == 0
 
 
+async def test_the_kubeconfig_appears_when_there_is_nothing_left_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for it asks who stands where in line, and for a node, in the next moment."""
+    kubeconfig, usual, was_there = tmp_path / "kubeconfig", app.embedded_runner, []
+
+    @contextlib.asynccontextmanager
+    async def watched(*arguments: Any) -> AsyncIterator[Any]:
+        async with usual(*arguments) as made:
+            was_there.append(kubeconfig.exists())
+            yield made
+
+    monkeypatch.setattr(app, "embedded_runner", watched)
+    place = app.ServerSettings(data_dir=tmp_path, kubeconfig=kubeconfig, durability=app.Durability.MEMORY)
+    serving = asyncio.create_task(up._serve(place, settings.defaults(), app.RunnerName.SIMULATED))
+    await eventually(lambda: kubeconfig.exists() or serving.done())
+    serving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+    assert was_there == [False]
+
+
 def test_our_own_crds_are_taken_from_anybody(tmp_path: Path) -> None:
     """The server takes them unread when it starts; a server that reads them must find nothing wrong."""
     with Running(app.ServerSettings(data_dir=tmp_path), app.bare_parts()) as server:
@@ -85,7 +111,7 @@ class Witness:
         if until is not None and int(self.revision) >= until:
             return
         with contextlib.suppress(OSError, HTTPException, ValueError):
-            for event in client.watch(CONFIG_MAPS, resourceVersion=self.revision, timeoutSeconds=30):
+            for event in client.watch(CONFIG_MAPS, resourceVersion=self.revision, timeoutSeconds=300):
                 details, data = event["object"]["metadata"], event["object"]["data"]
                 assert event["type"] == "ADDED"
                 assert int(details["resourceVersion"]) > int(self.revision), "told twice, or out of order"
@@ -128,7 +154,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         process.process.kill()
         process.process.communicate()
         for thread in threads:
-            thread.join(40)
+            thread.join(PATIENCE_SECONDS)
         process.start()
         listed = client_of(process).get(CONFIG_MAPS).ok()
         found = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in listed["items"]}

@@ -98,9 +98,14 @@ def managed_parts(settings: Settings, machine: Machine | None = None, orphan_sec
 
 @asynccontextmanager
 async def api_server(
-    settings: ServerSettings, parts: Parts, clock: Clock | None = None, chance: random.Random | None = None
+    settings: ServerSettings,
+    parts: Parts,
+    clock: Clock | None = None,
+    chance: random.Random | None = None,
+    *,
+    announced: bool = True,
 ) -> AsyncIterator[Serving]:
-    """A server on a port, ready; its kubeconfig appears when it is."""
+    """A server on a port, ready; its kubeconfig appears when it is, or when somebody who adds to it says `announce`."""
     clock = clock or SystemClock()
     kubeconfig = settings.kubeconfig or settings.data_dir / "kubeconfig"
     # Its appearance says that the server is ready, so one from an earlier life has to go first.
@@ -127,8 +132,10 @@ async def api_server(
             tls = _tls(settings, credentials)
             http = await _listen(embedded, settings, tls)
             url = f"https://{f'[{http.host}]' if ':' in http.host else http.host}:{http.port}"
-            _write_kubeconfigs(settings, credentials, url, kubeconfig)
-            yield Serving(url, kubeconfig, embedded, credentials)
+            ready = Serving(url, kubeconfig, embedded, credentials)
+            if announced:
+                announce(settings, ready)
+            yield ready
         finally:
             embedded.stop_watches()
             if http is not None:
@@ -148,12 +155,14 @@ async def _listen(embedded: Embedded, settings: ServerSettings, tls: ssl.SSLCont
         raise UsageError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}") from None
 
 
-def _write_kubeconfigs(settings: ServerSettings, credentials: certificates.Credentials, url: str, path: Path) -> None:
+def announce(settings: ServerSettings, ready: Serving) -> None:
+    """Write the kubeconfigs, which say to whoever waits for them that everything is there."""
+    url, credentials = ready.url, ready.credentials
     if settings.view_kubeconfig is not None:
         view = certificates.kubeconfig(url, credentials.ca, credentials.viewer, credentials.view_token, "view")
         certificates.write_private(settings.view_kubeconfig, view)
     admin = certificates.kubeconfig(url, credentials.ca, credentials.admin, credentials.admin_token)
-    certificates.write_private(path, admin)
+    certificates.write_private(ready.kubeconfig, admin)
 
 
 @contextlib.contextmanager

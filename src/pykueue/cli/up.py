@@ -130,11 +130,13 @@ async def _serve(settings: app.ServerSettings, configured: Settings, runner: app
     else:
         parts = app.managed_parts(configured, here)
     async with (
-        app.api_server(settings, parts) as serving,
+        app.api_server(settings, parts, announced=False) as serving,
         app.embedded_manager(serving.embedded, configured, explain=why.explainer(configured.tree)),
         app.embedded_runner(serving.embedded, runner, settings, here) as processes,
     ):
         app.calm_collector()
+        # Only now: whoever waits for the kubeconfig asks for the visibility API, logs and a node in the next moment.
+        app.announce(settings, serving)
         if settings.kubeconfig is None:
             home.remember(serving.kubeconfig)
         _greet(serving, settings, runner)
