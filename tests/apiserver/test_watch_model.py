@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 
 from apiserver.conftest import Tree
-from pykueue.apiserver.entries import Entry
 from pykueue.apiserver.objects import HistoryBounds, Objects
 from pykueue.apiserver.store import Key, MemoryJournal, Op, SqliteJournal
-from pykueue.apiserver.watch import Watch, WatchStream
+from pykueue.apiserver.watch import Match, Watch, WatchStream
 from pykueue.clock import SystemClock
 from waiting import PATIENCE_SECONDS
 
@@ -82,20 +81,7 @@ class Watcher:
     async def connect(self, after: int | None) -> int | None:
         """One connection, cut at some moment; where the next one begins."""
         match = None if self.color is None else lambda entry: self.matches(json.loads(entry.body))
-        stream = WatchStream(
-            self.world.objects,
-            Watch(
-                resource=RESOURCE,
-                namespace="default",
-                match=match,
-                after=after,
-                present=_body,
-                bookmark=lambda revision, ends: json.dumps({"revision": revision, "ends": ends}).encode(),
-                bookmarks=True,
-                end_initial=after is None,
-                timeout_seconds=0.03 if not self.done else 0.01,
-            ),
-        )
+        stream = watching(self.world.objects, after, 0.03 if not self.done else 0.01, match)
         if after is None:
             self.copy, self.relists = {}, self.relists + 1
         self.initial, self.expired = after is None, False
@@ -152,8 +138,21 @@ class Watcher:
         return self.matches(tree) or name in self.copy
 
 
-def _body(entry: Entry) -> bytes:
-    return entry.body
+def watching(objects: Objects, after: int | None, seconds: float, match: Match | None = None) -> WatchStream:
+    return WatchStream(
+        objects,
+        Watch(
+            resource=RESOURCE,
+            namespace="default",
+            match=match,
+            after=after,
+            present=lambda entry: entry.body,
+            bookmark=lambda revision, ends: json.dumps({"revision": revision, "ends": ends}).encode(),
+            bookmarks=True,
+            end_initial=after is None,
+            timeout_seconds=seconds,
+        ),
+    )
 
 
 async def story(objects: Objects, seed: int) -> dict[str, int]:
@@ -209,3 +208,14 @@ async def test_the_same_holds_with_a_file_and_a_thread_below(tmp_path: Path) -> 
     assert {row.key: row.body for row in loaded.rows} == present
     assert loaded.revision == revision
     again.close()
+
+
+async def test_a_watch_whose_time_went_by_in_one_go_says_how_far_it_came() -> None:
+    world, lines = World(Objects(MemoryJournal(), SystemClock())), []
+    await world.write("a", "red")
+
+    async def write(data: bytes) -> None:
+        lines.append(json.loads(data))
+
+    await watching(world.objects, world.objects.revision, 0.0).run(write)
+    assert lines == [{"type": "BOOKMARK", "object": {"revision": world.objects.revision, "ends": False}}]

@@ -94,14 +94,17 @@ class WatchStream:
         while True:
             await self._tell_changes(write)
             now = loop.time()
-            if self._stopped or now >= deadline:
+            if self._stopped:
                 return
             if watch.bookmarks:
+                # Also where its time went by in one go, on a machine that stood still.
                 final_due = now >= deadline - LAST_BOOKMARK_SECONDS and not final_sent
                 if final_due or now - last_bookmark >= BOOKMARK_SECONDS:
                     last_bookmark, final_sent = now, final_sent or final_due
                     await self._tell_bookmark(write, ends_initial=False)
                     continue
+            if now >= deadline:
+                return
             self._wake.clear()
             pause = deadline - now
             if watch.bookmarks:
