@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ from typing import Any
 import pytest
 
 from pykueue.clock import SystemClock
+from pykueue.runner import supervisor
 from pykueue.runner.attempts import Ended
 from pykueue.runner.logs import Reader, Wanted
 from pykueue.runner.processes import Processes
 from waiting import eventually
 
 GPUS = {"nvidia.com/gpu": 2}
+# A program that waits for its test.
+UNTIL_TOLD = "while [ ! -e told ]; do sleep 0.05; done"
 
 
 async def nothing(*_: str) -> None:
@@ -63,11 +67,12 @@ def log(processes: Processes, uid: str = "u1", **wanted: Any) -> str:
 
 
 class TestOne:
-    async def test_its_exit_code_and_its_words_are_kept(self, processes: Processes) -> None:
-        tree = pod("sh", "-c", "echo out; echo err >&2; sleep 0.5; exit 3")
+    async def test_its_exit_code_and_its_words_are_kept(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", f"echo out; echo err >&2; {UNTIL_TOLD}; exit 3", workingDir=str(tmp_path))
         told: list[str] = []
         processes.on_change = told.append
         await start(processes, tree)
+        (tmp_path / "told").touch()
         assert (await ended(processes, tree)).code == 3
         assert sorted(log(processes).splitlines()) == ["err", "out"]
         assert told == ["u1"]
@@ -147,14 +152,12 @@ class TestStopping:
 
 class TestRestarting:
     async def test_what_runs_is_found_again(self, processes: Processes, tmp_path: Path) -> None:
-        tree = pod(
-            "sh", "-c", "echo before; while [ ! -e end ]; do sleep 0.05; done; echo after", workingDir=str(tmp_path)
-        )
+        tree = pod("sh", "-c", f"echo before; {UNTIL_TOLD}; echo after", workingDir=str(tmp_path))
         await start(processes, tree)
         await processes.close()
         later = opened(tmp_path / "pods")
         assert [(each.number, each.ended) for each in later.attempts(tree)["main"]] == [(0, None)]
-        (tmp_path / "end").touch()
+        (tmp_path / "told").touch()
         assert (await ended(later, tree)).code == 0
         assert log(later) == "before\nafter\n"
         await later.close()
@@ -224,6 +227,31 @@ class TestDevices:
 
 
 class TestLogs:
+    def test_what_was_said_before_the_end_is_kept_though_the_guardian_slept_meanwhile(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Something that it started holds the pipe open, so that only the time says when all has been read."""
+        monkeypatch.setattr(supervisor, "_DRAIN_SECONDS", 0.0)
+        (woken, waker), (out, end) = os.pipe(), os.pipe()
+        heard: list[bytes] = []
+
+        class Log(supervisor._Log):
+            def __init__(self) -> None:
+                os.write(end, b"one\n")
+
+            def add(self, stream: bytes, text: bytes) -> None:
+                heard.append(text)
+                if text == b"one\n":
+                    os.write(end, b"two\n")
+
+        child = subprocess.Popen(["sh", "-c", "exit 3"])
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert supervisor._follow(child.pid, {out: b"stdout"}, woken, Log()) == 3
+        assert heard == [b"one\n", b"two\n"]
+        child.wait()
+        for pipe in (woken, waker, out, end):
+            os.close(pipe)
+
     async def test_the_last_lines(self, processes: Processes) -> None:
         tree = pod("sh", "-c", "seq 1 9; printf rest")
         await start(processes, tree)
@@ -240,9 +268,11 @@ class TestLogs:
         assert first.endswith("Z abc")
         assert second.endswith("Z d")
 
-    async def test_lines_since_a_time(self, processes: Processes) -> None:
-        tree = pod("sh", "-c", "echo old; sleep 0.3; echo new")
+    async def test_lines_since_a_time(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", f"echo old; {UNTIL_TOLD}; echo new", workingDir=str(tmp_path))
         await start(processes, tree)
+        await eventually(lambda: log(processes))
+        (tmp_path / "told").touch()
         await ended(processes, tree)
         told = [line.split()[0] for line in log(processes, timestamps=True).splitlines()]
         assert log(processes, since=told[1]) == "new\n"

@@ -137,10 +137,12 @@ def _signal(group: int, number: int) -> None:
 def _follow(child: int, streams: dict[int, bytes], woken: int, log: _Log) -> int:
     """Copy what it says until it has ended; returns its code, or less than 0 for a signal."""
     code: int | None = None
-    until = float("inf")
-    while streams and time.monotonic() < until:
-        wait = None if code is None else max(until - time.monotonic(), 0.0)
-        readable, _, _ = select.select([woken, *streams], [], [], wait)
+    until, is_over = float("inf"), False
+    while streams and not is_over:
+        left = until - time.monotonic()
+        # Once more when the time is over: whoever slept through it finds here all that was said before the end.
+        is_over = left <= 0
+        readable, _, _ = select.select([woken, *streams], [], [], None if code is None else max(left, 0.0))
         for stream in readable:
             if stream == woken:
                 os.read(woken, 512)
