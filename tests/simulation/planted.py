@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pykueue import app
-from pykueue.api import kube
+from pykueue.api import kube, kueue, nodes
 from pykueue.apiserver.store import SqliteJournal
 from pykueue.controllers import carrying, scheduler
 from pykueue.controllers.checks.asking import Asking
@@ -27,7 +27,7 @@ from pykueue.core import workload as core_workload
 from pykueue.core.requests import Accounting
 from pykueue.core.topology.fleet import Fleet
 from pykueue.core.workload import Workload
-from pykueue.jobs import matching, pod, reconcile, selection, slices, workloads
+from pykueue.jobs import matching, pod, podsets, reconcile, selection, slices, workloads
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.election import Election
@@ -351,6 +351,27 @@ def _counts_only_the_first_resource(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(core_workload, "_usage", lambda pod_sets: usage(pod_sets)[:1])
 
 
+def _overlooks_taints(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(nodes, "untolerated", lambda taints, tolerations: None)
+
+
+def _overlooks_that_a_taint_goes(patch: pytest.MonkeyPatch) -> None:
+    def quiet(self: world.World, flavor: Any, now: int) -> None:
+        self.structure.put_flavor(flavor)
+
+    patch.setitem(world._PUT, kueue.ResourceFlavor, quiet)
+
+
+def _leaves_node_selectors_behind(patch: pytest.MonkeyPatch) -> None:
+    restored = podsets.restored
+
+    def sticky(template: Any, info: Any, keep_labels: Any = ()) -> Any:
+        found = restored(template, info, keep_labels)
+        return {**found, "spec": {**found["spec"], "nodeSelector": template["spec"].get("nodeSelector", {})}}
+
+    patch.setattr(podsets, "restored", sticky)
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
@@ -396,6 +417,9 @@ BUGS = (
     Bug("keeps what pods had that are done", _keeps_what_pods_had_that_are_done, ("done",), traits=("jobs", "piecemeal"), first_seed=1),
     Bug("counts only the first pod set", _counts_only_the_first_pod_set, ("S1", "S8"), traits=("several groups",)),
     Bug("counts only the first resource", _counts_only_the_first_resource, ("S1", "S8"), traits=("several groups",)),
+    Bug("overlooks taints", _overlooks_taints, ("S2",), traits=("taints",), first_seed=3),
+    Bug("overlooks that a taint goes", _overlooks_that_a_taint_goes, ("L1", "L2"), traits=("taints",), weather={}, first_seed=1),
+    Bug("leaves node selectors in a job that it stops", _leaves_node_selectors_behind, ("flavor",), traits=("jobs", "taints"), first_seed=2),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from pykueue.simulate.worlds import (
     NAMESPACE,
     NODES,
     PROBE,
+    TAINT,
     Plan,
     World,
     name_of,
@@ -47,6 +48,9 @@ class _Drawing:
         self.chance = chance
         self.plans = world.plans
         self.cohorts = [each for each in world.objects if each["kind"] == "Cohort"]
+        self.flavors = [
+            each for each in world.objects if each["kind"] == "ResourceFlavor" and "nodeLabels" in each["spec"]
+        ]
         self.checks = [name_of(each) for each in world.objects if each["kind"] == "AdmissionCheck"]
         queues = [each for each in world.objects if each["kind"] == "ClusterQueue" and name_of(each) != PROBE]
         self.queue = chance.choice(queues)
@@ -277,8 +281,25 @@ _BY_HAND: Final[Mapping[str, tuple[int, Drawn]]] = {
     "take finalizers": (2, _once_it_is_there("take finalizers")),
 }
 
+
+# --- Those who look after nodes ---------------------------------------------------------------------------------------
+
+
+def _other_taints(draw: _Drawing) -> Iterator[Deed]:
+    """A flavor is tainted, and later it is not."""
+    name = name_of(draw.chance.choice(draw.flavors))
+    for at, taints in ((draw.at, [TAINT]), (draw.soon_or_last(draw.later), None)):
+        yield Deed(at, "change", name, ("ResourceFlavor", {"spec": {"nodeTaints": taints}}))
+
+
+_TAINTING: Final[Mapping[str, tuple[int, Drawn]]] = {"taints": (1, _other_taints)}
+
 # What only the stories of a trait have, beside everything else.
-LATER: Final[Mapping[str, Mapping[str, tuple[int, Drawn]]]] = {"rebuilding": _REBUILDING, "by hand": _BY_HAND}
+LATER: Final[Mapping[str, Mapping[str, tuple[int, Drawn]]]] = {
+    "rebuilding": _REBUILDING,
+    "by hand": _BY_HAND,
+    "taints": _TAINTING,
+}
 
 
 # --- Work that changes its size, and nodes ----------------------------------------------------------------------------

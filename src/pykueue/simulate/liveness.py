@@ -9,6 +9,7 @@
     L5     what was deleted is gone
     L6     a new manager writes nothing
     nodes  nobody who is admitted is placed on a node that is lost; no autoscaler is asked for nodes that nobody needs
+    flavor jobs that run have what their flavors say of nodes; those that do not have what they came with
     done   what pods had that are done and that no other will follow is given back
     slice  of the slices of an elastic job one has quota, and it is as large as the job
     limit  nobody runs longer than he may, or without his pods
@@ -169,6 +170,30 @@ def nobody_is_on_lost_nodes(picture: Picture, name: str) -> Found:
                 yield life.name, f"is placed on {lost}, which are lost"
 
 
+def jobs_know_their_flavors(picture: Picture, name: str) -> Found:
+    owned = {owner: life for life in picture.lives.values() if life.says("Admitted") for owner in life.owners}
+    for key, job in picture.objects["jobs.batch"].items():
+        pods, came = job["spec"]["template"]["spec"], picture.submitted[job["metadata"]["uid"]]
+        life = owned.get(job["metadata"]["uid"])
+        if _is_over(job) or "deletionTimestamp" in job["metadata"]:
+            continue
+        if job["spec"].get("suspend"):
+            if _about_nodes(pods) != _about_nodes(came):
+                yield key, f"does not run, and its pods ask for {_about_nodes(pods)}, not {_about_nodes(came)}"
+        elif life is not None and life.reservation is not None:
+            labels, tolerations = _about_nodes(pods)
+            for given in life.reservation["podSetAssignments"]:
+                for flavor in map(picture.flavor, sorted(given["flavors"].values())):
+                    if not flavor.get("nodeLabels", {}).items() <= labels.items():
+                        yield key, f"runs with {labels}, not with {flavor['nodeLabels']}"
+                    if any(each not in tolerations for each in flavor.get("tolerations", ())):
+                        yield key, f"runs without {flavor['tolerations']}"
+
+
+def _about_nodes(pods: Tree) -> tuple[Tree, list[Tree]]:
+    return pods.get("nodeSelector", {}), pods.get("tolerations", [])
+
+
 def requests_are_needed(picture: Picture, name: str) -> Found:
     """Whoever lost his quota without being evicted, in a queue that was stopped, keeps his nodes for later."""
     needing = {life.uid for life in picture.lives.values() if not life.is_over and not life.says("Evicted")}
@@ -280,6 +305,7 @@ AT_REST: Final[tuple[tuple[str, Law], ...]] = (
     ("L1", comes_to_its_end),
     ("nodes", nobody_is_on_lost_nodes),
     ("nodes", requests_are_needed),
+    ("flavor", jobs_know_their_flavors),
     ("done", done_is_given_back),
     ("slice", slices_agree),
     ("limit", time_is_kept),

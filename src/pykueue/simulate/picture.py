@@ -188,6 +188,8 @@ class Picture:
     # Who stood before somebody that a strict queue let in: by whom and when.
     overtook: dict[str, tuple[str, float]] = field(default_factory=dict)
     lost_at: dict[str, float] = field(default_factory=dict)  # when a node was last seen ill, or went
+    old_flavors: dict[str, list[tuple[float, Tree]]] = field(default_factory=dict)  # until when one was so
+    submitted: dict[str, Tree] = field(default_factory=dict)  # the pod template of a job as it came, by UID
     # Where a LocalQueue led when it was last there.
     led_to: dict[str, str] = field(default_factory=dict)
     # What was asked for and refused with a reason, by LocalQueue: those who ask for the same are not told again.
@@ -213,6 +215,10 @@ class Picture:
             known[key] = after
         if kind == "nodes" and (after is None or not is_well(after)):
             self.lost_at[stored.name] = stored.seconds
+        if kind == "resourceflavors" and before is not None:
+            self.old_flavors.setdefault(stored.name, []).append((stored.seconds, before.get("spec", {})))
+        if kind == "jobs.batch" and before is None and after is not None:
+            self.submitted[after["metadata"]["uid"]] = after["spec"]["template"]["spec"]
         if kind == "localqueues" and after is not None:
             self.led_to[key] = after["spec"].get("clusterQueue", "")
         if kind in _SHAPES_TREES and (before or {}).get("spec") != (after or {}).get("spec"):
@@ -340,6 +346,8 @@ class Picture:
 
     def _has_room(self, life: Life, queue: str, flavor: str, asked: Mapping[str, int]) -> bool:
         tree, pod_sets = self.trees[-1], list(life.least())
+        if not all(_suits(self.flavor(flavor), pod_set) for pod_set, _ in pod_sets):
+            return False
         if any(amount > tree.available(queue, Cell(flavor, name), self.reserved) for name, amount in asked.items()):
             return False
         if len(pod_sets) > 1 or "cpu" not in asked:
@@ -347,8 +355,18 @@ class Picture:
         pod_set, count = pod_sets[0]
         return self._can_be_placed(pod_set, count, asked_by_pod(pod_set)["cpu"], flavor)
 
+    def suited_lately(self, flavor: str, pod_set: Tree) -> bool:
+        """Whether a manager could think that a flavor suits these pods."""
+        known = self.old_flavors.get(flavor, ())
+        lately = [spec for until, spec in known if until >= self.seconds - GRACE_SECONDS]
+        return any(_suits(spec, pod_set) for spec in (self.flavor(flavor), *lately))
+
+    def flavor(self, name: str) -> Tree:
+        found: Tree = self.objects["resourceflavors"].get(f"/{name}", {}).get("spec", {})
+        return found
+
     def _has_nodes(self, flavor: str) -> bool:
-        return "topologyName" in self.objects["resourceflavors"][f"/{flavor}"].get("spec", {})
+        return "topologyName" in self.flavor(flavor)
 
     def waits_for_room_on_nodes(self, life: Life) -> bool:
         """Whether it has quota for pods that find no place yet; it is looked for once the other checks have passed."""
@@ -383,6 +401,15 @@ class Picture:
             level = (request or {}).get("required")
             room[labels[level] if level else ""] += max(0, free) // cpu
         return max(room.values(), default=0) >= count
+
+
+def _suits(flavor: Tree, pod_set: Tree) -> bool:
+    """Whether pods stand the taints of a flavor, and do not ask for other labels than it has."""
+    pods, labels = pod_set["template"]["spec"], flavor.get("nodeLabels", {})
+    stood = {each["key"] for each in (*pods.get("tolerations", ()), *flavor.get("tolerations", ()))}
+    return stood.issuperset(each["key"] for each in flavor.get("nodeTaints", ())) and all(
+        labels.get(key, value) == value for key, value in pods.get("nodeSelector", {}).items()
+    )
 
 
 def _works(queue: Tree) -> bool:

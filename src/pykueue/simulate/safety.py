@@ -1,7 +1,7 @@
 """What must hold of every write, whatever goes wrong around it.
 
     S1     no write raises usage above what the tree of cohorts allows, nor above what a node has
-    S2     a reservation names the queue that its LocalQueue leads to, flavors of that queue, and its own pod sets
+    S2     a reservation names the queue that its LocalQueue leads to, flavors of it that suit, and its own pod sets
     S3     conditions move only as the life of a Workload allows; Finished is final
     S4     no reservation vanishes or changes without eviction, end, or deletion
     S5     whoever is preempted had something to give, and his queue or the other's policy allows it
@@ -104,6 +104,10 @@ def reservation_is_its_own(move: Move) -> Iterator[str]:
     place = Place("queue", queue or "")
     if not any(all((place, cell) in tree.quotas for cell in cells) for tree in picture.recent_trees()):
         yield f"is given {sorted(cells)}, which {queue} does not have"
+    for name, (pod_set, _) in asked.items():
+        for flavor in sorted(set(given[name].get("flavors", {}).values())):
+            if not picture.suited_lately(flavor, pod_set):
+                yield f"is given {flavor}, which does not suit {name}"
 
 
 def _is_placed_whole(life: Life, given: Mapping[str, Tree]) -> Iterator[str]:

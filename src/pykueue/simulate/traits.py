@@ -45,6 +45,7 @@ LATER: Final[Mapping[str, int]] = {
     "by hand": 8,  # people start and stop Jobs themselves, and take Workloads away from them
     "piecemeal": 12,  # pods of Jobs are done one after the other, and some Jobs fail
     "several groups": 8,  # queues have memory beside CPUs, of the same flavors or of others; some work has two pod sets
+    "taints": 8,  # flavors have labels and taints, which people change; some work asks for these, or stands them
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {

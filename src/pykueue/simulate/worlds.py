@@ -29,6 +29,10 @@ UNDECLARED: Final = "example.com/widget"
 RACK: Final = "example.com/rack"
 HOST: Final = "kubernetes.io/hostname"
 MEMORY: Final = "memory"
+ZONE: Final = "example.com/zone"
+_ZONES: Final = {"flavor-0": "a", "flavor-1": "b"}
+TAINT: Final = {"key": "example.com/spot", "value": "yes", "effect": "NoSchedule"}
+_STANDS: Final = {"key": "example.com/spot", "operator": "Exists"}
 PLAN: Final = "example.com/plan"  # the label that says which plan a pod belongs to
 ELASTIC_PODS: Final = 4  # the most that an elastic Job asks for
 NODES: Final = 4
@@ -60,6 +64,8 @@ class Plan:
     memory: int = 0
     # A second pod set: how many pods, and what each of them asks for.
     beside: tuple[int, Tree] | None = None
+    zone: str = ""  # the only one that it will run in
+    stands_taints: bool = False
     topology: str = ""  # required, preferred or unconstrained
     is_elastic: bool = False
     is_piecemeal: bool = False  # its pods are done one after the other
@@ -84,7 +90,7 @@ def draw(chance: random.Random, traits: Traits) -> World:
     objects = (
         *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in TEAMS),
         *_nodes(traits),
-        *(_flavor(name, traits) for name in flavors),
+        *(_flavor(chance, name, traits) for name in flavors),
         *(thing("ResourceFlavor", name, {}) for name in _STORES if "several groups" in traits),
         *cohorts,
         *_provisioning(chance, traits),
@@ -121,10 +127,17 @@ def name_of(tree: Tree) -> str:
 # --- Queues -----------------------------------------------------------------------------------------------------------
 
 
-def _flavor(name: str, traits: Traits) -> Tree:
-    if name != "flavor-0" or "topology" not in traits:
-        return thing("ResourceFlavor", name, {})
-    return thing("ResourceFlavor", name, {"nodeLabels": {"example.com/pool": name}, "topologyName": "racks"})
+def _flavor(chance: random.Random, name: str, traits: Traits) -> Tree:
+    spec: Tree = {}
+    if name == "flavor-0" and "topology" in traits:
+        spec = {"nodeLabels": {"example.com/pool": name}, "topologyName": "racks"}
+    if "taints" in traits:
+        spec.setdefault("nodeLabels", {})[ZONE] = _ZONES[name]
+        if chance.random() < 0.4:
+            spec["nodeTaints"] = [TAINT]
+        if chance.random() < 0.3:
+            spec["tolerations"] = [_STANDS]
+    return thing("ResourceFlavor", name, spec)
 
 
 def _nodes(traits: Traits) -> Iterator[Tree]:
@@ -132,10 +145,11 @@ def _nodes(traits: Traits) -> Iterator[Tree]:
     if "topology" not in traits:
         return
     memory = {MEMORY: "100"} if "several groups" in traits else {}
+    zone = {ZONE: _ZONES["flavor-0"]} if "taints" in traits else {}
     yield thing("Topology", "racks", {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]})
     for number in range(NODES):
         name = f"node-{number}"
-        labels = {"example.com/pool": "flavor-0", RACK: f"rack-{number // 2}", HOST: name}
+        labels = {"example.com/pool": "flavor-0", RACK: f"rack-{number // 2}", HOST: name, **zone}
         node = thing("Node", name, {}, api_version="v1")
         node["metadata"]["labels"] = labels
         node["status"] = {
@@ -308,6 +322,7 @@ def _mixed(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             is_piecemeal="piecemeal" in traits and is_job and not is_elastic,
             fails="piecemeal" in traits and is_job and chance.random() < 0.2,
             **_several(chance, traits, is_job=is_job),
+            **_particular(chance, traits),
         )
 
 
@@ -320,6 +335,13 @@ def _several(chance: random.Random, traits: Traits, *, is_job: bool) -> dict[str
         return {"memory": memory}
     requests = chance.choice(({"cpu": "1"}, {MEMORY: "1"}, {"cpu": "2", MEMORY: "1"}))
     return {"memory": memory, "beside": (chance.randint(1, 2), requests)}
+
+
+def _particular(chance: random.Random, traits: Traits) -> dict[str, Any]:
+    """About where its pods run."""
+    if "taints" not in traits:
+        return {}
+    return {"zone": chance.choice(("", "", "", *_ZONES.values())), "stands_taints": chance.random() < 0.6}
 
 
 def _of_pods(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
@@ -340,12 +362,21 @@ def _of_pods(chance: random.Random, traits: Traits, queues: list[str]) -> Iterat
             # A pod of its own that never came up would be made anew for ever; a group is given up after a while.
             ready_seconds=_ready(chance) if "pods ready" in traits and count > 1 else 0.0,
             topology=_topology(chance, traits),
+            **_particular(chance, traits),
         )
 
 
 def _small(traits: Traits) -> Callable[..., Plan]:
     topology = "unconstrained" if "topology" in traits else ""
-    return partial(Plan, namespace=NAMESPACE, count=1, stop_seconds=0.0, is_long=False, topology=topology)
+    return partial(
+        Plan,
+        namespace=NAMESPACE,
+        count=1,
+        stop_seconds=0.0,
+        is_long=False,
+        topology=topology,
+        stands_taints="taints" in traits,
+    )
 
 
 def _rush(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
@@ -438,6 +469,10 @@ def template(plan: Plan) -> Tree:
         requests[MEMORY] = str(plan.memory)
     limits = {"limits": {plan.also: "1"}} if plan.also else {}
     found = _pods({"requests": requests, **limits})
+    if plan.zone:
+        found["spec"]["nodeSelector"] = {ZONE: plan.zone}
+    if plan.stands_taints:
+        found["spec"]["tolerations"] = [_STANDS]
     if plan.topology and plan.kind != "Workload":
         value = "true" if plan.topology == "unconstrained" else RACK
         found["metadata"] = {"annotations": {f"kueue.x-k8s.io/podset-{plan.topology}-topology": value}}
