@@ -267,19 +267,19 @@ class Running:
 
     def __enter__(self) -> Running:
         self._thread.start()
-        self._started.wait(30)
+        assert self._started.wait(PATIENCE_SECONDS), "the server does not start"
         if self._failure is not None:
             raise self._failure
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop()
-        self._thread.join(30)
+        self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
 
     def call(self, coroutine: Any) -> Any:
         """Run a coroutine on the server's own loop."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_SECONDS)
 
     def client(self, **more: Any) -> Client:
         credentials = self.serving.credentials

@@ -269,7 +269,7 @@ class TestShedding:
     def test_a_server_with_too_many_watches_says_429(self, tmp_path: Path) -> None:
         with Running(app.ServerSettings(data_dir=tmp_path), parts(caps=Caps(watches_max=2))) as server:
             one = server.client()
-            streams = [one.watch("/api/v1/namespaces", timeoutSeconds=20) for _ in range(2)]
+            streams = [one.watch("/api/v1/namespaces", timeoutSeconds=90) for _ in range(2)]
             for stream in streams:
                 assert next(stream)
             one.get("/api/v1/namespaces", watch="true").refused(429)

@@ -24,6 +24,7 @@ from apiserver.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map
 from pykueue import app
 from pykueue.apiserver import bodies
 from pykueue.apiserver.status import StatusError
+from waiting import PATIENCE_SECONDS
 
 REQUESTS = int(os.environ.get("APISERVER_FUZZ", "400"))
 SEED = int(os.environ.get("APISERVER_SEED", "2024"))
@@ -258,17 +259,16 @@ def test_nothing_that_is_sent_breaks_the_server(alone: Client) -> None:
         sent = body(chance, method, place) if method not in ("GET", "HEAD", "OPTIONS") else None
         kinds = TYPES[:2] if chance.random() < 0.6 and method in ("POST", "PUT") else TYPES
         headers = {"Authorization": f"Bearer {client.token}", "Content-Type": chance.choice(kinds)}
-        began, worked = time.monotonic(), time.process_time()
+        began = time.process_time()
         connection.request(method, f"{target}?{query}", sent, headers)
         response = connection.getresponse()
         text = response.read()
-        took, worked = time.monotonic() - began, time.process_time() - worked
+        worked = time.process_time() - began
         slowest = max(slowest, worked)
         seen[response.status] = seen.get(response.status, 0) + 1
         assert response.status < 500 or response.status == 504, (method, target, query, sent, text[:500])
         # The server is in this process. What counts is how long it works; a busy machine may let it wait.
         assert worked < 1, (method, target, query, sent)
-        assert took < 10, (method, target, query, sent)
         if response.status >= 400 and method != "HEAD":
             told = json.loads(text)
             assert (told["kind"], told["code"]) == ("Status", response.status)
@@ -364,13 +364,18 @@ class TestSizes:
 
 
 class TestConnections:
-    def raw(self, running: Running, *chunks: bytes) -> bytes:
+    @contextlib.contextmanager
+    def connected(self, running: Running) -> Iterator[ssl.SSLSocket]:
         parts = urlsplit(running.serving.url)
         context = ssl.create_default_context(cadata=running.serving.credentials.ca.decode())
         with (
-            socket.create_connection((parts.hostname, parts.port), timeout=10) as plain,
+            socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as connection,
         ):
+            yield connection
+
+    def raw(self, running: Running, *chunks: bytes) -> bytes:
+        with self.connected(running) as connection:
             answer = b""
             # The server may hang up while it is still being told something.
             with contextlib.suppress(ConnectionError, ssl.SSLError):
@@ -405,14 +410,9 @@ class TestConnections:
 
         monkeypatch.setattr(serving, "SILENT_SECONDS", 0.4)
         with Running(app.ServerSettings(data_dir=tmp_path), parts()) as server:
-            address = urlsplit(server.serving.url)
-            context = ssl.create_default_context(cadata=server.serving.credentials.ca.decode())
-            with (
-                socket.create_connection((address.hostname, address.port), timeout=10) as plain,
-                context.wrap_socket(plain, server_hostname="localhost") as connection,
-            ):
-                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localho")
-                assert connection.recv(100) == b"", "the server hangs up on somebody who never comes to the point"
+            answer = self.raw(server, b"GET /livez HTTP/1.1\r\nHost: localho")
+            assert answer == b"", "the server hangs up on somebody who never comes to the point"
+            monkeypatch.undo()  # somebody who does may be slow
             assert server.client().get("/livez").body == b"ok"
 
     def test_a_request_that_is_cut_off_changes_nothing(self, running: Running) -> None:
@@ -422,11 +422,6 @@ class TestConnections:
             f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
             f"Content-Length: {len(text) + 10}\r\n\r\n"
         )
-        parts = urlsplit(running.serving.url)
-        context = ssl.create_default_context(cadata=running.serving.credentials.ca.decode())
-        with (
-            socket.create_connection((parts.hostname, parts.port), timeout=10) as plain,
-            context.wrap_socket(plain, server_hostname="localhost") as connection,
-        ):
+        with self.connected(running) as connection:
             connection.sendall(head.encode() + text)
         running.client().get(f"{CONFIG_MAPS}/half").refused(404)

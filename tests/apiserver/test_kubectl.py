@@ -141,16 +141,16 @@ def test_create_with_protobuf_bodies(kubectl: Kubectl) -> None:
 
 def test_delete_and_wait(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", given=widget("going"))
-    kubectl("delete", "widget", "going", "--timeout=20s")
+    kubectl("delete", "widget", "going", "--timeout=80s")
     kubectl("create", "-f", "-", given=widget("waited"))
     kubectl("patch", "widget", "waited", "--subresource=status", "--type=merge", "-p", '{"status":{"phase":"Up"}}')
-    assert "condition met" in kubectl("wait", "widget/waited", "--for=jsonpath={.status.phase}=Up", "--timeout=20s")
+    assert "condition met" in kubectl("wait", "widget/waited", "--for=jsonpath={.status.phase}=Up", "--timeout=80s")
 
 
 def test_a_namespace_goes_with_its_content(kubectl: Kubectl) -> None:
     kubectl("create", "namespace", "short")
     kubectl("create", "-f", "-", "-n", "short", given=config_map("c"))
-    kubectl("delete", "namespace", "short", "--timeout=30s")
+    kubectl("delete", "namespace", "short", "--timeout=80s")
     assert "NotFound" in kubectl.run("get", "ns", "short", code=1).stderr
 
 
@@ -193,8 +193,8 @@ def test_a_new_crd_is_usable_at_once(kubectl: Kubectl) -> None:
     crd["spec"]["names"] = {"plural": "sprockets", "kind": "Sprocket"}
     kubectl("api-resources")
     kubectl("apply", "-f", "-", given=crd)
-    kubectl("wait", "--for=condition=Established", "crd/sprockets.example.org", "--timeout=20s")
+    kubectl("wait", "--for=condition=Established", "crd/sprockets.example.org", "--timeout=80s")
     assert "sprockets" in kubectl("api-resources", "--api-group=example.org")
     kubectl("apply", "-f", "-", given={**widget("s"), "apiVersion": "example.org/v1", "kind": "Sprocket"})
-    kubectl("delete", "crd", "sprockets.example.org", "--timeout=30s")
+    kubectl("delete", "crd", "sprockets.example.org", "--timeout=80s")
     assert "sprockets" not in kubectl("api-resources", "--api-group=example.org")

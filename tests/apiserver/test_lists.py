@@ -124,7 +124,7 @@ class TestRevisions:
 
 class TestWatches:
     def test_begin_with_what_there_is_and_go_on_with_what_changes(self, client: Client, place: str) -> None:
-        stream = client.watch(place, timeoutSeconds=20)
+        stream = client.watch(place, timeoutSeconds=90)
         assert [next(stream)["object"]["metadata"]["name"] for _ in range(3)] == ["a", "b", "c"]
         client.merge(f"{place}/a", {"spec": {"size": 2}}).ok()
         deleted = client.get(f"{place}/b").ok()
@@ -139,7 +139,7 @@ class TestWatches:
         revision = client.get(place).ok()["metadata"]["resourceVersion"]
         for size in (2, 3, 4):
             client.merge(f"{place}/a", {"spec": {"size": size}}).ok()
-        events = list(itertools.islice(client.watch(place, resourceVersion=revision, timeoutSeconds=20), 3))
+        events = list(itertools.islice(client.watch(place, resourceVersion=revision, timeoutSeconds=90), 3))
         assert [event["object"]["spec"]["size"] for event in events] == [2, 3, 4]
 
     def test_objects_come_into_view_and_leave_it(self, client: Client, place: str) -> None:
@@ -147,7 +147,7 @@ class TestWatches:
         client.merge(f"{place}/b", {"spec": {"color": "red"}}).ok()
         client.merge(f"{place}/a", {"spec": {"color": "blue"}}).ok()
         client.merge(f"{place}/c", {"spec": {"size": 5}}).ok()
-        stream = client.watch(place, resourceVersion=revision, fieldSelector="spec.color=red", timeoutSeconds=20)
+        stream = client.watch(place, resourceVersion=revision, fieldSelector="spec.color=red", timeoutSeconds=90)
         events = list(itertools.islice(stream, 3))
         assert [(e["type"], e["object"]["metadata"]["name"]) for e in events] == [
             ("ADDED", "b"),
@@ -162,7 +162,7 @@ class TestWatches:
             sendInitialEvents="true",
             resourceVersionMatch="NotOlderThan",
             allowWatchBookmarks="true",
-            timeoutSeconds=20,
+            timeoutSeconds=90,
         )
         events = list(itertools.islice(stream, 4))
         assert [event["type"] for event in events] == ["ADDED"] * 3 + ["BOOKMARK"]
@@ -194,9 +194,9 @@ class TestWatches:
             assert json.loads(answer.body.splitlines()[0]).get("type") == kind
 
     def test_one_name_can_be_watched(self, client: Client, place: str) -> None:
-        (event,) = itertools.islice(client.watch(place, fieldSelector="metadata.name=b", timeoutSeconds=20), 1)
+        (event,) = itertools.islice(client.watch(place, fieldSelector="metadata.name=b", timeoutSeconds=90), 1)
         assert event["object"]["metadata"]["name"] == "b"
-        (event,) = itertools.islice(client.watch(f"{place}/c", timeoutSeconds=20), 1)
+        (event,) = itertools.islice(client.watch(f"{place}/c", timeoutSeconds=90), 1)
         assert event["object"]["metadata"]["name"] == "c"
 
     def test_a_new_schema_ends_the_watches_of_its_kind(self, client: Client, place: str) -> None:

@@ -88,7 +88,7 @@ def configure(client: Client, webhook: Webhook) -> Iterator[Callable[..., Any]]:
             ],
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
-            "timeoutSeconds": 2,
+            "timeoutSeconds": 30,
             **more,
         }
         path = f"{CONFIGURATIONS}/{kind.lower()}webhookconfigurations"

@@ -107,7 +107,7 @@ class TestOfficial:
         core = kubernetes.client.CoreV1Api(api)
         begin = core.list_namespaced_config_map(namespace).metadata.resource_version
         stream = kubernetes.watch.Watch().stream(
-            core.list_namespaced_config_map, namespace, resource_version=begin, timeout_seconds=20
+            core.list_namespaced_config_map, namespace, resource_version=begin, timeout_seconds=90
         )
         core.create_namespaced_config_map(namespace, {"metadata": {"name": "w"}})
         core.patch_namespaced_config_map("w", namespace, {"data": {"k": "v"}})
@@ -179,7 +179,7 @@ class TestLightkube:
     async def test_a_watch_tells_what_happens(self, client: lightkube.AsyncClient, namespace: str) -> None:
         await client.create(ConfigMap(metadata=ObjectMeta(name="w", namespace=namespace)))
         seen = []
-        async for what, one in client.watch(ConfigMap, namespace=namespace, server_timeout=20):
+        async for what, one in client.watch(ConfigMap, namespace=namespace, server_timeout=90):
             seen.append((what, one.metadata.name))
             if what == "ADDED":
                 await client.patch(ConfigMap, "w", {"data": {"k": "v"}}, namespace=namespace)

@@ -15,6 +15,7 @@ from pykueue.kube.client import METADATA, METADATA_OF_ALL, Client, RateLimit
 from pykueue.kube.transport import Answer, Call, HttpTransport, LocalTransport
 from pykueue.serving import Request, Response
 from virtual import virtual_time
+from waiting import PATIENCE_SECONDS
 
 CONFIG_MAP = registry.KUBERNETES.named("configmaps")
 FLAVOR = registry.KUEUE.named("resourceflavors")
@@ -239,14 +240,17 @@ async def test_the_fence_is_asked_when_all_waiting_is_over() -> None:
 
 async def test_nothing_comes_between_the_fence_and_the_wire() -> None:
     """A process can be stopped in any turn of its loop, so a write goes out in the turn in which its fence was asked."""
-    on_the_wire: list[bytes] = []
+    on_the_wire = b""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def look() -> None:
+            nonlocal on_the_wire
             accepted, _ = listening.accept()
             with accepted:
-                accepted.setblocking(False)
-                on_the_wire.append(accepted.recv(10_000))
+                # The kernel may take a moment to carry it over; nobody writes meanwhile, for the loop is held up here.
+                accepted.settimeout(PATIENCE_SECONDS)
+                while not on_the_wire.endswith(b"what was meant"):
+                    on_the_wire += accepted.recv(10_000)
 
         def fence() -> bool:
             asyncio.get_running_loop().call_soon(look)
@@ -256,7 +260,7 @@ async def test_nothing_comes_between_the_fence_and_the_wire() -> None:
         with pytest.raises(errors.Unanswered):  # `look` hangs up
             await transport.send(Call("PATCH", "/somewhere", (), b"what was meant", "text/plain", fence=fence))
         await transport.close()
-    assert on_the_wire[0].endswith(b"what was meant")
+    assert on_the_wire.endswith(b"what was meant")
 
 
 def test_a_page_of_a_proxy_is_an_error_with_its_words() -> None:

@@ -170,7 +170,7 @@ async def test_it_says_when_it_has_seen_all_that_was_stored(client: Client) -> N
     await client.create(CONFIG_MAP, config_map("a1"))
     watched = informer(client)
     async with running(watched):
-        await asyncio.wait_for(watched.synced(), 10)
+        await asyncio.wait_for(watched.synced(), PATIENCE_SECONDS)
         reached, watched._reach = watched._reach, lambda revision: None  # type: ignore[method-assign]
         made = await client.create(CONFIG_MAP, config_map("a2"))
         catching_up = asyncio.ensure_future(watched.caught_up())
@@ -178,7 +178,7 @@ async def test_it_says_when_it_has_seen_all_that_was_stored(client: Client) -> N
         await asyncio.sleep(0.05)
         assert not catching_up.done()
         reached(int(made["metadata"]["resourceVersion"]))
-        await asyncio.wait_for(catching_up, 10)
+        await asyncio.wait_for(catching_up, PATIENCE_SECONDS)
 
 
 async def test_an_object_older_than_the_one_it_has_is_not_taken() -> None:
