@@ -33,6 +33,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.election import Election
 from pykueue.kube.informer import Informer
 from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
+from pykueue.lifecycle.rules import END
 from pykueue.simulate import story
 from pykueue.state import queues, world
 from pykueue.state.booking import Ledger, Reading, Stage
@@ -372,6 +373,17 @@ def _leaves_node_selectors_behind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(podsets, "restored", sticky)
 
 
+def _keeps_what_is_finished(patch: pytest.MonkeyPatch) -> None:
+    def lasting(view: Any) -> Any:
+        return END if states.is_finished(view.workload) else None
+
+    patch.setattr(step, "RULES", tuple(lasting if rule.__name__ == "finished" else rule for rule in step.RULES))
+
+
+def _keeps_what_was_given_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reconcile, "_retired", lambda case, reason: ())
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
@@ -420,6 +432,8 @@ BUGS = (
     Bug("overlooks taints", _overlooks_taints, ("S2",), traits=("taints",), first_seed=3),
     Bug("overlooks that a taint goes", _overlooks_that_a_taint_goes, ("L1", "L2"), traits=("taints",), weather={}, first_seed=1),
     Bug("leaves node selectors in a job that it stops", _leaves_node_selectors_behind, ("flavor",), traits=("jobs", "taints"), first_seed=2),
+    Bug("keeps what is finished", _keeps_what_is_finished, ("kept",), traits=("retention",)),
+    Bug("keeps what was given up", _keeps_what_was_given_up, ("kept",), traits=("jobs", "pods ready", "retention")),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip

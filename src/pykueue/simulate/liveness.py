@@ -11,6 +11,7 @@
     nodes  nobody who is admitted is placed on a node that is lost; no autoscaler is asked for nodes that nobody needs
     flavor jobs that run have what their flavors say of nodes; those that do not have what they came with
     done   what pods had that are done and that no other will follow is given back
+    kept   nothing is kept longer than the operator said
     slice  of the slices of an elastic job one has quota, and it is as large as the job
     limit  nobody runs longer than he may, or without his pods
     check  nobody has quota whom a check has sent away (KEP-993)
@@ -229,6 +230,17 @@ def done_is_given_back(picture: Picture, name: str) -> Found:
                 yield life.name, f"gives back {life.done('main')} pods, {done} are done, {least} of them for good"
 
 
+def nothing_is_kept_too_long(picture: Picture, name: str) -> Found:
+    """All that is done at rest has been so for longer than these configurations allow."""
+    if "objectRetentionPolicies" not in picture.configuration:
+        return
+    for life in picture.lives.values():
+        if life.is_over:
+            yield life.name, "is finished, and still there"
+        elif life.owners and not life.is_active and life.reason("Evicted").startswith("DeactivatedDueTo"):
+            yield life.name, "was given up, and its job is still there"
+
+
 def figures_are_right(picture: Picture, name: str) -> Found:
     waiting = _waiting(picture)
     for key, queue in picture.objects["clusterqueues"].items():
@@ -307,6 +319,7 @@ AT_REST: Final[tuple[tuple[str, Law], ...]] = (
     ("nodes", requests_are_needed),
     ("flavor", jobs_know_their_flavors),
     ("done", done_is_given_back),
+    ("kept", nothing_is_kept_too_long),
     ("slice", slices_agree),
     ("limit", time_is_kept),
     ("check", checks_are_heard),

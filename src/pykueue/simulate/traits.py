@@ -46,6 +46,7 @@ LATER: Final[Mapping[str, int]] = {
     "piecemeal": 12,  # pods of Jobs are done one after the other, and some Jobs fail
     "several groups": 8,  # queues have memory beside CPUs, of the same flavors or of others; some work has two pod sets
     "taints": 8,  # flavors have labels and taints, which people change; some work asks for these, or stands them
+    "retention": 8,  # what is done, or was given up, is deleted after some seconds
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {
@@ -106,6 +107,9 @@ def configuration(traits: Traits, chance: random.Random) -> Tree:
                 "backoffMaxSeconds": 10,
             },
         }
+    if "retention" in traits:
+        kept = {"afterFinished": "10s", "afterDeactivatedByKueue": "10s"}
+        found["objectRetentionPolicies"] = {"workloads": kept}
     if "unnamed jobs" in traits:
         found["manageJobsWithoutQueueName"] = chance.random() < 0.7
         found["managedJobsNamespaceSelector"] = {"matchExpressions": [_MANAGED]}

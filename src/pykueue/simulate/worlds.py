@@ -359,8 +359,9 @@ def _of_pods(chance: random.Random, traits: Traits, queues: list[str]) -> Iterat
             stop_seconds=round(chance.uniform(0.0, 3.0), 3),
             is_long=chance.random() < 0.2,
             kind="Pod",
-            # A pod of its own that never came up would be made anew for ever; a group is given up after a while.
-            ready_seconds=_ready(chance) if "pods ready" in traits and count > 1 else 0.0,
+            # A pod of its own that never came up would be made anew for ever; a group is given up after a while, unless
+            # it is then deleted, and made anew as well.
+            ready_seconds=_ready(chance) if "pods ready" in traits and count > 1 and "retention" not in traits else 0.0,
             topology=_topology(chance, traits),
             **_particular(chance, traits),
         )
