@@ -18,20 +18,19 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Seque
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
-import msgspec
-
 from pykueue import home, live
 from pykueue.advising import whatif, why
 from pykueue.advising.whatif import Difference
 from pykueue.advising.why import Why
-from pykueue.api import codec, kueue
+from pykueue.api import kueue
 from pykueue.clock import Clock, SystemClock
 from pykueue.documents import Document
 from pykueue.errors import UsageError
 from pykueue.kube import access
 from pykueue.kube.client import Client as Caller
+from pykueue.kube.informer import Change, Informer, typed
 from pykueue.planning import read
-from pykueue.work import desk, order
+from pykueue.work import desk, order, podlog
 from pykueue.work.desk import Desk, Entry
 from pykueue.work.standing import Standing
 
@@ -136,7 +135,7 @@ class AsyncClient:
     async def logs(self, job: str, *, follow: bool = False) -> str:
         """What its pods said; following, until the job is over."""
         said: list[bytes] = []
-        wish = desk.LogWish(follow=follow)
+        wish = podlog.Wish(follow=follow)
         await self._desk.logs(job, wish, lambda line: said.append(line.text), lambda _: None)
         return b"\n".join(line.rstrip(b"\n") for line in said).decode(errors="replace")
 
@@ -173,12 +172,26 @@ class AsyncClient:
         return whatif.compare(case, whatif.changed_by(case, change, (), now), now)
 
     async def watch(self) -> AsyncGenerator[News]:
-        """Workloads as they come, change and go; first those that are there. Ends when the server hangs up."""
-        async with self.caller.watch(desk.WORKLOADS, self.namespace, initial=True) as lines:
-            async for line in lines:
-                event = msgspec.json.decode(line)
-                if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
-                    yield News(event["type"], codec.from_tree(event["object"], kueue.Workload))
+        """Workloads as they come, change and go; first those that are there. A server that goes away is waited for."""
+        news: asyncio.Queue[News | None] = asyncio.Queue()
+        copy = Informer(self.caller, desk.WORKLOADS, typed(kueue.Workload), random.Random(), namespace=self.namespace)
+        copy.subscribe(lambda change: news.put_nowait(_news(change)))
+        kept_up = asyncio.create_task(copy.run(self._desk.outlast))
+        kept_up.add_done_callback(lambda _: news.put_nowait(None))
+        try:
+            while (one := await news.get()) is not None:
+                yield one
+            await kept_up
+        finally:
+            kept_up.cancel()
+            await asyncio.gather(kept_up, return_exceptions=True)
+
+
+def _news(change: Change[kueue.Workload]) -> News:
+    if change.new is None:
+        assert change.old is not None, "what was never there cannot go"
+        return News("DELETED", change.old)
+    return News("ADDED" if change.old is None else "MODIFIED", change.new)
 
 
 class Client:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -149,10 +149,30 @@ def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl
 
 
 async def _listen(embedded: Embedded, settings: ServerSettings, tls: ssl.SSLContext) -> serving.HttpServer:
+    """Where it is told to. Where any port will do, on the last one if it is still free: whoever watches, follows or has
+    a page open finds the server again when it has been restarted."""
+    serve = partial(serving.serve, embedded.server.handle, settings.host, tls=tls)
+    last = settings.data_dir / "port"
+    http = None
+    if not settings.port and (port := _remembered(last)):
+        with contextlib.suppress(OSError):
+            http = await serve(port)
     try:
-        return await serving.serve(embedded.server.handle, settings.host, settings.port, tls=tls)
+        http = http or await serve(settings.port)
     except OSError as error:
         raise UsageError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}") from None
+    with contextlib.suppress(OSError):  # a disk that is full
+        last.write_text(str(http.port))
+    return http
+
+
+def _remembered(last: Path) -> int:
+    """The port that was left word of; 0 where nothing of use was."""
+    try:
+        port = int(last.read_text())
+    except (OSError, ValueError):
+        return 0
+    return port if 0 < port < 65536 else 0
 
 
 def announce(settings: ServerSettings, ready: Serving) -> None:

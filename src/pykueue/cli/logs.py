@@ -9,13 +9,13 @@ import click
 
 from pykueue.cli import completing
 from pykueue.cli.connection import Connection, connects
-from pykueue.cli.progress import progress
+from pykueue.cli.progress import aside, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pykueue.kube.client import Client
-    from pykueue.work.desk import LogLine
+    from pykueue.work.podlog import Line
 
 
 @click.command("logs")
@@ -31,13 +31,13 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
     Where a job has several pods, each line begins with the pod that it is from.
     """
     from pykueue.cli.wait import say_if_nobody_runs_pods
-    from pykueue.work import desk
+    from pykueue.work import desk, podlog
 
     async def work(client: Client, namespace: str) -> None:
-        clerk = desk.Desk(client, namespace)
+        clerk = desk.Desk(client, namespace, aside)
         [chosen] = await clerk.meant([name]) if name else [await clerk.newest()]
         job = await clerk.job(chosen)
-        wish = desk.LogWish(follow=follow, previous=previous, tail=tail, container=container)
+        wish = podlog.Wish(follow=follow, previous=previous, tail=tail, container=container)
         several = (job.spec.parallelism or 1) > 1 or (job.spec.completions or 1) > 1
         if follow:
             await say_if_nobody_runs_pods(clerk)
@@ -47,10 +47,10 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
     connection.talk(work)
 
 
-def printed(several: bool) -> Callable[[LogLine], None]:
+def printed(several: bool) -> Callable[[Line], None]:
     """Says lines of a log as they are; where there are several pods, with the name of theirs."""
 
-    def say(line: LogLine) -> None:
+    def say(line: Line) -> None:
         head = f"[{line.pod}] ".encode() if several else b""
         sys.stdout.buffer.write(head + line.text.removesuffix(b"\n") + b"\n")
         sys.stdout.buffer.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,28 +20,23 @@ _PATIENCE_OF_LOGS_SECONDS: Final = 30.0
 def progress() -> Iterator[Callable[[str], None]]:
     """Says on stderr what is being done, once it has taken a while. On a terminal it is one line, which is gone at the
     end; elsewhere a line for each new thing."""
-    is_terminal = sys.stderr.isatty()
     doing, is_late = "", False
     speaking = threading.Lock()  # the clock is a thread of its own
-
-    def show() -> None:
-        if doing:
-            click.echo(f"\r\x1b[K{doing} ..." if is_terminal else doing, err=True, nl=not is_terminal)
 
     def late() -> None:
         nonlocal is_late
         with speaking:
             is_late = True
-            show()
+            _show(doing)
 
     def told(now_doing: str) -> None:
         nonlocal doing
         with speaking:
             is_new, doing = now_doing != doing, now_doing
             if is_late and is_new:
-                show()
+                _show(doing)
 
-    timer = threading.Timer(_PATIENCE_SECONDS if is_terminal else _PATIENCE_OF_LOGS_SECONDS, late)
+    timer = threading.Timer(_patience_seconds(), late)
     timer.daemon = True
     timer.start()
     try:
@@ -48,5 +44,45 @@ def progress() -> Iterator[Callable[[str], None]]:
     finally:
         timer.cancel()
         timer.join()
-        if is_late and is_terminal:
-            click.echo("\r\x1b[K", err=True, nl=False)
+        if is_late:
+            _wipe()
+
+
+@contextmanager
+def awaiting(what: str) -> Iterator[None]:
+    """The same for one thing that is awaited: the loop itself notices that it takes long."""
+    is_late = False
+
+    def late() -> None:
+        nonlocal is_late
+        is_late = True
+        _show(what)
+
+    timer = asyncio.get_running_loop().call_later(_patience_seconds(), late)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if is_late:
+            _wipe()
+
+
+def aside(text: str) -> None:
+    """Say something on stderr that stays, whatever is being done."""
+    _wipe()
+    click.echo(text, err=True)
+
+
+def _patience_seconds() -> float:
+    return _PATIENCE_SECONDS if sys.stderr.isatty() else _PATIENCE_OF_LOGS_SECONDS
+
+
+def _show(doing: str) -> None:
+    if doing:
+        is_terminal = sys.stderr.isatty()
+        click.echo(f"\r\x1b[K{doing} ..." if is_terminal else doing, err=True, nl=not is_terminal)
+
+
+def _wipe() -> None:
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", err=True, nl=False)

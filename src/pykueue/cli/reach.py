@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pykueue import home
-from pykueue.cli.progress import progress
+from pykueue.cli import progress
 from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
@@ -162,8 +162,7 @@ class _Watched:
         self._server = server
 
     async def send(self, call: Call) -> Answer:
-        with progress() as told:
-            told(f"waiting for {self._server}")
+        with progress.awaiting(f"waiting for {self._server}"):
             return await self._way.send(call)
 
     def stream(self, call: Call) -> AbstractAsyncContextManager[Lines]:

@@ -10,7 +10,7 @@ import click
 from pykueue.cli import completing, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
-from pykueue.cli.progress import progress
+from pykueue.cli.progress import aside, progress
 from pykueue.errors import AnswerIsNo, UsageError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def command(
     from pykueue.work import desk, order
 
     async def work(client: Client, namespace: str) -> None:
-        clerk = desk.Desk(client, namespace)
+        clerk = desk.Desk(client, namespace, aside)
         here = await clerk.runs_processes()
         if not here and not image:
             raise UsageError("this server runs containers: name an image with --image")
@@ -162,7 +162,7 @@ async def _watch(clerk: Desk, job: kube.Job, timeout_seconds: int | None, *, fol
     """Until it is over; a failure is the answer no."""
     from pykueue.cli.logs import printed
     from pykueue.cli.wait import say_if_nobody_runs_pods
-    from pykueue.work import desk, standing
+    from pykueue.work import desk, podlog, standing
 
     name = job.metadata.name
     await say_if_nobody_runs_pods(clerk)
@@ -170,7 +170,7 @@ async def _watch(clerk: Desk, job: kube.Job, timeout_seconds: int | None, *, fol
         async with desk.within(name, timeout_seconds):
             if follow:
                 say = printed(several=(job.spec.parallelism or 1) > 1)
-                await clerk.logs(name, desk.LogWish(follow=True), say, told)
+                await clerk.logs(name, podlog.Wish(follow=True), say, told)
             over = await clerk.finished(name, told)
     if over.word is not standing.Word.SUCCEEDED:
         raise AnswerIsNo(f"job {name} failed: {over.why}")

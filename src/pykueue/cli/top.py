@@ -32,7 +32,8 @@ def command(connection: Connection, once: bool, every: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from pykueue.kube.errors import Unanswered
+    from pykueue.kube.again import passes
+    from pykueue.kube.errors import KubeError
 
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
@@ -46,7 +47,10 @@ def command(connection: Connection, once: bool, every: float) -> None:
                 try:
                     seen = await _look(client, console.width)
                     screen.update(seen, refresh=True)
-                except Unanswered as error:  # a server that starts again is seen again
+                except KubeError as error:
+                    if not passes(error):
+                        raise
+                    # A server that starts again is seen again.
                     screen.update(Group(Text(f"{error}; as it was before:", style="red"), seen), refresh=True)
                 await asyncio.sleep(every)
 

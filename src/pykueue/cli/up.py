@@ -36,7 +36,12 @@ CONFIG = click.option(
     default=None,
     help="Where everything is kept; ~/.pykueue by default. One server for each.",
 )
-@click.option("--listen", default="127.0.0.1:0", show_default=True, help="HOST:PORT; port 0 picks a free one.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:0",
+    show_default=True,
+    help="HOST:PORT; port 0 is the one it had last, or a free one.",
+)
 @CONFIG
 @click.option(
     "--kubeconfig",

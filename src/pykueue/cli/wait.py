@@ -8,7 +8,7 @@ import click
 
 from pykueue.cli import completing
 from pykueue.cli.connection import Connection, connects
-from pykueue.cli.progress import progress
+from pykueue.cli.progress import aside, progress
 from pykueue.errors import AnswerIsNo
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
     most = float(order.seconds(timeout, "--timeout")) if timeout else None
 
     async def work(client: Client, namespace: str) -> list[str]:
-        clerk = desk.Desk(client, namespace)
+        clerk = desk.Desk(client, namespace, aside)
         await say_if_nobody_runs_pods(clerk)
         failed = []
         for name in await clerk.meant(names):

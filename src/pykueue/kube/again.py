@@ -1,4 +1,4 @@
-"""Doing again what can be done again: a read, and a write that is conditional on it."""
+"""Doing again what can be done again: a read, and a write that is conditional on it; and outlasting an absence."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
+# How long whoever waits anyway waits for a server, too: long enough to replace one.
+_ABSENCE_SECONDS: Final = 300.0
+_LOOK_SECONDS: Final = 1.0
 
 
 async def until_done(attempt: Callable[[], Awaitable[T]], *, attempts: int = 10) -> T:
@@ -30,7 +33,7 @@ async def until_done(attempt: Callable[[], Awaitable[T]], *, attempts: int = 10)
         try:
             return await attempt()
         except KubeError as error:
-            if not _may_pass(error):
+            if not passes(error):
                 raise
             log.info("trying again: %s", error)
         await asyncio.sleep(pause)
@@ -51,7 +54,41 @@ async def put(client: Client, kind: Kind, wanted: Tree, field: str) -> bool:
     return True
 
 
-def _may_pass(error: KubeError) -> bool:
+def passes(error: KubeError) -> bool:
+    """Whether the same may work later: nobody answered, somebody was quicker, or the server is in trouble."""
     if isinstance(error, Unanswered | Conflict | AlreadyExists):
         return True
     return isinstance(error, ApiError) and (error.code >= 500 or error.code == 429)
+
+
+class Outlasting:
+    """Asks a server, and goes on asking while it is away, because it starts again or the way to it is broken.
+
+    A server that has never answered is not waited for. `told` hears once of each absence, and how long it may last;
+    several may ask at the same time.
+    """
+
+    def __init__(self, told: Callable[[str], None], limit_seconds: float = _ABSENCE_SECONDS) -> None:
+        self._told = told
+        self._limit_seconds = limit_seconds
+        self._has_answered = False
+        self._away_since: float | None = None
+
+    async def __call__(self, ask: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                answer = await ask()
+            except KubeError as error:
+                if not (self._has_answered and passes(error) and self._may_last(error)):
+                    raise
+            else:
+                self._has_answered, self._away_since = True, None
+                return answer
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _may_last(self, error: KubeError) -> bool:
+        now = asyncio.get_running_loop().time()
+        if self._away_since is None:
+            self._away_since = now
+            self._told(f"{error}; waiting up to {self._limit_seconds / 60:g} min for it to come back")
+        return now - self._away_since < self._limit_seconds

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -175,11 +175,11 @@ class Informer(Generic[T]):
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Keep the copy up to date until cancelled."""
+    async def run(self, troubled: Callable[[KubeError], Awaitable[None]] | None = None) -> None:
+        """Keep the copy up to date until cancelled. Trouble is logged, or else left to `troubled`, which may end it."""
         loop, failures = asyncio.get_running_loop(), 0
         while True:
-            began, troubled = loop.time(), False
+            began, failed = loop.time(), False
             try:
                 if self._revision and self.has_synced:
                     await self._follow()
@@ -189,11 +189,14 @@ class Informer(Generic[T]):
                 log.info("%s: the history is gone, listing again", self.kind.name)
                 self._revision = 0
             except KubeError as error:
-                troubled = True
-                log.log(logging.INFO if failures < 3 else logging.WARNING, "%s: %s", self.kind.name, error)
+                failed = True
+                if troubled is not None:
+                    await troubled(error)
+                else:
+                    log.log(logging.INFO if failures < 3 else logging.WARNING, "%s: %s", self.kind.name, error)
             # A watch that ends is opened again at once, unless that is how the one before it ended, too.
-            failures = failures + 1 if troubled or loop.time() - began < _AT_ONCE_SECONDS else 0
-            if troubled or failures > 1:
+            failures = failures + 1 if failed or loop.time() - began < _AT_ONCE_SECONDS else 0
+            if failed or failures > 1:
                 pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10), _LONGEST_PAUSE_SECONDS)
                 await asyncio.sleep(pause * self._chance.uniform(1.0, 1.5))
 

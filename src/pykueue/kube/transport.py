@@ -244,6 +244,6 @@ async def _arrivals(arrived: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes
     while (chunk := await arrived.get()) is not None:
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:
-            yield line
+            yield line + b"\n"
     if rest:
         yield rest

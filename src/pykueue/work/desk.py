@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -14,15 +16,19 @@ from pykueue.api import codec, kube, kueue, labels, meta, registry
 from pykueue.api.meta import Nanoseconds
 from pykueue.errors import AnswerIsNo, UsageError
 from pykueue.kube import errors
+from pykueue.kube.again import Outlasting, passes
 from pykueue.kube.client import Client
+from pykueue.kube.errors import KubeError
 from pykueue.kube.transport import Call
-from pykueue.work import listing, order, standing
+from pykueue.work import listing, order, podlog, standing
+from pykueue.work.podlog import PODS
 from pykueue.work.standing import Standing, Word
+
+log = logging.getLogger(__name__)
 
 EVENTS: Final = registry.ALL.of(kube.Event)
 JOBS: Final = registry.ALL.of(kube.Job)
 LEASES: Final = registry.ALL.of(kube.Lease)
-PODS: Final = registry.ALL.of(kube.Pod)
 POD_CLASSES: Final = registry.ALL.of(kube.PriorityClass)
 QUEUES: Final = registry.ALL.of(kueue.LocalQueue)
 PRIORITY_CLASSES: Final = registry.ALL.of(kueue.WorkloadPriorityClass)
@@ -37,43 +43,27 @@ _LOOK_SECONDS: Final = 0.3
 Told = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """A line of a job's log, and the pod that said it."""
-
-    pod: str
-    text: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class LogWish:
-    """What of a log is wanted."""
-
-    follow: bool = False
-    previous: bool = False
-    tail: int | None = None
-    container: str = ""
-
-
 class Desk:
     """Jobs of one namespace."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, away: Told = log.warning) -> None:
+        """`away` hears of a server that goes away while somebody waits for a job."""
         self._client = client
+        self._outlast = Outlasting(away)
         self.namespace = namespace
 
     # --- Submitting ---------------------------------------------------------------------------------------------------
 
     async def runs_processes(self) -> bool:
         """Whether pods of this server run on this very machine, whatever their image."""
-        answer = await self._client.ask(Call("GET", "/version"))
+        answer = await self._outlast(lambda: self._client.ask(Call("GET", "/version")))
         return "+embedded." in str(msgspec.json.decode(answer.body).get("gitVersion", ""))
 
     async def runs_pods(self, now: Nanoseconds) -> bool:
         """Whether anybody does. Not asked of a cluster, where pods that nobody runs say so themselves."""
         if not await self.runs_processes():
             return True
-        found = await self._client.list(LEASES, _NODE_LEASES)
+        found = await self._outlast(lambda: self._client.list(LEASES, _NODE_LEASES))
         return any(_is_held(codec.decode(item, kube.Lease), now) for item in found.items)
 
     async def queue(self, named: str) -> str:
@@ -164,23 +154,30 @@ class Desk:
 
     async def finished(self, name: str, told: Told, timeout_seconds: float | None = None) -> Standing:
         """How the job ended; `told` hears how it stands until then."""
-        await self.job(name)
+        await self._outlast(lambda: self.job(name))
         async with within(name, timeout_seconds):
             while True:
-                now = await self._still(name)
-                if now.word is Word.FAILED:
-                    return Standing(now.word, standing.failure(await self.pods(await self.job(name))) or now.why)
+                now = await self._outlast(lambda: self._still(name))
                 if now.word.is_over:
                     return now
                 told(f"job {name}: {now}")
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _still(self, name: str) -> Standing:
-        """How a job stands that was there when somebody began to wait for it."""
+        """How a job stands that was there when somebody began to wait for it; of one that failed, how its pods did."""
         try:
-            return await self.standing(name)
+            now = await self.standing(name)
+            if now.word is Word.FAILED:
+                return Standing(now.word, standing.failure(await self.pods(await self.job(name))) or now.why)
+            return now
         except UsageError:
             raise AnswerIsNo(f"job {name} is gone: it was cancelled") from None
+
+    async def outlast(self, error: KubeError) -> None:
+        """Return when the server answers again. What will not pass by waiting is raised."""
+        if not passes(error):
+            raise error
+        await self.runs_processes()
 
     async def cancel(self, name: str) -> None:
         job = await self.job(name)
@@ -188,54 +185,54 @@ class Desk:
 
     # --- Logs ---------------------------------------------------------------------------------------------------------
 
-    async def logs(self, name: str, wish: LogWish, say: Callable[[LogLine], None], told: Told) -> None:
+    async def logs(self, name: str, wish: podlog.Wish, say: Callable[[podlog.Line], None], told: Told) -> None:
         """What the pods of a job say, one after the other; following, all at once and until the job is over."""
-        job = await self.job(name)
+        job = await self._outlast(lambda: self.job(name))
         if wish.follow:
             now = await self._follow(job, wish, say, told)
         else:
             now = await self.standing(name)
-            begun = [pod for pod in await self.pods(job) if _has_begun(pod, wish.container)]
+            begun = [pod for pod in await self.pods(job) if podlog.has_begun(pod, wish.container)]
             for pod in begun:
-                await self._log(pod, wish, say)
+                await podlog.Reader(self._client, pod, wish, say).read()
             now = None if begun else now
         if now is not None:
             raise AnswerIsNo(f"job {name} has no log: {now}")
 
     async def _follow(
-        self, job: kube.Job, wish: LogWish, say: Callable[[LogLine], None], told: Told
+        self, job: kube.Job, wish: podlog.Wish, say: Callable[[podlog.Line], None], told: Told
     ) -> Standing | None:
         """Read also what is still to come; how the job stands where nothing ever came."""
+        name = job.metadata.name
+        now = await self._outlast(lambda: self._still(name))
+        over = asyncio.Event()
         read: dict[str, asyncio.Task[None]] = {}
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
-                    # Asked before looking for pods: those of a job that is over are all there.
-                    now = await self._still(job.metadata.name)
-                    for pod in await self.pods(job):
-                        if pod.metadata.name not in read and _has_begun(pod, wish.container):
-                            read[pod.metadata.name] = group.create_task(self._log(pod, wish, say))
+                    for pod in await self._outlast(lambda: self.pods(job)):
+                        if pod.metadata.name not in read and podlog.has_begun(pod, wish.container):
+                            reading = podlog.Reader(self._client, pod, wish, say).follow(
+                                partial(self._pod, pod), over.is_set
+                            )
+                            read[pod.metadata.name] = group.create_task(reading)
                     if now.word.is_over:
+                        over.set()
                         break
                     if not read:
-                        told(f"job {job.metadata.name}: {now}")
+                        told(f"job {name}: {now}")
                     await asyncio.sleep(_LOOK_SECONDS)
+                    # Asked before looking for pods: those of a job that is over are all there.
+                    now = await self._outlast(lambda: self._still(name))
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
         return None if read else now
 
-    async def _log(self, pod: kube.Pod, wish: LogWish, say: Callable[[LogLine], None]) -> None:
-        query = [("follow", "true")] if wish.follow else []
-        query += [("previous", "true")] if wish.previous else []
-        query += [("tailLines", str(wish.tail))] if wish.tail is not None else []
-        query += [("container", wish.container or pod.spec.containers[0].name)]
-        call = Call("GET", PODS.path(self.namespace, pod.metadata.name, "log"), tuple(query), accept="*/*")
-        # A pod that is followed may be deleted at any time; how its job stands then is said by others.
-        gone = (errors.NotFound,) if wish.follow else ()
-        with suppress(*gone):
-            async with self._client.lines(call) as lines:
-                async for line in lines:
-                    say(LogLine(pod.metadata.name, line))
+    async def _pod(self, pod: kube.Pod) -> kube.Pod | None:
+        """The same pod as it is now; None where it is gone."""
+        tree = await self._outlast(lambda: self._client.find(PODS, pod.metadata.name, self.namespace))
+        found = codec.from_tree(tree, kube.Pod) if tree is not None else None
+        return found if found is not None and found.metadata.uid == pod.metadata.uid else None
 
 
 @asynccontextmanager
@@ -257,17 +254,6 @@ def _moment(job: kube.Job) -> tuple[str, str, str]:
     """When a job came; of one second, those that say more about it come later."""
     created, told = job.metadata.creation_timestamp or "", job.metadata.annotations.get(order.SUBMITTED_AT, "")
     return created, told, job.metadata.name
-
-
-def _has_begun(pod: kube.Pod, container: str) -> bool:
-    """Whether the container, or the first one, has something to tell; of one that is not there, the server says so."""
-    wanted = container or pod.spec.containers[0].name
-    if all(one.name != wanted for one in (*pod.spec.init_containers, *pod.spec.containers)):
-        return True
-    return any(
-        status.name == wanted and (status.restart_count > 0 or (status.state is not None and not status.state.waiting))
-        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    )
 
 
 # --- Everybody --------------------------------------------------------------------------------------------------------

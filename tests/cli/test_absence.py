@@ -1,0 +1,151 @@
+"""`pykueue up` is restarted, or killed and started again: whoever waits, follows or watches goes on where they were."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import started
+from pykueue import app
+from pykueue.client import AsyncClient, News
+from pykueue.kube import access, errors
+from pykueue.kube.client import Client
+from pykueue.kube.transport import HttpTransport
+from started import Up
+from waiting import PATIENCE_SECONDS, eventually, until
+
+
+@pytest.fixture
+def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
+    with started.held_port() as port:
+        server = started.up(tmp_path, "--listen", f"127.0.0.1:{port}")
+        monkeypatch.setenv("KUBECONFIG", os.fspath(server.kubeconfig))
+        try:
+            yield server
+        finally:
+            assert "Traceback" not in server.end()[1]
+
+
+class Command:
+    """A command that goes on for a while, and what it has said so far."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._out, self._err = folder / f"{words[0]}.out", folder / f"{words[0]}.err"
+        with self._out.open("w") as out, self._err.open("w") as err:
+            self._process = subprocess.Popen([sys.executable, "-m", "pykueue", *words], stdout=out, stderr=err)
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    @property
+    def away(self) -> list[str]:
+        """What it said of a server that is away."""
+        return [line for line in self.err.splitlines() if line.endswith("; waiting up to 5 min for it to come back")]
+
+    def ended(self) -> tuple[int, str]:
+        return self._process.wait(PATIENCE_SECONDS), self.out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_commands_outlast_a_server_that_starts_again(up: Up, tmp_path: Path, number: int) -> None:
+    gates = [tmp_path / f"gate-{n}" for n in range(2)]
+    steps = [f"while [ ! -e {gate} ]; do sleep 0.05; done; rm {gate}; echo {gate.name}" for gate in gates]
+    async with AsyncClient() as client:
+        await client.submit(["true"], name="short")
+        await client.submit(["sh", "-c", "; ".join(("echo began", *steps))], name="long", cpu="100m")
+    last = f"until [ -e {tmp_path}/over ]; do sleep 0.05; done; exit 3"
+    commands = {
+        "began\n": Command(tmp_path, "logs", "-f", "long"),
+        "job short succeeded\n": Command(tmp_path, "wait", "short", "long"),
+        "job last submitted to queue default\n": Command(
+            tmp_path, "submit", "--name", "last", "--cpu", "100m", "--wait", "--", "sh", "-c", last
+        ),
+    }
+    for first_words, command in commands.items():
+        until(lambda words=first_words, command=command: command.out == words)
+
+    up.end(number)
+    until(lambda: all(command.away for command in commands.values()))
+    gates[0].touch()
+    until(lambda: not gates[0].exists())  # something is said while nobody listens
+    up.start()
+    gates[1].touch()
+    (tmp_path / "over").touch()
+
+    followed, waited, submitted = commands.values()
+    assert followed.ended() == (0, "began\ngate-0\ngate-1\n")
+    assert waited.ended() == (0, "job short succeeded\njob long succeeded\n")
+    assert submitted.ended() == (1, "job last submitted to queue default\n")
+    assert submitted.err.endswith("job last failed: exit code 3\n")
+    server = access.from_files([up.kubeconfig]).server
+    for command in commands.values():
+        [said] = command.away
+        assert said.startswith(server), "once, and who it is"
+
+
+async def test_news_go_on_when_the_server_is_back(up: Up, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each once: what was known before is not told again."""
+    heard: list[News] = []
+    async with AsyncClient() as client:
+
+        async def listen() -> None:
+            async for news in client.watch():
+                heard.append(news)
+
+        listening = asyncio.create_task(listen())
+
+        def of(job: str) -> list[str]:
+            return [one.what for one in heard if one.workload.metadata.name.startswith(f"job-{job}-")]
+
+        await client.submit(["true"], name="before")
+        await client.wait("before")
+        await asyncio.to_thread(up.end)
+        await eventually(lambda: "for it to come back" in caplog.text)
+        await asyncio.to_thread(up.start)
+        await client.submit(["true"], name="after")
+        await client.wait("after")
+        await eventually(lambda: "ADDED" in of("after"))
+        assert of("before").count("ADDED") == 1
+        assert caplog.text.count("for it to come back") == 1
+        await client.cancel("before")
+        await eventually(lambda: of("before")[-1] == "DELETED")
+        assert not listening.done()
+        listening.cancel()
+        await asyncio.wait({listening})
+
+
+async def test_who_watches_where_nobody_is_hears_so_at_once() -> None:
+    with started.held_port() as port:
+        nobody = HttpTransport(f"http://127.0.0.1:{port}")
+        async with AsyncClient(caller=Client(nobody, random.Random(1), attempts=1)) as client:
+            with pytest.raises(errors.Unanswered, match="cannot be reached: Connection refused"):
+                await anext(client.watch())
+
+
+async def test_a_server_that_starts_again_listens_where_it_did(tmp_path: Path) -> None:
+    async def listened(port: int = 0) -> int:
+        settings = app.ServerSettings(data_dir=tmp_path, port=port, durability=app.Durability.MEMORY)
+        async with app.api_server(settings, app.bare_parts()) as serving:
+            return int(serving.url.rpartition(":")[2])
+
+    with started.held_port() as port:
+        assert await listened(port) == port
+        assert await listened() == port
+        with socket.create_server(("127.0.0.1", port)):
+            assert await listened() != port, "somebody else has it now"
+    (tmp_path / "port").write_text("99999999")
+    assert await listened()
