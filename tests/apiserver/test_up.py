@@ -69,10 +69,10 @@ def test_ready_with_the_queueing_api_and_ends_cleanly(tmp_path: Path) -> None:
         assert process.end()[0] == 0
 
 
-async def test_the_kubeconfig_appears_when_there_is_nothing_left_to_come(
+async def test_the_kubeconfig_appears_when_there_is_somebody_who_runs_pods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits for it asks who stands where in line, and for a node, in the next moment."""
+    """Whoever waits for it asks for that in the next moment, and would be told that nobody does."""
     kubeconfig, usual, was_there = tmp_path / "kubeconfig", app.embedded_runner, []
 
     @contextlib.asynccontextmanager

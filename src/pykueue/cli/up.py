@@ -136,18 +136,19 @@ async def _serve(settings: app.ServerSettings, configured: Settings, runner: app
         parts = app.managed_parts(configured, here)
     async with (
         app.api_server(settings, parts, announced=False) as serving,
-        app.embedded_manager(serving.embedded, configured, explain=why.explainer(configured.tree)),
         app.embedded_runner(serving.embedded, runner, settings, here) as processes,
     ):
-        app.calm_collector()
-        # Only now: whoever waits for the kubeconfig asks for the visibility API, logs and a node in the next moment.
+        # Whoever waits for the kubeconfig asks for a node in the next moment. The manager may have to wait as well: for
+        # kinds that its Configuration names, and that only somebody with the kubeconfig can bring.
         app.announce(settings, serving)
-        if settings.kubeconfig is None:
-            home.remember(serving.kubeconfig)
-        _greet(serving, settings, runner)
-        await stop.wait()
-        if processes is not None and processes.running and settings.durability is not app.Durability.MEMORY:
-            click.echo(f"{processes.running} processes go on; the next `pykueue up` finds them again", err=True)
+        async with app.embedded_manager(serving.embedded, configured, explain=why.explainer(configured.tree)):
+            app.calm_collector()
+            if settings.kubeconfig is None:
+                home.remember(serving.kubeconfig)
+            _greet(serving, settings, runner)
+            await stop.wait()
+            if processes is not None and processes.running and settings.durability is not app.Durability.MEMORY:
+                click.echo(f"{processes.running} processes go on; the next `pykueue up` finds them again", err=True)
 
 
 _PODS: Final = {
