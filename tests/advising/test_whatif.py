@@ -143,17 +143,26 @@ spec: {template: {spec: {containers: [{name: c, image: i, resources: {requests: 
 """
 
 
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: JOB, namespace: work, labels: {kueue.x-k8s.io/queue-name: a}}
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: CPU}}}]}
+"""
+
+
+@pytest.mark.parametrize("kind", ["Job", "Pod"])
 @pytest.mark.parametrize(("cpu", "field"), [("2", "starts"), ("20", "joins")])
-def test_a_job_among_the_changes_is_submitted(cpu: str, field: str) -> None:
+def test_a_job_among_the_changes_is_submitted(cpu: str, field: str, kind: str) -> None:
     """And one that has its Workload already is not submitted again."""
     example = Path(__file__).resolve().parents[2] / "examples" / "plan" / "cohort.yaml"
     case = planning.read(documents.read(example))
-    job = JOB.replace("JOB", "new").replace("CPU", cpu)
+    job = {"Job": JOB, "Pod": POD}[kind].replace("JOB", "new").replace("CPU", cpu)
     change = planning.read(documents.parse(job, "change"))
     changed = whatif.changed_by(case, change, (), meta.parse_time("2026-01-01T10:00:00Z"))
     found = whatif.compare(case, changed, meta.parse_time("2026-01-01T10:00:00Z"))
     [told] = getattr(found, field)
-    assert told.startswith("work/job-new-")
+    assert told.startswith(f"work/{kind.lower()}-new-")
     again = whatif.changed_by(changed, change, (), NOW)
     assert again.objects == changed.objects
-    assert again.passed_over == (("Job work/new", "has a Workload already"),)
+    assert again.passed_over == ((f"{kind} work/new", "has a Workload already"),)

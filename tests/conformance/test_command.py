@@ -150,6 +150,7 @@ def test_a_file_of_json_is_read_as_strictly_as_one_of_yaml(text: str, says: str,
     assert says in str(error)
 
 
+QUEUES = OBJECTS.partition("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: Workload")[0]
 JOB = """
 apiVersion: batch/v1
 kind: Job
@@ -160,12 +161,51 @@ spec: {parallelism: 2, template: {spec: {containers: [{name: c, image: i, resour
 
 def test_jobs_in_files_are_planned_as_the_workloads_they_would_get() -> None:
     """Two of them with one cpu for each of two pods fill a queue of four; names that are left to a server are made up."""
-    queues = OBJECTS.partition("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: Workload")[0]
-    answer = json.loads(run("-f", "-", "--cycles", "3", "-o", "json", stdin=f"{queues}---{JOB}---{JOB}---{JOB}").stdout)
+    answer = json.loads(run("-f", "-", "--cycles", "3", "-o", "json", stdin=f"{QUEUES}---{JOB}---{JOB}---{JOB}").stdout)
     first, second = answer["admitted"]
     assert first.startswith("x/job-train-5-")
     assert second.startswith("x/job-train-6-")
     assert [name.rpartition("-")[0] for name in answer["inadmissible"]["a"]] == ["x/job-train-7"]
+
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: POD, namespace: x, labels: {kueue.x-k8s.io/queue-name: lq}}
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}
+"""
+
+
+def member(name: str) -> str:
+    group = "kueue.x-k8s.io/pod-group-name: g}, annotations: {kueue.x-k8s.io/pod-group-total-count: '2'}}"
+    return POD.replace("POD", name).replace("queue-name: lq}}", f"queue-name: lq, {group}")
+
+
+def test_pods_that_name_a_queue_are_planned_as_jobs_and_groups_of_them_as_one() -> None:
+    text = "---".join((QUEUES, POD.replace("POD", "alone"), member("a"), member("b")))
+    group, alone = json.loads(run("-f", "-", "--cycles", "3", "-o", "json", stdin=text).stdout)["admitted"]
+    assert group == "x/g"
+    assert alone.startswith("x/pod-alone-")
+
+
+BATCH_ONLY = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (member("a"), "Pod x/a is in a group that waits: 'g' group has fewer runnable pods than expected: passed over\n"),
+        (f"{POD}---\n{BATCH_ONLY}", "integrations.frameworks of the Configuration does not name pod: passed over\n"),
+        (POD.replace("queue-name: lq", "team: x"), ""),
+        (POD.replace("spec: {", "spec: {nodeName: n, "), ""),
+        (POD.replace("{name: POD", "{name: POD, ownerReferences: [{apiVersion: v1, kind: X, name: x, uid: u, controller: true}]"), ""),
+    ],
+    ids=["part of a group", "not configured", "no queue", "on a node", "of somebody else"],
+)  # fmt: skip
+def test_other_pods_are_not_queued(text: str, said: str) -> None:
+    result = run("-f", "-", "-o", "json", stdin=f"{OBJECTS}---{text}")
+    assert json.loads(result.stdout)["admitted"] == ["x/w1"]
+    assert result.stderr.endswith(said) if said else not result.stderr
 
 
 @pytest.mark.parametrize(

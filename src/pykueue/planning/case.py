@@ -93,7 +93,9 @@ def read(documents: Iterable[Document]) -> Case:
             configuration = _configuration(tree, source)
         else:
             found.add(source, _placed(tree, number))
-    chosen = configuration or _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND}, "")
+    # Who brings no Configuration leaves open what is queued; then everything is that can be.
+    everything = {"integrations": {"frameworks": written.frameworks()}}
+    chosen = configuration or _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND, **everything}, "")
     return Case(
         chosen,
         (),
@@ -117,14 +119,14 @@ class _Found:
 
     def add(self, source: str, tree: dict[str, Any]) -> None:
         typed, place = typed_of(source, tree), place_of(tree)
-        is_job = typed is None and written.row_of(tree) is not None
+        is_job = written.row_of(tree) is not None
         if typed is None and not is_job:
             self.passed_over.append((place, written.why_not(tree)))
             return
         if place in self._sources:
             raise UsageError(f"{source}: {place} is already in {self._sources[place]}")
         self._sources[place] = source
-        if typed is None:
+        if typed is None or is_job:
             self.jobs.append(Document(source, tree))
             return
         metadata: meta.ObjectMeta = typed.metadata  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ from pykueue.api import kube, kueue, labels, meta, trees
 from pykueue.api.meta import Nanoseconds
 from pykueue.documents import Document
 from pykueue.jobs import written
+from pykueue.jobs.options import Options
 from pykueue.jobs.written import Surroundings
 from pykueue.planning.case import Case, place_of, typed_of
 
@@ -26,22 +27,33 @@ def queued(case: Case, jobs: Iterable[Document], now: Nanoseconds) -> Case:
     around = _surroundings(case)
     made: list[msgspec.Struct] = []
     passed_over = list(case.passed_over)
-    for source, tree in jobs:
+    for members in _units(jobs, case.configured.jobs):
+        source, tree = members[0]
         row = written.row_of(tree)
         assert row is not None, source
-        job = row.job(tree)
-        if (row.kind.kind, job.namespace, job.name) in there:
-            passed_over.append((place_of(tree), "has a Workload already"))
+        names = {(row.kind.kind, job.namespace, job.name) for job in (row.job(each.tree) for each in members)}
+        if names & there:
+            passed_over += [(place_of(each.tree), "has a Workload already") for each in members]
             continue
-        workload = written.workload(row, tree, around, case.configured.jobs)
+        workload = written.workload(row, [each.tree for each in members], around, case.configured.jobs, now)
         if isinstance(workload, str):
-            passed_over.append((place_of(tree), workload))
+            passed_over += [(place_of(each.tree), workload) for each in members]
             continue
         created = trees.text(trees.get(tree, "metadata", "creationTimestamp")) or meta.format_time(now)
         typed = typed_of(source, trees.put(workload, ("metadata", "creationTimestamp"), created))
         assert typed is not None, source
         made.append(typed)
     return replace(case.with_objects([*case.objects, *made]), passed_over=tuple(passed_over))
+
+
+def _units(jobs: Iterable[Document], options: Options) -> Iterable[list[Document]]:
+    """What gets one Workload each, in the order in which they are named first."""
+    found: dict[tuple[str, str, str], list[Document]] = {}
+    for document in jobs:
+        row = written.row_of(document.tree)
+        assert row is not None, document.source
+        found.setdefault(written.unit(row, document.tree, options), []).append(document)
+    return found.values()
 
 
 def _surroundings(case: Case) -> Surroundings:
