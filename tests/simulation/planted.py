@@ -27,7 +27,7 @@ from pykueue.core import workload as core_workload
 from pykueue.core.requests import Accounting
 from pykueue.core.topology.fleet import Fleet
 from pykueue.core.workload import Workload
-from pykueue.jobs import matching, pod, podsets, reconcile, selection, slices, workloads
+from pykueue.jobs import matching, pod, podsets, reconcile, selection, slices, waking, workloads
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.election import Election
@@ -384,6 +384,14 @@ def _keeps_what_was_given_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reconcile, "_retired", lambda case, reason: ())
 
 
+def _believes_what_was_made_for_a_job(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(workloads, "is_equivalent", lambda job, workload, options: True)
+
+
+def _overlooks_that_a_workload_is_made(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(waking, "named_words", lambda row, tree, options: ())
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
@@ -434,6 +442,8 @@ BUGS = (
     Bug("leaves node selectors in a job that it stops", _leaves_node_selectors_behind, ("flavor",), traits=("jobs", "taints"), first_seed=2),
     Bug("keeps what is finished", _keeps_what_is_finished, ("kept",), traits=("retention",)),
     Bug("keeps what was given up", _keeps_what_was_given_up, ("kept",), traits=("jobs", "pods ready", "retention")),
+    Bug("believes what was made for a job", _believes_what_was_made_for_a_job, ("S7",), traits=("jobs", "prebuilt"), first_seed=4),
+    Bug("overlooks that a Workload is made", _overlooks_that_a_workload_is_made, ("L1",), traits=("jobs", "prebuilt"), weather={}),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip

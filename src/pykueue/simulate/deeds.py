@@ -88,6 +88,7 @@ def draw(chance: random.Random, traits: Traits, world: World) -> list[Deed]:
     found += _scaling(chance, world)
     if "node failures" in traits:
         found += _failures(chance)
+    found += _made(chance, world)
     if "poison" in traits:
         for tree in chance.sample(POISON, chance.randint(1, 3)):
             found.append(Deed(round(chance.uniform(1.0, CHAOS_SECONDS), 3), "poison", name_of(tree), tree))
@@ -311,6 +312,15 @@ def _scaling(chance: random.Random, world: World) -> Iterator[Deed]:
         plan: Plan = chance.choice(elastic)
         at = round(chance.uniform(plan.at, CHAOS_SECONDS), 3)
         yield Deed(at, "scale", plan.name, chance.randint(1, ELASTIC_PODS))
+
+
+def _made(chance: random.Random, world: World) -> Iterator[Deed]:
+    """Mostly the Workload of a Job is made around the time when that comes, sometimes long after, sometimes never."""
+    for plan in world.plans:
+        if plan.prebuilt == f"{plan.name}-made" and chance.random() < 0.85:
+            late = CHAOS_SECONDS + chance.uniform(5.0, 30.0)
+            at = chance.choice((plan.at + chance.uniform(-5.0, 5.0), late))
+            yield Deed(round(max(0.0, at), 3), "make workload", plan.name, chance.random() < 0.15)
 
 
 def _failures(chance: random.Random) -> Iterator[Deed]:

@@ -291,8 +291,25 @@ def unnamed_jobs_are_managed(picture: Picture, name: str) -> Found:
         if _is_over(job) or "deletionTimestamp" in job["metadata"]:
             continue
         has_workload = job["metadata"]["uid"] in owned
+        if not has_workload and _prebuilt(job):
+            continue
         if has_workload != _is_managed(picture, job):
             yield key, "has a Workload and should have none" if has_workload else "is managed and has no Workload"
+
+
+def _prebuilt(job: Tree) -> str:
+    """The Workload that people make for it."""
+    found: str = job["metadata"].get("labels", {}).get("kueue.x-k8s.io/prebuilt-workload-name", "")
+    return found
+
+
+def prebuilt_is_taken(picture: Picture, name: str) -> Found:
+    for key, job in picture.objects["jobs.batch"].items():
+        if not _prebuilt(job) or _is_over(job) or not _is_managed(picture, job):
+            continue
+        life = picture.lives.get(f"{job['metadata']['namespace']}/{_prebuilt(job)}")
+        if life is not None and not life.owners:
+            yield key, f"{life.name} was made for it, and it has not taken it"
 
 
 def _is_managed(picture: Picture, job: Tree) -> bool:
@@ -315,6 +332,7 @@ AT_REST: Final[tuple[tuple[str, Law], ...]] = (
     ("L1", admitted_if_possible),
     ("L1", checks_were_asked),
     ("L1", comes_to_its_end),
+    ("L1", prebuilt_is_taken),
     ("nodes", nobody_is_on_lost_nodes),
     ("nodes", requests_are_needed),
     ("flavor", jobs_know_their_flavors),

@@ -18,6 +18,7 @@ import msgspec
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import Conflict, KubeError, NotFound
+from pykueue.simulate import worlds
 from pykueue.simulate.people import kind_of
 from pykueue.simulate.revisions import Stored, Tree
 from pykueue.simulate.server import History
@@ -177,7 +178,10 @@ class Played:
 
 
 class Owners(Played):
-    """Whoever owns a bare Workload: runs it while admitted, stops it when evicted and then gives the quota back."""
+    """Whoever owns a bare Workload: runs it while admitted, stops it when evicted and then gives the quota back.
+
+    One that was made for a Job does not run as long as that does not come, and is given up in the end.
+    """
 
     resource = "workloads.kueue.x-k8s.io"
     kind = "Workload"
@@ -188,6 +192,8 @@ class Owners(Played):
             return
         if said.get("Evicted"):
             yield ("stop",)
+        elif said.get("Admitted") and worlds.MADE in tree["metadata"].get("labels", {}):
+            yield ("give up",)
         elif said.get("Admitted"):
             yield ("run",)
             if self.stage.watches_pods and not said.get("PodsReady"):
@@ -199,6 +205,9 @@ class Owners(Played):
                 await asyncio.sleep(plan.stop_seconds)
             case ("ready",):
                 await self.stage.until_ready(plan)
+            case ("give up",):
+                await self.stage.long_may_end.wait()
+                await asyncio.sleep(plan.seconds)
             case _:
                 await self.stage.until_ready(plan)
                 await self.stage.until_done(plan)

@@ -139,6 +139,9 @@ class People:
         for name in await self._workloads_of(plan) if plan.kind == "Job" else ():
             await self._client.delete(kind_of("Workload"), name, plan.namespace)
 
+    async def _make_workload(self, deed: Deed) -> None:
+        await self._create(worlds.made_for(self._plans[deed.name], is_wrong=deed.argument))
+
     async def _take_finalizers(self, deed: Deed) -> None:
         for name in await self._workloads_of(self._plans[deed.name]):
             await self._patch("Workload", name, {"metadata": {"finalizers": None}})
@@ -262,6 +265,7 @@ _VERBS: Final[Mapping[str, Callable[[People, Deed], Awaitable[None]]]] = {
     "set suspend": People._set_suspend,
     "delete workload": People._delete_workload,
     "take finalizers": People._take_finalizers,
+    "make workload": People._make_workload,
     "lose node": People._lose_node,
     "mend node": People._mend_node,
     "stop": People._stop,

@@ -32,6 +32,8 @@ _KEPT: Final = (
 _REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 _DEFERS: Final = "AfterCheckPassedOrOnDemand"
 _HOST: Final = "kubernetes.io/hostname"
+# What a pod says beside its requests that decides where it may run.
+_CHOOSES_FLAVORS: Final = ("nodeSelector", "tolerations", "affinity", "runtimeClassName")
 
 Usage = Counter[tuple[str, Cell]]  # (ClusterQueue, what) -> thousandths
 
@@ -143,9 +145,17 @@ class Life:
             yield pod_set, min(pod_set.get("minCount", count), count - self.done(pod_set["name"]))
 
     def shape(self) -> bytes:
-        """What it asks for; not what its pods are called, nor what keeps them from starting."""
+        """What it asks for; not what its pods are called and run, nor what keeps them from starting."""
         return msgspec.json.encode(
-            [{**each, "template": {**each["template"]["spec"], "schedulingGates": ()}} for each in self.spec["podSets"]]
+            [
+                {
+                    **{key: value for key, value in each.items() if key != "template"},
+                    **{key: each["template"]["spec"].get(key) for key in _CHOOSES_FLAVORS},
+                    "asked": asked_by_pod(each),
+                }
+                for each in self.spec["podSets"]
+            ],
+            order="deterministic",
         )
 
 

@@ -6,7 +6,7 @@
     S4     no reservation vanishes or changes without eviction, end, or deletion
     S5     whoever is preempted had something to give, and his queue or the other's policy allows it
     S6     a strict queue never lets somebody in before an older one, or one of a higher priority
-    S7     a job or a pod starts only while its Workload is admitted
+    S7     a job or a pod starts only while its Workload is admitted, which asks for what it asks for
     S9     a job has one Workload, unless it is elastic and grows
     L7     nobody for whom there is room is passed for ever by those who come after him
     S11    revisions grow, and an object comes and goes in order
@@ -335,7 +335,7 @@ def _may_be_passed(life: Life) -> bool:
 
 def one_workload_for_a_job(move: Move) -> Iterator[str]:
     life = move.after
-    if move.before is None and life.owners:
+    if life.owners and not (move.before is not None and move.before.owners):
         others = [
             other.name
             for other in move.picture.lives.values()
@@ -381,6 +381,11 @@ def starts_admitted(picture: Picture, before: Tree | None, after: Tree | None) -
     is_by_hand = _mark(before) != _mark(after)  # which the manager undoes: at rest, it does not run
     if not is_by_hand and not _was_admitted(picture, after):
         yield "starts though its Workload is not admitted"
+    for life in picture.lives.values():
+        if after["metadata"]["uid"] in life.owners and life.says("Admitted"):
+            asked, given = asked_by_pod(after["spec"]), asked_by_pod(life.spec["podSets"][0])
+            if asked != given and not is_by_hand:
+                yield f"starts pods that ask for {dict(asked)}, {life.name} for {dict(given)}"
 
 
 def _mark(tree: Tree) -> object:

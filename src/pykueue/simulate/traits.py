@@ -47,6 +47,7 @@ LATER: Final[Mapping[str, int]] = {
     "several groups": 8,  # queues have memory beside CPUs, of the same flavors or of others; some work has two pod sets
     "taints": 8,  # flavors have labels and taints, which people change; some work asks for these, or stands them
     "retention": 8,  # what is done, or was given up, is deleted after some seconds
+    "prebuilt": 8,  # people make the Workloads of some Jobs themselves: before, after, wrong or never
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {
@@ -55,6 +56,7 @@ NEEDS: Final[Mapping[str, str]] = {
     "elastic": "jobs",
     "by hand": "jobs",
     "piecemeal": "jobs",
+    "prebuilt": "jobs",
     "node failures": "topology",
     "one at a time": "pods ready",
     "unnamed jobs": "jobs",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -33,6 +33,12 @@ ZONE: Final = "example.com/zone"
 _ZONES: Final = {"flavor-0": "a", "flavor-1": "b"}
 TAINT: Final = {"key": "example.com/spot", "value": "yes", "effect": "NoSchedule"}
 _STANDS: Final = {"key": "example.com/spot", "operator": "Exists"}
+MADE: Final = "example.com/made"  # the label of a Workload that people made for a Job
+_ADDED: Final = {
+    "imagePullPolicy": "IfNotPresent",
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
 PLAN: Final = "example.com/plan"  # the label that says which plan a pod belongs to
 ELASTIC_PODS: Final = 4  # the most that an elastic Job asks for
 NODES: Final = 4
@@ -66,6 +72,7 @@ class Plan:
     beside: tuple[int, Tree] | None = None
     zone: str = ""  # the only one that it will run in
     stands_taints: bool = False
+    prebuilt: str = ""  # the Workload that somebody is to make for it
     topology: str = ""  # required, preferred or unconstrained
     is_elastic: bool = False
     is_piecemeal: bool = False  # its pods are done one after the other
@@ -323,7 +330,14 @@ def _mixed(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator
             fails="piecemeal" in traits and is_job and chance.random() < 0.2,
             **_several(chance, traits, is_job=is_job),
             **_particular(chance, traits),
+            prebuilt=_prebuilt(chance, number) if "prebuilt" in traits and is_job and not is_elastic else "",
         )
+
+
+def _prebuilt(chance: random.Random, number: int) -> str:
+    """Its own, one that another Job waits for as well, or none."""
+    found = chance.choice((number, number, max(0, number - 1), None, None))
+    return "" if found is None else f"work-{found:02}-made"
 
 
 def _several(chance: random.Random, traits: Traits, *, is_job: bool) -> dict[str, Any]:
@@ -492,6 +506,15 @@ def manifests(plan: Plan) -> list[Tree]:
     return [_job(plan) if plan.kind == "Job" else _workload(plan)]
 
 
+def made_for(plan: Plan, *, is_wrong: bool) -> Tree:
+    """The Workload of a Job, made by hand. It has to say what a server adds to the Job."""
+    found = _workload(replace(plan, name=plan.prebuilt, kind="Workload", cpu=plan.cpu + is_wrong))
+    found["metadata"]["labels"] = {MADE: plan.name}
+    for container in found["spec"]["podSets"][0]["template"]["spec"]["containers"]:
+        container.update(_ADDED)
+    return found
+
+
 def _workload(plan: Plan) -> Tree:
     pod_set: Tree = {"name": "main", "count": plan.count, "template": template(plan)}
     if plan.min_count is not None:
@@ -514,6 +537,8 @@ def _job(plan: Plan) -> Tree:
     labels = {"kueue.x-k8s.io/priority-class": f"class-{plan.priority}"}
     if plan.queue:
         labels["kueue.x-k8s.io/queue-name"] = plan.queue
+    if plan.prebuilt:
+        labels["kueue.x-k8s.io/prebuilt-workload-name"] = plan.prebuilt
     if plan.limit_seconds is not None:
         labels["kueue.x-k8s.io/max-exec-time-seconds"] = str(plan.limit_seconds)
     found["metadata"]["labels"] = labels
