@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from pykueue.clock import SystemClock
+from pykueue.runner import processes as processes_module
 from pykueue.runner import supervisor
 from pykueue.runner.attempts import Ended
 from pykueue.runner.logs import Reader, Wanted
 from pykueue.runner.processes import Processes
-from waiting import eventually
+from waiting import eventually, until
 
 GPUS = {"nvidia.com/gpu": 2}
 # A program that waits for its test.
@@ -214,6 +215,29 @@ class TestDevices:
         problem = await processes.start(fourth, fourth["spec"]["containers"][0], 0)
         assert problem is not None
         assert problem.reason == "DevicesTaken"
+
+    async def test_they_are_free_though_nobody_saw_the_end(self, processes: Processes, tmp_path: Path) -> None:
+        both = pod("true", gpus=2)
+        await start(processes, both)
+        await processes.close()
+        await eventually(lambda: list((tmp_path / "pods").rglob("0.end")))
+        later = opened(tmp_path / "pods")
+        await ended(later, both)
+        await start(later, pod("true", uid="u2", gpus=2))
+        await later.sweep(())
+
+    async def test_they_are_free_though_it_was_over_before_anybody_looked(
+        self, processes: Processes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        usual = processes_module._launch
+
+        def late(path: Path, *rest: Any) -> None:
+            usual(path, *rest)
+            until(path.with_suffix(".end").exists)
+
+        monkeypatch.setattr(processes_module, "_launch", late)
+        for uid in ("u1", "u2"):
+            await start(processes, pod("true", uid=uid, gpus=2))
 
     async def test_a_restart_gives_nobody_elses_away(self, processes: Processes, tmp_path: Path) -> None:
         await start(processes, pod("sleep", "1000", gpus=1))

@@ -99,6 +99,7 @@ class Processes:
         for container in sorted(each for each in place.iterdir() if each.is_dir()):
             numbers = sorted(int(each.stem) for each in container.glob("*.launch"))
             found[container.name] = [self._found(uid, container / str(number)) for number in numbers]
+        self._free(uid)
 
     def _found(self, uid: str, path: Path) -> Attempt:
         """An attempt as its files tell it. One without a guardian and without an end is lost."""
@@ -151,6 +152,8 @@ class Processes:
             await asyncio.to_thread(_launch, path, prepared, now)
         made = self._attempts.setdefault(uid, {}).setdefault(name, [])
         made.append(self._found(uid, path))
+        # It may be over already, and then nobody awaits its end.
+        self._free(uid)
         for old in made[:-_KEPT]:
             for left in path.parent.glob(f"{old.number}.*"):
                 left.unlink()
