@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from jobs.stage import OPTIONS, Stage, pod
-from pykueue.api import labels
+from pykueue.api import codec, kueue, labels
 from pykueue.api.meta import MINUTE
 from pykueue.jobs import pod as pods
 from pykueue.jobs.pod_group import ROLES_MAX
@@ -30,6 +30,16 @@ def pair() -> Stage:
 
 def gated(stage: Stage) -> list[str]:
     return [name for name, tree in stage.objects.items() if pods.has_gate(tree)]
+
+
+def beforehand(*pod_sets: tuple[str, int]) -> kueue.Workload:
+    """A Workload `g` that a user made, with pod sets of these names and sizes."""
+    template = {"spec": {"containers": []}}
+    tree = {
+        "metadata": {"name": "g", "namespace": "main", "uid": "uid-g"},
+        "spec": {"podSets": [{"name": name, "count": count, "template": template} for name, count in pod_sets]},
+    }
+    return codec.from_tree(tree, kueue.Workload)
 
 
 # --- Coming together --------------------------------------------------------------------------------------------------
@@ -65,6 +75,34 @@ def test_pods_of_different_shapes_are_different_pod_sets() -> None:
     counts = {pod_set.name: pod_set.count for pod_set in stage.workload.spec.pod_sets}
     assert counts == {pods.role(pod("a")): 2, pods.role(pod("b", spec=BIG)): 1}
     assert list(counts) == sorted(counts)
+
+
+NAMES_ONE = {"labels": {labels.PREBUILT_WORKLOAD_NAME: "g"}}
+
+
+def test_a_workload_made_beforehand_that_knows_not_every_pod_ends_and_is_not_deleted() -> None:
+    stage = Stage(pod("a", "g", 2, metadata=NAMES_ONE), pod("b", "g", 2, metadata=NAMES_ONE, spec=BIG))
+    stage.workloads["g"] = beforehand((pods.role(pod("a")), 1), ("other", 1))
+    stage.settle()
+    assert stage.condition("Finished") == "True/OutOfSync"
+    assert [owner.name for owner in stage.workload.metadata.owner_references] == ["a", "b"]
+    assert gated(stage) == ["a", "b"]
+    assert stage.told == ["OwnerReferencesAdded"]
+
+
+def test_pods_that_failed_without_a_workload_of_theirs_are_let_go() -> None:
+    stage = Stage(pod("a", "g", 1, metadata=NAMES_ONE | {"annotations": {labels.RETRIABLE_IN_GROUP: "false"}}))
+    stage.workloads["g"] = beforehand(("other", 1))
+    stage.settle().status("a", phase="Failed")
+    assert stage.settle().objects["a"]["metadata"].get("finalizers", []) == []
+
+
+def test_a_workload_made_beforehand_says_itself_how_long_its_pods_may_run() -> None:
+    stage = Stage(pod("a", "g", 1, metadata=NAMES_ONE))
+    made = beforehand((pods.role(pod("a")), 1))
+    spec = structs.replace(made.spec, maximum_execution_time_seconds=60)
+    stage.workloads["g"] = structs.replace(made, spec=spec)
+    assert stage.settle().workload.spec.maximum_execution_time_seconds == 60
 
 
 def test_pods_that_name_different_queues_are_never_admitted() -> None:

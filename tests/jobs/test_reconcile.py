@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from jobs.stage import NOW, OPTIONS, Stage, batch_job, flavor
+from jobs.stage import NOW, OPTIONS, Stage, batch_job, flavor, pod
 from pykueue.api import codec, kueue, labels, trees
 from pykueue.api.conditions import EvictedReason
 from pykueue.api.meta import HOUR, MINUTE
-from pykueue.jobs.actions import Create
+from pykueue.jobs import pod as pods
+from pykueue.jobs.actions import Change, Create
+from pykueue.jobs.reconcile import orphaned
 from pykueue.jobs.selection import Ancestry
 
 # --- From a Job to its end --------------------------------------------------------------------------------------------
@@ -81,6 +83,13 @@ def test_the_workload_of_a_deleted_job_ends_as_an_orphan() -> None:
     stage = Stage(batch_job()).settle().admit().settle().delete().settle()
     assert stage.condition("Finished") == "True/OwnerNotFound"
     assert stage.workload.metadata.finalizers == ()
+
+
+def test_orphans_that_wait_end_before_the_quota_of_others_is_offered_to_them() -> None:
+    holds = Stage(batch_job()).settle().admit().workload
+    waits = Stage(batch_job()).settle().workload
+    ended = [action.workload for action in orphaned((holds, waits), OPTIONS, NOW) if isinstance(action, Change)]
+    assert ended[0] is waits
 
 
 def test_without_the_gate_an_orphan_is_let_go_and_not_finished() -> None:
@@ -421,6 +430,16 @@ def test_a_workload_that_says_something_else_ends_out_of_sync() -> None:
     stage.settle()
     assert stage.condition("Finished") == "True/OutOfSync"
     assert stage.job["spec"]["suspend"] is True
+
+
+def test_a_pod_whose_workload_made_beforehand_says_something_else_stays_at_its_gate() -> None:
+    stage = Stage(pod(metadata=NAMES_ONE))
+    stage.workloads["ready-made"] = _prebuilt(Stage(batch_job()), count=3)
+    stage.settle()
+    assert stage.condition("Finished") == "True/OutOfSync"
+    assert pods.has_gate(stage.job)
+    assert stage.job["metadata"]["finalizers"] == [labels.POD_FINALIZER]
+    assert stage.told == []
 
 
 def test_what_the_server_adds_to_a_job_has_to_stand_in_a_workload_made_beforehand_too() -> None:

@@ -6,8 +6,8 @@ its; so nothing here waits.
 
 from __future__ import annotations
 
-from pykueue.api import codec
-from pykueue.api.conditions import FinishedReason
+from pykueue.api import codec, conditions
+from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
@@ -53,13 +53,21 @@ def _prebuilt(job: Job, name: str, facts: Facts, options: Options, now: Nanoseco
         return _stopped(job, f"there is no Workload {name} for it", None, now)
     if owner is None:
         return (Amend(found, _adoption(job, found)),)
-    if states.is_finished(found) or workloads.is_equivalent(job, found, options):
+    if workloads.is_equivalent(job, found, options):
+        return Matched(found)
+    return out_of_sync(job, found, now)
+
+
+def out_of_sync(job: Job, found: Workload, now: Nanoseconds) -> Matched | Actions:
+    """A Workload made beforehand that does not say what its job says. It is not ours to delete, and never starts it."""
+    end = conditions.find(found.status.conditions, WorkloadCondition.FINISHED)
+    if states.is_finished(found) and end is not None and end.reason != FinishedReason.OUT_OF_SYNC:
         return Matched(found)
     why = "The Workload made beforehand does not say what its job says"
-    return (
-        *_stopped(job, why, found, now),
-        Change(found, ending.finish(found, FinishedReason.OUT_OF_SYNC, why, now)),
-    )
+    over = ending.finish(found, FinishedReason.OUT_OF_SYNC, why, now)
+    if not over and job.outcome() is not None:
+        return Matched(None)
+    return (*_stopped(job, why, found, now), *((Change(found, over),) if over else ()))
 
 
 def _adoption(job: Job, workload: Workload) -> Tree:

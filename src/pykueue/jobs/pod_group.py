@@ -208,13 +208,16 @@ def find(group: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matche
     found = facts.named
     if found is None:
         return _composed(group, options)
+    prebuilt = bool(workloads.prebuilt_name(group, options))
     marked = found.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) == "true"
-    if not marked and options.validate_group_owner and not workloads.prebuilt_name(group, options):
+    if not marked and options.validate_group_owner and not prebuilt:
         return _refused(group)
-    if found.spec.maximum_execution_time_seconds != workloads.maximum_execution_time(group):
+    if prebuilt and not _knows_all(found, group):
+        return _adopted(group, found) or matching.out_of_sync(group, found, now)
+    if not prebuilt and found.spec.maximum_execution_time_seconds != workloads.maximum_execution_time(group):
         return matching.unmatched(group, (found,), facts, options, now)
     kept, excess, replaced, absent = _sorted_out(group, found, now)
-    if not kept or not _fits(group.keeping(kept), found):
+    if not kept:
         return matching.unmatched(group, (found,), facts, options, now)
     group = group.keeping(kept, absent=absent)
     cleanup = (*_adopted(group, found), *_removed(group, excess), *pods.let_go(group, replaced))
@@ -341,16 +344,10 @@ def _last_active(pod: Tree, now: Nanoseconds) -> Nanoseconds:
     return min(moment for moment in (now, deleted, *failed) if moment is not None)
 
 
-def _fits(group: PodGroup, workload: kueue.Workload) -> bool:
-    """Whether the Workload has a place for every pod; a finished one has."""
-    if states.is_finished(workload):
-        return True
-    counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
-    held: dict[str, int] = {}
-    for pod in group.members:
-        if is_active(pod):
-            held[pods.role(pod)] = held.get(pods.role(pod), 0) + 1
-    return all(count <= counts.get(role, 0) for role, count in held.items())
+def _knows_all(workload: kueue.Workload, group: PodGroup) -> bool:
+    """Whether the roles of all pods that count are pod sets of the Workload."""
+    known = {pod_set.name for pod_set in workload.spec.pod_sets}
+    return all(pods.role(pod) in known for pod in group.members if is_active(pod))
 
 
 def _removed(group: PodGroup, excess: Sequence[Tree]) -> Actions:

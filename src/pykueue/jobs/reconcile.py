@@ -57,9 +57,10 @@ def reconcile(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Act
 
 
 def orphaned(found: tuple[Workload, ...], options: Options, now: Nanoseconds) -> Actions:
-    """What is to be done with the Workloads of a job that is gone."""
+    """What is to be done with the Workloads of a job that is gone. Those that wait end before quota is given back,
+    which would be offered to them."""
     actions: list[Action] = []
-    for workload in found:
+    for workload in sorted(found, key=states.is_reserved):
         is_ours = workloads.controller(workload) is not None and not workloads.is_deleting(workload)
         if options.finish_orphaned and is_ours and not states.is_finished(workload):
             why = "The job it was made for is gone"
