@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from waiting import PATIENCE_SECONDS, until
@@ -46,8 +47,17 @@ def up(folder: Path, *arguments: str) -> Up:
 
 
 def free_port() -> int:
-    """One that nobody has at the moment. Whoever can lets the system choose, and asks afterwards."""
+    """One that nobody has at the moment. Whoever can lets the system choose and asks afterwards, or holds it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@contextmanager
+def held_port(host: str = "127.0.0.1") -> Iterator[int]:
+    """A port that nobody else is given meanwhile. Who asks for it by its number can still listen there."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((host, 0))
+        yield held.getsockname()[1]

@@ -23,7 +23,6 @@ import aiohttp
 from aiohttp import web
 
 from cluster import real
-from started import free_port
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _GAVE_UP: Final = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":504,"reason":"Timeout"}'
@@ -110,9 +109,8 @@ async def between(server: real.Client, faults: Faults, chance: random.Random) ->
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         try:
-            port = free_port()
-            await web.TCPSite(runner, "127.0.0.1", port).start()
-            proxy.url = f"http://127.0.0.1:{port}"
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            proxy.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
             yield proxy
         finally:
             await runner.cleanup()

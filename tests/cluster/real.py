@@ -34,10 +34,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cluster import assets
 from pykueue.certificates import Authority
-from started import free_port
-from waiting import until
+from started import held_port
+from waiting import PATIENCE_SECONDS, until
 
-_READY_SECONDS: Final = 90.0
+_READY_SECONDS: Final = 2 * PATIENCE_SECONDS
+# What a server makes by itself when it starts, and not before it says that it is ready.
+_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _PR_SET_PDEATHSIG: Final = 1
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -156,7 +158,8 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
     binaries = assets.ensure()
     with tempfile.TemporaryDirectory(prefix="pykueue-real-") as home, contextlib.ExitStack() as running:
         folder = Path(home)
-        etcd_url = f"http://127.0.0.1:{free_port()}"
+        etcd_port, peer_port, port = (running.enter_context(held_port()) for _ in range(3))
+        etcd_url = f"http://127.0.0.1:{etcd_port}"
         running.enter_context(
             _process(
                 folder / "etcd.log",
@@ -164,7 +167,7 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
                 f"--data-dir={folder / 'etcd'}",
                 f"--listen-client-urls={etcd_url}",
                 f"--advertise-client-urls={etcd_url}",
-                f"--listen-peer-urls=http://127.0.0.1:{free_port()}",
+                f"--listen-peer-urls=http://127.0.0.1:{peer_port}",
                 # It holds nothing worth a disk's patience, unless somebody measures that.
                 *([] if durable else ["--unsafe-no-fsync"]),
                 "--log-level=error",
@@ -178,7 +181,6 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
         )
-        port = free_port()
         log = folder / "kube-apiserver.log"
         server = running.enter_context(
             _process(
@@ -236,8 +238,8 @@ def _wait_until_ready(client: Client, server: subprocess.Popen[bytes], log: Path
         if server.poll() is not None:
             break
         with contextlib.suppress(OSError, http.client.HTTPException):
-            ready = client.request("GET", "/readyz").code == 200
-            if ready and client.request("GET", "/api/v1/namespaces/default").code == 200:
+            paths = ("/readyz", *(f"/api/v1/namespaces/{name}" for name in _NAMESPACES))
+            if all(client.request("GET", path).code == 200 for path in paths):
                 return
         time.sleep(0.1)
     raise RuntimeError(f"kube-apiserver did not become ready:\n{log.read_text()[-3000:]}")

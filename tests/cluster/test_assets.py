@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from cluster import assets, real
+from waiting import PATIENCE_SECONDS
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -23,7 +24,7 @@ def run(**environment: str) -> subprocess.CompletedProcess[str]:
         env={**kept, "PYTHONPATH": str(TESTS), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -81,7 +82,6 @@ def test_the_modules_say_the_same_versions_as_the_tool() -> None:
 def test_a_real_server_answers_and_leaves_nothing_behind() -> None:
     with real.started() as server:
         assert server.request("GET", "/version").body["gitVersion"] == assets.KUBERNETES
-        assert server.request("GET", "/api/v1/namespaces/kube-system").code in (200, 404)
         again = msgspec.json.decode(server.kubeconfig())
         assert again["clusters"][0]["cluster"]["server"] == server.url
         url = server.url

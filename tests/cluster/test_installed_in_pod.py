@@ -11,7 +11,6 @@ import base64
 import contextlib
 import http.client
 import json
-import socket
 import ssl
 import subprocess
 import sys
@@ -24,7 +23,8 @@ import pytest
 import yaml
 
 from cluster import assets, real
-from waiting import until
+from started import held_port
+from waiting import PATIENCE_SECONDS, until
 from webhooks.conftest import GROUP, cluster_queue, job
 
 pytestmark = pytest.mark.cluster
@@ -34,6 +34,7 @@ Tree = dict[str, Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "provisioning"
 NAMESPACE = "kueue-system"
 ACCOUNT = "kueue-controller-manager"
+ACCOUNT_USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 KUEUE = f"/apis/{GROUP}"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
@@ -48,7 +49,7 @@ AUDIT = {
     "kind": "Policy",
     "omitStages": ["RequestReceived", "ResponseStarted"],
     "rules": [
-        {"level": "Metadata", "users": [f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"]},
+        {"level": "Metadata", "users": [ACCOUNT_USER]},
         {"level": "None"},
     ],
 }
@@ -62,27 +63,35 @@ class Cluster:
         self.folder = folder
 
     def make(self, path: str, tree: Tree) -> Tree:
-        """Create an object, as soon as whoever is asked about it answers."""
+        return self._write(f"{tree['kind']} {tree['metadata']['name']} is created", "POST", path, tree)
 
-        def made() -> Tree | None:
-            answer = self.server.request("POST", path, tree)
+    def patch(self, path: str, patch: Tree) -> None:
+        self._write(f"{path} is changed", "PATCH", path, patch, "application/merge-patch+json")
+
+    def _write(self, what: str, *request: Any) -> Tree:
+        """Write as soon as whoever is asked about it answers."""
+
+        def written() -> Tree | None:
+            answer = self.server.request(*request)
             assert answer.code < 300 or answer.code >= 429, answer.body
             return answer.body if answer.code < 300 else None
 
-        body: Tree = until(made, f"{tree['kind']} {tree['metadata']['name']} is created")
+        body: Tree = until(written, what)
         return body
 
     def get(self, path: str) -> Tree:
         body: Tree = self.server.request("GET", path).body
         return body
 
-    def patch(self, path: str, patch: Tree) -> None:
-        answer = self.server.request("PATCH", path, patch, "application/merge-patch+json")
-        assert answer.code == 200, answer.body
+    def items(self, path: str) -> list[Tree]:
+        """A list, once it can be had: what is served elsewhere counts as away for a while, and that is told in words."""
+        answer = self.server.request("GET", path)
+        return answer.body["items"] if answer.code == 200 else []
 
     def delete(self, path: str) -> None:
-        self.server.request("DELETE", path, {"propagationPolicy": "Background"})
-        until(lambda: self.server.request("GET", path).code == 404, f"{path} is gone")
+        """Delete an object, as soon as whoever is asked about it answers, and wait until it is gone."""
+        options = {"propagationPolicy": "Background"}
+        until(lambda: self.server.request("DELETE", path, options).code == 404, f"{path} is gone")
 
     def token(self, bound: str) -> str:
         """A token of the manager's account, which lasts as long as the Secret that it is bound to."""
@@ -109,9 +118,19 @@ class Cluster:
         with urllib.request.urlopen(f"{self.server.etcd_url}/v3/kv/put", json.dumps(body).encode()) as answer:
             assert answer.status == 200
 
+    def allows(self, verb: str, group: str, resource: str) -> bool:
+        """Whether the manager's account may do this in its namespace; the API server learns of rights a moment later."""
+        asked = {"namespace": NAMESPACE, "verb": verb, "group": group, "resource": resource}
+        tree = {"apiVersion": "authorization.k8s.io/v1", "spec": {"user": ACCOUNT_USER, "resourceAttributes": asked}}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(
+            self.server.request("POST", path, {**tree, "kind": "SubjectAccessReview"}).body["status"]["allowed"]
+        )
+
     def audited(self) -> list[Tree]:
         """All that the manager asked of the API server, and how it was answered."""
-        return [json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines()]
+        whole, _, _ = (self.folder / "audit.log").read_text().rpartition("\n")  # the last line may be half written
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 @pytest.fixture
@@ -130,21 +149,13 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield Cluster(server, tmp_path)
 
 
-def held_port(host: str) -> socket.socket:
-    """A port that nobody else is given meanwhile. Who asks for it by its number can still listen there."""
-    held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind((host, 0))
-    return held
-
-
 class Pod:
     """The manager's pod: what is mounted into it, and the process."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         hosts = {"webhooks": "127.0.0.1", "metrics": GUARDED, "probes": "127.0.0.1", "lists": "127.0.0.1"}
-        self._held = {name: held_port(host) for name, host in hosts.items()}
-        self.ports: dict[str, int] = {name: held.getsockname()[1] for name, held in self._held.items()}
+        self._held = contextlib.ExitStack()
+        self.ports = {name: self._held.enter_context(held_port(host)) for name, host in hosts.items()}
         self.log = folder / "manager.log"
         self._config = folder / "config.yaml"
         self._mounted = folder / "serviceaccount"
@@ -163,6 +174,8 @@ class Pod:
         (folder / "admin").write_text(cluster.server.kubeconfig())
         command = [sys.executable, "-m", "pykueue", "install", "--kubeconfig", str(folder / "admin")]
         subprocess.run([*command, "--config", str(self._config)], check=True, stdout=subprocess.DEVNULL)
+        for right in (("list", "kueue.x-k8s.io", "workloads"), ("update", "coordination.k8s.io", "leases")):
+            until(lambda right=right: cluster.allows(*right), "the manager's rights are known")
         cluster.lead("kueue-webhook-service", "https-webhook", self.ports["webhooks"])
         cluster.lead("kueue-visibility-server", "https", self.ports["lists"])
         assert cluster.server.ca is not None
@@ -192,12 +205,11 @@ class Pod:
             finally:
                 process.terminate()
                 try:
-                    process.wait(30)
+                    process.wait(PATIENCE_SECONDS)
                 finally:
                     process.kill()
                     process.wait()
-                    for held in self._held.values():
-                        held.close()
+                    self._held.close()
 
     def asked(self, name: str, path: str, host: str = "127.0.0.1", *, tls: bool = False, token: str = "") -> int:
         """The code with which one of its ports answers; 0 for no answer."""
@@ -251,7 +263,7 @@ def jobs_and_priorities(cluster: Cluster) -> None:
     cluster.make(JOBS, first)
     until(lambda: cluster.get(f"{JOBS}/modest")["spec"]["suspend"], "the lesser job gives way")
     started(cluster, "first")
-    listed = until(lambda: cluster.get(WAITING).get("items"), "who waits is listed by the API server")
+    listed = until(lambda: cluster.items(WAITING), "who waits is listed by the API server")
     assert [one["metadata"]["ownerReferences"][0]["name"] for one in listed] == ["modest"]
     done = {"status": "True", "reason": "Done", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     ended = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:01Z", "succeeded": 2}
@@ -295,7 +307,7 @@ def nodes_on_demand(cluster: Cluster) -> None:
             cluster.make(_collection(tree), tree)
         if file.startswith("provisioning"):
             until(lambda: cluster.server.request("GET", REQUESTS).code == 200, "the kind is served")
-    (asked,) = until(lambda: cluster.get(REQUESTS).get("items"), "the autoscaler is asked")
+    (asked,) = until(lambda: cluster.items(REQUESTS), "the autoscaler is asked")
     provided = {"type": "Provisioned", "status": "True", "reason": "Done", "message": ""}
     status = {"conditions": [{**provided, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
               "provisioningClassDetails": {"NodeGroup": "g-17"}}  # fmt: skip

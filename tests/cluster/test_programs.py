@@ -18,7 +18,7 @@ import started
 from apiserver.conftest import Client
 from apiserver.test_up import client_of
 from cluster import assets
-from started import Up, free_port
+from started import Up, held_port
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.cluster
@@ -44,10 +44,16 @@ def test_an_operators_suite_runs_on_the_stand_ins(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [program("operator"), "-test.v"],
-        env={**os.environ, "KUBEBUILDER_ASSETS": found.stdout.strip(), "CRDS": str(CRDS)},
+        env={
+            **os.environ,
+            "KUBEBUILDER_ASSETS": found.stdout.strip(),
+            "KUBEBUILDER_CONTROLPLANE_START_TIMEOUT": f"{PATIENCE_SECONDS:.0f}s",
+            "KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT": f"{PATIENCE_SECONDS:.0f}s",
+            "CRDS": str(CRDS),
+        },
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE_SECONDS,
+        timeout=3 * PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("--- PASS") == 3
@@ -130,12 +136,19 @@ def informed(server: Up, *, watch_list: bool) -> Iterator[Informers]:
         informers.close()
 
 
+@contextlib.contextmanager
+def ended(server: Up) -> Iterator[Up]:
+    try:
+        yield server
+    finally:
+        server.end()
+
+
 @pytest.mark.parametrize("watch_list", [True, False], ids=["WatchList", "list and watch"])
 def test_informers_stay_in_sync_over_restarts(tmp_path: Path, watch_list: bool) -> None:
     """What happens just before the server ends and just after it is back reaches them, deletions too."""
     endings = {"term": signal.SIGTERM, "kill": signal.SIGKILL}
-    server = started.up(tmp_path, "--listen", f"127.0.0.1:{free_port()}")
-    try:
+    with held_port() as port, ended(started.up(tmp_path, "--listen", f"127.0.0.1:{port}")) as server:
         client = client_of(server)
         for ending in endings:
             for moment in (f"before-{ending}", f"after-{ending}"):
@@ -150,5 +163,3 @@ def test_informers_stay_in_sync_over_restarts(tmp_path: Path, watch_list: bool) 
                 client = client_of(server)
                 happen(client, f"after-{ending}")
                 agree(informers, client)
-    finally:
-        server.end()

@@ -23,7 +23,7 @@ from pykueue.installing import applying, documents
 from pykueue.kube import access
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from started import free_port
+from started import held_port
 from waiting import eventually
 from webhooks.conftest import GROUP, cluster_queue, job, kind
 
@@ -47,6 +47,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real.Client]:
         pytest.fail(str(wrong))
     with real.started(*real.front(tmp_path_factory.mktemp("front"))) as server:
         yield server
+
+
+@pytest.fixture
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    """One of this address that is the test's alone."""
+    with held_port(request.param) as held:
+        yield held
 
 
 @contextlib.asynccontextmanager
@@ -124,7 +131,7 @@ async def raw(port: int, tls: ssl.SSLContext, path: str, host: str = "127.0.0.1"
 async def test_who_waits_is_shown_through_the_api_server_to_those_who_may(cluster: real.Client) -> None:
     async with managed(cluster) as client:
         await answered(cluster, 404)
-        await client.create(kind("ClusterQueue"), cluster_queue())
+        await made_at_last(client, kind("ClusterQueue"), cluster_queue())
         assert (await answered(cluster, 200)).body["items"] == []
 
         somebody = {"Impersonate_User": "grace"}
@@ -153,8 +160,8 @@ async def test_who_waits_is_shown_through_the_api_server_to_those_who_may(cluste
         assert "system:anonymous" in answer
 
 
-async def test_metrics_that_others_can_reach_are_for_those_who_may(cluster: real.Client) -> None:
-    port = free_port()
+@pytest.mark.parametrize("port", [GUARDED], indirect=True)
+async def test_metrics_that_others_can_reach_are_for_those_who_may(cluster: real.Client, port: int) -> None:
     async with managed(cluster, f"{GUARDED}:{port}"):
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
@@ -171,9 +178,10 @@ async def test_metrics_that_others_can_reach_are_for_those_who_may(cluster: real
         assert "kueue_" in allowed
 
 
-async def test_the_dashboard_shows_each_what_the_cluster_lets_them_see(cluster: real.Client) -> None:
+@pytest.mark.parametrize("port", ["127.0.0.1"], indirect=True)
+async def test_the_dashboard_shows_each_what_the_cluster_lets_them_see(cluster: real.Client, port: int) -> None:
     """Ada may look at Workloads and Events of one namespace, and the manager has no rights but its own."""
-    port, tls = free_port(), ssl.create_default_context()
+    tls = ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     rules = [
         {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "list"]},
@@ -204,7 +212,10 @@ async def test_the_dashboard_shows_each_what_the_cluster_lets_them_see(cluster: 
         ada = issued.body["status"]["token"]
 
         async def is_seen() -> bool:
-            return '"name":"seen"' in await asked("api/workloads?namespace=default", ada)
+            # Webhooks are served a moment before anything else is.
+            with contextlib.suppress(OSError):
+                return '"name":"seen"' in await asked("api/workloads?namespace=default", ada)
+            return False
 
         await eventually(is_seen, 0.2)
         assert '"story":[' in (one := await asked("api/workloads/default/seen", ada))

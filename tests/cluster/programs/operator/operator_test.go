@@ -83,7 +83,7 @@ func TestOperator(t *testing.T) {
 		if err := direct.Create(ctx, made); err != nil {
 			t.Fatal(err)
 		}
-		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 90*time.Second, true, func(ctx context.Context) (bool, error) {
 			err := direct.Get(ctx, client.ObjectKeyFromObject(made), made)
 			return made.Annotations[reconciled] == "yes", err
 		})
