@@ -27,9 +27,13 @@ QUEUES: Final = 3
 CPUS_EACH: Final = 20
 CPUS: Final = QUEUES * CPUS_EACH
 KUEUE: Final = "/apis/kueue.x-k8s.io/v1beta2"
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases"
+_WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1"
 _SIZES: Final = (2, 3, 5, 11, 20)
 _CREATORS: Final = 16
 _URGENT_EVERY_SECONDS: Final = 0.15
+# A write works within this: there is no hurry on a busy machine, and no end to a broken one.
+_PATIENCE_SECONDS: Final = 300.0
 _MERGE: Final = "application/merge-patch+json"
 
 
@@ -56,17 +60,21 @@ class Story:
     # --- Making -------------------------------------------------------------------------------------------------------
 
     async def send(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
+        """The code and the body of an answer; a connection that broke counts as a server in trouble."""
         data = None if body is None else json.dumps(body)
         url = self.server.url + path
-        async with self.session.request(method, url, data=data, headers={"Content-Type": kind}) as answer:
-            return answer.status, await answer.json()
+        try:
+            async with self.session.request(method, url, data=data, headers={"Content-Type": kind}) as answer:
+                return answer.status, await answer.json()
+        except aiohttp.ClientError as error:
+            return 503, str(error)
 
     async def insist(
         self, method: str, path: str, body: Any, kind: str = "application/json", refusals: tuple[int, ...] = ()
     ) -> tuple[int, Any]:
         """Write until it works: while no manager lives nobody answers for its webhooks, and a kind that was just
         changed asks to come back."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
             while (answer := await self.send(method, path, body, kind))[0] in (429, 500, 503):
                 await asyncio.sleep(0.1)
         # One that was told to come back may have been carried out nevertheless.
@@ -77,16 +85,17 @@ class Story:
         version = KUEUE.removeprefix("/apis/") if path.startswith(KUEUE) else "v1"
         await self.insist("POST", path, {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
 
-    async def forget_webhooks(self) -> None:
-        """Whoever managed this server before is gone; what leads to them goes, too."""
+    async def forget_managers(self) -> None:
+        """Whoever managed this server before is gone; what leads to them goes, too, and what says that they lead."""
         for phase in ("mutating", "validating"):
-            await self.send("DELETE", _webhooks(phase))
+            await self.send("DELETE", f"{_WEBHOOKS}/{phase}webhookconfigurations/kueue-{phase}-webhook-configuration")
+        await self.send("DELETE", LEASES)
 
     async def begin(self, *, managed: bool = True, on_hold: bool = True) -> None:
-        """Make the queues once the manager's webhooks are known, which it says last of all; watch from before that."""
+        """Make the queues once the manager is asked about them, which it is last of all; watch from before that."""
         self.watching = asyncio.create_task(self._watch())
-        async with asyncio.timeout(60):
-            while managed and (await self.send("GET", _webhooks("validating")))[0] != 200:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while managed and not await self._asks_manager():
                 await asyncio.sleep(0.1)
         await self.create("/api/v1/namespaces", "Namespace", self.namespace, {})
         await self.create(f"{KUEUE}/resourceflavors", "ResourceFlavor", self.namespace, {})
@@ -102,6 +111,15 @@ class Story:
             await self.create(f"{KUEUE}/clusterqueues", "ClusterQueue", name, spec)
             local = f"{KUEUE}/namespaces/{self.namespace}/localqueues"
             await self.create(local, "LocalQueue", name, {"clusterQueue": name})
+
+    async def _asks_manager(self) -> bool:
+        """Whether the server asks both webhooks by now: one puts a finalizer on flavors, and one refuses bad ones."""
+        flavor = {"apiVersion": KUEUE.removeprefix("/apis/"), "kind": "ResourceFlavor", "metadata": {"name": "probe"}}
+        path = f"{KUEUE}/resourceflavors?dryRun=All"
+        code, made = await self.send("POST", path, flavor)
+        if code != 201 or not made["metadata"].get("finalizers"):
+            return False
+        return (await self.send("POST", path, {**flavor, "spec": {"nodeLabels": {"not a label!": "x"}}}))[0] == 403
 
     async def lift_hold(self) -> None:
         for name in self._queues:
@@ -129,10 +147,18 @@ class Story:
 
     async def submit_urgent(self, numbers: range, chance: random.Random) -> None:
         """One after the other, each more urgent than all before: whoever is put back finds others ahead."""
+        several = asyncio.Semaphore(_CREATORS)
+
+        async def one(number: int, cpu: int) -> None:
+            try:
+                await self.submit(f"urgent-{number:04}", cpu, number, priority=100 + number)
+            finally:
+                several.release()
+
         async with asyncio.TaskGroup() as group:
             for number in numbers:
-                cpu = chance.choice(_SIZES)
-                group.create_task(self.submit(f"urgent-{number:04}", cpu, number, priority=100 + number))
+                await several.acquire()  # a server that is slow is not buried
+                group.create_task(one(number, chance.choice(_SIZES)))
                 await asyncio.sleep(_URGENT_EVERY_SECONDS)
 
     async def forge_reservation(self, name: str, number: int, signature: str = "") -> tuple[int, Any]:
@@ -244,11 +270,6 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _webhooks(phase: str) -> str:
-    kind = f"/apis/admissionregistration.k8s.io/v1/{phase}webhookconfigurations"
-    return f"{kind}/kueue-{phase}-webhook-configuration"
-
-
 @contextlib.asynccontextmanager
 async def story(server: real.Client, namespace: str, *, runtime_seconds: float = 0.2) -> AsyncIterator[Story]:
     """A story in which whoever is admitted runs for so long; it starts with `begin`."""
@@ -258,7 +279,7 @@ async def story(server: real.Client, namespace: str, *, runtime_seconds: float =
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=tls, headers=headers, timeout=timeout, read_bufsize=2**24) as session:
         told = Story(server, session, namespace, runtime_seconds)
-        await told.forget_webhooks()
+        await told.forget_managers()
         try:
             yield told
         finally:
