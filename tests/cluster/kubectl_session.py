@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_SECONDS_MAX: Final = 40
+_SECONDS_MAX: Final = 90
 
 
 @dataclass(frozen=True)
