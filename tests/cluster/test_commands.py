@@ -91,7 +91,8 @@ class Place:
         return answer.body
 
     def start_pod(self, job: str) -> None:
-        """The pod of a job runs on the only node."""
+        """The pod of a job runs on the only node, as soon as the job may start."""
+        until(lambda: self.server.request("GET", f"{JOBS}/{job}").body.get("spec", {}).get("suspend") is False)
         uid = self.server.request("GET", f"{JOBS}/{job}").body["metadata"]["uid"]
         container = {"name": "main", "image": "busybox"}
         labels = {"batch.kubernetes.io/controller-uid": uid}
@@ -244,7 +245,7 @@ def test_a_job_that_no_workload_can_be_made_for_says_why(place: Place, shell: Sh
     until(lambda: why in shell("queue").out)
     [row] = [row.split() for row in shell("queue").out.splitlines() if row.startswith("lost")]
     assert row[:3] == ["lost", "any", "Unqueued"]
-    assert shell("queue", "-o", "name").out == "job.batch/lost\n"
+    until(lambda: shell("queue", "-o", "name").out == "job.batch/lost\n")  # what was cancelled before is gone
     said = f"Job default/lost has no Workload, and waits in no line\n\nWhy\n  {why}\n"
     assert shell("explain", "lost").out == shell("explain", "job/lost").out == said
     assert shell("explain", "lost", "-o", "json").out.count(why) == 1
@@ -272,7 +273,6 @@ def test_whoever_submits_and_waits_hears_how_the_job_stands_until_it_is_over(
     assert shell("cancel", "late").code == 0
 
     def ends() -> None:
-        until(lambda: place.server.request("GET", f"{JOBS}/waited").body.get("spec", {}).get("suspend") is False)
         place.start_pod("waited")
         place.end_job("waited")
 
