@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pykueue.api.trees import get
 from pykueue.apiserver import access
 from pykueue.controllers.assembly import Manager
 from pykueue.kube.client import Client
+from pykueue.kube.errors import Conflict
 from pykueue.kube.transport import LocalTransport, Transport
 from waiting import eventually
 
@@ -92,13 +93,27 @@ class Story:
         await self.say("Workload", name, "Finished", "True", "Succeeded")
 
     async def say(self, kind: str, name: str, condition: str, status: str, reason: str) -> None:
-        found = await self.read(kind, name)
-        said = [each for each in get(found, "status", "conditions") or [] if each["type"] != condition]
         moment = "2026-01-01T00:00:00Z"
-        said.append(
-            {"type": condition, "status": status, "reason": reason, "message": "", "lastTransitionTime": moment}
-        )
-        await self.patch(kind, name, {"status": {"conditions": said}}, "status")
+        new = {"type": condition, "status": status, "reason": reason, "message": "", "lastTransitionTime": moment}
+
+        def said(found: Tree) -> Tree:
+            others = [each for each in get(found, "status", "conditions") or [] if each["type"] != condition]
+            return {"conditions": [*others, new]}
+
+        await self.amend(kind, name, said)
+
+    async def amend(self, kind: str, name: str, status: Callable[[Tree], Tree]) -> None:
+        """Write what follows from the object as it is; anew where somebody else was quicker."""
+
+        async def is_written() -> bool:
+            found = await self.read(kind, name)
+            metadata = {"resourceVersion": found["metadata"]["resourceVersion"]}
+            with suppress(Conflict):
+                await self.patch(kind, name, {"metadata": metadata, "status": status(found)}, "status")
+                return True
+            return False
+
+        await eventually(is_written)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 

@@ -114,6 +114,18 @@ class _Beside(System):
             managing.cancel()
             await asyncio.wait([managing])
 
+    async def quiet(self) -> None:
+        """News from a real server take their time, and so do those of what the manager did itself."""
+        seen: list[int] = []
+        while (now := await self._caught_up()) != seen:
+            seen = now
+            await super().quiet()
+
+    async def _caught_up(self) -> list[int]:
+        copies = self.manager_now.copies
+        await asyncio.gather(*(copy.caught_up() for copy in copies))
+        return [copy.revision for copy in copies]
+
     async def _is_asked(self, managing: asyncio.Task[None]) -> bool:
         """Whether the server asks both webhooks by now: one puts our finalizer on flavors, one refuses bad ones."""
         if managing.done():

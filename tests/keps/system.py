@@ -114,13 +114,14 @@ class System(Story):
 
     async def release(self, name: str) -> None:
         """Play the job controller of an evicted Workload: its pods are gone, the quota goes back."""
-        found = await self.read("Workload", name)
-        said = [each for each in found["status"]["conditions"] if each["type"] not in ("QuotaReserved", "Admitted")]
-        for type_ in ("QuotaReserved", "Admitted"):
-            said.append(
-                {"type": type_, "status": "False", "reason": "Pending", "message": "", "lastTransitionTime": now()}
-            )
-        await self.patch("Workload", name, {"status": {"conditions": said, "admission": None}}, "status")
+        new = {"status": "False", "reason": "Pending", "message": "", "lastTransitionTime": now()}
+        types = ("QuotaReserved", "Admitted")
+
+        def released(found: Tree) -> Tree:
+            others = [each for each in found["status"]["conditions"] if each["type"] not in types]
+            return {"conditions": [*others, *({"type": type_, **new} for type_ in types)], "admission": None}
+
+        await self.amend("Workload", name, released)
 
     # --- Admission checks ---------------------------------------------------------------------------------------------
 
@@ -137,11 +138,13 @@ class System(Story):
         """Several controllers say what they found before anybody can act on it."""
         await self.until_said(workload, "QuotaReserved", "True/QuotaReserved")
         await self.until_asked(workload, *states)
-        found = await self.read("Workload", workload)
-        said = [each for each in found["status"]["admissionChecks"] if each["name"] not in states]
-        for check, state in states.items():
-            said.append({"name": check, "state": state, "message": "", "lastTransitionTime": now(), **more})
-        await self.patch("Workload", workload, {"status": {"admissionChecks": said}}, "status")
+        new = {"message": "", "lastTransitionTime": now(), **more}
+
+        def answered(found: Tree) -> Tree:
+            others = [each for each in found["status"]["admissionChecks"] if each["name"] not in states]
+            return {"admissionChecks": [*others, *({"name": n, "state": state, **new} for n, state in states.items())]}
+
+        await self.amend("Workload", workload, answered)
 
     async def states(self, workload: str) -> dict[str, str]:
         """What each check says, by its name."""
@@ -177,11 +180,13 @@ class System(Story):
         return found
 
     async def events(self, name: str, reason: str) -> list[Tree]:
-        """The Events about an object that give this reason."""
+        """The Events about an object that give this reason; what an earlier manager was about to tell may come late."""
         found = [msgspec.json.decode(item) for item in (await self.client.list(EVENTS)).items]
-        return [each for each in found if each["regarding"]["name"] == name and each["reason"] == reason]
+        own = [each for each in found if each["reportingInstance"] == self.manager_now.recorder.instance]
+        return [each for each in own if each["regarding"]["name"] == name and each["reason"] == reason]
 
     async def quiet(self) -> None:
+        """Wait until the manager has read all there is, and has nothing to do."""
         await self.until_quiet(self.manager_now, looks=20)
 
 

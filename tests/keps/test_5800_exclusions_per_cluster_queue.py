@@ -75,6 +75,7 @@ async def test_whoever_is_admitted_keeps_what_it_was_charged(engine: Engine) -> 
         await story.queue({"cpu": "5", "vendor.example/net": "1"})
         await story.asks("before", NET)
         await story.until_said("before", "Admitted", "True/Admitted")
+        await story.quiet()
         revision = (await story.read("Workload", "before"))["metadata"]["resourceVersion"]
         await story.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": ["vendor.example/"]}})
         await story.asks("after", NET)
@@ -84,6 +85,7 @@ async def test_whoever_is_admitted_keeps_what_it_was_charged(engine: Engine) -> 
         assert (await story.read("Workload", "before"))["metadata"]["resourceVersion"] == revision
         # A list that is taken back: what was let in with it is charged nothing for it now either.
         await story.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": None}})
+        await story.quiet()
         await story.asks("last", NET)
         await story.until_said("last", "QuotaReserved", "False/WaitingForQuota")
         assert await charged(story, "after") == {"cpu": "1"}

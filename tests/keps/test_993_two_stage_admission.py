@@ -70,6 +70,7 @@ async def test_from_prechecked_back_to_suspended_because_of_quota(engine: Engine
         less = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
         groups = [{"coveredResources": ["cpu"], "flavors": [less]}]
         await story.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
+        await story.quiet()  # the queue is another before the checks have passed
         for name in names:
             await story.answers("w", name, "Ready")
         await story.until_said("w", "QuotaReserved", "False/ExceedsMaxQuota")
@@ -101,6 +102,7 @@ async def test_from_prechecked_back_to_suspended_because_of_other_flavors(
         other = {"name": "new", "resources": [{"name": "cpu", "nominalQuota": "5"}]}
         groups = [{"coveredResources": ["cpu"], "flavors": [other]}]
         await story.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
+        await story.quiet()  # the queue is another before the checks have passed
         for name in names:
             await story.answers("w", name, "Ready")
 

@@ -81,6 +81,13 @@ async def told(story: System, workload: str, check_name: str = "nodes") -> Tree:
     return next(each for each in found["status"]["admissionChecks"] if each["name"] == check_name)
 
 
+async def until_told(story: System, workload: str, words: str) -> None:
+    async def is_told() -> bool:
+        return words in (await told(story, workload))["message"]
+
+    await story.until(is_told)
+
+
 # --- The check --------------------------------------------------------------------------------------------------------
 
 
@@ -224,10 +231,7 @@ async def test_accepted_means_wait_and_says_how_long(engine: Engine) -> None:
         await story.asks("w")
         await autoscaler.says("w-nodes-1", "Accepted", "!Provisioned", message="in about 4 minutes")
 
-        async def is_told() -> bool:
-            return (await told(story, "w"))["message"] == "in about 4 minutes"
-
-        await story.until(is_told)
+        await until_told(story, "w", "in about 4 minutes")
         assert await story.states("w") == {"nodes": "Pending"}
 
 
@@ -264,8 +268,11 @@ async def test_what_came_to_nothing_is_tried_again_by_the_clock_and_then_never(e
         await autoscaler.says("w-nodes-2", why, message="no room anywhere")
         await story.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
         assert get(await story.read("Workload", "w"), "spec", "active") is False
-        events = await story.events("w", "AdmissionCheckUpdated")
-        assert any("no room anywhere" in event["note"] for event in events)
+
+        async def is_said() -> bool:
+            return any("no room anywhere" in each["note"] for each in await story.events("w", "AdmissionCheckUpdated"))
+
+        await story.until(is_said)
 
 
 async def test_a_booking_that_expires_under_running_pods_means_nothing(engine: Engine) -> None:
@@ -315,7 +322,7 @@ async def test_a_check_whose_settings_go_is_asked_again_when_they_are_back(engin
         await autoscaler.asked("w-nodes-1")
         await story.delete("ProvisioningRequestConfig", "nodes")
         await autoscaler.until()
-        assert "not active" in (await told(story, "w"))["message"]
+        await until_told(story, "w", "not active")
         await config(story)
         await autoscaler.until("w-nodes-1")
 
@@ -354,7 +361,7 @@ async def test_a_request_that_is_refused_is_told_and_tried_again(engine: Engine)
 
         await story.until(is_told)
         (workload,) = await story.all("Workload")
-        assert "essay" in (await told(story, workload["metadata"]["name"]))["message"]
+        await until_told(story, workload["metadata"]["name"], "essay")
         assert await autoscaler.requests() == {}
 
 
@@ -398,6 +405,7 @@ async def test_a_place_is_chosen_once_the_nodes_exist(engine: Engine) -> None:
 
         assert (await assigned())["delayedTopologyRequest"] == "Pending"
         await story.node("fresh", {"cpu": "4"}, pool="elastic")
+        await story.quiet()
         await autoscaler.says("w-nodes-1", "Provisioned")
         await story.until_said("w", "Admitted", "True/Admitted")
         found = await assigned()

@@ -71,6 +71,19 @@ async def test_a_full_line_loses_the_oldest_and_says_how_many(client: Client) ->
 
 
 @virtual_time
+async def test_a_recorder_is_idle_when_all_is_written() -> None:
+    """The last few are out of the line, and wait for their turn to be sent."""
+    async with virtual.server() as client:
+        recorder = Recorder(client, SystemClock(), "me")
+        for number in range(103):
+            recorder.tell(note(text=str(number)))
+        running = asyncio.ensure_future(recorder.run())
+        await eventually(lambda: recorder.idle)
+        running.cancel()
+        assert len(await events(client)) == 103
+
+
+@virtual_time
 async def test_a_rush_is_written_at_once_and_then_at_a_pace() -> None:
     """A hundred have been saved up; after that it is ten a second."""
     async with virtual.server() as client:

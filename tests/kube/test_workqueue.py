@@ -57,6 +57,16 @@ async def test_of_two_wishes_for_later_the_earlier_counts(queue: WorkQueue[str])
     assert queue.idle
 
 
+async def test_whoever_works_is_busy_and_what_waits_for_later_is_not(queue: WorkQueue[str]) -> None:
+    queue.add_after("later", 60)
+    assert (queue.busy, queue.idle) == (False, False)
+    queue.add("a")
+    assert await taken(queue) == "a"
+    assert queue.busy
+    queue.done("a")
+    assert not queue.busy
+
+
 async def test_failures_make_the_pause_longer_until_one_goes_well(queue: WorkQueue[str]) -> None:
     for _ in range(3):
         queue.retry("a")

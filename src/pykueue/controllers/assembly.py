@@ -168,7 +168,12 @@ class Manager:
     @property
     def idle(self) -> bool:
         """Whether nothing is to be decided, written or told now; what waits for its time does not count."""
-        return self.scheduler.idle and self.recorder.idle and not any(len(loop.queue) for loop in self.loops)
+        return self.scheduler.idle and self.recorder.idle and not any(loop.queue.busy for loop in self.loops)
+
+    @property
+    def copies(self) -> tuple[Informer[Any], ...]:
+        """All that `reading` keeps up to date."""
+        return (*self.views.shaping, self.views.workloads, *self._jobs)
 
 
 # --- Controllers ------------------------------------------------------------------------------------------------------

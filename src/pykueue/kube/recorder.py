@@ -104,6 +104,7 @@ class Recorder:
     left_out: int = 0
     _pace: RateLimit = field(default_factory=lambda: RateLimit(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
     _line: asyncio.Queue[Note] = field(default_factory=asyncio.Queue)
+    _writing: int = 0
     _remembered: OrderedDict[tuple[str, ...], _Series] = field(default_factory=OrderedDict)
     _last_stamp: int = 0
 
@@ -120,7 +121,8 @@ class Recorder:
 
     @property
     def idle(self) -> bool:
-        return self._line.empty()
+        """Whether all that was told is written."""
+        return self._line.empty() and not self._writing
 
     async def run(self, writers: int = 4) -> None:
         """Write until cancelled."""
@@ -131,12 +133,15 @@ class Recorder:
     async def _write_all(self) -> None:
         while True:
             note = await self._line.get()
+            self._writing += 1
             try:
                 await self._write(note)
             except KubeError as error:
                 # An Event is a courtesy. Nothing depends on it, and nobody waits for it.
                 self.left_out += 1
                 log.debug("event %s on %s not written: %s", note.reason, note.regarding.name, error)
+            finally:
+                self._writing -= 1
 
     async def _write(self, note: Note) -> None:
         now = asyncio.get_running_loop().time()

@@ -43,7 +43,12 @@ class WorkQueue(Generic[K]):
     @property
     def idle(self) -> bool:
         """Whether nobody works and nothing waits, not even for later."""
-        return not self._waiting and not self._working and not self._due
+        return not self.busy and not self._due
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody works, or something waits to be taken now."""
+        return bool(self._waiting or self._working)
 
     def add(self, key: K, *, patient: bool = False) -> None:
         """Have the key worked on soon."""
