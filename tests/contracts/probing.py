@@ -46,6 +46,11 @@ class Exchange:
     before: tuple[Tree, ...] = ()
     after: tuple[Tree, ...] = field(default=())
 
+    @property
+    def leaves_no_trace(self) -> bool:
+        """Whether it can be asked as often as one likes."""
+        return self.request.get("method", "GET") == "GET" or "dryRun=All" in self.request["path"]
+
 
 def kinds() -> list[Kind]:
     return [

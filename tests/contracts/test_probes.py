@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,11 @@ from contracts.probing import Exchange, Kind
 from contracts.twin import Twin
 
 pytestmark = pytest.mark.cluster
+
+
+# What the real server reads and judges by may be a copy that is behind what was written, so it is asked again.
+_PATIENCE = 20
+_PAUSE_SECONDS = 0.5
 
 
 def _forget(twin: Twin, path: str, name: str) -> None:
@@ -78,6 +84,11 @@ def test_requests_are_answered_alike(twin: Twin, exchange: Exchange) -> None:
     for step in exchange.before:
         _ask(twin, step)
     found = twin.compare(exchange.name, *_ask(twin, exchange.request))
+    patience = _PATIENCE if exchange.leaves_no_trace else 0
+    while found and patience:
+        patience -= 1
+        time.sleep(_PAUSE_SECONDS)
+        found = twin.compare(exchange.name, *_ask(twin, exchange.request))
     for step in exchange.after:
         _ask(twin, step)
     assert not found, "\n".join(found)
