@@ -16,6 +16,7 @@ import pytest
 
 from pykueue import app
 from pykueue.api import kube, kueue, nodes
+from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.store import SqliteJournal
 from pykueue.controllers import carrying, scheduler
 from pykueue.controllers.checks.asking import Asking
@@ -392,6 +393,22 @@ def _overlooks_that_a_workload_is_made(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(waking, "named_words", lambda row, tree, options: ())
 
 
+def _acknowledges_what_it_cannot_keep(patch: pytest.MonkeyPatch) -> None:
+    attempt = Objects._try
+
+    def hopeful(self: Objects, records: Any) -> None:
+        attempt(self, records)
+
+    patch.setattr(Objects, "_try", hopeful)
+
+
+def _never_writes_again(patch: pytest.MonkeyPatch) -> None:
+    async def resigned(self: Objects) -> None:
+        return
+
+    patch.setattr(Objects, "_recover", resigned)
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
@@ -444,6 +461,8 @@ BUGS = (
     Bug("keeps what was given up", _keeps_what_was_given_up, ("kept",), traits=("jobs", "pods ready", "retention")),
     Bug("believes what was made for a job", _believes_what_was_made_for_a_job, ("S7",), traits=("jobs", "prebuilt"), first_seed=4),
     Bug("overlooks that a Workload is made", _overlooks_that_a_workload_is_made, ("L1",), traits=("jobs", "prebuilt"), weather={}),
+    Bug("acknowledges what it cannot keep", _acknowledges_what_it_cannot_keep, ("S11",), weather={"disk full": 0.1}),
+    Bug("never writes again after its disk was full", _never_writes_again, ("S11",), weather={"disk full": 0.1}),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip

@@ -50,11 +50,12 @@ _FIRST: Final = {
     "webhooks down": 0.03,  # for some seconds: what they look at is refused
     "webhooks missing": 0.03,  # for some seconds: jobs come in unseen
 }
-# Came later, and is drawn from a chance of its own, as in `traits`.
+# These came later, and are drawn from a chance of their own, as in `traits`.
 _LATER: Final = {
     "cut off": 0.04,  # a manager reaches nobody for up to half a minute, and does not notice at once
+    "disk full": 0.03,  # the server can keep nothing for some seconds, and does not know of what came last
 }
-_LATER_SHARE: Final = 0.3  # of the stories
+_LATER_SHARES: Final = {"cut off": 0.3, "disk full": 0.1}  # of the stories
 TROUBLES: Final = {**_FIRST, **_LATER}
 _EVENTS: Final = "/apis/events.k8s.io/"
 _INITIAL_END: Final = b"k8s.io/initial-events-end"
@@ -103,7 +104,7 @@ class Weather:
         usual = {**FAULTS, **_FIRST}
         names = chance.sample(list(usual), chance.randint(0, 9))
         rates = {name: usual[name] * chance.choice((0.5, 1.0, 2.0)) for name in sorted(names)}
-        rates |= {name: rate for name, rate in _LATER.items() if later.random() < _LATER_SHARE}
+        rates |= {name: rate for name, rate in _LATER.items() if later.random() < _LATER_SHARES[name]}
         return cls(chance, chance.choice((0.0, 0.01, 0.2)), rates)
 
     def strikes(self, name: str) -> bool:

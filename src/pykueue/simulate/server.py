@@ -1,20 +1,23 @@
 """The embedded server as a simulation runs it: on one thread, with everything it ever stored kept.
 
 It may be killed and come back with what its journal holds: the history itself, or SQLite in a folder. Whoever waited
-for an answer then never gets one. Its webhooks may be down, or may not be there yet.
+for an answer then never gets one. Its disk may be full for a while. Its webhooks may be down, or may not be there yet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cache, partial
 from pathlib import Path
+
+import msgspec
 
 from pykueue import app, settings
 from pykueue.api import registry, schema
@@ -73,21 +76,49 @@ class History:
         return found.hexdigest()
 
 
+@dataclass(slots=True)
+class Disk:
+    """Where journals are. When it is full, some of what is said to have failed is there all the same."""
+
+    chance: random.Random
+    is_full: bool = False
+
+
 class _Tapped(MemoryJournal):
     """A journal as one life of the server sees it: what is kept is told to the history; after its death, nothing is."""
 
-    def __init__(self, inner: Journal, history: History) -> None:
+    def __init__(self, inner: Journal, history: History, disk: Disk) -> None:
         self._inner = inner
         self._history = history
+        self._disk = disk
+        self._unsure: Sequence[Record] = ()  # kept, and nobody knows
         self.is_dead = False
 
     def commit(self, records: Sequence[Record]) -> None:
-        if not self.is_dead:
-            self._inner.commit(records)
-            self._history.keep(records)
+        if self.is_dead:
+            return
+        if self._disk.is_full:
+            if self._disk.chance.random() < 0.5:
+                self._inner.commit(records)
+                self._unsure = records
+            raise _no_space()
+        self._inner.commit(records)
+        self._history.keep(records)
+
+    def since(self, revision: int) -> list[Record]:
+        if self._disk.is_full:
+            raise _no_space()
+        found = self._inner.since(revision) or list(self._unsure)
+        self.settle()
+        return found
+
+    def settle(self) -> None:
+        """What was kept though it had seemed to fail is known now."""
+        kept, self._unsure = self._unsure, ()
+        self._history.keep(kept)
 
     def compact(self, revision: int, rows_max: int) -> int:
-        return 0 if self.is_dead else self._inner.compact(revision, rows_max)
+        return 0 if self.is_dead or self._disk.is_full else self._inner.compact(revision, rows_max)
 
     def close(self) -> None:
         self._inner.close()
@@ -103,6 +134,7 @@ class Server:
         chance: random.Random,
         plugins: Callable[[Find], Sequence[Hook]],
         folder: Path | None,
+        disk: Disk,
     ) -> None:
         parts, loaded = base
         self._parts = replace(parts, plugins=lambda find: self._hooks(plugins(find)))
@@ -110,9 +142,11 @@ class Server:
         self._chance = chance
         self._folder = folder
         self.webhooks = Door.OPEN
+        self.disk = disk
         self.history = History(loaded)
         # What a restart found different from what had been acknowledged.
         self.lost: list[str] = []
+        self.wrong: list[str] = []  # answers that it must not give while its disk is full
         self.died = asyncio.Event()
         if folder is not None:
             records = [
@@ -136,7 +170,7 @@ class Server:
             kept = journal = self._open(self._folder)
             loaded = journal.load()
             self._compare(loaded)
-        tapped = _Tapped(kept, history)
+        tapped = _Tapped(kept, history, self.disk)
         embedded = Embedded(
             self._parts,
             tapped,
@@ -168,6 +202,7 @@ class Server:
     async def kill(self) -> None:
         """Gone, and back at once with what the journal has."""
         self._journal.is_dead = True
+        self._journal.settle()
         self.died.set()
         await self.embedded.close()
         self.died = asyncio.Event()
@@ -185,7 +220,20 @@ class Server:
         answer = await self._transport().send(call)
         if life.is_dead:
             raise Unanswered("the server was killed")
+        if self.disk.is_full:
+            self._judge(call, answer)
         return answer
+
+    def _judge(self, call: Call, answer: Answer) -> None:
+        """Without room on the disk, reading goes on, and what cannot be kept is refused in a way that invites to come
+        again, never acknowledged."""
+        about = f"{call.method} {call.path}"
+        if answer.status >= 500 and (call.method == "GET" or answer.status != 503) and self.webhooks is Door.OPEN:
+            self.wrong.append(f"{about} is answered {answer.status}")
+        if call.method != "GET" and answer.status < 300:
+            said = msgspec.json.decode(answer.body).get("metadata", {}).get("resourceVersion", "0")
+            if int(said) > self.history.revision:
+                self.wrong.append(f"{about} is acknowledged as revision {said}, which nobody keeps")
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Lines]:
@@ -215,6 +263,10 @@ class Server:
             return ACCEPTED if is_absent() else hook.validate(review)
 
         return replace(hook, mutate=hook.mutate and mutate, validate=hook.validate and validate)
+
+
+def _no_space() -> OSError:
+    return OSError(errno.ENOSPC, "no space left on the device")
 
 
 @cache

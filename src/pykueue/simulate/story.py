@@ -30,6 +30,7 @@ from pykueue.apiserver.admission import Hook
 from pykueue.apiserver.embedded import Find
 from pykueue.controllers.assembly import Choices
 from pykueue.kube.client import Client
+from pykueue.kube.errors import KubeError
 from pykueue.simulate import checkers, deeds, traits, worlds
 from pykueue.simulate.cluster import Autoscaler, Crews, Kubelet
 from pykueue.simulate.faults import TROUBLES, Kill, Weather
@@ -39,15 +40,15 @@ from pykueue.simulate.owners import CheckController, JobController, Owners, Stag
 from pykueue.simulate.people import People
 from pykueue.simulate.picture import LEASE_SECONDS
 from pykueue.simulate.revisions import CHATTER, Mark, Stored, Violation
-from pykueue.simulate.server import Door, Server, installed
+from pykueue.simulate.server import Disk, Door, Server, installed
 
 # Longer than any pause that the product makes between two tries, a lease included.
 QUIET_SECONDS: Final = 70.0
 LONGEST_SECONDS: Final = 900.0
-_PARTS: Final = ("traits", "later traits", "world", "weather", "later weather", "server", "people", "owners")
+_PARTS: Final = ("traits", "later traits", "world", "weather", "later weather", "server", "disk", "people", "owners")
 _PLAYERS: Final = (Owners, JobController, CheckController, Kubelet, Autoscaler)
-# Losing a lease is told as an error; here it is part of the story.
-_EXPECTED: Final = ("pykueue.kube.election",)
+# Losing a lease and having no room are told as errors; here they are part of the story. Who says so, and how it begins.
+_EXPECTED: Final = {"pykueue.kube.election": "", "pykueue.apiserver.objects": "a commit failed, "}
 
 
 @dataclass(slots=True)
@@ -155,7 +156,9 @@ class Story:
 
     async def _tell(self, folder: Path | None) -> None:
         plugins, choices = _configured(msgspec.json.encode(self.configuration))
-        self.server = Server(self._installed, self._clock, self._chances["server"], plugins, folder)
+        self.server = Server(
+            self._installed, self._clock, self._chances["server"], plugins, folder, Disk(self._chances["disk"])
+        )
         self.server.history.listeners.append(self._stored)
         client = Client(self.server, self._chances["people"])
         stage = Stage(
@@ -188,7 +191,7 @@ class Story:
             for member in self.members:
                 await self._restart(member)
             self.weather.counts_writes = False  # to be killed now would cost another lease
-            await people.probe()
+            await self._probe(people)
             await asyncio.sleep(LEASE_SECONDS)
             self.weather.counts_writes = True
             stage.long_may_end.set()
@@ -200,6 +203,13 @@ class Story:
         for player in (*played, crews):
             await player.close()
         await self.server.close()
+
+    async def _probe(self, people: People) -> None:
+        try:
+            await people.probe()
+        except KubeError as error:
+            self._report.violations.append(Violation("S11", 0, "", f"nothing is taken though all is well: {error}"))
+            raise _Over from error
 
     def _drawn_members(self, choices: Choices) -> list[Member]:
         names = ("a", "b") if "two managers" in self.traits else ("a",)
@@ -231,6 +241,7 @@ class Story:
         for task in self._under_way:
             task.cancel()
         self.server.webhooks = Door.OPEN
+        self.server.disk.is_full = False
         for member in self.members:
             member.go_on()
             member.transport.reconnect()
@@ -313,6 +324,12 @@ class Story:
         if self.server.lost:
             raise _Over
 
+    async def _strike_disk(self, member: Member) -> None:
+        seconds = self.weather.chance.uniform(0.5, 15.0)
+        self._note(f"-- the disk is full for {seconds:.1f} seconds")
+        self.server.disk.is_full = True
+        self._later(seconds, lambda: setattr(self.server.disk, "is_full", False))
+
     async def _strike_webhooks(self, door: Door) -> None:
         self.server.webhooks = door
         self._note(f"-- webhooks: {door.name.lower()}")
@@ -335,6 +352,7 @@ class Story:
         report.violations += [
             Violation("S11", 0, about, "differs after the server came back") for about in self.server.lost
         ]
+        report.violations += [Violation("S11", 0, "the disk is full", what) for what in self.server.wrong]
         report.violations += found.violations
         report.seen = found.seen
         report.longest_wait_seconds = found.longest_wait_seconds
@@ -354,6 +372,7 @@ _STRIKES: Final[Mapping[str, Callable[[Story, Member], Awaitable[None]]]] = {
     "webhooks down": lambda story, _: story._strike_webhooks(Door.DOWN),
     "webhooks missing": lambda story, _: story._strike_webhooks(Door.MISSING),
     "cut off": Story._strike_cut_off,
+    "disk full": Story._strike_disk,
 }
 assert _STRIKES.keys() == TROUBLES.keys()
 
@@ -388,6 +407,7 @@ class _Errors(logging.Handler):
         self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name not in _EXPECTED:
+        message = record.getMessage()
+        if record.name not in _EXPECTED or not message.startswith(_EXPECTED[record.name]):
             reason = f": {record.exc_info[1]!r}" if record.exc_info else ""
-            self._report.violations.append(Violation("promise", 0, "", f"{record.getMessage()}{reason}"))
+            self._report.violations.append(Violation("promise", 0, "", f"{message}{reason}"))
