@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
@@ -366,6 +367,27 @@ async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(cli
     await applying.uninstall(client, objects, lambda line: None, kinds_too=True)
     left = await client.find(flavor, "plain")
     assert left is None or left["metadata"]["finalizers"] == ["example.com/mine"]
+
+
+async def test_a_kind_that_is_still_being_deleted_is_awaited(client: Client) -> None:
+    """What is applied to it would go with it."""
+    objects = applicable(Plan())
+    await applying.install(client, objects, lambda line: None)
+    flavor = registry.KUEUE.named("ResourceFlavor")
+    assert flavor is not None
+    metadata = {"name": "plain", "finalizers": ["example.com/mine"]}
+    await client.create(flavor, {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": metadata})
+    await applying.uninstall(client, objects, lambda line: None, kinds_too=True)
+    told: list[str] = []
+    installing = asyncio.create_task(applying.install(client, objects, told.append))
+    await asyncio.wait({installing}, timeout=0.5)
+    assert told == []
+    await client.patch(flavor, "plain", {"metadata": {"finalizers": None}})
+    await installing
+    assert await client.find(flavor, "plain") is None
+    definition = next(one for one in objects if one["metadata"]["name"] == flavor.name)
+    found = await client.get(applying.kind_of(definition), flavor.name)
+    assert "deletionTimestamp" not in found["metadata"]
 
 
 def test_the_folder_deploy_holds_what_is_installed() -> None:

@@ -92,6 +92,15 @@ async def test_from_install_to_uninstall(cluster: access.Target) -> None:
     async with connected(cluster) as client:
         told = await installed(client)
         assert "deployment.apps/kueue-controller-manager created" in told
+
+        async def is_refused() -> bool:
+            try:
+                await client.create(kind("ClusterQueue"), cluster_queue(), dry_run=True)
+            except ApiError as error:
+                return "failed calling webhook" in str(error)
+            return False
+
+        await eventually(is_refused, 0.05)
         with pytest.raises(ApiError, match="failed calling webhook"):
             # Nobody answers yet, and nothing gets past that.
             await client.create(kind("ClusterQueue"), cluster_queue())
@@ -105,8 +114,13 @@ async def test_from_install_to_uninstall(cluster: access.Target) -> None:
 
             made = await client.create(kind("ClusterQueue"), cluster_queue(quota="5000m", cohortName="team"))
             assert made["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
-            older = await client.get(OLD, "cq")
-            assert older["spec"]["cohort"] == "team"
+
+            async def is_converted() -> bool:
+                with contextlib.suppress(ApiError):
+                    return bool((await client.get(OLD, "cq"))["spec"].get("cohort") == "team")
+                return False
+
+            await eventually(is_converted, 0.05)
 
             with pytest.raises(ApiError) as caught:
                 await client.create(kind("ClusterQueue"), cluster_queue("bad", quota="-1"))
@@ -179,9 +193,11 @@ async def test_an_older_installation_is_brought_up_to_date_under_what_people_mad
 
             async def is_held() -> bool:
                 """Whether the server keeps the new field by now, which it forgets until it has read the new kind."""
-                found = await client.get(kind("ClusterQueue"), "kept")
-                found["spec"]["stopPolicy"] = "Hold"
-                return "stopPolicy" in (await client.replace(kind("ClusterQueue"), found))["spec"]
+                with contextlib.suppress(ApiError):
+                    found = await client.get(kind("ClusterQueue"), "kept")
+                    found["spec"]["stopPolicy"] = "Hold"
+                    return "stopPolicy" in (await client.replace(kind("ClusterQueue"), found))["spec"]
+                return False
 
             await eventually(is_held, 0.2)
         await applying.uninstall(client, older, lambda line: None, kinds_too=True)

@@ -26,6 +26,7 @@ from pykueue.webhooks import registration
 
 FIELD_MANAGER: Final = "pykueue-install"
 ESTABLISHED_SECONDS: Final = 60.0
+GONE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.1
 _CLUSTER: Final = Scope.CLUSTER
 
@@ -79,6 +80,8 @@ async def install(client: Client, documents: Sequence[Tree], tell: Tell, *, supe
     """Apply the documents in order, take away what an earlier installation left of those that are superseded, and wait
     until our kinds are served."""
     await _refuse_strangers(client, documents)
+    definitions = [one for one in documents if kind_of(one) is registration.CRD]
+    await _wait_for_deletions(client, definitions)
     for document in documents:
         tell(f"{title(document)} {await _apply(client, document)}")
     for document in superseded:
@@ -86,7 +89,7 @@ async def install(client: Client, documents: Sequence[Tree], tell: Tell, *, supe
         if found is not None and _is_ours(found):
             await _delete(client, document)
             tell(f"{title(document)} deleted, because it led nowhere any more")
-    await _wait_for_kinds(client, [one for one in documents if kind_of(one) is registration.CRD])
+    await _wait_for_kinds(client, definitions)
     tell("the kinds of kueue.x-k8s.io are served")
 
 
@@ -134,6 +137,20 @@ async def _delete(client: Client, document: Tree) -> None:
 
 def _revision(tree: Tree) -> str:
     return trees.text(trees.get(tree, "metadata", "resourceVersion"))
+
+
+async def _wait_for_deletions(client: Client, definitions: Sequence[Tree]) -> None:
+    """What is applied to a kind that is being deleted goes with it, and all that people make of it."""
+    going = [one["metadata"]["name"] for one in definitions]
+    try:
+        async with asyncio.timeout(GONE_SECONDS):
+            while going:
+                found = [await client.find(registration.CRD, name) for name in going]
+                going = [one["metadata"]["name"] for one in found if one and "deletionTimestamp" in one["metadata"]]
+                if going:
+                    await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise AnswerIsNo(f"{', '.join(going)}: being deleted, and not gone after {GONE_SECONDS:.0f} seconds") from None
 
 
 async def _wait_for_kinds(client: Client, definitions: Sequence[Tree]) -> None:
