@@ -65,6 +65,13 @@ def test_checks_are_asked_anew_and_only_retries_in_a_row_are_counted() -> None:
     assert life.mirror == {"c1": "Unknown/Pending", "c2": "Unknown/Pending"}
 
 
+def test_what_a_check_suggested_for_the_pods_stays_until_it_answers_again() -> None:
+    suggested = (kueue.PodSetUpdate(name="main", node_selector={"pool": "new"}),)
+    life = Life(facts=world(*TWO_CHECKS)).reserved().says("c1", "Ready", pod_set_updates=suggested)
+    (one, _) = evicted(life).workload.status.admission_checks
+    assert (one.state, one.pod_set_updates) == ("Pending", suggested)
+
+
 def test_a_pending_check_is_left_as_it_is() -> None:
     life = Life(facts=world(*TWO_CHECKS)).reserved().says("c1", "Pending", retry_count=2, message="asking")
     before = life.workload.status.admission_checks

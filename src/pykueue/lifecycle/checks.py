@@ -100,7 +100,7 @@ def reset(checks: tuple[AdmissionCheckState, ...], now: Nanoseconds) -> tuple[Ad
     """The checks as an eviction leaves them: to be asked anew.
 
     The number of retries in a row goes on only where Retry was the answer. The delay a check once gave stays, without
-    effect until it says Retry again.
+    effect until it says Retry again; and so does what it suggested for the pods, until it answers.
     """
     return tuple(check if check.state == CheckState.PENDING else _asked_anew(check, now) for check in checks)
 
@@ -113,7 +113,6 @@ def _asked_anew(check: AdmissionCheckState, now: Nanoseconds) -> AdmissionCheckS
         message=conditions.truncated(f"Asked anew after an eviction; before, it was {check.state}"),
         last_transition_time=format_time(now),
         retry_count=retries,
-        pod_set_updates=(),
     )
 
 
