@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from pykueue.cli.gotemplate import verbs
+from pykueue.cli.gotemplate.verbs import type_name
 
 
 class Function(NamedTuple):
@@ -57,29 +58,29 @@ def _len(item: Any) -> int:
             return len(_bytes(item))
         case list() | dict():
             return len(item)
-    raise ValueError(f"{_sort(item)} has no length")
+    raise ValueError(f"{type_name(item)} has no length")
 
 
 def _index(item: Any, *places: Any) -> Any:
     if item is None:
-        raise ValueError("nothing can be found in nothing")
+        raise ValueError(f"nothing can be found in {type_name(item)}")
     for place in places:
         match item:
             case dict():
                 if not isinstance(place, str):
-                    raise ValueError(f"the keys of a map are texts, and not {_sort(place)}")
+                    raise ValueError(f"the keys of a map are texts, and not {type_name(place)}")
                 item = item.get(place)
             case list() | str():
                 held = _bytes(item) if isinstance(item, str) else item
                 item = held[_place(place, len(held) - 1)]
             case _:
-                raise ValueError(f"nothing can be found in {_sort(item)}")
+                raise ValueError(f"nothing can be found in {type_name(item)}")
     return item
 
 
 def _place(place: Any, last: int) -> int:
     if type(place) is not int:
-        raise ValueError(f"places are numbers, and not {_sort(place)}")
+        raise ValueError(f"places are numbers, and not {type_name(place)}")
     if not 0 <= place <= last:
         raise ValueError(f"there is no place {place}")
     return place
@@ -87,7 +88,7 @@ def _place(place: Any, last: int) -> int:
 
 def _slice(item: Any, *places: Any) -> Any:
     if not isinstance(item, str | list):
-        raise ValueError(f"{_sort(item)} cannot be sliced")
+        raise ValueError(f"{type_name(item)} cannot be sliced")
     if len(places) > (2 if isinstance(item, str) else 3):
         raise ValueError("too many places")
     held = _bytes(item) if isinstance(item, str) else item
@@ -118,14 +119,14 @@ def _is_equal(first: Any, second: Any) -> bool:
     if first is None or second is None:
         return first is second
     if type(first) is not type(second) or isinstance(first, list | dict):
-        raise ValueError(f"{_sort(first)} and {_sort(second)} cannot be compared")
+        raise ValueError(f"{type_name(first)} and {type_name(second)} cannot be compared")
     return bool(first == second)
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def compared(first: Any, second: Any) -> bool:
         if type(first) is not type(second) or not isinstance(first, str | int | float) or isinstance(first, bool):
-            raise ValueError(f"{_sort(first)} and {_sort(second)} have no order")
+            raise ValueError(f"{type_name(first)} and {type_name(second)} have no order")
         return compare(first, second)
 
     return compared
@@ -166,19 +167,10 @@ def _base64decode(text: str) -> str:
         raise ValueError("the text is no base64") from None
 
 
-def _sort(value: Any) -> str:
-    return _SORTS[type(value)]
+def _call(item: Any, *arguments: Any) -> Any:
+    """What is read from JSON holds no functions, so there is nothing that could be called."""
+    raise ValueError(f"{type_name(item)} is no function")
 
-
-_SORTS: Final[dict[type, str]] = {
-    str: "a text",
-    bool: "a truth value",
-    int: "a number",
-    float: "a fraction",
-    list: "a list",
-    dict: "a map",
-    type(None): "nothing",
-}
 
 FUNCTIONS: Final[dict[str, Function]] = {
     "and": Function(_first(is_true=False), 1, is_lazy=True),
@@ -188,6 +180,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "index": Function(_index, 1),
     "slice": Function(_slice, 1),
     "exists": Function(_exists, 1),
+    "call": Function(_call, 1),
     "eq": Function(_eq, 2),
     "ne": Function(lambda first, second: not _is_equal(first, second), 2, 2),
     "lt": Function(_ordered(operator.lt), 2, 2),

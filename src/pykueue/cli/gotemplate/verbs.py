@@ -9,11 +9,15 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pykueue.cli.gotemplate.quoting import quoted
 
 _NIL: Final = "<nil>"
+# Of a fraction: how many bits it has, and the least power of two that the last of them can stand for.
+_BITS: Final = 53
+_LEAST_EXPONENT: Final = -1074
 # Wider than this is a mistake.
 _WIDEST: Final = 1_000_000
 _DIRECTIVE: Final = re.compile(
@@ -175,8 +179,26 @@ def _fraction(value: float, spec: Spec) -> str:
     return spec.signed(is_negative, digits)
 
 
-def _not_offered(value: float, spec: Spec) -> str:
-    raise ValueError(f"%{spec.verb} of a fraction is not offered")
+def _binary_fraction(value: float, spec: Spec) -> str:
+    """As bits: `%b` has all of them before the point, `%x` one, and the others as digits of 16."""
+    if "#" in spec.flags and spec.verb != "b":
+        raise ValueError(f"%#{spec.verb} of a fraction is not offered")
+    is_negative, size = math.copysign(1, value) < 0, abs(value)
+    if spec.verb == "b":
+        exponent = max(math.frexp(size)[1] - _BITS, _LEAST_EXPONENT) if size else _LEAST_EXPONENT
+        return spec.signed(is_negative, f"{int(math.ldexp(size, -exponent))}p{exponent:+d}")
+    half, exponent = math.frexp(size)
+    bits, digits = int(half * 2**_BITS), (_BITS - 1) // 4
+    wanted = digits if spec.precision is None else min(spec.precision, digits)
+    bits = round(Fraction(bits, 16 ** (digits - wanted)))  # a half goes to the even side
+    first, rest = divmod(bits, 16**wanted)
+    exponent = exponent - 1 if size else 0
+    if first == 2:  # rounded up to the next power
+        first, exponent = 1, exponent + 1
+    after = f"{rest:0{wanted}x}" if wanted else ""
+    after = after.rstrip("0") if spec.precision is None else after.ljust(spec.precision, "0")
+    said = f"0x{first}{'.' if after else ''}{after}p{exponent:+03d}"
+    return spec.signed(is_negative, said.upper() if spec.verb == "X" else said)
 
 
 def _shortest(value: float) -> str:
@@ -204,7 +226,7 @@ _VERBS: Final[dict[type, dict[str, Say]]] = {
         "q": _quoted_letter,
         "U": _code_point,
     },
-    float: {**dict.fromkeys("vgGeEfF", _fraction), **dict.fromkeys("bxX", _not_offered)},
+    float: {**dict.fromkeys("vgGeEfF", _fraction), **dict.fromkeys("bxX", _binary_fraction)},
 }
 
 
