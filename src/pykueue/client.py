@@ -33,6 +33,7 @@ from pykueue.planning import read
 from pykueue.work import desk, order, podlog
 from pykueue.work.desk import Desk, Entry
 from pykueue.work.standing import Standing
+from pykueue.work.unqueued import JOBS
 
 T = TypeVar("T")
 
@@ -154,7 +155,7 @@ class AsyncClient:
 
     async def _workload_of(self, job: str) -> str:
         """The Workload that a job is queued as. One that was just submitted gets it in a moment."""
-        if await self.caller.find(desk.JOBS, job, self.namespace) is None:
+        if await self.caller.find(JOBS, job, self.namespace) is None:
             return job  # a Workload by its own name
         for _ in range(_LOOKS):
             workload = await self._desk.workload(await self._desk.job(job))

@@ -180,6 +180,17 @@ class TestLater:
         assert shell("wait", workload) == (0, "job known succeeded\n", "")
         assert shell("cancel", workload) == (0, "job known cancelled\n", "")
 
+    def test_the_size_of_pages_is_kueuectls_variable(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KUEUECTL_LIST_REQUEST_LIMIT", "many")
+        refused = shell("list", "cq")
+        assert (refused.code, refused.err) == (
+            2,
+            "pykueue: KUEUECTL_LIST_REQUEST_LIMIT=many: must be a whole number; 0 is no limit\n",
+        )
+        for limit in ("0", "1"):
+            monkeypatch.setenv("KUEUECTL_LIST_REQUEST_LIMIT", limit)
+            assert shell("list", "cq", "-o", "name").out == "clusterqueue.kueue.x-k8s.io/default\n"
+
     def test_a_container_that_is_not_there_is_one_sentence(self, shell: Shell) -> None:
         shell("submit", "--wait", "--name", "one-of-one", "--", "true")
         for more in ((), ("-f",)):

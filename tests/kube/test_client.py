@@ -12,7 +12,7 @@ import pytest
 from pykueue.api import registry
 from pykueue.kube import errors
 from pykueue.kube.client import METADATA, METADATA_OF_ALL, Client, RateLimit
-from pykueue.kube.transport import Answer, Call, HttpTransport, LocalTransport
+from pykueue.kube.transport import Answer, Call, HttpTransport, LocalTransport, Transport
 from pykueue.serving import Request, Response
 from virtual import virtual_time
 from waiting import PATIENCE_SECONDS
@@ -80,19 +80,18 @@ async def test_a_writer_may_ask_for_the_metadata_alone(client: Client) -> None:
     assert "data" not in answer
 
 
-async def test_a_list_is_whole_however_many_pages_it_takes(client: Client) -> None:
+@pytest.mark.parametrize(("page", "requests"), [(3, 3), (0, 1)])
+async def test_a_list_is_whole_however_many_pages_it_takes(
+    transport: Transport, chance: random.Random, page: int, requests: int
+) -> None:
+    client = Client(transport, chance, page=page)
     for number in range(7):
         await client.create(CONFIG_MAP, config_map(f"a{number}"))
-    import pykueue.kube.client as module
-
-    page, module._PAGE = module._PAGE, 3
-    try:
-        listing = await client.list(CONFIG_MAP, "default")
-    finally:
-        module._PAGE = page
+    listing = await client.list(CONFIG_MAP, "default")
     names = [item for item in listing.items if b'"a' in bytes(item)]
     assert len(names) == 7
     assert int(listing.revision) > 0
+    assert client.sent["GET", "configmaps"] == requests
 
 
 async def test_nothing_at_all_is_listed_as_nothing(client: Client) -> None:

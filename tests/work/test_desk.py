@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from pykueue.cli import explain
 from pykueue.client import AsyncClient
 from pykueue.errors import AnswerIsNo, UsageError
 from pykueue.testing import Kueue
@@ -65,3 +66,38 @@ def test_a_job_that_no_workload_can_be_made_for_is_in_the_queue_with_the_reason(
     kueue.advance(120)
     [entry] = kueue.queue()
     assert (entry.workload != "", entry.name, entry.priority) == (True, "lost", 7)
+
+
+def pod(name: str, labels: dict[str, str], annotations: dict[str, str] | None = None) -> dict[str, object]:
+    metadata = {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "default"} | labels}
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"annotations": annotations or {}}, "spec": spec}
+
+
+@pytest.mark.kueue({"integrations": {"frameworks": ["batch/job", "pod"]}})
+def test_pods_that_no_workload_can_be_made_for_are_in_the_queue_with_the_reason(
+    kueue: Kueue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a group together; those that are queued are not told a second time."""
+    group, size = {"kueue.x-k8s.io/pod-group-name": "half"}, {"kueue.x-k8s.io/pod-group-total-count": "3"}
+    kueue.apply(pod("lost", {"kueue.x-k8s.io/priority-class": "urgent"}))
+    kueue.apply(pod("one", group, size), pod("two", group, size), pod("fine", {}))
+    half, lost = sorted((entry for entry in kueue.queue() if not entry.workload), key=lambda entry: entry.name)
+    assert (half.name, half.title, half.pods, half.asks) == ("half", "pod/one", 2, "cpu 4")
+    assert str(half.standing) == "unqueued, 'half' group has fewer runnable pods than expected"
+    assert (lost.name, lost.title, lost.pods, lost.queue) == ("lost", "pod/lost", 1, "default")
+    assert str(lost.standing) == "unqueued, The WorkloadPriorityClass urgent does not exist"
+    assert [entry.names for entry in kueue.queue() if entry.workload] == [("fine",)]
+
+    named = explain.Named.of("pod/two")
+    assert explain.matching([lost, half], named) is half
+    explain._tell_unqueued(half, "default", named, "text")
+    assert capsys.readouterr().out == (
+        "Pod group default/half has no Workload, and waits in no line\n\n"
+        "Why\n  'half' group has fewer runnable pods than expected\n"
+    )
+    assert explain.matching([lost, half], explain.Named.of("job/two")) is None
+
+    kueue.apply(pod("three", group, size))
+    assert [entry.name for entry in kueue.queue() if not entry.workload] == ["lost"]

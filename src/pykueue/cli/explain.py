@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -12,6 +12,8 @@ from pykueue.cli.progress import progress
 from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pykueue.advising.why import Why
     from pykueue.kube.client import Client
     from pykueue.planning import Case
@@ -50,9 +52,10 @@ def command(
             tell_left_out(case)
         else:
             case, namespace = connection.talk(lambda client, namespace: _live(client, namespace, told))
-        key = _key(case, namespace, name)
+        named = Named.of(name)
+        key = _key(case, namespace, named)
         if key is None:
-            _tell_unqueued(None if files else _unqueued(connection, name), namespace, name, output)
+            _tell_unqueued(None if files else _unqueued(connection, named), namespace, named, output)
             return
         told("asking the brain what would help")
         effort = Effort() if thorough else None
@@ -70,58 +73,73 @@ async def _live(client: Client, namespace: str, told: Any) -> tuple[Case, str]:
     return await live.case(client, told=told), namespace
 
 
-def _key(case: Case, namespace: str, text: str) -> str | None:
-    """The Workload of that name, or the newest of a job, if there is one. KIND is a kind or resource in any spelling,
-    or not known; a namespace finds itself."""
+class Named(NamedTuple):
+    """KIND/NAME, or a name alone. KIND is a kind or resource in any spelling; as a namespace it finds itself."""
+
+    prefix: str
+    name: str
+
+    @classmethod
+    def of(cls, text: str) -> Named:
+        prefix, _, name = text.rpartition("/")
+        return cls(prefix, name)
+
+    def may_be(self, kind: str, *shorts: str) -> bool:
+        said, kind = self.prefix.partition(".")[0].lower(), kind.lower()
+        return said in ("", kind, f"{kind}s", *shorts)
+
+    def __str__(self) -> str:
+        return f"{self.prefix} {self.name}" if self.prefix else f"Workload or job {self.name}"
+
+
+def _key(case: Case, namespace: str, named: Named) -> str | None:
+    """The Workload of that name, or the newest of a job, if there is one."""
     from pykueue.api import kueue
 
-    kind, _, name = text.rpartition("/")
-    wanted = kind.partition(".")[0].lower()
-    if wanted in ("workload", "workloads", "wl"):
-        return f"{namespace}/{name}"
+    if named.prefix and named.may_be("workload", "wl"):
+        return f"{namespace}/{named.name}"
     workloads = [thing for thing in case.objects if isinstance(thing, kueue.Workload)]
-    if any(
-        (workload.metadata.namespace, workload.metadata.name) == (kind or namespace, name) for workload in workloads
-    ):
-        return f"{kind or namespace}/{name}"
+    place = named.prefix or namespace
+    if any((thing.metadata.namespace, thing.metadata.name) == (place, named.name) for thing in workloads):
+        return f"{place}/{named.name}"
     found = [
         workload
         for workload in workloads
         for owner in workload.metadata.owner_references
-        if workload.metadata.namespace == namespace
-        and owner.name == name
-        and wanted in ("", owner.kind.lower(), f"{owner.kind.lower()}s")
+        if (workload.metadata.namespace, owner.name) == (namespace, named.name) and named.may_be(owner.kind)
     ]
     newest = max(found, key=lambda workload: workload.metadata.creation_timestamp or "", default=None)
     return f"{namespace}/{newest.metadata.name}" if newest is not None else None
 
 
-def _unqueued(connection: Connection, text: str) -> Entry | None:
-    """The job of that name, if there is one that no Workload was made for."""
+def _unqueued(connection: Connection, named: Named) -> Entry | None:
     from pykueue.work import desk
 
-    kind, _, name = text.rpartition("/")
-    if kind.partition(".")[0].lower() not in ("", "job", "jobs"):
-        return None
-    entries = connection.talk(desk.entries)
-    return next((entry for entry in entries if entry.name == name and not entry.workload), None)
+    return matching(connection.talk(desk.entries), named)
 
 
-def _tell_unqueued(entry: Entry | None, namespace: str, text: str, output: str) -> None:
+def matching(entries: Iterable[Entry], named: Named) -> Entry | None:
+    """The job or the pods of that name, if there are some that no Workload was made for."""
+    for entry in entries:
+        if not entry.workload and named.may_be(entry.kind) and named.name in (entry.name, *entry.names):
+            return entry
+    return None
+
+
+def _tell_unqueued(entry: Entry | None, namespace: str, named: Named, output: str) -> None:
     """Why a job waits in no line. One that was just submitted will be in one, and nothing can be said of it yet."""
     from pykueue.work.standing import Word
 
-    kind, _, name = text.rpartition("/")
     if entry is None:
-        said = f"{kind} {name}" if kind else f"Workload or job {name}"
-        raise UsageError(f"there is no {said} in namespace {namespace}, or it names no queue")
-    word, why = entry.standing.word, entry.standing.why
+        raise UsageError(f"there is no {named} in namespace {namespace}, or it names no queue")
+    word, why, place = entry.standing.word, entry.standing.why, f"{namespace}/{entry.name}"
+    kind = entry.kind if entry.name in entry.names else f"{entry.kind} group"
     if word is not Word.UNQUEUED:
-        raise UsageError(f"job {name} in namespace {namespace} waits in no line yet: {why}")
+        raise UsageError(f"{kind.lower()} {entry.name} in namespace {namespace} waits in no line yet: {why}")
     if output == "text":
-        click.echo(f"Job {namespace}/{name} has no Workload, and waits in no line\n\nWhy\n  {why}")
+        click.echo(f"{kind} {place} has no Workload, and waits in no line\n\nWhy\n  {why}")
     else:
-        tree = {"job": f"{namespace}/{name}", "state": str(word), "localQueue": entry.queue, "causes": [why]}
+        tree = {entry.kind.lower(): place, "state": str(word), "localQueue": entry.queue, "causes": [why]}
         printing.document(tree, output)
 
 

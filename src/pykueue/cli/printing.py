@@ -119,16 +119,11 @@ def _read(output: str, template: str, words: Sequence[str], *, allow_missing: bo
     return sort, _TEMPLATES[sort](text or template, allow_missing)
 
 
-def _jsonpath(template: str, allow_missing: bool) -> Fill:
+def _jsonpath(template: str, allow_missing: bool, *, as_json: bool = False) -> Fill:
     from pykueue.cli.jsonpath import Template
 
-    return functools.partial(Template(template).fill, allow_missing=allow_missing)
-
-
-def _jsonpath_as_json(template: str, allow_missing: bool) -> Fill:
-    from pykueue.cli.jsonpath import Template
-
-    return functools.partial(Template(template).fill_as_json, allow_missing=allow_missing)
+    read = Template(template)
+    return functools.partial(read.fill_as_json if as_json else read.fill, allow_missing=allow_missing)
 
 
 def _go_template(template: str, allow_missing: bool) -> Fill:
@@ -149,7 +144,7 @@ def _from_file(read: Read) -> Read:
 # The forms that take a template; kubectl has two names for Go's.
 _TEMPLATES: Final[Mapping[str, Read]] = {
     "jsonpath": _jsonpath,
-    "jsonpath-as-json": _jsonpath_as_json,
+    "jsonpath-as-json": functools.partial(_jsonpath, as_json=True),
     "jsonpath-file": _from_file(_jsonpath),
     "go-template": _go_template,
     "go-template-file": _from_file(_go_template),

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 # A person would rather hear soon that a server is not there, and try again.
 _ATTEMPTS: Final = 3
+_LIST_LIMIT: Final = "KUEUECTL_LIST_REQUEST_LIMIT"
 
 
 class Flag(NamedTuple):
@@ -112,7 +113,8 @@ class Reach:
             target = self.target()
             way = _Watched(access.connect(target, SystemClock()), target.server)
             # Whoever says how long to wait means it.
-            client = Client(way, random.Random(), attempts=1 if "request-timeout" in self.flags else _ATTEMPTS)
+            attempts = 1 if "request-timeout" in self.flags else _ATTEMPTS
+            client = Client(way, random.Random(), attempts=attempts, page=_page(os.environ))
             try:
                 return await work(client, target)
             except (errors.ApiError, errors.Unanswered) as error:
@@ -121,6 +123,16 @@ class Reach:
                 await client.close()
 
         return asyncio.run(run())
+
+
+def _page(environment: Mapping[str, str]) -> int:
+    """How much of a list to ask for at once: kueuectl has a variable for it."""
+    from pykueue.kube.client import PAGE
+
+    said = environment.get(_LIST_LIMIT, "")
+    if said and not said.isdecimal():
+        raise UsageError(f"{_LIST_LIMIT}={said}: must be a whole number; 0 is no limit")
+    return int(said) if said else PAGE
 
 
 def _given(flag: Flag, value: Any) -> Any:

@@ -36,7 +36,7 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_OF_ALL: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 _ATTEMPTS: Final = 6
-_PAGE: Final = 500
+PAGE: Final = 500
 _PASSED_OVER_MAX: Final = 9
 
 
@@ -138,9 +138,12 @@ class Client:
         limit: RateLimit | None = None,
         *,
         attempts: int = _ATTEMPTS,
+        page: int = PAGE,
     ) -> None:
+        """`page` is how many objects of a list are asked for at once; 0 is all."""
         self._transport = transport
         self._attempts = attempts
+        self._page = page
         self._chance = chance
         self._limit = limit
         self._fence: Fence | None = None
@@ -184,7 +187,7 @@ class Client:
         answer: str = JSON,
     ) -> Listing:
         """Every object that matches, page by page, as of one revision."""
-        query = [("limit", str(_PAGE)), *_selectors(labels, fields)]
+        query = [*([("limit", str(self._page))] if self._page else []), *_selectors(labels, fields)]
         items: list[msgspec.Raw] = []
         token = ""
         while True:

@@ -20,16 +20,14 @@ from pykueue.kube.again import Outlasting, passes
 from pykueue.kube.client import Client
 from pykueue.kube.errors import KubeError
 from pykueue.kube.transport import Call
-from pykueue.work import listing, order, podlog, standing
+from pykueue.work import listing, order, podlog, standing, unqueued
 from pykueue.work.podlog import PODS
 from pykueue.work.standing import Standing, Word
+from pykueue.work.unqueued import JOBS, POD_CLASSES, Unqueued
 
 log = logging.getLogger(__name__)
 
-EVENTS: Final = registry.ALL.of(kube.Event)
-JOBS: Final = registry.ALL.of(kube.Job)
 LEASES: Final = registry.ALL.of(kube.Lease)
-POD_CLASSES: Final = registry.ALL.of(kube.PriorityClass)
 QUEUES: Final = registry.ALL.of(kueue.LocalQueue)
 PRIORITY_CLASSES: Final = registry.ALL.of(kueue.WorkloadPriorityClass)
 WORKLOADS: Final = registry.ALL.of(kueue.Workload)
@@ -134,10 +132,7 @@ class Desk:
     async def standing(self, name: str) -> Standing:
         job = await self.job(name)
         workload = await self.workload(job) if job.spec.suspend else None
-        trouble = ""
-        if job.spec.suspend and workload is None:
-            told = await _troubles(self._client, job.metadata)
-            trouble = await _trouble(self._client, job, told)
+        trouble = await unqueued.trouble(self._client, job) if job.spec.suspend and workload is None else ""
         found = standing.of_job(job, workload, trouble)
         return Standing(found.word, standing.starting(await self.pods(job))) if found.word is Word.STARTING else found
 
@@ -261,7 +256,7 @@ def _moment(job: kube.Job) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A Workload, or a job without one, as a line of the queue."""
+    """A Workload, or a job or pod without one, as a line of the queue."""
 
     workload: str  # empty where there is none
     namespace: str
@@ -275,17 +270,26 @@ class Entry:
     asks: str
     priority: int
     created: str
+    # The jobs or pods that it is for.
+    names: tuple[str, ...]
     tree: Mapping[str, Any]
 
     @property
     def title(self) -> str:
         """As kubectl names it."""
-        return f"workload.kueue.x-k8s.io/{self.workload}" if self.workload else f"job.batch/{self.name}"
+        if self.workload:
+            return f"workload.kueue.x-k8s.io/{self.workload}"
+        return f"pod/{self.names[0]}" if self.kind == PODS.kind else f"job.batch/{self.name}"
+
+    @property
+    def kind(self) -> str:
+        """Of what stands in line, or would if it could."""
+        return str(self.tree["kind"])
 
 
 async def entries(client: Client, namespace: str) -> list[Entry]:
-    """All Workloads of a namespace, or of all: what runs, what waits in the order of its queue, what is over. Jobs that
-    have none are among them, for whoever submitted one looks for it here."""
+    """All Workloads of a namespace, or of all: what runs, what waits in the order of its queue, what is over. Jobs and
+    pods that have none are among them, for whoever submitted one looks for it here."""
     found = await client.list(WORKLOADS, namespace)
     workloads = [codec.decode(item, kueue.Workload) for item in found.items]
     waiting = {
@@ -298,47 +302,8 @@ async def entries(client: Client, namespace: str) -> list[Entry]:
         places |= await _places(client, place, queue)
     trees = map(msgspec.json.decode, found.items)
     entries = [_entry(one, places, tree) for one, tree in zip(workloads, trees, strict=True)]
-    return sorted((*entries, *await _without_workload(client, namespace, workloads)), key=_order)
-
-
-async def _without_workload(client: Client, namespace: str, workloads: Sequence[kueue.Workload]) -> list[Entry]:
-    """Jobs that a queue is to let go, and that no Workload was made for. Nothing for those who may not look at jobs."""
-    try:
-        found = (await client.list(JOBS, namespace, labels=labels.QUEUE_NAME)).items
-    except errors.ApiError:
-        return []
-    queued = {owner.uid for workload in workloads for owner in workload.metadata.owner_references}
-    jobs = [(codec.decode(item, kube.Job), item) for item in found]
-    # One that is part of something larger is queued with it.
-    alone = [
-        (job, item)
-        for job, item in jobs
-        if job.spec.suspend and job.metadata.uid not in queued and job.metadata.controller is None
-    ]
-    told = await _troubles(client, meta.ObjectMeta(namespace=namespace)) if alone else {}
-    return [_job_entry(job, await _trouble(client, job, told), msgspec.json.decode(item)) for job, item in alone]
-
-
-async def _troubles(client: Client, about: meta.ObjectMeta) -> Mapping[str, str]:
-    """What warnings say of an object, or of all in its namespace; nothing for those who may not look at Events."""
-    only = f",regarding.uid={about.uid}" if about.uid else ""
-    try:
-        found = await client.list(EVENTS, about.namespace, fields=f"type=Warning{only}")
-    except errors.ApiError:
-        return {}
-    return standing.troubles(codec.decode(item, kube.Event) for item in found.items)
-
-
-async def _trouble(client: Client, job: kube.Job, told: Mapping[str, str]) -> str:
-    """Why no Workload is made for a job: what was told of it, or a missing class of its pods, which nobody tells."""
-    trouble, named = told.get(job.metadata.uid, ""), job.spec.template.spec.priority_class_name
-    if trouble or not named or labels.PRIORITY_CLASS in job.metadata.labels:
-        return trouble
-    try:
-        found = await client.find(POD_CLASSES, named)
-    except errors.ApiError:
-        return ""
-    return "" if found is not None else f"The {POD_CLASSES.kind} {named} does not exist"
+    others = await unqueued.look(client, namespace, workloads)
+    return sorted((*entries, *map(_entry_of, others)), key=_order)
 
 
 def _order(entry: Entry) -> tuple[Any, ...]:
@@ -364,25 +329,27 @@ def _entry(workload: kueue.Workload, places: Mapping[tuple[str, str], int], tree
         asks=standing.asks((pod_set.template.spec, pod_set.count) for pod_set in workload.spec.pod_sets),
         priority=workload.spec.priority or 0,
         created=workload.metadata.creation_timestamp or "",
+        names=tuple(each.name for each in workload.metadata.owner_references),
         tree=tree,
     )
 
 
-def _job_entry(job: kube.Job, trouble: str, tree: dict[str, Any]) -> Entry:
-    pods = min(job.spec.parallelism or 1, job.spec.completions or job.spec.parallelism or 1)
+def _entry_of(one: Unqueued) -> Entry:
+    first = one.members[0]
     return Entry(
         workload="",
-        namespace=job.metadata.namespace,
-        name=job.metadata.name,
-        queue=job.metadata.labels[labels.QUEUE_NAME],
+        namespace=first.namespace,
+        name=one.name,
+        queue=first.labels[labels.QUEUE_NAME],
         cluster_queue="",
-        standing=standing.of_job(job, None, trouble),
+        standing=standing.without_workload(one.trouble),
         place=None,
-        pods=pods,
-        asks=standing.asks([(job.spec.template.spec, pods)]),
+        pods=sum(count for _, count in one.pods),
+        asks=standing.asks(one.pods),
         priority=0,
-        created=job.metadata.creation_timestamp or "",
-        tree={"apiVersion": JOBS.api_version, "kind": JOBS.kind, **tree},
+        created=first.creation_timestamp or "",
+        names=tuple(member.name for member in one.members),
+        tree=one.tree,
     )
 
 

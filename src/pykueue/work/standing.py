@@ -50,9 +50,12 @@ def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") ->
         return of_workload(workload)
     if not job.metadata.labels.get(labels.QUEUE_NAME):
         return Standing(Word.WAITING, "it is suspended and names no queue")
-    if trouble:
-        return Standing(Word.UNQUEUED, trouble)
-    return Standing(Word.WAITING, "no Workload was made for it yet")
+    return without_workload(trouble)
+
+
+def without_workload(trouble: str) -> Standing:
+    """How something stands that names a queue, and that no Workload was made for."""
+    return Standing(Word.UNQUEUED, trouble) if trouble else Standing(Word.WAITING, "no Workload was made for it yet")
 
 
 def starting(pods: Sequence[kube.Pod]) -> str:
