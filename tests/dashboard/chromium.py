@@ -19,6 +19,8 @@ from typing import Any
 
 import aiohttp
 
+from waiting import PATIENCE_SECONDS
+
 Tree = dict[str, Any]
 
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -49,15 +51,14 @@ class Page:
             raise AssertionError(f"{script}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    async def until(self, script: str, seconds: float = 30.0) -> None:
+    async def until(self, script: str) -> None:
         """Wait for an expression to be true."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not await self.run(f"Boolean({script})"):
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            text = await self.run("document.body.innerText")
-            raise AssertionError(f"never: {script}\n{self.problems}\n{text[:2000]}") from None
+        end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while not await self.run(f"(async () => Boolean(await ({script})))()"):
+            if asyncio.get_running_loop().time() > end:
+                text = await self.run("document.body.innerText")
+                raise AssertionError(f"never: {script}\n{self.problems}\n{text[:2000]}")
+            await asyncio.sleep(0.05)
 
     async def text(self) -> str:
         return str(await self.run("document.getElementById('main').innerText"))
@@ -113,7 +114,7 @@ class Browser:
         self._waiting[number] = answer = asyncio.get_running_loop().create_future()
         where = {"sessionId": session} if session else {}
         await self._socket.send_json({"id": number, "method": method, "params": parameters, **where})
-        said = await asyncio.wait_for(answer, 60)
+        said = await asyncio.wait_for(answer, PATIENCE_SECONDS)
         assert "error" not in said, f"{method}: {said.get('error')}"
         return dict(said["result"])
 
@@ -144,7 +145,7 @@ async def started(folder: Path) -> AsyncIterator[Browser]:
     )  # fmt: skip
     try:
         port = folder / "DevToolsActivePort"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not port.is_file() or len(lines := port.read_text().splitlines()) < 2:
                 await asyncio.sleep(0.05)
         async with (

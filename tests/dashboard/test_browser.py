@@ -149,30 +149,30 @@ CONTRASTS = """(() => {
 })()"""
 
 
+# Pages, and what no other of them has.
+SIGNS = {
+    "#/": "[role=tree]",
+    "#/queues": "[aria-label='Filter queues'] ~ table tbody tr",
+    "#/workloads": "[aria-label='Filter workloads'] ~ table tbody tr",
+    "#/queue/video": "[aria-label='Waiting longest']",
+    "#/workload/default/segment-5": ".causes",
+}
+
+
 async def test_a_telephone_shows_everything_without_scrolling_sideways(page: Page) -> None:
     await page.screen(360, 740)
-    for address, sign in (
-        ("#/", "[role=tree]"),
-        ("#/queues", "tbody tr"),
-        ("#/workloads", "tbody tr"),
-        ("#/queue/video", "h1.named"),
-        ("#/workload/default/segment-5", ".causes"),
-    ):
+    for address, sign in SIGNS.items():
         await page.go(address)
-        await page.until(f"document.querySelector('{sign}')")
+        await page.until(f'document.querySelector("{sign}")')
         assert await page.run("document.documentElement.scrollWidth") <= 360, address
         if address == "#/":
             await pictured(page, "phone")
 
 
 async def test_every_control_has_a_name(page: Page) -> None:
-    for address, sign in (
-        ("#/", "[role=tree]"),
-        ("#/workloads", "tbody tr"),
-        ("#/workload/default/segment-5", ".causes"),
-    ):
+    for address, sign in SIGNS.items():
         await page.go(address)
-        await page.until(f"document.querySelector('{sign}')")
+        await page.until(f'document.querySelector("{sign}")')
         found = await page.controls()
         roles = {role for role, _ in found}
         assert {"banner", "main", "navigation", "search", "status"} <= roles
@@ -230,12 +230,14 @@ async def test_without_a_token_there_is_only_a_door(department: System, browser:
         assert await stranger.run("sessionStorage.length") == 0
 
 
-async def offline(page: Page, *, lost: bool = True, slow_milliseconds: int = 0) -> None:
+async def offline(page: Page, *, lost: bool = True) -> None:
     await page.say("Network.enable")
     await page.say(
-        "Network.emulateNetworkConditions", offline=lost, latency=slow_milliseconds, downloadThroughput=-1,
-        uploadThroughput=-1,
-    )  # fmt: skip
+        "Network.emulateNetworkConditions", offline=lost, latency=0, downloadThroughput=-1, uploadThroughput=-1
+    )
+    # The part of the browser that carries requests hears of it a moment later.
+    comes = "fetch('icon.svg', {cache: 'no-store'}).then(() => true, () => false)"
+    await page.until(f"{comes}.then((came) => came !== {str(lost).lower()})")
 
 
 async def test_a_lost_connection_is_said_and_mended(page: Page) -> None:
@@ -273,12 +275,50 @@ async def test_an_explanation_that_was_lost_is_asked_for_again(page: Page) -> No
     await page.until("document.querySelector('.ways')")
 
 
+# The next answer to a question (the end of its path) waits until somebody calls `held`; every document is `changed`.
+LATE = """(question, changed) => {
+  const usual = window.fetch;
+  let isFirst = true;
+  window.fetch = async (path, options) => {
+    const answer = await usual(path, options);
+    if (path.endsWith("/stream")) return answer;
+    const seen = await answer.json();
+    if (!isFirst || !path.endsWith(question)) return new Response(JSON.stringify(changed(seen)));
+    isFirst = false;
+    await new Promise((go) => { window.held = () => { go(); return new Promise((done) => setTimeout(done, 200)); }; });
+    return new Response(JSON.stringify(seen));
+  };
+  document.dispatchEvent(new Event("visibilitychange"));  // a tab that comes to the front asks at once
+}"""
+
+
+async def test_an_answer_that_was_overtaken_is_not_shown(page: Page) -> None:
+    changed = "(seen) => ({...seen, totals: {...seen.totals, Pending: 77}})"
+    await page.run(f"({LATE})('overview', {changed})")
+    await page.until("window.held")
+    await page.run("document.dispatchEvent(new Event('visibilitychange'))")
+    await page.until("document.querySelector('.tiles strong').textContent === '77'")
+    await page.run("window.held()")
+    assert await page.run("document.querySelector('.tiles strong').textContent") == "77"
+
+
+async def test_an_explanation_that_was_overtaken_takes_no_later_one_away(page: Page) -> None:
+    await page.go("#/workload/default/segment-5")
+    await page.until("document.querySelector('[data-key=ways]')")
+    await page.run(f"({LATE})('explanation', (seen) => ({{...seen, sentence: 'another'}}))")
+    await page.until("window.held")
+    await page.run("document.querySelector('.help button').click()")
+    await page.until("document.querySelector('.ways')")
+    await page.run("window.held()")
+    assert await page.run("Boolean(document.querySelector('.ways'))")
+
+
 async def test_who_waits_for_a_slow_server_sees_that_something_happens(page: Page) -> None:
-    await offline(page, lost=False, slow_milliseconds=3000)
+    await page.say("Fetch.enable", patterns=[{"urlPattern": "*/api/queues*"}])
     await page.go("#/queues")
     await page.until("document.querySelector('main[aria-busy=true]')")
+    await page.say("Fetch.disable")  # and what was held goes on
     await page.until("document.querySelector('table') && !document.querySelector('[aria-busy]')")
-    await offline(page, lost=False)
 
 
 async def test_an_address_that_was_typed_wrongly_is_no_end_of_the_page(page: Page) -> None:
@@ -289,8 +329,8 @@ async def test_an_address_that_was_typed_wrongly_is_no_end_of_the_page(page: Pag
 
 
 async def test_a_token_that_has_expired_leads_back_to_the_door(page: Page) -> None:
-    await page.run("sessionStorage.setItem('pykueue-token', 'of-yesterday')")
-    await page.go("#/queues")
+    # In one go: a page that looks again meanwhile would have led there by itself.
+    await page.run("sessionStorage.setItem('pykueue-token', 'of-yesterday'); location.hash = '#/queues'")
     await page.until("document.querySelector('form.login [role=alert]')")
     assert await page.run("sessionStorage.length") == 0
 

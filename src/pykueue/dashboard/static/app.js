@@ -17,6 +17,8 @@ const AGAIN = 2000;
 let view = null;
 let shown = "";
 let stale = false;
+let asked = 0;
+let answered = 0;
 let heard = "connecting";
 let watching = null;
 let due = 0;
@@ -61,24 +63,28 @@ async function navigate() {
 
 /** Ask again, and show it where anything is different. What has the focus keeps it, and what is shown stays while no answer comes. */
 async function refresh() {
-  const asked = view;
+  const looked = view;
+  const question = ++asked;
+  // An answer that was overtaken by a later one is as old as what it would replace is new.
+  const isOvertaken = () => looked !== view || question < answered;
   let content;
   try {
-    const data = await asked.load();
-    if (asked !== view) return;
+    const data = await looked.load();
+    if (isOvertaken()) return;
+    answered = question;
     stale = false;
     light();
     const text = JSON.stringify(data);
     if (text === shown) return;
     shown = text;
-    content = asked.render(data);
+    content = looked.render(data);
   } catch (error) {
-    if (asked !== view) return;
+    if (isOvertaken()) return;
     if (error instanceof Refused && error.code === 401) return login(error.message);
     const passes = !(error instanceof Refused) || error.code >= 500;
     if (passes) {
       clearTimeout(retry);
-      retry = setTimeout(() => { if (asked === view) refresh(); }, AGAIN);
+      retry = setTimeout(() => { if (looked === view) refresh(); }, AGAIN);
     }
     if (passes && shown) {
       stale = true;

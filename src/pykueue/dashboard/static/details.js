@@ -58,8 +58,9 @@ class Explanation {
   #answer = null;
   #place = el("div", {class: "why"});
   #asked = "";
-  /** A search for what would help that got no answer: whoever asks next, asks for that. */
-  #lost = false;
+  /** Whether somebody wants to know what would help, and has no answer yet: whoever asks next, asks for that. */
+  #wanted = false;
+  #questions = 0;
 
   constructor(namespace, name) {
     this.#path = ["workloads", namespace, name, "explanation"];
@@ -70,24 +71,28 @@ class Explanation {
     const about = `${data.state} ${data.sentence}`;
     if (about !== this.#asked) {
       this.#asked = about;
-      this.#ask(this.#lost);
+      this.#ask(this.#wanted);
     }
     return this.#place;
   }
 
   async #ask(suggestions) {
+    const question = ++this.#questions;
+    this.#wanted = suggestions;
     this.#place.setAttribute("aria-busy", "true");
     if (!this.#answer) this.#place.replaceChildren(el("p", {class: "hint"}, "Asking the scheduler…"));
     try {
-      this.#answer = await get(this.#path, suggestions ? {suggestions: "true"} : {});
-      this.#lost = false;
+      const answer = await get(this.#path, suggestions ? {suggestions: "true"} : {});
+      if (question !== this.#questions) return;
+      this.#answer = answer;
+      this.#wanted = false;
       this.#render(suggestions);
     } catch (error) {
+      if (question !== this.#questions) return;
       const why = error instanceof Refused ? error.message : "The server cannot be reached.";
       const again = el("button", {type: "button", "data-key": "again", click: () => this.#ask(suggestions)}, "Ask again");
       this.#place.replaceChildren(el("p", {class: "hint"}, why), again);
       this.#asked = "";
-      this.#lost = suggestions;
     }
     this.#place.removeAttribute("aria-busy");
   }
