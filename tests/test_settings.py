@@ -64,7 +64,56 @@ class TestDefaults:
         assert read["admissionFairSharing"]["usageSamplingInterval"] == "5m"
 
 
+class TestReading:
+    """A file that was written for Kueue is read as Kueue reads it."""
+
+    @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+    def test_a_field_without_a_value_is_one_that_was_not_given(self, version: str) -> None:
+        names = ("featureGates", "resources", "webhook", "fairSharing", "managedJobsNamespaceSelector", "multiKueue")
+        assert load(version, **dict.fromkeys(names)).tree == load(version).tree
+        inner = {"frameworks": ["pod"], "externalFrameworks": None, "labelKeysToCopy": None}
+        assert load(version, integrations=inner).tree == load(version, integrations={"frameworks": ["pod"]}).tree
+
+    def test_a_gate_without_a_value_is_neither_on_nor_off(self) -> None:
+        assert findings(featureGates={"PartialAdmission": None})[0].startswith("featureGates.PartialAdmission")
+
+    def test_a_whole_number_is_one_however_it_is_spelt(self) -> None:
+        found = load(clientConnection={"qps": 5.5, "burst": 1e1}, webhook={"port": 9000.0}).configuration
+        assert found.client_connection == config.ClientConnection(qps=5.5, burst=10)
+        assert found.webhook is not None
+        assert found.webhook.port == 9000
+        assert findings(clientConnection={"burst": 1.5})[0].startswith("clientConnection.burst")
+
+    def test_an_amount_may_be_a_number(self) -> None:
+        found = load(resources={"transformations": [{"input": "gpu", "outputs": {"credits": 0.5}}]})
+        assert found.tree["resources"]["transformations"][0]["outputs"] == {"credits": "0.5"}
+
+    @pytest.mark.parametrize(("nanoseconds", "shown"), [(90_000_000_000, "1m30s"), (0, "0s")])
+    def test_the_patience_with_first_lists_is_a_number_of_nanoseconds_there(self, nanoseconds: int, shown: str) -> None:
+        assert load(controller={"cacheSyncTimeout": nanoseconds}).tree["controller"]["cacheSyncTimeout"] == shown
+
+    @pytest.mark.parametrize(
+        ("block", "field", "nothing"),
+        [
+            ("webhook", "port", 0),
+            ("webhook", "port", -1),
+            ("leaderElection", "leaseDuration", "0s"),
+            ("leaderElection", "resourceLock", ""),
+            ("tls", "minVersion", ""),
+        ],
+    )
+    def test_nothing_is_the_default_where_nothing_makes_no_sense(self, block: str, field: str, nothing: object) -> None:
+        assert load(**{block: {field: nothing}}).tree[block] == load(**{block: {}}).tree[block]
+
+
 class TestRefusals:
+    def test_a_file_has_no_metadata(self) -> None:
+        assert findings(metadata={"name": "x"})[0].startswith("metadata: Forbidden")
+
+    def test_a_resource_that_stands_for_no_device_class_is_refused(self) -> None:
+        told = findings(resources={"deviceClassMappings": [{"name": "gpus"}]})
+        assert told[0].startswith("resources.deviceClassMappings[0].deviceClassNames: Required")
+
     @pytest.mark.parametrize(
         ("fields", "sentence"),
         [

@@ -1,6 +1,6 @@
 """Configuration file and gates become the frozen values that rooms are handed.
 
-    tree -> (v1beta1: default, convert) -> shape -> defaults -> rules -> gates -> `Settings`
+    tree -> what is given -> shape -> defaults -> (v1beta1: convert) -> rules -> gates -> `Settings`
 
 Nothing is half used: with one error there are no settings, and `ConfigurationError` carries every finding. Read once,
 at start; there is no reload.
@@ -105,11 +105,13 @@ def load(tree: object, source: str = "configuration", *, namespace: str = "") ->
     if version not in (config.V1BETA2, config.V1BETA1):
         allowed = f"{config.V1BETA2} (or {config.V1BETA1}, deprecated)"
         raise ConfigurationError(source, [f"apiVersion: must be {allowed}, not {version!r}"])
-    written = {**tree, "namespace": tree.get("namespace") or namespace or config.DEFAULT_NAMESPACE}
-    shape = _shape(version.rpartition("/")[2])
+    name = version.rpartition("/")[2]
+    given: Tree = _given(tree, shape_schema(name))
+    written = {**_without_zeros(given), "namespace": given.get("namespace") or namespace or config.DEFAULT_NAMESPACE}
+    shape = _shape(name)
     findings = [*_unknown(shape, written), *shape.validate(written)]
 
-    effective = shape.default(_without_zeros(written))
+    effective = shape.default(written)
     notices: tuple[str, ...] = ()
     pod_selector = None
     if version == config.V1BETA1:
@@ -165,15 +167,49 @@ def shape_schema(version: str) -> dict[str, Any]:
     return found
 
 
-# Times of which none at all makes no sense: zero is read as not given.
-_ZERO_IS_UNSET: Final = (("waitForPodsReady", "timeout"), ("admissionFairSharing", "usageSamplingInterval"))
+def _given(value: Any, shape: Mapping[str, Any]) -> Any:
+    """A file as Kueue reads it, so that its files work here: a field without a value is not given, and numbers may be
+    spelt with a point."""
+    if isinstance(value, dict):
+        fields, rest = trees.mapping(shape.get("properties")), trees.mapping(shape.get("additionalProperties"))
+        kept = {name: found for name, found in value.items() if found is not None or name not in fields}
+        return {name: _given(found, fields.get(name, rest)) for name, found in kept.items()}
+    if isinstance(value, list):
+        return [_given(each, trees.mapping(shape.get("items"))) for each in value]
+    if isinstance(value, float):
+        if shape.get("type") == "integer" and value.is_integer():
+            return int(value)
+        if shape.get("x-kubernetes-int-or-string"):
+            return str(value)
+    return value
+
+
+# Of these, none at all makes no sense: it is read as not given.
+_NO_TIME: Final = (
+    ("waitForPodsReady", "timeout"),
+    ("admissionFairSharing", "usageSamplingInterval"),
+    ("leaderElection", "leaseDuration"),
+    ("leaderElection", "renewDeadline"),
+    ("leaderElection", "retryPeriod"),
+)
+_NO_WORD: Final = (("leaderElection", "resourceLock"), ("tls", "minVersion"))
+_PORT: Final = ("webhook", "port")
+# The one time that Kueue wants as a number, of nanoseconds.
+_IN_NANOSECONDS: Final = ("controller", "cacheSyncTimeout")
 
 
 def _without_zeros(tree: Tree) -> Tree:
-    for path in _ZERO_IS_UNSET:
+    for path in _NO_TIME:
         with contextlib.suppress(ValueError):
             if meta.parse_duration(trees.text(trees.get(tree, *path))) == 0:
                 tree = trees.without(tree, path)
+    for path in _NO_WORD:
+        tree = trees.without(tree, path) if trees.get(tree, *path) == "" else tree
+    port, patience = (trees.integer(trees.get(tree, *path)) for path in (_PORT, _IN_NANOSECONDS))
+    if port is not None and port <= 0:
+        tree = trees.without(tree, _PORT)
+    if patience is not None:
+        tree = trees.put(tree, _IN_NANOSECONDS, meta.format_duration(patience))
     return tree
 
 
@@ -192,6 +228,8 @@ def _computed_defaults(tree: Tree) -> Tree:
 
 def _unknown(shape: structural.Structural, tree: Tree) -> Iterator[FieldError]:
     """Fields that nobody knows, each with the nearest name that somebody does."""
+    if "metadata" in tree:
+        yield FieldError("metadata", ErrorSort.FORBIDDEN, "is not a field of a Configuration, which is a file")
     for path in shape.unknown_fields(tree):
         plain = re.sub(r"\[\d+\]", "[]", path)
         hint = f"; {_MOVED[plain]}" if plain in _MOVED else did_you_mean(plain.rpartition(".")[2], _names())

@@ -198,6 +198,8 @@ def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErro
         sources = trees.sequence(mapping.get("sources"))
         counter = trees.text(trees.get(sources[0], "counter", "name")) if sources else ""
         own = [trees.text(written) for written in trees.sequence(mapping.get("deviceClassNames"))]
+        if "deviceClassNames" not in mapping:
+            yield FieldError(f"{path}.deviceClassNames", ErrorSort.REQUIRED, "must name at least one device class")
         for position, device_class in enumerate(own):
             place, charged = f"{path}.deviceClassNames[{position}]", classes.get(device_class, set())
             for complaint in meta.check_qualified_name(device_class):
