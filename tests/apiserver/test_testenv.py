@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 
 from apiserver.conftest import CONFIG_MAPS, Client, config_map
 from pykueue.apiserver import certificates
-from started import free_port
+from started import held_port
 from waiting import PATIENCE_SECONDS, until
 
 
@@ -50,8 +50,14 @@ def test_the_folder_has_what_envtest_looks_for(folder: Path) -> None:
     assert "--insecure-port" not in told, "envtest asks for this one, and would then use it"
 
 
-def test_etcd_says_that_it_is_healthy(folder: Path, tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
+@pytest.fixture
+def port() -> Iterator[int]:
+    with held_port() as port:
+        yield port
+
+
+def test_etcd_says_that_it_is_healthy(folder: Path, port: int, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [
             folder / "etcd",
@@ -63,14 +69,14 @@ def test_etcd_says_that_it_is_healthy(folder: Path, tmp_path: Path) -> None:
         ]
     )
     try:
-        with soon(lambda: urlopen(f"{url}/health", timeout=5)) as answer:
+        with soon(lambda: urlopen(f"{url}/health", timeout=PATIENCE_SECONDS)) as answer:
             assert answer.status == 200
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_SECONDS) == 0
 
 
-def test_kube_apiserver_takes_the_flags_of_envtest(folder: Path, tmp_path: Path) -> None:
+def test_kube_apiserver_takes_the_flags_of_envtest(folder: Path, port: int, tmp_path: Path) -> None:
     """Its certificates are made by the suite, and so is the one of the administrator."""
     made = certificates.prepare(tmp_path / "pki", ["127.0.0.1", "localhost"], datetime.datetime.now(datetime.UTC))
     directory = tmp_path / "certs"
@@ -82,7 +88,6 @@ def test_kube_apiserver_takes_the_flags_of_envtest(folder: Path, tmp_path: Path)
     (directory / "client-cert-auth-ca.crt").write_bytes(made.ca)
     admin = tmp_path / "admin.pem"
     admin.write_bytes(made.admin.certificate + made.admin.key)
-    port = free_port()
     process = subprocess.Popen(
         [
             folder / "kube-apiserver",

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from click.shell_completion import ShellComplete
 import pykueue
 from pykueue import cli
 from pykueue import home as places
-from pykueue.cli import up
+from pykueue.cli import completing, up
 from pykueue.cli.reach import Reach
 from pykueue.errors import UsageError
 from pykueue.kube import access
@@ -25,7 +26,7 @@ from pykueue.work import desk, order
 from shell import Said, Shell
 from started import Up
 from started import up as up_in
-from waiting import until
+from waiting import PATIENCE_SECONDS, until
 
 
 class HomeShell(Shell):
@@ -109,11 +110,12 @@ class TestSubmit:
 class TestQueue:
     def test_shows_who_waits_where_and_why(self, shell: Shell) -> None:
         shell("submit", "--name", "too-big", "--cpu", "9999", "--", "true")
-        shell("submit", "--name", "runs", "--cpu", "100m", "--", "sleep", "60")
+        shell("submit", "--name", "runs", "--cpu", "100m", "--", "sleep", "600")
 
         def settled() -> Said | None:
+            """Both stand as they will, and nobody of before is left."""
             said = shell("queue")
-            return said if "Running" in said.out and "asked" in said.out else None
+            return said if said.out.count("\n") == 3 and "Running" in said.out and "asked" in said.out else None
 
         shown = until(settled)
         assert shown is not None
@@ -157,7 +159,7 @@ class TestQueue:
 
     def test_what_is_over_is_shown_when_asked_for(self, shell: Shell) -> None:
         shell("submit", "--wait", "--name", "over", "--", "true")
-        assert "over " not in shell("queue").out
+        until(lambda: "over " not in shell("queue").out)
         assert "over " in shell("queue", "--all").out
 
 
@@ -169,7 +171,8 @@ class TestLater:
     def test_of_several_jobs_one_that_is_not_there_saves_the_others(self, shell: Shell) -> None:
         shell("submit", "--name", "kept", "--cpu", "100m", "--", "sleep", "600")
         assert shell("cancel", "kept", "nobody").code == 2
-        assert "kept" in shell("queue").out
+        until(lambda: "kept" in shell("queue").out)
+        assert shell("wait", "kept", "--timeout", "1s").err == "job kept is not over after 1 s\n"
         shell("cancel", "kept")
 
     def test_a_job_is_known_by_the_name_of_its_workload(self, shell: Shell) -> None:
@@ -229,7 +232,7 @@ class TestLater:
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.chdir(tmp_path)
         Path("ca.crt").write_bytes(base64.b64decode(target.cluster["certificate-authority-data"]))
-        reach = ("-s", server, "--certificate-authority", "ca.crt", "--request-timeout", "20s")
+        reach = ("-s", server, "--certificate-authority", "ca.crt", "--request-timeout", "90s")
         assert shell("queue", "--all", *reach, "--token", token).code == 0
         assert "Unauthorized" in shell("queue", *reach, "--token", "wrong").err
         assert "impersonation is not supported" in shell("queue", *reach, "--token", token, "--as", "ann").err
@@ -246,6 +249,11 @@ class TestLater:
 
 
 class TestCompletion:
+    @pytest.fixture(autouse=True)
+    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whoever types waits two seconds for a word; a test waits for an answer."""
+        monkeypatch.setattr(completing, "_PATIENCE", f"{PATIENCE_SECONDS:.0f}s")
+
     @pytest.mark.parametrize(
         ("words", "offered"),
         [
@@ -302,15 +310,20 @@ def test_whoever_waits_where_nobody_runs_pods_is_told_so(
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
-def test_kubectl_shows_the_same_logs(shell: HomeShell) -> None:
-    script = "echo one; echo two; sleep 1; echo three"
+def test_kubectl_shows_the_same_logs(shell: HomeShell, tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    script = f"echo one; echo two; while [ ! -e {later} ]; do sleep 0.05; done; echo three"
     shell("submit", "--name", "kubectl", "--", "sh", "-c", script)
+    until(lambda: shell("logs", "kubectl").out == "one\ntwo\n")
+    second = int(time.time())
+    until(lambda: time.time() >= second + 1)  # kubectl asks for whole seconds
+    later.touch()
     shell("logs", "-f", "kubectl")
     kubeconfig = str(shell.home / ".pykueue" / "kubeconfig")
 
     def kubectl(*arguments: str) -> str:
         command = ["kubectl", "--kubeconfig", kubeconfig, "logs", "job/kubectl", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True).stdout
 
     assert kubectl() == kubectl("-f") == kubectl("-c", "main") == "one\ntwo\nthree\n"
     assert kubectl("--tail", "2") == "two\nthree\n"
@@ -339,8 +352,8 @@ async def test_the_client_of_python_works_where_a_loop_runs_as_in_notebooks(home
     """And what it submits starts where the program is, as with the command."""
     kubeconfig = str(home / ".pykueue" / "kubeconfig")
     with contextlib.chdir(tmp_path), pykueue.Client(kubeconfig=kubeconfig) as client:
-        job = client.submit(["pwd"], name="from-python", time_limit_seconds=60)
-        assert client.wait(job, timeout_seconds=60).word == "Succeeded"
+        job = client.submit(["pwd"], name="from-python", time_limit_seconds=600)
+        assert client.wait(job, timeout_seconds=PATIENCE_SECONDS).word == "Succeeded"
         assert client.logs(job).strip() == str(tmp_path)
     client.close()  # once more does no harm
     with pytest.raises(UsageError, match="No such file"):

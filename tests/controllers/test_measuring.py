@@ -18,7 +18,7 @@ from pykueue.apiserver import access
 from pykueue.errors import UsageError
 from pykueue.kube import access as servers
 from pykueue.serving import Request
-from started import free_port
+from started import held_port
 
 STANDALONE = 'replica_role="standalone"'
 
@@ -213,20 +213,20 @@ async def fetched(port: int, path: str = "/metrics") -> str:
 
 @pytest.mark.parametrize(("elects", "role"), [(True, "leader"), (False, "standalone")])
 async def test_a_manager_serves_them_on_a_port_of_this_machine(story: Story, elects: bool, role: str) -> None:
-    port = free_port()
-    async with managed(story, port, elects=elects):
+    with held_port() as port:
+        async with managed(story, port, elects=elects):
 
-        async def serves() -> bool:
-            try:
-                return f'kueue_cluster_queue_info{{cluster_queue="cq",parent_cohort="",replica_role="{role}"' in (
-                    await fetched(port)
-                )
-            except OSError:
-                return False
+            async def serves() -> bool:
+                try:
+                    return f'kueue_cluster_queue_info{{cluster_queue="cq",parent_cohort="",replica_role="{role}"' in (
+                        await fetched(port)
+                    )
+                except OSError:
+                    return False
 
-        await story.queues("1")
-        await story.until(serves)
-        assert (await fetched(port, "/")).startswith("HTTP/1.1 404")
+            await story.queues("1")
+            await story.until(serves)
+            assert (await fetched(port, "/")).startswith("HTTP/1.1 404")
 
 
 async def test_a_port_that_is_taken_costs_the_metrics_and_not_the_manager(

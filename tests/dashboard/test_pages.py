@@ -7,6 +7,7 @@ import contextlib
 import json
 import random
 import ssl
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ from pykueue import serving
 from pykueue.advising import why
 from pykueue.api import kueue, registry
 from pykueue.apiserver import access
-from pykueue.clock import SystemClock
+from pykueue.clock import Clock, SystemClock
 from pykueue.dashboard import assets
 from pykueue.dashboard.board import Board, Sources
 from pykueue.dashboard.pages import Pages
@@ -29,7 +30,7 @@ from pykueue.kube.delegation import Door
 from pykueue.kube.transport import LocalTransport
 from pykueue.serving import Request, Response
 from pykueue.settings import defaults
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, eventually
 
 Tree = dict[str, Any]
 
@@ -269,11 +270,11 @@ def sources(shown: System) -> Sources:
 
 
 @contextlib.asynccontextmanager
-async def beside(shown: System) -> AsyncIterator[tuple[System, Reviews, Pages]]:
-    """The same dashboard, for people whom another API server knows."""
+async def beside(shown: System, doors: Clock | None = None) -> AsyncIterator[tuple[System, Reviews, Pages]]:
+    """The same dashboard, for people whom another API server knows. The door may go by a clock of its own."""
     reviews = Reviews(partial(shown.serving.embedded.server.handle_as, access.ADMIN))
     clock = SystemClock()
-    door = Door(Client(LocalTransport(reviews.answer), random.Random(1)), clock)
+    door = Door(Client(LocalTransport(reviews.answer), random.Random(1)), doors or clock)
     pages = Pages(Board(sources(shown), clock), door)
     http = await serving.serve(pages.answer, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{http.port}"
@@ -313,6 +314,9 @@ async def laboratory(shown: System) -> AsyncIterator[System]:
     await small(shown)
     await shown.create("Namespace", "lab", {})
     await shown.create("LocalQueue", "a", {"clusterQueue": "a"}, namespace="lab")
+    # Who comes in the same second as somebody else is before or behind them by chance.
+    second = int(time.time())
+    await eventually(lambda: time.time() >= second + 1)
     await shown.workload("mine", "a", {"cpu": "1"}, namespace="lab")
     await shown.until(lambda found: found["items"] and found["items"][0]["clusterQueue"], "api/workloads", q="mine")
     async with beside(shown) as (made, _, _):
@@ -336,8 +340,13 @@ async def test_only_those_who_see_everything_are_told_totals(laboratory: System)
         assert set(await _news(answer)) == {"revision"}
 
 
+class Stopped(SystemClock):
+    def monotonic(self) -> float:
+        return 0.0
+
+
 async def test_the_api_server_is_asked_once_for_many_questions(shown: System) -> None:
-    async with beside(shown) as (made, reviews, _):
+    async with beside(shown, Stopped()) as (made, reviews, _):
         for _ in range(20):
             assert (await made.ask("api/overview", token="all"))[0] == 200
     assert reviews.asked == 2  # who it is, and whether they may
