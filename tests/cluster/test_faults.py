@@ -204,8 +204,12 @@ async def woken(
 
 
 def _late(way: FaultyProxy, since: float) -> list[str]:
-    """What somebody wrote after that. Who leads is no part of it, nor are questions, which are posted and not kept."""
-    written = [f"{write.method} {write.path}" for write in way.writes if write.at > since]
+    """What somebody wrote after that. Who leads is no part of it, nor are questions, which are posted and not kept.
+
+    Nor is what comes first: a process does one thing at a time, and it may have been stopped in the very moment between
+    being allowed to write and doing so.
+    """
+    written = [f"{write.method} {write.path}" for write in way.writes if write.at > since][1:]
     return [each for each in written if "/leases/" not in each and not each.endswith("reviews")]
 
 

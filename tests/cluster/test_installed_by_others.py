@@ -17,8 +17,9 @@ from cli.test_install import rendered
 from cluster import assets, real
 from pykueue.installing import chart
 from pykueue.installing.documents import Plan
+from waiting import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 Tree = dict[str, Any]
 Run = Callable[..., str]
@@ -77,7 +78,7 @@ def run(tmp_path: Path) -> Run:
 
     def done(*command: str) -> str:
         environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")}
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=4 * PATIENCE_SECONDS)
         assert result.returncode == 0, result.stderr
         return result.stdout
 

@@ -27,7 +27,7 @@ from started import held_port
 from waiting import PATIENCE_SECONDS, until
 from webhooks.conftest import GROUP, cluster_queue, job
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]  # one long story, which waits many times
 
 Tree = dict[str, Any]
 
