@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from jobs.stage import JOB, KINDS, OPTIONS, POD, Stage, batch_job, pod
 from jobs.test_selection import thing
 from pykueue.api import labels
@@ -27,6 +29,13 @@ def test_a_workload_wakes_its_owner_or_its_group() -> None:
     assert list(waking.owners_of(Stage(batch_job()).settle().workload, KINDS)) == [JobKey("batch/job", "main", "alpha")]
     group = Stage(pod("a", "g", 2), pod("b", "g", 2)).settle().workload
     assert list(waking.owners_of(group, KINDS)) == [JobKey("pod", "main", "g", is_group=True)]
+
+
+def test_a_workload_that_people_made_for_a_group_wakes_no_pod_of_it_alone() -> None:
+    group = Stage(pod("a", "g", 2), pod("b", "g", 2)).settle().workload
+    made = structs.replace(group, metadata=structs.replace(group.metadata, annotations={}))
+    assert list(waking.owners_of(made, KINDS)) == []
+    assert list(waking.owners_of(Stage(pod("a")).settle().workload, KINDS)) == [JobKey("pod", "main", "a")]
 
 
 def test_a_workload_is_found_by_its_owners_name() -> None:

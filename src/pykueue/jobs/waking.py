@@ -47,7 +47,8 @@ def owners_of(workload: kueue.Workload, kinds: JobKinds) -> Iterator[JobKey]:
         return
     for owner in workload.metadata.owner_references:
         row = kinds.of({"apiVersion": owner.api_version, "kind": owner.kind})
-        if row is not None:
+        # Pods that own a Workload together are one group, which names it; none of them is a job by itself.
+        if row is not None and (owner.controller or row.framework != pod.FRAMEWORK):
             yield JobKey(row.framework, namespace, owner.name)
 
 
