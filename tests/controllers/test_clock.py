@@ -4,44 +4,117 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from controllers.conftest import pod_set
 from pykueue import app, settings
 from pykueue.api import registry
+from pykueue.api.kinds import Kind
+from pykueue.api.meta import format_time
 from pykueue.controllers.assembly import Manager
+from pykueue.kube.client import Client
 from pykueue.simulate.loop import VirtualClock
 from virtual import server, virtual_time
+
+VERSION = "config.kueue.x-k8s.io/v1beta2"
 
 
 @virtual_time
 async def test_a_clock_that_is_set_is_noticed_by_whoever_waits_for_a_time() -> None:
-    clock = VirtualClock(asyncio.get_running_loop())
+    async with world(maximumExecutionTimeSeconds=600) as (client, clock), leading(client, clock):
+        await asyncio.sleep(5)
+        clock.wrong_by_seconds = 600
+        await asyncio.sleep(20)
+        assert "DeactivatedDueToMaximumExecutionTimeExceeded" in await reasons(client)
+
+
+@virtual_time
+async def test_a_wait_that_began_on_a_slow_clock_ends_when_it_is_over_on_the_right_one() -> None:
+    """Also when it is wrong for a moment only, and nobody but who asks just then can know."""
+    workloads, kept = kind("Workload"), {"workloads": {"afterFinished": "600s"}}
+    async with world() as (client, clock), leading(client, clock, {"objectRetentionPolicies": kept}):
+        await asyncio.sleep(5)
+        finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": ""}
+        finished["lastTransitionTime"] = format_time(clock.now())
+        clock.wrong_by_seconds = -3600
+        found = await client.get(workloads, "w", "default")
+        said = {"status": {"conditions": [*found["status"]["conditions"], finished]}}
+        await client.patch(workloads, "w", said, "default", subresource="status")
+        await asyncio.sleep(2)
+        clock.wrong_by_seconds = 0
+        await asyncio.sleep(580)
+        assert await client.find(workloads, "w", "default") is not None
+        await asyncio.sleep(30)
+        assert await client.find(workloads, "w", "default") is None
+
+
+@virtual_time
+async def test_a_job_that_was_given_up_is_deleted_in_time_though_the_clock_was_slow() -> None:
+    kept = {"workloads": {"afterDeactivatedByKueue": "60s"}}
+    labels = {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/max-exec-time-seconds": "10"}
+    spec = {"parallelism": 1, "completions": 1, "template": pod_set("0")["template"]}
+    metadata = {"name": "j", "namespace": "default", "labels": labels}
+    jobs, configuration = kind("Job"), {"objectRetentionPolicies": kept}
+    async with world() as (client, clock):
+        await client.create(jobs, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+        async with leading(client, clock, configuration):
+            await asyncio.sleep(20)
+        clock.wrong_by_seconds = -3600
+        async with leading(client, clock, configuration):
+            await asyncio.sleep(4)
+            clock.wrong_by_seconds = 0
+            await asyncio.sleep(20)
+            assert await client.find(jobs, "j", "default") is not None
+            await asyncio.sleep(50)
+            assert await client.find(jobs, "j", "default") is None
+
+
+# --- A manager on a clock that can be set -----------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def world(**spec: object) -> AsyncIterator[tuple[Client, VirtualClock]]:
+    """One queue, one Workload in it, and a clock."""
     quota = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
     group = {"coveredResources": ["cpu"], "flavors": [quota]}
     objects: tuple[tuple[str, str, str, dict[str, object]], ...] = (
         ("ResourceFlavor", "plain", "", {}),
         ("ClusterQueue", "cq", "", {"namespaceSelector": {}, "resourceGroups": [group]}),
         ("LocalQueue", "lq", "default", {"clusterQueue": "cq"}),
-        (
-            "Workload",
-            "w",
-            "default",
-            {"queueName": "lq", "podSets": [pod_set("1")], "maximumExecutionTimeSeconds": 600},
-        ),
+        ("Workload", "w", "default", {"queueName": "lq", "podSets": [pod_set("1")], **spec}),
     )
     async with server() as client:
-        for kind, name, namespace, spec in objects:
-            row = registry.ALL.named(kind)
-            assert row is not None
+        for name_of_kind, name, namespace, said in objects:
+            row = kind(name_of_kind)
             metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-            await client.create(row, {"apiVersion": row.api_version, "kind": kind, "metadata": metadata, "spec": spec})
-        manager = Manager(client, app.manager_choices(settings.defaults()), clock, random.Random(3))
-        async with manager.reading():
-            leading = asyncio.create_task(manager.lead())
-            await asyncio.sleep(5)
-            clock.wrong_by_seconds = 600
-            await asyncio.sleep(20)
-            leading.cancel()
-            await asyncio.gather(leading, return_exceptions=True)
-        found = await client.get(registry.ALL.named("Workload"), "w", "default")  # type: ignore[arg-type]
-    assert "DeactivatedDueToMaximumExecutionTimeExceeded" in [each["reason"] for each in found["status"]["conditions"]]
+            tree = {"apiVersion": row.api_version, "kind": name_of_kind, "metadata": metadata, "spec": said}
+            await client.create(row, tree)
+        yield client, VirtualClock(asyncio.get_running_loop())
+
+
+@asynccontextmanager
+async def leading(
+    client: Client, clock: VirtualClock, configuration: dict[str, object] | None = None
+) -> AsyncIterator[None]:
+    """A new manager."""
+    chosen = settings.load({"apiVersion": VERSION, "kind": "Configuration", **(configuration or {})})
+    manager = Manager(client, app.manager_choices(chosen), clock, random.Random(3))
+    async with manager.reading():
+        task = asyncio.create_task(manager.lead())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def kind(name: str) -> Kind:
+    row = registry.ALL.named(name)
+    assert row is not None
+    return row
+
+
+async def reasons(client: Client) -> list[str]:
+    found = await client.get(kind("Workload"), "w", "default")
+    return [each["reason"] for each in found["status"]["conditions"]]

@@ -57,6 +57,16 @@ async def test_of_two_wishes_for_later_the_earlier_counts(queue: WorkQueue[str])
     assert queue.idle
 
 
+async def test_what_waits_for_later_can_be_hurried(queue: WorkQueue[str]) -> None:
+    for key in ("a", "b"):
+        queue.add_after(key, 3600)
+    queue.hurry()
+    assert [await taken(queue), await taken(queue)] == ["a", "b"]
+    for key in ("a", "b"):
+        queue.done(key)
+    assert queue.idle, "nothing comes a second time"
+
+
 async def test_whoever_works_is_busy_and_what_waits_for_later_is_not(queue: WorkQueue[str]) -> None:
     queue.add_after("later", 60)
     assert (queue.busy, queue.idle) == (False, False)

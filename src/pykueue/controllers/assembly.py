@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from pykueue.clock import Clock
 from pykueue.controllers.auditing import Auditor
 from pykueue.controllers.checks.provisioning import ProvisioningController
+from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.elastic import ElasticController
 from pykueue.controllers.in_use import InUseController
@@ -97,7 +98,7 @@ class Manager:
         self.auditor = Auditor(self.views, self.world, choices.empty_world, clock, self.metrics.audited)
         self.scheduler = self._scheduler(choices, clock)
         tools = _Tools(client, self.views, self.writer, reporter, self.scheduler, measures, clock, chance)
-        self._workload = WorkloadController(self.views, self.scheduler, self.writer, choices.life, clock, chance)
+        workload = WorkloadController(self.views, self.scheduler, self.writer, choices.life, clock, chance)
         always = tuple(_always(choices, tools))
         jobs = JobsController(
             client,
@@ -117,13 +118,14 @@ class Manager:
         own = (informer for part in chosen for informer in part.informers)
         self._jobs: tuple[Informer[Any], ...] = (*jobs.informers, self._provisioning.configs, *own)
         self.loops: tuple[Controller[Any], ...] = (
-            self._workload.loop,
+            workload.loop,
             *always,
             jobs.loop,
             self._provisioning.loop,
             self._provisioning.checks_loop,
             *(part.loop for part in chosen),
         )
+        self._clock_watch = ClockWatch(clock, self.loops, self.scheduler.wake)
 
     def _scheduler(self, choices: Choices, clock: Clock) -> Scheduler:
         """The scheduler, which hears of everything that shapes queues."""
@@ -161,7 +163,7 @@ class Manager:
             group.create_task(self._provisioning.run(), name="provisioning-requests")
             for loop in self.loops:
                 group.create_task(loop.run(), name=loop.name)
-            group.create_task(self._workload.follow_clock(), name="clock")
+            group.create_task(self._clock_watch.run(), name="clock")
             group.create_task(self.scheduler.run(), name="scheduler")
             group.create_task(self.auditor.run(), name="auditor")
 

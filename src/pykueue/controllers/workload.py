@@ -5,7 +5,6 @@ What the scheduler has booked and not yet written is its affair; such a Workload
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,8 +25,6 @@ from pykueue.observe.reporting import WORKLOADS
 
 _WORKERS: Final = 8
 _VICTIMS_PAUSE: Final = 5 * SECOND
-_CLOCK_LOOK_SECONDS: Final = 10.0
-_CLOCK_ERROR_SECONDS: Final = 1.0
 
 
 class WorkloadController:
@@ -95,20 +92,6 @@ class WorkloadController:
     def _add(self, keys: Iterable[Key]) -> None:
         for key in keys:
             self.loop.add(key)
-
-    async def follow_clock(self) -> None:
-        """When somebody sets the clock, whatever waits for a time by it is looked at anew: else a back-off that began
-        on a clock that was an hour slow would last an hour longer."""
-        ahead = self._ahead_seconds()
-        while True:
-            await asyncio.sleep(_CLOCK_LOOK_SECONDS)
-            if abs(self._ahead_seconds() - ahead) > _CLOCK_ERROR_SECONDS:
-                ahead = self._ahead_seconds()
-                self._add(key for key, _ in self._views.workloads.items())
-                self._scheduler.wake()
-
-    def _ahead_seconds(self) -> float:
-        return self._clock.now() / SECOND - self._clock.monotonic()
 
     # --- What it does -------------------------------------------------------------------------------------------------
 

@@ -74,6 +74,14 @@ class WorkQueue(Generic[K]):
             heapq.heappush(self._later, (due, self._count, key))
             self._set_timer()
 
+    def hurry(self) -> None:
+        """Have whatever waits for later worked on now."""
+        hurried, self._due = list(self._due), {}
+        self._later.clear()
+        self._set_timer()
+        for key in hurried:
+            self.add(key)
+
     def retry(self, key: K, at_least_seconds: float = 0.0) -> None:
         """Have it worked on again after a failure, each time after a longer pause."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
