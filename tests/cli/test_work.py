@@ -157,6 +157,11 @@ class TestQueue:
         assert shell("logs", "lost").err == f"job lost has no log: unqueued, {why}\n"
         shell("cancel", "lost")
 
+    def test_a_queue_that_is_not_there_is_one_sentence(self, shell: Shell) -> None:
+        refused = shell("queue", "-q", "nope")
+        assert refused.code == 2
+        assert refused.err == "pykueue: there is no LocalQueue nope in namespace default: there are default\n"
+
     def test_what_is_over_is_shown_when_asked_for(self, shell: Shell) -> None:
         shell("submit", "--wait", "--name", "over", "--", "true")
         until(lambda: "over " not in shell("queue").out)
@@ -234,7 +239,10 @@ class TestLater:
         Path("ca.crt").write_bytes(base64.b64decode(target.cluster["certificate-authority-data"]))
         reach = ("-s", server, "--certificate-authority", "ca.crt", "--request-timeout", "90s")
         assert shell("queue", "--all", *reach, "--token", token).code == 0
-        assert "Unauthorized" in shell("queue", *reach, "--token", "wrong").err
+        assert shell("queue", *reach, "--token", "wrong").err == (
+            f"pykueue: {server} does not know who calls (Unauthorized): "
+            "the token or certificate is missing, wrong or out of date\n"
+        )
         assert "impersonation is not supported" in shell("queue", *reach, "--token", token, "--as", "ann").err
         assert "certificate" in shell("queue", "-s", server, "--token", token).err
         assert shell("queue", "--all", "-s", server, "--insecure-skip-tls-verify", "--token", token).code == 0

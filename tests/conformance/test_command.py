@@ -96,7 +96,7 @@ def test_a_batch_survives_a_bad_case_and_answers_in_order() -> None:
     lines = [json.dumps(good), "not json", json.dumps(bad), json.dumps({"case": 7}), json.dumps(good)]
     answers = [json.loads(line) for line in run("--batch", stdin="\n".join(lines)).output.splitlines()]
     assert [sorted(answer)[:1] == ["error"] for answer in answers] == [False, True, True, True, False]
-    assert answers[2]["error"] == "two item 1: has no apiVersion and kind"
+    assert answers[2]["error"] == "two item 1: has no apiVersion"
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,19 @@ def test_a_bad_object_is_refused_with_document_field_and_reason(wrong: str, says
     assert "\n" not in str(error)
 
 
+def test_a_bad_job_is_refused_by_its_own_name() -> None:
+    error = run("-f", "-", stdin=f"{QUEUES}---{JOB.replace('containers', 'container')}").exception
+    assert isinstance(error, UsageError)
+    assert str(error).startswith("standard input document 5: Job x/train-5: Workload job-train-5-")
+    assert "spec.podSets[0].template.spec.containers: Required value" in str(error)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["-f", "no/such/file"], "no/such/file: No such file or directory"),
         (["-f", "/dev/null"], "/dev/null: no object is in it"),
+        (["-f", ""], "-f '': names no file"),
         ([], "nothing to plan: give files with -f, or - for standard input"),
         (["--batch", "-f", "x"], "--batch reads its cases from standard input; leave out -f"),
     ],

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import stat
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
 
 from pykueue.clock import SystemClock
 from pykueue.errors import UsageError
-from pykueue.kube import access
+from pykueue.kube import access, transport
 from pykueue.kube.errors import Unanswered
 from pykueue.kube.transport import Call
 
@@ -229,3 +231,9 @@ async def test_a_server_that_is_not_there_is_a_few_words() -> None:
     await transport.close()
     for told in (refused, refused_stream):
         assert str(told.value) == "http://127.0.0.1:1 cannot be reached: Connection refused"
+
+
+def test_a_name_that_nobody_knows_is_a_few_words() -> None:
+    unknown = aiohttp.ClientConnectionError()
+    unknown.os_error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")  # type: ignore[attr-defined]
+    assert transport._reason(unknown) == "Name or service not known"

@@ -25,8 +25,14 @@ def command() -> None:
 @click.option("--cohort", default="", help="The cohort that it belongs to.")
 @click.option("--queuing-strategy", default="", help="StrictFIFO or BestEffortFIFO.")
 @click.option("--namespace-selector", multiple=True, help="KEY=VALUE,... of namespaces that may use it; all otherwise.")
-@click.option("--reclaim-within-cohort", default="", help="Whom it may preempt in other queues: Never, Any, ...")
-@click.option("--preemption-within-cluster-queue", default="", help="Whom it may preempt in its own: Never, ...")
+@click.option(
+    "--reclaim-within-cohort", default="", help="Whom it may preempt in other queues: Never, LowerPriority or Any."
+)
+@click.option(
+    "--preemption-within-cluster-queue",
+    default="",
+    help="Whom it may preempt in its own: Never, LowerPriority or LowerOrNewerEqualPriority.",
+)
 @click.option("--nominal-quota", multiple=True, help="FLAVOR:RESOURCE=AMOUNT;...,FLAVOR:...")
 @click.option("--borrowing-limit", multiple=True, help="The same form: how much it may borrow.")
 @click.option("--lending-limit", multiple=True, help="The same form: how much it lends.")

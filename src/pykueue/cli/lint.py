@@ -11,7 +11,14 @@ from pykueue.errors import AnswerIsNo
 
 
 @click.command("lint")
-@click.option("-f", "--filename", "files", multiple=True, help="A file, a folder, or -; a server's objects by default.")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="A file, a folder, or -, may be repeated; a server's objects by default.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
 @connects
 def command(connection: Connection, files: tuple[str, ...], output: str) -> None:

@@ -129,7 +129,12 @@ def _of(short: str, kind: str, *, help: str) -> Callable[[Lister], Lister]:
 
 @command.command("clusterqueue")
 @click.option(
-    "--active", cls=flags.LooseOption, alone="true", type=click.BOOL, default=None, help="Only those, or not."
+    "--active",
+    cls=flags.LooseOption,
+    alone="true",
+    type=click.BOOL,
+    default=None,
+    help="Only those that are; false: only the others.",
 )
 @_asks(of_namespaces=False)
 def cluster_queues(ask: Ask, active: bool | None) -> None:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def command(connection: Connection, name: str, follow: bool, previous: bool, tail: int | None, container: str) -> None:
     """Show the log of a job: of NAME, or of the job that was submitted last.
 
-    Where a job has several pods, each line begins with the pod that it is from.
+    Where a job has several pods, each line begins with the pod that it is from. With -f, a server that goes away is
+    waited for, up to 5 minutes, and what was printed before is not printed again.
     """
     from pykueue.cli.wait import say_if_nobody_runs_pods
     from pykueue.work import desk, podlog

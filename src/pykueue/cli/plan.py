@@ -35,7 +35,14 @@ class Choices(NamedTuple):
 
 
 @click.command(name="plan")
-@click.option("-f", "--filename", "files", multiple=True, help="A file, a folder of files, or - for standard input.")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="A file, a folder of files, or - for standard input; may be repeated.",
+)
 @click.option("--now", "now_text", default=None, help="The time of the cycle, RFC 3339; by default the present.")
 @click.option(
     "--cycles",
@@ -60,7 +67,7 @@ def command(
     explain: bool,
     batch: bool,
 ) -> None:
-    """Decide offline: what a scheduling cycle would do with the objects in FILES (YAML or JSON, any mix of kinds).
+    """Decide offline: what a scheduling cycle would do with the objects in files (YAML or JSON, any mix of kinds).
 
     Decisions are Kueue's to the letter unless --departures is given. Between cycles, evicted Workloads are taken to
     have stopped and to be pending again.
@@ -157,6 +164,8 @@ def _documents(name: str) -> Iterator[Document]:
     if name == "-":
         yield from documents.parse(sys.stdin.read(), "standard input")
         return
+    if not name:
+        raise UsageError("-f '': names no file")
     path = Path(name)
     if path.is_dir():
         found = sorted(file for file in path.rglob("*") if file.suffix in _FILES and file.is_file())

@@ -27,13 +27,13 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
     from pykueue.work import desk, listing
 
     async def work(client: Client, namespace: str) -> list[Entry]:
-        return await desk.entries(client, "" if all_namespaces else namespace)
+        found = await desk.entries(client, "" if all_namespaces else namespace)
+        of_queue = [entry for entry in found if queue in ("", entry.queue)]
+        if queue and not of_queue and not all_namespaces:
+            await desk.Desk(client, namespace).queue(queue)  # one that is not there is refused
+        return of_queue
 
-    rows = [
-        entry
-        for entry in connection.talk(work)
-        if (everything or not entry.standing.word.is_over) and queue in ("", entry.queue)
-    ]
+    rows = [entry for entry in connection.talk(work) if everything or not entry.standing.word.is_over]
     now = SystemClock().now()
     columns: list[Column[Entry]] = [
         *([Column[desk.Entry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),

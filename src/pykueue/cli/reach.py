@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pykueue import home
@@ -118,11 +119,20 @@ class Reach:
             try:
                 return await work(client, target)
             except (errors.ApiError, errors.Unanswered) as error:
-                raise UsageError(str(error)) from None
+                raise UsageError(_told(error, target)) from None
             finally:
                 await client.close()
 
         return asyncio.run(run())
+
+
+def _told(error: Exception, target: Target) -> str:
+    """What a server says to those whom it does not know is a single word."""
+    if getattr(error, "code", None) != HTTPStatus.UNAUTHORIZED:
+        return str(error)
+    return (
+        f"{target.server} does not know who calls ({error}): the token or certificate is missing, wrong or out of date"
+    )
 
 
 def _page(environment: Mapping[str, str]) -> int:

@@ -74,7 +74,7 @@ def _variables(context: click.Context, option: click.Parameter, texts: tuple[str
     "environment",
     multiple=True,
     callback=_variables,
-    help="NAME=VALUE, or NAME for the value that it has here.",
+    help="NAME=VALUE, or NAME for the value that it has here; may be repeated.",
 )
 @click.option(
     "--priority-class",

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 @click.option("--timeout", default="", help="Give up after this long, such as 90s or 2h.")
 @connects
 def command(connection: Connection, names: tuple[str, ...], timeout: str) -> None:
-    """Wait until jobs are over: 0 when all of them succeeded, 1 when one did not."""
+    """Wait until jobs are over: 0 when all of them succeeded, 1 when one did not.
+
+    A server that goes away meanwhile is waited for, up to 5 minutes.
+    """
     from pykueue.work import desk, order, standing
 
     most = float(order.seconds(timeout, "--timeout")) if timeout else None

@@ -16,9 +16,24 @@ if TYPE_CHECKING:
 
 
 @click.command("whatif")
-@click.option("-f", "--filename", "changes", multiple=True, help="Objects as they would be: a file, a folder, or -.")
-@click.option("--delete", "gone", multiple=True, metavar="KIND/NAME", help="An object that would be gone.")
-@click.option("--in", "files", multiple=True, help="The world to change, from files instead of a server.")
+@click.option(
+    "-f",
+    "--filename",
+    "changes",
+    multiple=True,
+    metavar="FILE",
+    help="Objects as they would be: a file, a folder, or -; may be repeated.",
+)
+@click.option(
+    "--delete", "gone", multiple=True, metavar="KIND/NAME", help="An object that would be gone; may be repeated."
+)
+@click.option(
+    "--in",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="The world to change, from files instead of a server; may be repeated.",
+)
 @click.option("--now", "now_text", default=None, help="The time to decide at, RFC 3339; by default the present.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
 @connects
@@ -32,7 +47,7 @@ def command(
 ) -> None:
     """Say what a change would do, before it is made: who would start, who would wait, who would have to go.
 
-    The objects in CHANGES replace those of the same name, or join them; jobs among them are submitted. The brain
+    The objects that -f names replace those of the same name, or join them; jobs among them are submitted. The brain
     decides twice, as things are and as they would be, until nothing moves any more; running Workloads are taken to go
     on.
     """

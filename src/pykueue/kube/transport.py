@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -117,7 +118,8 @@ class HttpTransport:
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             if isinstance(error.__cause__, Fenced):  # raised by `_FencedBody`, whose bytes stayed here
                 raise error.__cause__ from None
-            why = f"not within {patience:g} s" if isinstance(error, TimeoutError) and patience else repr(error)
+            is_late = isinstance(error, TimeoutError) and patience
+            why = f"not within {patience:g} s" if is_late else str(error) or repr(error)
             raise Unanswered(f"{self._server} does not answer {call.method} {call.path}: {why}") from None
 
     @asynccontextmanager
@@ -163,6 +165,8 @@ def _reason(error: Exception) -> str:
             return f"TLS: {reason}"
         case OSError(errno=int(code)) if code in errno.errorcode:
             return os.strerror(code)
+        case socket.gaierror(strerror=str(words)):
+            return words
         case _:
             return str(error)
 

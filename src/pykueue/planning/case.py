@@ -223,9 +223,10 @@ _UNDERSTOOD: Final = frozenset({("ResourceFlavor", "spec")})
 
 def typed_of(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
     """The object that a tree says; None of a kind without a part in scheduling."""
-    version, kind = tree.get("apiVersion"), tree.get("kind")
-    if not isinstance(version, str) or not isinstance(kind, str):
-        raise UsageError(f"{source}: has no apiVersion and kind")
+    for name in ("apiVersion", "kind"):
+        if not isinstance(tree.get(name), str):
+            raise UsageError(f"{source}: has no {name}")
+    version, kind = tree["apiVersion"], tree["kind"]
     row = registry.ALL.find(version, kind)
     if row is None and version.partition("/")[0] == labels.GROUP:
         raise UsageError(f"{source}: {version} has no kind {kind}{_hint(kind)}")

@@ -40,7 +40,7 @@ def queued(case: Case, jobs: Iterable[Document], now: Nanoseconds) -> Case:
             passed_over += [(place_of(each.tree), workload) for each in members]
             continue
         created = trees.text(trees.get(tree, "metadata", "creationTimestamp")) or meta.format_time(now)
-        typed = typed_of(source, trees.put(workload, ("metadata", "creationTimestamp"), created))
+        typed = typed_of(f"{source}: {place_of(tree)}", trees.put(workload, ("metadata", "creationTimestamp"), created))
         assert typed is not None, source
         made.append(typed)
     return replace(case.with_objects([*case.objects, *made]), passed_over=tuple(passed_over))
