@@ -17,6 +17,7 @@ import pytest
 import started
 from pykueue import app
 from pykueue.client import AsyncClient, News
+from pykueue.errors import UsageError
 from pykueue.kube import access, errors
 from pykueue.kube.client import Client
 from pykueue.kube.transport import HttpTransport
@@ -149,3 +150,13 @@ async def test_a_server_that_starts_again_listens_where_it_did(tmp_path: Path) -
             assert await listened() != port, "somebody else has it now"
     (tmp_path / "port").write_text("99999999")
     assert await listened()
+
+
+async def test_a_second_server_leaves_the_way_to_the_first_one_alone(tmp_path: Path) -> None:
+    settings = app.ServerSettings(data_dir=tmp_path)
+    async with app.api_server(settings, app.bare_parts()) as first:
+        before = first.kubeconfig.read_text()
+        with pytest.raises(UsageError, match="is in use by another server"):
+            async with app.api_server(settings, app.bare_parts()):
+                pass
+        assert first.kubeconfig.read_text() == before

@@ -108,11 +108,12 @@ async def api_server(
     """A server on a port, ready; its kubeconfig appears when it is, or when somebody who adds to it says `announce`."""
     clock = clock or SystemClock()
     kubeconfig = settings.kubeconfig or settings.data_dir / "kubeconfig"
-    # Its appearance says that the server is ready, so one from an earlier life has to go first.
-    kubeconfig.unlink(missing_ok=True)
     hosts = tuple(dict.fromkeys((settings.host, *LOOPBACK, *_USUAL_NAMES, *settings.hosts)))
     now = datetime.datetime.fromtimestamp(clock.now() / 1e9, datetime.UTC)
     with _opened(settings) as (journal, loaded, executor):
+        # Its appearance says that the server is ready, so one from an earlier life has to go first; and not before it
+        # is sure that no other server lives here.
+        kubeconfig.unlink(missing_ok=True)
         credentials = certificates.prepare(settings.data_dir / "pki", hosts, now)
         door = access.Access({credentials.admin_token: access.ADMIN, credentials.view_token: access.VIEWER}, hosts)
         keeps = settings.durability is not Durability.MEMORY
