@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from waiting import PATIENCE_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLLOWED = ("docs/tasks/*.md", "docs/operations/*.md", "docs/keps/*.md", "examples/*/README.md")
 PAGES = sorted(page for pattern in FOLLOWED for page in ROOT.glob(pattern))
@@ -55,7 +57,7 @@ def _follow(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=2 * PATIENCE_SECONDS,
             check=False,
         )
         assert (result.returncode != 0) == block.fails, f"{block.commands}\n{result.stdout}{result.stderr}"
