@@ -115,6 +115,15 @@ def test_a_newer_state_shows_in_the_condition() -> None:
     assert life.mirror == {"c1": "True/Ready"}
 
 
+@pytest.mark.parametrize("is_condition", [True, False], ids=["as condition", "as state"])
+def test_a_question_that_was_asked_on_a_fast_clock_does_not_outlive_its_answer(is_condition: bool) -> None:
+    life = Life(facts=world(*ONE_CHECK)).after(3600).steps().reserved().after(-3600)
+    assert life.checks == {"c1": "Pending"}
+    answer = answered(life, "True", "Passed", START + SECOND) if is_condition else life.after(1).says("c1", "Ready")
+    answer.after(1).steps()
+    assert (life.checks, life.mirror["c1"].partition("/")[0]) == ({"c1": "Ready"}, "True")
+
+
 def test_where_both_are_equally_old_the_state_counts() -> None:
     life = answered(reserving(), "True", "Passed", START).after(6).steps()
     assert life.checks == {"c1": "Pending"}

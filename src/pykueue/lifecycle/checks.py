@@ -2,7 +2,8 @@
 
 A check's controller may answer in `status.admissionChecks[]` or by a condition of the check's name in
 `status.admissionChecksConditions[]`. Both say the same afterwards: of two that differ the newer transition wins, and
-the first form where they are equally old.
+the first form where they are equally old. A question from the future was asked on a clock that was fast: every answer
+is newer.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def synced(workload: Workload, names: tuple[str, ...] | None, now: Nanoseconds) 
         checks = [listed.get(name) or _first(name, said, now) for name in names]
     for place, check in enumerate(checks):
         condition = said.get(check.name)
-        if condition is not None and meaning(condition) is not answer(check) and _is_newer(condition, check):
+        if condition is not None and meaning(condition) is not answer(check) and _is_newer(condition, check, now):
             checks[place] = as_state(condition, check)
     mirror = [
         condition
@@ -215,5 +216,11 @@ def _first(name: str, said: Mapping[str, Condition], now: Nanoseconds) -> Admiss
     return as_state(said[name], fresh) if name in said else fresh
 
 
-def _is_newer(condition: Condition, check: AdmissionCheckState) -> bool:
-    return (states.moment(condition.last_transition_time) or 0) > (states.moment(check.last_transition_time) or 0)
+def _is_newer(condition: Condition, check: AdmissionCheckState, now: Nanoseconds) -> bool:
+    said = _said_at(condition.last_transition_time, meaning(condition), now)
+    return said > _said_at(check.last_transition_time, answer(check), now)
+
+
+def _said_at(transition: str | None, state: CheckState, now: Nanoseconds) -> Nanoseconds:
+    moment = states.moment(transition) or 0
+    return 0 if state is CheckState.PENDING and moment > now else moment
