@@ -27,7 +27,11 @@ class Up:
         self.kubeconfig.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pykueue", "up", *self._arguments]
         self.process = subprocess.Popen(command, env=self._environment, stderr=subprocess.PIPE, text=True)
-        until(self._is_ready)
+        try:
+            until(self._is_ready)
+        except BaseException:
+            self.process.kill()  # nobody else would end it
+            raise
 
     def _is_ready(self) -> bool:
         assert self.process.poll() is None, self.process.communicate()[1]
