@@ -51,7 +51,7 @@ class System:
         """A Job whose one container runs a command; `container`, `pod`, `job` and `metadata` add to what they name."""
         container = {"name": "main", "image": "none", "command": list(command), **more.get("container", {})}
         container.setdefault("resources", {"requests": {"cpu": "1"}})
-        spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": [container]}
+        spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 60, "containers": [container]}
         template = {"metadata": more.get("labels", {}), "spec": {**spec, **more.get("pod", {})}}
         whole = {"backoffLimit": 0, "template": template, **more.get("job", {})}
         return await self.create("Job", name, spec=whole, metadata=more.get("metadata", {}))

@@ -61,8 +61,12 @@ class TestOneJob:
     async def test_what_is_not_heeded_is_told(self, here: System) -> None:
         await here.job("image", "true", container={"image": "train:1"})
         await here.over("image")
-        notes = [(each["reason"], each["note"]) for each in await here.all("Event") if each["type"] == "Warning"]
-        assert notes == [("Ignored", "the image is not used (train:1): commands run on this machine as they are")]
+
+        async def noted() -> list[tuple[str, str]]:
+            return [(each["reason"], each["note"]) for each in await here.all("Event") if each["type"] == "Warning"]
+
+        why = "the image is not used (train:1): commands run on this machine as they are"
+        assert await here.until(noted) == [("Ignored", why)]
 
 
 class TestStopping:
