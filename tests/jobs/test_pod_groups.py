@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from jobs.stage import OPTIONS, Stage, pod
-from pykueue.api import codec, kueue, labels
+from pykueue.api import codec, kueue, labels, trees
 from pykueue.api.meta import MINUTE
 from pykueue.jobs import pod as pods
 from pykueue.jobs.pod_group import ROLES_MAX
@@ -75,6 +75,14 @@ def test_pods_of_different_shapes_are_different_pod_sets() -> None:
     counts = {pod_set.name: pod_set.count for pod_set in stage.workload.spec.pod_sets}
     assert counts == {pods.role(pod("a")): 2, pods.role(pod("b", spec=BIG)): 1}
     assert list(counts) == sorted(counts)
+
+
+def test_a_group_is_held_back_until_nobody_holds_any_of_its_pods() -> None:
+    held = {"annotations": {labels.ADMISSION_GATED_BY: "example.com/budget"}}
+    stage = Stage(pod("a", "g", 2), pod("b", "g", 2, metadata=held)).settle()
+    assert stage.workload.metadata.annotations[labels.ADMISSION_GATED_BY] == "example.com/budget"
+    stage.objects["b"] = trees.without(stage.objects["b"], ("metadata", "annotations", labels.ADMISSION_GATED_BY))
+    assert labels.ADMISSION_GATED_BY not in stage.settle().workload.metadata.annotations
 
 
 NAMES_ONE = {"labels": {labels.PREBUILT_WORKLOAD_NAME: "g"}}

@@ -93,6 +93,11 @@ class Job(ABC):
         return trees.texts(trees.get(self.tree, "metadata", "annotations"))
 
     @property
+    def gated_by(self) -> str | None:
+        """Those who have to let it go before it may be admitted."""
+        return self.annotations.get(labels.ADMISSION_GATED_BY)
+
+    @property
     def queue_name(self) -> str:
         return self.labels.get(labels.QUEUE_NAME, "")
 

@@ -68,6 +68,12 @@ class PodGroup(Job):
         return pods.total_count(self.tree)
 
     @property
+    def gated_by(self) -> str | None:
+        """Held back as long as one of its pods is: they are admitted together."""
+        notes = (trees.get(pod, "metadata", "annotations", labels.ADMISSION_GATED_BY) for pod in self.members)
+        return next((note for note in notes if note is not None), None)
+
+    @property
     def is_fast(self) -> bool:
         """Whether it is admitted as soon as one pod is there."""
         return self.annotations.get(labels.POD_GROUP_FAST_ADMISSION) == "true"

@@ -39,10 +39,9 @@ def updated(job: Job, workload: Workload) -> Tell:
 def synced(job: Job, workload: Workload, facts: Facts, options: Options) -> Actions:
     """What a job may change while its Workload stays: who holds it back, and its class."""
     patch: Tree = {}
-    if options.life.admission_gated_by:
-        gate = job.annotations.get(labels.ADMISSION_GATED_BY)
-        if gate != workload.metadata.annotations.get(labels.ADMISSION_GATED_BY):
-            patch["metadata"] = {"annotations": {labels.ADMISSION_GATED_BY: gate}}
+    told = workload.metadata.annotations.get(labels.ADMISSION_GATED_BY)
+    if options.life.admission_gated_by and job.gated_by != told:
+        patch["metadata"] = {"annotations": {labels.ADMISSION_GATED_BY: job.gated_by}}
     rank = _new_class(job, workload, facts)
     if isinstance(rank, workloads.MissingClass):
         return missing_class(job, rank)

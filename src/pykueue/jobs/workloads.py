@@ -162,8 +162,8 @@ def uid_label(uid: str) -> dict[str, str]:
 
 def copied_annotations(job: Job, options: Options) -> dict[str, str]:
     notes = {key: value for key, value in job.annotations.items() if key.startswith(labels.PROVISIONING_PREFIX)}
-    if options.life.admission_gated_by and labels.ADMISSION_GATED_BY in job.annotations:
-        notes[labels.ADMISSION_GATED_BY] = job.annotations[labels.ADMISSION_GATED_BY]
+    if options.life.admission_gated_by and job.gated_by is not None:
+        notes[labels.ADMISSION_GATED_BY] = job.gated_by
     if is_elastic(job, options):
         notes[labels.ELASTIC_JOB] = "true"
     return notes | dict(job.workload_annotations())
