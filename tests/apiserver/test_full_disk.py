@@ -30,7 +30,7 @@ def survives(server: Running, break_it: Callable[[Any], None], mend_it: Callable
     client = server.client()
     journal = server.serving.embedded.objects._journal
     told = {"before": client.post(CONFIG_MAPS, config_map("before")).ok()["metadata"]["resourceVersion"]}
-    watched = client.watch(CONFIG_MAPS, timeoutSeconds=60)
+    watched = client.watch(CONFIG_MAPS, timeoutSeconds=300)
     assert next(watched)["object"]["metadata"]["name"] == "before"
     server.call(on_the_loop(lambda: break_it(journal)))
     for index in range(1_000):

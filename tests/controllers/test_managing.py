@@ -12,7 +12,8 @@ from pykueue import app, settings
 from pykueue.api import kube, registry
 from pykueue.kube import access, errors
 
-_QUICK = {"leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "200ms"}
+# Quick to see that a lease was given back, and patient with a leader that stands still.
+_QUICK = {"leaseDuration": "80s", "renewDeadline": "60s", "retryPeriod": "200ms"}
 
 
 def _manager(story: Story, seed: int) -> asyncio.Task[None]:
