@@ -20,6 +20,7 @@ from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.store import SqliteJournal
 from pykueue.controllers import carrying, scheduler
 from pykueue.controllers.checks.asking import Asking
+from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.topology import NodeController
 from pykueue.controllers.writing import Writer
@@ -409,6 +410,13 @@ def _never_writes_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Objects, "_recover", resigned)
 
 
+def _does_not_notice_that_its_clock_is_set(patch: pytest.MonkeyPatch) -> None:
+    async def blind(self: ClockWatch) -> None:
+        await asyncio.Event().wait()
+
+    patch.setattr(ClockWatch, "run", blind)
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
@@ -463,6 +471,7 @@ BUGS = (
     Bug("overlooks that a Workload is made", _overlooks_that_a_workload_is_made, ("L1",), traits=("jobs", "prebuilt"), weather={}),
     Bug("acknowledges what it cannot keep", _acknowledges_what_it_cannot_keep, ("S11",), weather={"disk full": 0.1}),
     Bug("never writes again after its disk was full", _never_writes_again, ("S11",), weather={"disk full": 0.1}),
+    Bug("does not notice that its clock is set", _does_not_notice_that_its_clock_is_set, ("L1", "L6", "kept", "limit"), traits=("pods ready", "retention"), weather={"hour slow": 0.2}),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip

@@ -53,9 +53,11 @@ _FIRST: Final = {
 # These came later, and are drawn from a chance of their own, as in `traits`.
 _LATER: Final = {
     "cut off": 0.04,  # a manager reaches nobody for up to half a minute, and does not notice at once
+    "hour slow": 0.04,  # the clock of a manager is an hour slow for some seconds
+    "hour fast": 0.04,  # or fast: whatever it dates so takes an hour to come true, which the story waits for
     "disk full": 0.03,  # the server can keep nothing for some seconds, and does not know of what came last
 }
-_LATER_SHARES: Final = {"cut off": 0.3, "disk full": 0.1}  # of the stories
+_LATER_SHARES: Final = {"cut off": 0.3, "hour slow": 0.1, "hour fast": 0.01, "disk full": 0.1}  # of the stories
 TROUBLES: Final = {**_FIRST, **_LATER}
 _EVENTS: Final = "/apis/events.k8s.io/"
 _INITIAL_END: Final = b"k8s.io/initial-events-end"

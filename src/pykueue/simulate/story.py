@@ -45,6 +45,7 @@ from pykueue.simulate.server import Disk, Door, Server, installed
 # Longer than any pause that the product makes between two tries, a lease included.
 QUIET_SECONDS: Final = 70.0
 LONGEST_SECONDS: Final = 900.0
+_HOUR_SECONDS: Final = 3600.0
 _PARTS: Final = ("traits", "later traits", "world", "weather", "later weather", "server", "disk", "people", "owners")
 _PLAYERS: Final = (Owners, JobController, CheckController, Kubelet, Autoscaler)
 # Losing a lease and having no room are told as errors; here they are part of the story. Who says so, and how it begins.
@@ -167,7 +168,8 @@ class Story:
             self._clock,
             self._chances["owners"],
             self._note,
-            watches_pods="pods ready" in self.traits,
+            # A story that lasts an hour is longer than anybody waits for pods, also where nobody said so.
+            watches_pods="pods ready" in self.traits or "hour fast" in self.weather.rates,
         )
         played = [player(stage, self.server.history) for player in _PLAYERS]
         people = People(self.world, self.deeds, client, self._note)
@@ -183,6 +185,8 @@ class Story:
             await self._chaos()
             await self._heal(stage)
             await acting
+            if self.weather.fired["hour fast"]:
+                await asyncio.sleep(_HOUR_SECONDS)
             await self._rest("healed")
             for member in self.members:
                 await self._restart(member)
@@ -309,7 +313,14 @@ class Story:
         self._later(seconds, member.transport.reconnect)
 
     async def _strike_clock(self, member: Member) -> None:
-        member.clock.wrong_by_seconds = self.weather.chance.uniform(-60.0, 60.0)
+        self._set_clock(member, self.weather.chance.uniform(-60.0, 60.0))
+
+    async def _strike_hour(self, member: Member, seconds: float) -> None:
+        self._set_clock(member, seconds)
+        self._later(self.weather.chance.uniform(1.0, 20.0), lambda: self._set_clock(member, 0.0))
+
+    def _set_clock(self, member: Member, wrong_by_seconds: float) -> None:
+        member.clock.wrong_by_seconds = wrong_by_seconds
         self._note(f"-- the clock of manager {member.name} is wrong by {member.clock.wrong_by_seconds:.1f} seconds")
 
     async def _strike_history(self, member: Member) -> None:
@@ -372,6 +383,8 @@ _STRIKES: Final[Mapping[str, Callable[[Story, Member], Awaitable[None]]]] = {
     "webhooks down": lambda story, _: story._strike_webhooks(Door.DOWN),
     "webhooks missing": lambda story, _: story._strike_webhooks(Door.MISSING),
     "cut off": Story._strike_cut_off,
+    "hour slow": lambda story, member: story._strike_hour(member, -_HOUR_SECONDS),
+    "hour fast": lambda story, member: story._strike_hour(member, _HOUR_SECONDS),
     "disk full": Story._strike_disk,
 }
 assert _STRIKES.keys() == TROUBLES.keys()
