@@ -15,7 +15,10 @@ def test_on_a_terminal_the_address_has_a_token_that_may_only_look(tmp_path: Path
     ours, theirs = pty.openpty()
     options = ["--runner", "none", "--durability", "memory", "--data-dir", tmp_path]
     command = [sys.executable, "-m", "pykueue", "up", *options]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
+    environment = {**os.environ, "HOME": str(tmp_path)}  # where it leaves word of itself
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs, env=environment
+    )
     os.close(theirs)
     said = b""
     try:
