@@ -15,7 +15,7 @@ from pykueue.clock import SystemClock
 from pykueue.runner import processes as processes_module
 from pykueue.runner import supervisor
 from pykueue.runner.attempts import Ended
-from pykueue.runner.logs import Reader, Wanted
+from pykueue.runner.logs import Reader, Wanted, shown
 from pykueue.runner.processes import Processes
 from waiting import eventually, until
 
@@ -300,6 +300,12 @@ class TestLogs:
         await ended(processes, tree)
         told = [line.split()[0] for line in log(processes, timestamps=True).splitlines()]
         assert log(processes, since=told[1]) == "new\n"
+
+    def test_a_line_is_as_old_as_its_beginning(self) -> None:
+        entries = [b"2026-01-01T10:00:05.9Z stdout P a", b"2026-01-01T10:00:06.1Z stdout F b",
+                   b"2026-01-01T10:00:06.2Z stdout F c"]  # fmt: skip
+        wanted = Wanted(since="2026-01-01T10:00:06.000000000Z")
+        assert b"".join(shown(iter(entries), wanted)) == b"c\n"
 
 
 def _guardian(folder: Path) -> int:

@@ -166,6 +166,14 @@ class TestThePod:
 
         await here.until(both_are_over)
 
+    async def test_a_log_is_shown_from_the_very_nanosecond_on(self, here: System) -> None:
+        await here.job("hello", "echo", "hi")
+        await here.over("hello")
+        (pod,) = await here.pods("hello")
+        name = pod["metadata"]["name"]
+        moment = (await here.log(name, timestamps="true"))[1].partition(" ")[0]
+        assert await here.log(name, sinceTime=moment) == (200, "hi\n")
+
     async def test_logs_that_cannot_be_shown_are_refused_with_the_reason(self, here: System) -> None:
         await here.job("hello", "echo", "hi")
         await here.over("hello")

@@ -117,14 +117,22 @@ async def test_what_is_refused_at_first_is_refused_for_good() -> None:
     assert await followed(Server(LOG, [nobody_keeps_logs, nobody_keeps_logs])) == []
 
 
+async def test_lines_are_said_though_the_clock_of_their_node_is_set_back() -> None:
+    log = [said(9, 0, "a\n"), said(1, 0, "b\n"), said(1, 1, "c\n")]
+    size = len(b"".join(log))
+    assert await followed(Server(log, [size, size])) == ["a\n", "b\n", "c\n"]
+
+
 async def test_nobody_waits_for_a_pod_that_is_gone() -> None:
     assert await followed(Server(LOG, [ONE]), gone=True) == ["a\n"]
 
 
-async def test_only_the_first_look_is_at_the_tail() -> None:
-    server = Server(LOG, [ONE, ALL])
-    assert await followed(server, tail=3) == WHOLE
-    assert [asked.get("tailLines") for asked in server.asked] == ["3", None]
+async def test_whoever_follows_the_tail_hears_all_that_comes_after_it() -> None:
+    """Though more was said in the same second before it."""
+    for there in range(2, len(LOG)):
+        server = Server(LOG, [len(b"".join(LOG[:there])), ALL, ALL])
+        assert await followed(server, tail=2) == WHOLE[there - 2 :]
+        assert "follow" not in server.asked[0]
 
 
 async def test_lines_that_no_server_stamps_are_said_as_they_are() -> None:

@@ -47,17 +47,18 @@ class Refused(Exception):
 def shown(entries: Iterator[bytes], wanted: Wanted) -> Iterator[bytes]:
     """The text of entries: a whole line ends with a line break, a piece of one is followed by the rest of it."""
     lines: deque[bytes] | None = deque(maxlen=wanted.tail) if wanted.tail is not None else None
-    line_begins = True
+    line_begins = is_wanted = True
     text = b""
     for entry in entries:
         time, _, rest = entry.partition(b" ")
         _, _, rest = rest.partition(b" ")
         whole, _, said = rest.partition(b" ")
-        if wanted.since and time.decode() < wanted.since:
-            continue
-        if line_begins and wanted.timestamps:
-            text += time + b" "
+        if line_begins:  # which counts for all of it
+            is_wanted = not wanted.since or time.decode() >= wanted.since
+            text += time + b" " if is_wanted and wanted.timestamps else b""
         line_begins = whole == b"F"
+        if not is_wanted:
+            continue
         text += said + b"\n" if line_begins else said
         if lines is None:
             yield text
@@ -180,7 +181,7 @@ class Logs:
             start = self._now() - seconds * meta.SECOND
         return Wanted(
             tail=_number(request, "tailLines"),
-            since=meta.format_micro_time(start) if start else "",
+            since=f"{meta.format_micro_time(start)[:-1]}{start % 1000:03}Z" if start else "",
             timestamps=_flag(request, "timestamps"),
             bytes_max=_number(request, "limitBytes"),
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pykueue.api import kube, registry
@@ -19,7 +21,9 @@ _LOOK_SECONDS: Final = 0.3
 # How often the rest of a log is asked for that was there before: a server that has just come back may not have it yet.
 _LAST_LOOKS: Final = 30
 # What a server puts before each line where it is asked when that was said.
-_STAMP: Final = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) ")
+_STAMP: Final = re.compile(rb"(?P<second>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?P<zone>Z|[+-]\d\d:\d\d) ")
+# Of so many seconds it is known how much was said in them, for clocks that are set back.
+_SECONDS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,14 @@ class Reader:
         self._wish = wish
         self._say = say
         self._was_read = False
-        self._stamp = b""  # when the last line was said,
-        self._count = 0  # and how many of that very moment were read
+        # How many lines were read of each second in which lines were said, and the second and zone of the last one.
+        self._lines: dict[bytes, int] = {}
+        self._last = (b"", b"")
 
     async def follow(self, look: Look, is_over: Callable[[], bool]) -> None:
         """Read until the container, or whatever it is part of, is over, and the log is read to its end."""
+        if self._wish.tail is not None:
+            await self._read_tail(self._wish.tail)
         is_last, looks = False, 0
         while True:
             try:
@@ -77,46 +84,59 @@ class Reader:
             if not (is_last and has_ended):
                 await asyncio.sleep(_LOOK_SECONDS)
 
-    async def read(self, *, is_last: bool = True) -> bool:
+    async def _read_tail(self, count: int) -> None:
+        """Say the last lines of what is there. All of it is read: who goes on has to know how much was there before."""
+        kept: deque[Line] = deque(maxlen=count)
+        said, self._say = self._say, kept.append
+        self._wish = replace(self._wish, tail=None)
+        with suppress(errors.NotFound):  # told by those who follow
+            await self.read(is_last=False, follow=False)
+        self._say = said
+        for line in kept:
+            said(line)
+
+    async def read(self, *, is_last: bool = True, follow: bool | None = None) -> bool:
         """Say what comes after the last line; whether that was all of it, for now."""
-        seen = self._count
+        second, _ = self._last
+        # A server goes by whole seconds, and tells once more what was said in this one.
+        again = sum(count for each, count in self._lines.items() if each >= second)
         try:
-            async with self._client.lines(self._call()) as lines:
+            async with self._client.lines(self._call(self._wish.follow if follow is None else follow)) as lines:
                 self._was_read = True
                 async for line in lines:
                     if not (is_last or line.endswith(b"\n")):
                         return False  # broken off within the line
-                    stamp, text = self._parted(line)
-                    if stamp < self._stamp:
-                        continue
-                    if stamp == self._stamp and seen:
-                        seen -= 1
-                        continue
-                    self._count = self._count + 1 if stamp == self._stamp else 1
-                    self._stamp = stamp
-                    self._say(Line(self._pod.metadata.name, text))
+                    if again:
+                        again -= 1
+                    else:
+                        self._say(Line(self._pod.metadata.name, self._noted(line)))
         except errors.Unanswered:
             if not self._wish.follow:
                 raise
             return False
         return True
 
-    def _call(self) -> Call:
+    def _call(self, follow: bool) -> Call:
         wish, pod = self._wish, self._pod
         query = [("container", wish.container or pod.spec.containers[0].name)]
-        query += [("follow", "true"), ("timestamps", "true")] if wish.follow else []
+        query += [("follow", "true")] if follow else []
+        query += [("timestamps", "true")] if wish.follow else []
         query += [("previous", "true")] if wish.previous else []
-        if self._stamp:
-            query += [("sinceTime", self._stamp.decode())]
-        elif wish.tail is not None:
-            query += [("tailLines", str(wish.tail))]
+        query += [("tailLines", str(wish.tail))] if wish.tail is not None else []
+        query += [("sinceTime", b"".join(self._last).decode())] if any(self._last) else []
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "log")
         return Call("GET", path, tuple(query), accept="*/*")
 
-    def _parted(self, line: bytes) -> tuple[bytes, bytes]:
-        """When a line was said, as far as that was asked and answered, and the line."""
+    def _noted(self, line: bytes) -> bytes:
+        """A line without the moment at which it was said, as far as that was asked and answered."""
         found = _STAMP.match(line) if self._wish.follow else None
-        return (found[0].rstrip(), line[found.end() :]) if found is not None else (b"", line)
+        if found is not None:
+            self._last, line = (found["second"], found["zone"]), line[found.end() :]
+        second, _ = self._last
+        self._lines[second] = self._lines.get(second, 0) + 1
+        if len(self._lines) > _SECONDS_MAX:
+            del self._lines[next(iter(self._lines))]
+        return line
 
 
 def has_begun(pod: kube.Pod, container: str) -> bool:
