@@ -105,6 +105,26 @@ def test_pods_that_failed_without_a_workload_of_theirs_are_let_go() -> None:
     assert stage.settle().objects["a"]["metadata"].get("finalizers", []) == []
 
 
+def test_a_group_that_was_admitted_beforehand_starts_when_all_its_pods_are_there() -> None:
+    stage = Stage(pod("a", "g", 2, metadata=NAMES_ONE))
+    stage.workloads["g"] = beforehand((pods.role(pod("a")), 2))
+    assert gated(stage.admit().settle()) == ["a"]
+    assert stage.condition("WaitingForReplacementPods") == ""
+    stage.add(pod("b", "g", 2, metadata=NAMES_ONE)).settle()
+    assert gated(stage) == []
+    running(stage, "a", "b").status("a", phase="Failed")
+    stage.settle().add(pod("c", "g", 2, metadata=NAMES_ONE)).settle()
+    assert gated(stage) == []
+
+
+def test_pods_stop_when_the_workload_that_people_made_for_them_is_gone() -> None:
+    stage = Stage(pod("a", "g", 2, metadata=NAMES_ONE), pod("b", "g", 2, metadata=NAMES_ONE))
+    stage.workloads["g"] = beforehand((pods.role(pod("a")), 2))
+    running(stage.admit().settle(), "a", "b")
+    del stage.workloads["g"]
+    assert stage.settle().told.count("Stopped") == 2
+
+
 def test_a_workload_made_beforehand_says_itself_how_long_its_pods_may_run() -> None:
     stage = Stage(pod("a", "g", 1, metadata=NAMES_ONE))
     made = beforehand((pods.role(pod("a")), 1))

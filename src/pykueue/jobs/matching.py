@@ -50,12 +50,17 @@ def _prebuilt(job: Job, name: str, facts: Facts, options: Options, now: Nanoseco
     found = facts.named
     owner = None if found is None else workloads.controller(found)
     if found is None or (owner is not None and owner.uid != job.uid):
-        return _stopped(job, f"there is no Workload {name} for it", None, now)
+        return unmade(job, name, now)
     if owner is None:
         return (Amend(found, _adoption(job, found)),)
     if workloads.is_equivalent(job, found, options):
         return Matched(found)
     return out_of_sync(job, found, now)
+
+
+def unmade(job: Job, name: str, now: Nanoseconds) -> Actions:
+    """A job for which somebody else makes the Workload, and has not yet, or not for it."""
+    return _stopped(job, f"there is no Workload {name} for it", None, now)
 
 
 def out_of_sync(job: Job, found: Workload, now: Nanoseconds) -> Matched | Actions:

@@ -41,7 +41,14 @@ class PodGroup(Job):
     is_group = True
 
     def __init__(
-        self, row: Row, members: Sequence[Tree], options: Options, now: Nanoseconds, *, absent: int = 0
+        self,
+        row: Row,
+        members: Sequence[Tree],
+        options: Options,
+        now: Nanoseconds,
+        *,
+        absent: int = 0,
+        gathers: bool = False,
     ) -> None:
         self.members: Final = tuple(members)
         super().__init__(row, self.members[0])
@@ -49,9 +56,11 @@ class PodGroup(Job):
         self._now = now
         # How many pods are missing of those that the Workload is for.
         self.absent: Final = absent
+        # Whether pods are still to come: none starts before the last is there.
+        self._gathers = gathers
 
-    def keeping(self, members: Sequence[Tree], *, absent: int = 0) -> PodGroup:
-        return PodGroup(self.row, members, self._options, self._now, absent=absent)
+    def keeping(self, members: Sequence[Tree], *, absent: int = 0, gathers: bool = False) -> PodGroup:
+        return PodGroup(self.row, members, self._options, self._now, absent=absent, gathers=gathers)
 
     # --- What it is ---------------------------------------------------------------------------------------------------
 
@@ -176,7 +185,7 @@ class PodGroup(Job):
     def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | Conflict:
         by_role = {info.name: info for info in infos}
         actions: list[Action] = []
-        for pod in self.members:
+        for pod in () if self._gathers else self.members:
             if not pods.has_gate(pod):
                 continue
             role = pods.role(pod)
@@ -213,7 +222,7 @@ def find(group: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matche
     assert isinstance(group, PodGroup)
     found = facts.named
     if found is None:
-        return _composed(group, options)
+        return _composed(group, options, now)
     prebuilt = bool(workloads.prebuilt_name(group, options))
     marked = found.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) == "true"
     if not marked and options.validate_group_owner and not prebuilt:
@@ -225,12 +234,14 @@ def find(group: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matche
     kept, excess, replaced, absent = _sorted_out(group, found, now)
     if not kept:
         return matching.unmatched(group, (found,), facts, options, now)
-    group = group.keeping(kept, absent=absent)
+    # One whose Workload was there first has had no pod replaced before they have all come.
+    gathers = prebuilt and absent > 0 and not states.is_evicted(found) and all(map(pods.has_gate, kept))
+    group = group.keeping(kept, absent=0 if gathers else absent, gathers=gathers)
     cleanup = (*_adopted(group, found), *_removed(group, excess), *pods.let_go(group, replaced))
     return cleanup or upkeep.synced(group, found, facts, options) or Matched(found, group)
 
 
-def _composed(group: PodGroup, options: Options) -> Matched | Actions:
+def _composed(group: PodGroup, options: Options, now: Nanoseconds) -> Matched | Actions:
     """A group without a Workload: complete, or not yet."""
     active = [pod for pod in group.members if is_active(pod)]
     let_go = pods.let_go(group, [pod for pod in group.members if not is_active(pod)])
@@ -238,8 +249,9 @@ def _composed(group: PodGroup, options: Options) -> Matched | Actions:
         return let_go
     if group.outcome() is not None:
         return Matched(None, group)
-    if workloads.prebuilt_name(group, options):
-        return ()  # somebody else makes it
+    name = workloads.prebuilt_name(group, options)
+    if name:
+        return matching.unmade(group, name, now)
     problem = _problem(group, active, options)
     if problem:
         return (Tell(group.tree, "ErrWorkloadCompose", problem, warning=True),)
