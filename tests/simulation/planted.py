@@ -445,7 +445,7 @@ BUGS = (
     Bug("lets everybody run as long as he likes", _without("execution_time"), ("limit",), traits=("limited time",), first_seed=1),
     Bug("waits for pods for ever", _without("pods_ready"), ("limit",), traits=("pods ready",), first_seed=1),
     Bug("does not hear a check that says no", _without("rejected", "retry"), ("L1", "check"), traits=("checks",), first_seed=1),
-    Bug("forgets what is on nodes", _forgets_what_is_on_nodes, ("S1",), traits=("topology",)),
+    Bug("forgets what is on nodes", _forgets_what_is_on_nodes, ("S1",), traits=("topology", "rush"), first_seed=1),
     Bug("makes default queues with the gate off", _makes_default_queues_with_the_gate_off, ("7610",), traits=("default queues",), first_seed=2),
     Bug("charges what a queue leaves out", _charges_what_a_queue_leaves_out, ("L1",), traits=("excluded resources",), first_seed=1),
     Bug("manages jobs everywhere", _manages_jobs_everywhere, ("3589",), traits=("jobs", "unnamed jobs")),
