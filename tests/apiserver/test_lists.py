@@ -214,9 +214,9 @@ class TestWatches:
         client.ask("PATCH", crd, patch, headers={"Content-Type": "application/json-patch+json"}).ok()
         assert list(events) == [], "it ends long before its time is over"
 
-    def test_built_in_lists_do_not_repeat_what_their_items_are(self, client: Client) -> None:
+    def test_built_in_lists_do_not_repeat_what_their_items_are(self, client: Client, place: str) -> None:
         client.post(CONFIG_MAPS, config_map("item")).ok()
         item = client.get(CONFIG_MAPS).ok()["items"][0]
         assert "kind" not in item
         assert "apiVersion" not in item
-        assert client.get(ALL).ok()["items"][0]["kind"] == "Widget"
+        assert client.get(place).ok()["items"][0]["kind"] == "Widget"
