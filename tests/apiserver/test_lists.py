@@ -12,8 +12,6 @@ import pytest
 
 from apiserver.conftest import CONFIG_MAPS, Client, Running, config_map, namespace, widget
 
-ALL = "/apis/example.com/v1/widgets"
-
 
 def at(name: str) -> str:
     return f"/apis/example.com/v1/namespaces/{name}/widgets"
