@@ -456,7 +456,7 @@ BUGS = (
     Bug("takes a request for nodes", _takes_a_request_for_nodes, ("nodes",), traits=("checks", "provisioning")),
     Bug("never takes a request for nodes back", _never_deletes_requests, ("nodes",), traits=("checks", "provisioning")),
     Bug("serves the newest first", _serves_the_newest_first, ("L7",), traits=("churn",), first_seed=2),
-    Bug("overlooks that a namespace opens", _overlooks_that_a_namespace_opens, ("L1", "L2"), traits=("rebuilding",), weather={}, first_seed=5),
+    Bug("overlooks that a namespace opens", _overlooks_that_a_namespace_opens, ("L1", "L2"), traits=("rebuilding",), weather={}, first_seed=29),
     Bug("lets a job run that was started by hand", _leaves_out_the_step("_running"), ("S7",), traits=("jobs", "by hand"), weather={}, first_seed=1),
     Bug("lets a job run whose Workload was deleted", _leaves_out_the_step("_workload_deleted"), ("S7", "L5"), traits=("jobs", "by hand"), weather={}),
     Bug("keeps what pods had that are done", _keeps_what_pods_had_that_are_done, ("done",), traits=("jobs", "piecemeal"), first_seed=1),
