@@ -33,7 +33,7 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
         try:
             yield server
         finally:
-            server.end()
+            assert "Traceback" not in (told := server.end()[1]), told
 
 
 class Command:

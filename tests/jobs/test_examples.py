@@ -101,12 +101,13 @@ CRDS = Kind(
 FLOWS = Kind("example.com", "Flow", "flows", (Version("v1", storage=True),))
 
 
-async def test_a_server_with_the_package_holds_flows_back_and_lets_them_go(tmp_path: Path) -> None:
-    """Installed as pip would: the module, and beside it what says under which entry point it is found."""
+def serving_flows(folder: Path) -> Up:
+    """A server with the package, installed as pip would: the module, and beside it what says under which entry point it
+    is found."""
     example = EXAMPLES / "custom-kind"
     project = tomllib.loads((example / "pyproject.toml").read_text())["project"]
-    shutil.copytree(example / "src", tmp_path / "site")
-    about = tmp_path / "site" / f"pykueue_flow-{project['version']}.dist-info"
+    shutil.copytree(example / "src", folder / "site")
+    about = folder / "site" / f"pykueue_flow-{project['version']}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
     points = "".join(
@@ -114,13 +115,17 @@ async def test_a_server_with_the_package_holds_flows_back_and_lets_them_go(tmp_p
         for group, found in project["entry-points"].items()
     )
     (about / "entry_points.txt").write_text(points)
-    path = os.pathsep.join(filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH", ""))))
-    kubeconfig = tmp_path / "kubeconfig"
-    server = Up(
-        kubeconfig, "--data-dir", str(tmp_path / "data"), "--kubeconfig", str(kubeconfig), "--runner", "none",
+    path = os.pathsep.join(filter(None, (str(folder / "site"), os.environ.get("PYTHONPATH", ""))))
+    kubeconfig = folder / "kubeconfig"
+    return Up(
+        kubeconfig, "--data-dir", str(folder / "data"), "--kubeconfig", str(kubeconfig), "--runner", "none",
         "--config", str(example / "configuration.yaml"), environment={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
-    client = Client(access.connect(access.from_files([kubeconfig]), SystemClock()), random.Random(1))
+
+
+async def test_a_server_with_the_package_holds_flows_back_and_lets_them_go(tmp_path: Path) -> None:
+    example, server = EXAMPLES / "custom-kind", serving_flows(tmp_path)
+    client = Client(access.connect(access.from_files([server.kubeconfig]), SystemClock()), random.Random(1))
     try:
         for tree in objects(example / "crd.yaml"):
             await client.create(CRDS, tree)
@@ -136,3 +141,11 @@ async def test_a_server_with_the_package_holds_flows_back_and_lets_them_go(tmp_p
     finally:
         await client.close()
         server.end()
+
+
+def test_a_server_that_waits_for_a_kind_can_be_ended(tmp_path: Path) -> None:
+    """Nobody brings the kind of flows, and somebody loses patience."""
+    code, told = serving_flows(tmp_path).end()
+    assert code == 0, told
+    assert "Traceback" not in told
+    assert "export KUBECONFIG=" in told

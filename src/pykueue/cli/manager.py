@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pykueue.cli import stopping
 from pykueue.cli.connection import reaches
 from pykueue.cli.log_options import Log, log_options
 from pykueue.cli.reach import Reach
@@ -60,10 +59,6 @@ async def _manage(
     from pykueue.advising import why
     from pykueue.controllers import recording
 
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
     def built(manager: Manager) -> None:
         told.start(lambda: manager.metrics.role)
         app.calm_collector()
@@ -71,12 +66,6 @@ async def _manage(
             recording.record(manager.world, write)
 
     explain = why.explainer(settings.tree)
-    managing = asyncio.create_task(app.manage(target, settings, built=built, dashboard=dashboard, explain=explain))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((managing, stopping), return_when=asyncio.FIRST_COMPLETED)
-    for task in (managing, stopping):
-        task.cancel()
-    # One that ended by itself lost its lease, or worse: say so with the exit code.
-    for result in await asyncio.gather(managing, stopping, return_exceptions=True):
-        if isinstance(result, Exception):
-            raise result
+    managing = app.manage(target, settings, built=built, dashboard=dashboard, explain=explain)
+    # One that ends by itself lost its lease, or worse: the exit code says so.
+    await stopping.until(stopping.told(), managing)

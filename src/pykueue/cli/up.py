@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pykueue import home
+from pykueue.cli import stopping
 from pykueue.cli.log_options import Log, log_options
 from pykueue.errors import UsageError
 
@@ -119,13 +119,9 @@ def event_loop() -> asyncio.Runner:
 
 async def _serve(settings: app.ServerSettings, configured: Settings, runner: app.RunnerName) -> None:
     from pykueue import app
-    from pykueue.advising import why
     from pykueue.runner import machine
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stopping.told()
     try:
         here = machine.look(settings.data_dir)
     except OSError as error:
@@ -141,14 +137,21 @@ async def _serve(settings: app.ServerSettings, configured: Settings, runner: app
         # Whoever waits for the kubeconfig asks for a node in the next moment. The manager may have to wait as well: for
         # kinds that its Configuration names, and that only somebody with the kubeconfig can bring.
         app.announce(settings, serving)
-        async with app.embedded_manager(serving.embedded, configured, explain=why.explainer(configured.tree)):
-            app.calm_collector()
-            if settings.kubeconfig is None:
-                home.remember(serving.kubeconfig)
-            _greet(serving, settings, runner)
-            await stop.wait()
-            if processes is not None and processes.running and settings.durability is not app.Durability.MEMORY:
-                click.echo(f"{processes.running} processes go on; the next `pykueue up` finds them again", err=True)
+        if settings.kubeconfig is None:
+            home.remember(serving.kubeconfig)
+        _greet(serving, settings, runner)
+        await stopping.until(stop, _manage(serving, configured))
+        if processes is not None and processes.running and settings.durability is not app.Durability.MEMORY:
+            click.echo(f"{processes.running} processes go on; the next `pykueue up` finds them again", err=True)
+
+
+async def _manage(serving: app.Serving, configured: Settings) -> None:
+    from pykueue import app
+    from pykueue.advising import why
+
+    async with app.embedded_manager(serving.embedded, configured, explain=why.explainer(configured.tree)):
+        app.calm_collector()
+        await asyncio.Event().wait()
 
 
 _PODS: Final = {
