@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ def test_on_a_terminal_the_address_has_a_token_that_may_only_look(tmp_path: Path
     os.close(theirs)
     said = b""
     try:
-        while b"export KUBECONFIG" not in said:
+        while not re.search(rb"^dashboard at .*\n", said, re.MULTILINE):
             said += os.read(ours, 65536)  # an error when there is nobody any more who could say it
     finally:
         process.terminate()

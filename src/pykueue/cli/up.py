@@ -151,6 +151,9 @@ async def _manage(serving: app.Serving, configured: Settings) -> None:
 
     async with app.embedded_manager(serving.embedded, configured, explain=why.explainer(configured.tree)):
         app.calm_collector()
+        # A link that lets its reader look is for the terminal of the one who started this, and not for a log file.
+        token = f"#token={serving.credentials.view_token}" if sys.stderr.isatty() else ""
+        click.echo(f"dashboard at {serving.url}/dashboard/{token}", err=True)
         await asyncio.Event().wait()
 
 
@@ -165,11 +168,8 @@ def _greet(serving: app.Serving, settings: app.ServerSettings, runner: str) -> N
     from pykueue import app
     from pykueue.kube import access
 
-    # A link that lets its reader look is for the terminal of the one who started this, and not for a log file.
-    token = f"#token={serving.credentials.view_token}" if sys.stderr.isatty() else ""
     lines = [
         f"API server at {serving.url}",
-        f"dashboard at {serving.url}/dashboard/{token}",
         f"export KUBECONFIG={shlex.quote(str(serving.kubeconfig.resolve()))}",
         f"data in {settings.data_dir} ({settings.durability} durability; Secrets are kept as they are, not encrypted)",
         "whoever has the kubeconfig may do everything: RBAC is stored but not enforced",
