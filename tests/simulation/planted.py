@@ -464,7 +464,7 @@ BUGS = (
     Bug("counts only the first resource", _counts_only_the_first_resource, ("S1", "S8"), traits=("several groups",)),
     Bug("overlooks taints", _overlooks_taints, ("S2",), traits=("taints",), first_seed=3),
     Bug("overlooks that a taint goes", _overlooks_that_a_taint_goes, ("L1", "L2"), traits=("taints",), weather={}, first_seed=1),
-    Bug("leaves node selectors in a job that it stops", _leaves_node_selectors_behind, ("flavor",), traits=("jobs", "taints"), first_seed=2),
+    Bug("leaves node selectors in a job that it stops", _leaves_node_selectors_behind, ("flavor",), traits=("jobs", "taints"), first_seed=15),
     Bug("keeps what is finished", _keeps_what_is_finished, ("kept",), traits=("retention",)),
     Bug("keeps what was given up", _keeps_what_was_given_up, ("kept",), traits=("jobs", "pods ready", "retention")),
     Bug("believes what was made for a job", _believes_what_was_made_for_a_job, ("S7",), traits=("jobs", "prebuilt"), first_seed=4),
