@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from pykueue.cli import completing, printing
+from pykueue.cli import completing, flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
 from pykueue.errors import UsageError
@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("explain")
 @click.argument("name", shell_complete=completing.objects("job"))
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    metavar="FILE",
-    help="Objects from a file, a folder, or - instead of a server's; may be repeated.",
-)
+@flags.files("Objects from a file, a folder, or - instead of a server's; may be repeated.")
 @click.option("--now", "now_text", default=None, help="With -f: the time to decide at, RFC 3339; else the present.")
 @click.option("--no-suggestions", is_flag=True, help="Say why, and do not look for what would help.")
 @click.option("--thorough", is_flag=True, help="Look for everything that would help, however long it takes.")

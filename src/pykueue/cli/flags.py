@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class LooseOption(click.Option):
@@ -25,3 +28,8 @@ class Command(click.Command):
         end = args.index("--") if "--" in args else len(args)
         said = [f"{word}={alone[word]}" if word in alone else word for word in args[:end]]
         return super().parse_args(ctx, said + args[end:])
+
+
+def files(help: str, *names: str, into: str = "files") -> Callable[[F], F]:
+    """An option that names files, folders, or - for standard input; -f unless it has another name."""
+    return click.option(*(names or ("-f", "--filename")), into, multiple=True, metavar="FILE", help=help)

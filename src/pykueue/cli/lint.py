@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import click
 
-from pykueue.cli import printing
+from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
 from pykueue.errors import AnswerIsNo
 
 
 @click.command("lint")
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    metavar="FILE",
-    help="A file, a folder, or -, may be repeated; a server's objects by default.",
-)
+@flags.files("A file, a folder, or -, may be repeated; a server's objects by default.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
 @connects
 def command(connection: Connection, files: tuple[str, ...], output: str) -> None:

@@ -13,6 +13,7 @@ import click
 
 from pykueue import documents, planning
 from pykueue.api import meta
+from pykueue.cli import flags
 from pykueue.cli.progress import progress
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
 from pykueue.core.explain import of_decision
@@ -35,14 +36,7 @@ class Choices(NamedTuple):
 
 
 @click.command(name="plan")
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    metavar="FILE",
-    help="A file, a folder of files, or - for standard input; may be repeated.",
-)
+@flags.files("A file, a folder of files, or - for standard input; may be repeated.")
 @click.option("--now", "now_text", default=None, help="The time of the cycle, RFC 3339; by default the present.")
 @click.option(
     "--cycles",

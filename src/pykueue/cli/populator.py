@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pykueue.cli import stopping
 from pykueue.cli.connection import reaches
 from pykueue.cli.log_options import Log, log_options
 from pykueue.cli.reach import Reach
@@ -57,9 +55,4 @@ def _configured(path: Path | None) -> Configuration:
 async def _populate(target: Target, configuration: Configuration) -> None:
     from pykueue import app
 
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    with suppress(asyncio.CancelledError):
-        await app.populate(target, configuration)
+    await stopping.until(stopping.told(), app.populate(target, configuration))

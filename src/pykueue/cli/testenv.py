@@ -7,7 +7,6 @@ A suite looks for two programs in the folder that `KUBEBUILDER_ASSETS` names and
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from pykueue.cli import stopping
 from pykueue.errors import UsageError
 from pykueue.version import __version__
 
@@ -94,9 +94,7 @@ def etcd(arguments: tuple[str, ...]) -> None:
 
 
 async def _until_told(service: AbstractAsyncContextManager[Any]) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stopping.told()
     async with service:
         await stop.wait()
 

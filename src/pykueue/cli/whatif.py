@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pykueue.cli import printing
+from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
 from pykueue.errors import UsageError
@@ -16,24 +16,11 @@ if TYPE_CHECKING:
 
 
 @click.command("whatif")
-@click.option(
-    "-f",
-    "--filename",
-    "changes",
-    multiple=True,
-    metavar="FILE",
-    help="Objects as they would be: a file, a folder, or -; may be repeated.",
-)
+@flags.files("Objects as they would be: a file, a folder, or -; may be repeated.", into="changes")
 @click.option(
     "--delete", "gone", multiple=True, metavar="KIND/NAME", help="An object that would be gone; may be repeated."
 )
-@click.option(
-    "--in",
-    "files",
-    multiple=True,
-    metavar="FILE",
-    help="The world to change, from files instead of a server; may be repeated.",
-)
+@flags.files("The world to change, from files instead of a server; may be repeated.", "--in")
 @click.option("--now", "now_text", default=None, help="The time to decide at, RFC 3339; by default the present.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
 @connects
