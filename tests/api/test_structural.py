@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pykueue.api import structural
+from pykueue.api.cel.lexer import RESERVED
 from pykueue.api.errors import ErrorSort
 
 Json = Any
@@ -437,6 +438,29 @@ def test_names_that_cel_cannot_spell_are_escaped() -> None:
         "self.__namespace__ + self.a__dot__b + self.a__dash__b + self.a__slash__b + self.a__underscores__b == 15",
     )
     assert said(schema, {"namespace": 1, "a.b": 2, "a-b": 3, "a/b": 4, "a__b": 5}) == []
+
+
+@pytest.mark.parametrize("word", sorted(RESERVED - {"true", "false", "null", "in"}))
+def test_reserved_words_may_be_selected_as_they_are(word: str) -> None:
+    """Since Kubernetes 1.31; the escaped spelling still works, and the property has one meaning."""
+    schema = ruled(
+        {"type": "object", "properties": {word: {"type": "integer"}}},
+        f"has(self.{word}) && self.{word} == 1 && self.__{word}__ == self.{word}",
+    )
+    assert said(schema, {word: 1}) == []
+    assert len(said(schema, {word: 2})) == 1
+    assert len(said(schema, {})) == 1
+
+
+@pytest.mark.parametrize("word", ["true", "false", "null", "in"])
+def test_words_that_are_tokens_need_the_escape(word: str) -> None:
+    properties = {"type": "object", "properties": {word: {"type": "integer"}}}
+    assert structural.check_schema(ruled(properties, f"self.{word} == 1")) != []
+    assert said(ruled(properties, f"self.__{word}__ == 1"), {word: 1}) == []
+
+
+def test_reserved_word_is_no_field_where_the_schema_has_none() -> None:
+    assert structural.check_schema(ruled({"type": "object"}, "self.namespace == 'a'")) != []
 
 
 def test_rules_that_would_take_for_ever_end_with_an_error() -> None:

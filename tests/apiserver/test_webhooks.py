@@ -7,7 +7,7 @@ import datetime
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,14 @@ Answer = Callable[[Tree], Tree]
 class Webhook:
     """A webhook server of somebody else's: it answers what a test tells it to, and remembers what it was asked."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> None:
         now = datetime.datetime.now(datetime.UTC)
-        made = certificates.prepare(directory, ["127.0.0.1", "localhost"], now)
+        made = certificates.prepare(directory, list(hosts), now)
         self.ca = base64.b64encode(made.ca).decode()
+        # The serving certificate without its key, as envtest registers it.
+        self.leaf = base64.b64encode(made.server.read_bytes().partition(b"-----BEGIN PRIVATE KEY")[0]).decode()
         self.asked: list[Tree] = []
+        self.paths: list[str] = []
         self.answer: Answer = lambda request: {"allowed": True}
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(made.server)
@@ -40,6 +43,7 @@ class Webhook:
             def do_POST(self) -> None:
                 review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 webhook.asked.append(review["request"])
+                webhook.paths.append(self.path)
                 response = {"uid": review["request"]["uid"], **webhook.answer(review["request"])}
                 body = json.dumps({**review, "response": response}).encode()
                 self.send_response(response.pop("http", 200))
@@ -218,6 +222,45 @@ class TestFailing:
         configure("Mutating").ok()
         assert client.post(WIDGETS, widget("nonsense")).code == 500
 
+    @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
+    def test_leaf_certificate_in_ca_bundle_is_trusted(
+        self, client: Client, webhook: Webhook, configure: Any, kind: str
+    ) -> None:
+        configure(kind, clientConfig={"url": webhook.url, "caBundle": webhook.leaf}).ok()
+        client.post(WIDGETS, widget(f"leaf-{kind.lower()}")).ok()
+        assert webhook.asked
+
+    def test_leaf_certificate_of_another_server_is_refused(
+        self, client: Client, webhook: Webhook, configure: Any, tmp_path: Path
+    ) -> None:
+        now = datetime.datetime.now(datetime.UTC)
+        other = certificates.prepare(tmp_path / "other", ["127.0.0.1"], now)
+        leaf = other.server.read_bytes().partition(b"-----BEGIN PRIVATE KEY")[0]
+        configure(clientConfig={"url": webhook.url, "caBundle": base64.b64encode(leaf).decode()}).ok()
+        message = client.post(WIDGETS, widget("foreign-leaf")).refused(500)["message"]
+        assert 'failed calling webhook "test.example.com": ' in message
+        assert "CERTIFICATE_VERIFY_FAILED" in message
+        assert not webhook.asked
+
+    def test_trusted_leaf_certificate_for_another_host_is_refused(
+        self, client: Client, configure: Any, tmp_path: Path
+    ) -> None:
+        server = Webhook(tmp_path / "elsewhere", ["elsewhere.example"])
+        try:
+            configure(clientConfig={"url": server.url, "caBundle": server.leaf}).ok()
+            assert "127.0.0.1" in client.post(WIDGETS, widget("other-host")).refused(500)["message"]
+            assert not server.asked
+        finally:
+            server.close()
+
+    def test_ca_bundle_without_certificate_fails_the_call(
+        self, client: Client, webhook: Webhook, configure: Any
+    ) -> None:
+        bundle = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").decode()
+        configure(clientConfig={"url": webhook.url, "caBundle": bundle}).ok()
+        message = client.post(WIDGETS, widget("no-bundle")).refused(500)["message"]
+        assert "unable to load root certificates" in message
+
     def test_another_authority_is_not_trusted(self, client: Client, configure: Any, tmp_path: Path) -> None:
         other = certificates.prepare(tmp_path / "other", ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
         bundle = base64.b64encode(other.ca).decode()
@@ -240,6 +283,25 @@ class TestAddresses:
     def test_only_this_machine_is_called(self, configure: Any, url: str) -> None:
         refused = configure(clientConfig={"url": url}).refused(422)
         assert refused["details"]["causes"][0]["field"] == "webhooks[0].clientConfig.url"
+
+    @pytest.mark.parametrize(
+        ("path", "called"),
+        [
+            ("//mutate-example-com", "/mutate-example-com"),
+            ("///a//b///c", "/a/b/c"),
+            ("/a/./b/../c", "/a/c"),
+            ("/trailing/", "/trailing"),
+            ("/a%20b", "/a%20b"),
+            ("", "/"),
+        ],
+    )
+    def test_url_path_is_cleaned_before_the_call(
+        self, client: Client, webhook: Webhook, configure: Any, path: str, called: str
+    ) -> None:
+        url = webhook.url.removesuffix("/") + path
+        configure(clientConfig={"url": url, "caBundle": webhook.ca}).ok()
+        client.post(f"{WIDGETS}?dryRun=All", widget("cleaned")).ok()
+        assert webhook.paths == [called]
 
     def test_what_was_stored_under_another_policy_is_not_called(self, tmp_path: Path) -> None:
         settings = app.ServerSettings(data_dir=tmp_path)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -108,7 +110,7 @@ def webhooks(configuration: Tree) -> Iterator[Webhook]:
         yield Webhook(
             name=row.get("name", ""),
             configuration=configuration["metadata"]["name"],
-            url=client.get("url") or "",
+            url=_cleaned(client.get("url") or ""),
             ca=_authority(client.get("caBundle")),
             rules=tuple(_rule(rule) for rule in row.get("rules") or ()),
             namespace_selector=_selector(row.get("namespaceSelector")),
@@ -120,6 +122,18 @@ def webhooks(configuration: Tree) -> Iterator[Webhook]:
             has_side_effects=row.get("sideEffects") not in ("None", "NoneOnDryRun"),
             again=row.get("reinvocationPolicy") == "IfNeeded",
         )
+
+
+def _cleaned(url: str) -> str:
+    """The URL that kube-apiserver calls: the path as Go's `path.Join` leaves it, without doubled slashes, dot segments
+    and a trailing slash. envtest registers `https://127.0.0.1:PORT//mutate-…`, which a Go server would redirect.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url  # refused at creation; the call fails with the reason
+    path = posixpath.normpath("/" + unquote(parts.path).lstrip("/"))
+    return urlunsplit((parts.scheme, parts.netloc, quote(path, safe="/$&+,:;=@"), "", ""))
 
 
 def _rule(row: Tree) -> Rule:

@@ -22,6 +22,7 @@ from pykueue.api.cel.ast import (
     walk,
 )
 from pykueue.api.cel.errors import CelError, Unreadable
+from pykueue.api.cel.lexer import RESERVED
 from pykueue.api.cel.types import (
     BOOL,
     DYN,
@@ -134,6 +135,9 @@ class _Checker:
         expr.json_name = expr.field
         if isinstance(operand, ObjectType):
             declared = operand.fields.get(expr.field)
+            if declared is None and expr.field in RESERVED:
+                # Since Kubernetes 1.31 a reserved word may also be selected as it is, besides `__namespace__`.
+                declared = operand.fields.get(f"__{expr.field}__")
             if declared is None:
                 raise Unreadable(f"undefined field {expr.field!r}", expr.at)
             expr.json_name = declared.json_name
