@@ -1,6 +1,10 @@
 """`make bench`: every measurement in this folder, or the ones named.
 
-A measurement is a module with `main(arguments) -> int` that prints a table and, with `--json FILE`, writes its figures.
+    python -m bench [NAME ...] [--smallest] [OPTION ...]
+
+A measurement is a module with `main(arguments) -> int`, which prints a table and writes its figures to the file of
+`--json=FILE`, and with `SMALLEST`, the options of its smallest run. `--smallest` adds those options: the tests run each
+measurement that way, so that a benchmark that no longer works fails the build instead of the next person who measures.
 Figures are ratios wherever two things can be compared in one run: machines differ, and so do their hours.
 """
 
@@ -21,11 +25,13 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f"bench: no measurement called {', '.join(unknown)}; there are {', '.join(names())}", file=sys.stderr)
         return 2
-    options = [argument for argument in arguments if argument.startswith("-")]
+    options = [argument for argument in arguments if argument.startswith("-") and argument != "--smallest"]
     worst = 0
     for name in chosen:
         print(f"== {name}", flush=True)
-        worst = max(worst, int(importlib.import_module(f"bench.{name}").main(options) or 0))
+        measurement = importlib.import_module(f"bench.{name}")
+        smallest = measurement.SMALLEST if "--smallest" in arguments else ()
+        worst = max(worst, int(measurement.main([*smallest, *options]) or 0))
     return worst
 
 

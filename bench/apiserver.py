@@ -39,8 +39,8 @@ NAMESPACE = "bench"
 WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WATCH_LIST = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-WRITES = ((1, 300), (8, 1_500))  # clients, and how much they write; 64 clients write the rest
-WATCHERS, TOLD = 20, 500
+OBJECTS, WATCHERS = 15_000, 20
+SMALLEST = ("--objects=300",)
 # What the embedded server must reach, on a quiet machine with two cores.
 TARGETS = {
     "writes/s, 64 clients": ("at least", 1500),
@@ -193,18 +193,53 @@ def status(name: str, turn: int) -> dict[str, Any]:
     }
 
 
-async def measure(server: Server, objects: int) -> Figures:
+@dataclass(frozen=True)
+class Load:
+    """How much of everything a run with so many objects does; the shares are those of a run with 15,000."""
+
+    objects: int
+
+    def _share(self, of_full: int) -> int:
+        return max(1, of_full * self.objects // OBJECTS)
+
+    @property
+    def by_eight(self) -> int:
+        """The objects that eight clients write. Reads and applies use these."""
+        return self._share(1_500)
+
+    @property
+    def writes(self) -> tuple[tuple[int, int], ...]:
+        """Clients, and how many objects they write together."""
+        alone = self._share(300)
+        return (1, alone), (8, self.by_eight), (64, self.objects - alone - self.by_eight)
+
+    @property
+    def gets(self) -> int:
+        return self._share(2_000)
+
+    @property
+    def applies(self) -> int:
+        return self._share(3_000)
+
+    @property
+    def watched(self) -> int:
+        """The writes that every watcher receives."""
+        return self._share(500)
+
+
+async def measure(server: Server, load: Load) -> Figures:
+    objects = load.objects
     found: Figures = {}
     connection = await server.connect()
     await prepare(connection)
     memory_before, cpu_before = memory(server.pids), cpu(server.pids)
-    await writes(server, objects, found)
+    await writes(server, load, found)
     found["CPU ms a write"] = (cpu(server.pids) - cpu_before) * 1e3 / objects
     found["memory MiB"] = memory(server.pids)
     found["memory KiB an object"] = (memory(server.pids) - memory_before) * 1024 / objects
-    await reads(server, connection, objects, found)
-    await applies(server, found)
-    await fan_out(server, connection, found)
+    await reads(server, connection, load, found)
+    await applies(server, load, found)
+    await fan_out(server, connection, load, found)
     found["memory MiB at the end"] = memory(server.pids)
     found["load of the machine"] = os.getloadavg()[0]
     connection.close()
@@ -233,9 +268,8 @@ async def prepare(connection: Connection) -> None:
     raise RuntimeError("Workloads are not served")
 
 
-async def writes(server: Server, objects: int, found: Figures) -> None:
-    rest = objects - sum(count for _, count in WRITES)
-    for clients, count in (*WRITES, (64, rest)):
+async def writes(server: Server, load: Load, found: Figures) -> None:
+    for clients, count in load.writes:
 
         async def create(connection: Connection, index: int, prefix: str = f"w-{clients}") -> None:
             await connection.send("POST", WORKLOADS, workload(f"{prefix}-{index:06}"))
@@ -247,8 +281,9 @@ async def writes(server: Server, objects: int, found: Figures) -> None:
         found[f"write p99 ms, {name}"] = timing.milliseconds(0.99)
 
 
-async def reads(server: Server, connection: Connection, objects: int, found: Figures) -> None:
-    timing = await many(server, 8, 2000, lambda c, i: c.send("GET", f"{WORKLOADS}/w-8-{i % 1500:06}"))
+async def reads(server: Server, connection: Connection, load: Load, found: Figures) -> None:
+    objects = load.objects
+    timing = await many(server, 8, load.gets, lambda c, i: c.send("GET", f"{WORKLOADS}/w-8-{i % load.by_eight:06}"))
     found["get p99 ms, 8 clients"] = timing.milliseconds(0.99)
     began = time.perf_counter()
     text = await connection.send("GET", WORKLOADS)
@@ -264,18 +299,18 @@ async def reads(server: Server, connection: Connection, objects: int, found: Fig
     assert seen > objects, "the watch list is not whole"
 
 
-async def applies(server: Server, found: Figures) -> None:
+async def applies(server: Server, load: Load, found: Figures) -> None:
     async def apply(connection: Connection, index: int) -> None:
-        name = f"w-8-{index % 1500:06}"
+        name = f"w-8-{index % load.by_eight:06}"
         path = f"{WORKLOADS}/{name}/status?fieldManager=bench&force=true"
-        await connection.send("PATCH", path, status(name, index // 1500), "application/apply-patch+yaml")
+        await connection.send("PATCH", path, status(name, index // load.by_eight), "application/apply-patch+yaml")
 
-    timing = await many(server, 64, 3000, apply)
+    timing = await many(server, 64, load.applies, apply)
     found["status applies/s, 64 clients"] = timing.rate
     found["status apply p99 ms, 64 clients"] = timing.milliseconds(0.99)
 
 
-async def fan_out(server: Server, connection: Connection, found: Figures) -> None:
+async def fan_out(server: Server, connection: Connection, load: Load, found: Figures) -> None:
     """From the moment a write is sent to the moment each of twenty watchers has it, at a steady hundred a second."""
     sent: dict[str, float] = {}
     delays: list[float] = []
@@ -287,20 +322,20 @@ async def fan_out(server: Server, connection: Connection, found: Figures) -> Non
         async for line in watcher.lines(path):
             now, name = time.perf_counter(), json.loads(line)["object"]["metadata"]["name"]
             delays.append(now - sent[name])
-            if name == f"fan-{TOLD - 1:04}":
+            if name == f"fan-{load.watched - 1:04}":
                 break
         watcher.close()
 
     watchers = [asyncio.create_task(watch()) for _ in range(WATCHERS)]
     await asyncio.sleep(1)
     began = time.perf_counter()
-    for index in range(TOLD):
+    for index in range(load.watched):
         await asyncio.sleep(max(0.0, began + index / 100 - time.perf_counter()))
         name = f"fan-{index:04}"
         sent[name] = time.perf_counter()
         await connection.send("POST", WORKLOADS, workload(name))
     await asyncio.wait_for(asyncio.gather(*watchers), 60)
-    assert len(delays) == WATCHERS * TOLD, "a watcher missed something"
+    assert len(delays) == WATCHERS * load.watched, "a watcher missed something"
     timing = Timing(0.0, sorted(delays))
     found["commit to 20 watchers p50 ms"] = timing.milliseconds(0.5)
     found["commit to 20 watchers p99 ms"] = timing.milliseconds(0.99)
@@ -385,7 +420,7 @@ def table(runs: dict[str, Figures]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="apiserver", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--objects", type=int, default=15_000)
+    parser.add_argument("--objects", type=int, default=OBJECTS)
     parser.add_argument(
         "--on", choices=["embedded", "real", "all"], help="by default all, where the binaries are there"
     )
@@ -403,7 +438,7 @@ def main(arguments: list[str] | None = None) -> int:
     runs: dict[str, Figures] = {}
     for name in servers if on == "all" else [on]:
         with servers[name]() as server:
-            runs[name] = uvloop.run(measure(server, options.objects))
+            runs[name] = uvloop.run(measure(server, Load(options.objects)))
     print(table(runs))
     if options.json:
         options.json.write_text(json.dumps({"objects": options.objects, "targets": TARGETS, **runs}, indent=2) + "\n")

@@ -98,17 +98,19 @@ class Server:
         return Response(200, msgspec.json.encode({"metadata": {"resourceVersion": "9"}, "items": items}))
 
 
+SMALLEST = ("--queues=20", "--workloads=200")
+# What a page asks for; `{late}` is a Workload far back in the list.
 QUESTIONS = {
     "overview": "overview",
     "queues, fullest first": "queues?sort=used&descending=true",
     "one queue": "queues/queue-0007",
     "workloads, newest first": "workloads?sort=created&descending=true",
     "workloads, by priority": "workloads?sort=priority&descending=true",
-    "workloads, a late page": "workloads?sort=name&offset=40000",
+    "workloads, a late page": "workloads?sort=name&offset={late}",
     "search, two words": "workloads?q=queue-0007+pending",
-    "one workload": "workloads/lab/train-40007",
-    "why it waits": "workloads/lab/train-40007/explanation",
-    "what would let it in": "workloads/lab/train-40007/explanation?suggestions=true",
+    "one workload": "workloads/lab/train-{late:05}",
+    "why it waits": "workloads/lab/train-{late:05}/explanation",
+    "what would let it in": "workloads/lab/train-{late:05}/explanation?suggestions=true",
 }
 
 
@@ -135,7 +137,7 @@ async def measured(queues: int, workloads: int) -> list[Tree]:
         figures = [await _timed("the first look of all", board.look)]
         for name, path in QUESTIONS.items():
             await _touch(board, views)
-            ask = partial(_asked, pages, path)
+            ask = partial(_asked, pages, path.format(late=workloads * 4 // 5))
             first = await _timed(name, ask)
             again = await _timed(name, ask)
             figures.append({**first, "again_ms": again["first_ms"]})

@@ -20,7 +20,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -104,6 +104,20 @@ class Size:
     fair: bool = False
     cpu: str = "20"
     nodes: int = 0  # with these, pods are placed: blocks of 8 racks of 8 hosts
+
+    def scaled(self, share: float) -> Size:
+        """The same world with this share of its queues, Workloads and nodes; at least one of whatever it has."""
+
+        def some(count: int) -> int:
+            return max(1, round(count * share)) if count else 0
+
+        return replace(
+            self,
+            queues=some(self.queues),
+            pending=some(self.pending),
+            admitted=some(self.admitted),
+            nodes=some(self.nodes),
+        )
 
 
 def nodes_of(count: int) -> Iterator[kube.Node]:
@@ -248,18 +262,25 @@ WORLDS = {
     "5 x 6 queues, 50000 admitted": Size(5, 6, 100, admitted=50_000, cpu="2000"),
 }
 
+SMALLEST = ("--seconds=0.05", "--share=0.02")
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to decide in each world")
+    parser.add_argument("--share", type=float, default=1.0, help="how much of each world's queues, Workloads and nodes")
     parser.add_argument("--only", default="", help="worlds whose name contains this")
     parser.add_argument("--profile", action="store_true", help="say where the time goes, too")
     given = parser.parse_args(arguments)
     profile = cProfile.Profile()
     if given.profile:
         profile.enable()
-    figures = [drive(name, partial(build, size), given.seconds) for name, size in WORLDS.items() if given.only in name]
+    figures = [
+        drive(name, partial(build, size.scaled(given.share)), given.seconds)
+        for name, size in WORLDS.items()
+        if given.only in name
+    ]
     profile.disable()
     print(
         f"{'world':32} {'decisions/s':>12} {'us/decision':>12} {'per admission':>13} {'admitted':>9} {'preempted':>9} "

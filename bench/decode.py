@@ -198,6 +198,9 @@ def measure(seconds: float) -> list[dict[str, Any]]:
     ]
 
 
+SMALLEST = ("--seconds=0.01",)
+
+
 def main(given: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Measure how long it takes to read and write one Workload.")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to this file")

@@ -57,6 +57,7 @@ COHORTS, QUEUES = 5, 6  # ClusterQueues of each cohort
 NOMINAL, BORROWING = 20, 100  # CPUs of each ClusterQueue
 NAMESPACE = "drain"
 WORKLOAD = registry.KUEUE.of(kueue.Workload)
+SMALLEST = ("--scale=0.002", "--caps=0", "--limit=240")
 # What the manager writes and tells; the server's own housekeeping is not ours.
 COUNTED = ("workloads", "events", "clusterqueues", "localqueues", "cohorts")
 
@@ -385,6 +386,7 @@ def another(command: str, crds: Path) -> Program:
 
 @contextlib.contextmanager
 def real(cap: int, program: Program) -> Iterator[Engine]:
+    import started
     from cluster import real as cluster
 
     with cluster.started() as server, tempfile.TemporaryDirectory() as home:
@@ -410,8 +412,8 @@ def real(cap: int, program: Program) -> Iterator[Engine]:
                     "clientConnection": limit,
                     "leaderElection": {"leaderElect": False},
                     "metrics": {"bindAddress": "0"},
-                    "health": {"healthProbeBindAddress": f"127.0.0.1:{cluster.free_port()}"},
-                    "webhook": {"port": cluster.free_port(), "certDir": str(folder)},
+                    "health": {"healthProbeBindAddress": f"127.0.0.1:{started.free_port()}"},
+                    "webhook": {"port": started.free_port(), "certDir": str(folder)},
                     **program.told,
                 }
             )

@@ -188,6 +188,9 @@ def _world(lists: bool, asked: tuple[str, ...]) -> Made:
 # --- Both -------------------------------------------------------------------------------------------------------------
 
 
+SMALLEST = ("--seconds=0.05", "--namespaces=50")
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures here as well")

@@ -49,6 +49,9 @@ def measure(count: int, *, holding: bool, alike: bool) -> float:
     return (after - before) / count
 
 
+SMALLEST = ("--workloads=200",)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures here as well")

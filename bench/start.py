@@ -63,6 +63,9 @@ async def _admitted(kubeconfig: Path, name: str) -> None:
         await client.close()
 
 
+SMALLEST = ("--times=1",)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="start", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=5)

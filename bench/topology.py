@@ -150,6 +150,9 @@ def _undo(fleet: Fleet, victim: Sequence[PlacedPods]) -> float:
     return median_microseconds(try_out, 200)
 
 
+SMALLEST = ("--rounds=3",)
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench topology", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--json", help="write the figures to this file")

@@ -144,6 +144,9 @@ class Drain:
             self._at(self.now + 2 * self.latency, lambda: self._says(key, None, "Requeued"))
 
 
+SMALLEST = ("--share=0.01",)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures here as well")
@@ -155,7 +158,7 @@ def main(arguments: list[str] | None = None) -> int:
     columns = ("workloads", "admitted", "preempted", "judged each", "ms each", "longest ms")
     print(f"{'drain':14}" + "".join(f"{column:>12}" for column in columns))
     for f in figures:
-        each = (f.judged / f.admitted, f.deciding_seconds / f.admitted * 1000, f.longest_milliseconds)
+        each = (f.judged / max(f.admitted, 1), f.deciding_seconds / max(f.admitted, 1) * 1000, f.longest_milliseconds)
         print(f"{f.name:14}{f.workloads:12}{f.admitted:12}{f.preempted:12}" + "".join(f"{one:12.2f}" for one in each))
     if given.json:
         given.json.write_text(json.dumps([asdict(f) for f in figures], indent=2) + "\n")
