@@ -71,7 +71,7 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("FlavorFungibility", _ON, _B, "0.5 Beta", _HERE, "The policies `whenCanBorrow` and `whenCanPreempt` decide how long flavors are searched."),
     Gate("FlavorFungibilityPreserveScanProgress", _ON, _B, "0.20 Beta", _HERE, "A search that stopped at a flavor goes on behind it in the next cycle.", needs=("FlavorFungibility",)),
     Gate("PartialAdmission", _ON, _B, "0.4 Alpha, 0.5 Beta", _HERE, "A pod set with `minCount` may be admitted with fewer pods."),
-    Gate("PrioritizePreemptorWorkloads", _OFF, _A, "0.20 Alpha", _NOT_YET, "A Workload that has preempted others is tried before everything else in its queue."),
+    Gate("PrioritizePreemptorWorkloads", _OFF, _A, "0.20 Alpha", _HERE, "A Workload that waits for its preemption targets to end is processed before other heads of its cohort, and keeps the quota it waits for."),
     Gate("PriorityBoost", _OFF, _A, "0.17 Alpha", _HERE, "The annotation `priority-boost` shifts the effective priority of a Workload."),
     Gate("PrioritySortingWithinCohort", _ON, _B, "0.6 Beta", _HERE, "Within a cycle, priority goes before age across the ClusterQueues of a cohort."),
     Gate("QuotaCheckStrategy", _ON, _B, "0.18 Alpha, 0.19 Beta", _HERE, "`resources.quotaCheckStrategy` decides whether undeclared resources block a Workload."),

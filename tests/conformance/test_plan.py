@@ -134,3 +134,24 @@ def test_the_order_of_the_objects_carries_no_meaning() -> None:
     for case in list(cases(family))[:10]:
         backwards = {**case, "case": {**case["case"], "items": case["case"]["items"][::-1]}}
         assert json.dumps(decide(case)) == json.dumps(decide(backwards)), case["id"]
+
+
+# Gates that are off by default and change a decision only where their API is used, or in a cycle after a preemption.
+OFF_BY_DEFAULT = ("PrioritizePreemptorWorkloads",)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
+def test_gates_that_are_on_and_unused_change_no_decision(family: Path) -> None:
+    for case in list(cases(family))[:3]:
+        assert json.dumps(decide(with_gates(case, OFF_BY_DEFAULT))) == json.dumps(decide(case)), case["id"]
+
+
+def with_gates(case: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The same case with these gates turned on in its Configuration."""
+    items = case["case"]["items"]
+    [configuration] = [item for item in items if item["kind"] == "Configuration"] or [
+        {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+    ]
+    gates = {**(configuration.get("featureGates") or {}), **dict.fromkeys(names, True)}
+    others = [item for item in items if item["kind"] != "Configuration"]
+    return {**case, "case": {**case["case"], "items": [*others, {**configuration, "featureGates": gates}]}}

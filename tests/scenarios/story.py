@@ -403,7 +403,7 @@ class Teller:
                 name=name,
                 namespace=NAMESPACE,
                 uid=name,
-                generation=1,
+                generation=int(said.get("generation", "1")),
                 creation_timestamp=meta.format_time(created),
             ),
             spec=kueue.WorkloadSpec(

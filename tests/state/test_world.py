@@ -427,3 +427,25 @@ def test_a_head_whose_namespace_is_selected_no_more_lets_the_next_one_through() 
     assert isinstance(decision, Wait)
     assert decision.reason == "Misconfigured"
     assert world.queues["q"].is_parked(f"{NAMESPACE}/w1")
+
+
+def test_a_preemptor_stays_remembered_when_its_reservation_is_refused() -> None:
+    """Kueue clears the memory of a preemptor when a read confirms its reservation, not when it is assumed."""
+    queue = QueueOf("q", "", (QuotaOf(4, None, None),), "LowerPriority", "Never", strict=False)
+    victim, preemptor = WorkloadOf(1, "q", 4, 0, 0, flavor="f0"), WorkloadOf(2, "q", 4, 5, 0)
+    world = WorldOf((), (queue,), (victim, preemptor), fair=False).world()
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Preempt)
+    remembered = world.queues["q"].preemptor
+    assert remembered is not None
+    world.drop(victim.thing(), NOW)
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Admit)
+    assert world.queues["q"].preemptor is None
+    world.refuse(preemptor.key)
+    world.put(preemptor.thing(), NOW)
+    assert (world.queues["q"].preemptor, world.queues["q"].sticky) == (remembered, preemptor.key)
+    world.decide(NOW)
+    world.put(msgspec_holding(preemptor).thing(), NOW)  # confirmed
+    world.refuse(preemptor.key)
+    assert world.queues["q"].preemptor is None

@@ -164,7 +164,6 @@ _OF_PLANS: Final = frozenset(
         "ClusterQueueExcludeResourcePrefixes",
         "ConcurrentAdmission",
         "MultiKueueOrchestratedPreemption",
-        "PrioritizePreemptorWorkloads",
         "QuotaCheck",
     }
 )

@@ -45,6 +45,13 @@ class Verdict(NamedTuple):
     queue_time: Nanoseconds
 
 
+class PreemptorMemory(NamedTuple):
+    """[QU4] The generation at which a preemptor was evaluated, and whether it leads its queue."""
+
+    generation: int
+    is_sticky: bool
+
+
 class Bucket:
     """Workloads of one kind and LocalQueue, in order. Entries of the heap that are outdated are skipped when they
     surface; `members` says who is really there."""
@@ -278,8 +285,20 @@ class PendingQueue:
         return head
 
     def is_preemptor(self, workload: Workload) -> bool:
-        """[QU6]"""
+        """[QU6] Whether this head issued preemptions and its spec has not changed since."""
         return self.preemptor == (workload.key, workload.generation)
+
+    def remembered(self, key: str) -> PreemptorMemory | None:
+        """What the queue remembers of a Workload as its preemptor."""
+        if self.preemptor is None or self.preemptor[0] != key:
+            return None
+        return PreemptorMemory(self.preemptor[1], is_sticky=self.sticky == key)
+
+    def remember(self, key: str, memory: PreemptorMemory) -> None:
+        """Restore the memory of a preemptor whose reservation was not written; a later preemptor keeps its place."""
+        if self.preemptor is None:
+            self.preemptor = (key, memory.generation)
+            self.sticky = key if memory.is_sticky else None
 
     def head(self) -> Workload | None:
         """§2.2 By LocalQueue usage where that counts, then the sticky preemptor, then priority, time and UID."""

@@ -28,7 +28,7 @@ from pykueue.state.history import UsageLedger
 from pykueue.state.lines import Lines, LocalQueue
 from pykueue.state.namespaces import Namespaces
 from pykueue.state.outside import OutsidePods, Room
-from pykueue.state.queues import PendingQueue
+from pykueue.state.queues import PendingQueue, PreemptorMemory
 from pykueue.state.reservations import Reservations
 from pykueue.state.second_pass import SecondPasses
 from pykueue.state.shapes import Demands
@@ -62,6 +62,9 @@ class World:
         self._outside = OutsidePods(self.snapshot.fleet)
         self._namespaces = Namespaces(self.structure)
         self._revisions: dict[str, str] = {}
+        # Preemptors whose reservation is not confirmed. A queue clears its memory when the Workload leaves it; a
+        # reservation that is refused must bring the memory back, as in Kueue, which clears it on the confirming read.
+        self._assumed_preemptors: dict[str, PreemptorMemory] = {}
 
     @property
     def queues(self) -> Mapping[str, PendingQueue]:
@@ -229,6 +232,7 @@ class World:
             elif self.ledger.read(key, workload.metadata.resource_version, shows_it=holds_quota) is Reading.KEEP:
                 return  # older than our own write: what we decided stands
         if holds_quota:
+            self._assumed_preemptors.pop(key, None)
             self.lines.forget(key)
             self._put_reservation(workload)
             return
@@ -246,6 +250,7 @@ class World:
         key = states.key(workload)
         self.ledger.end(key)
         self._revisions.pop(key, None)
+        self._assumed_preemptors.pop(key, None)
         pending = self.lines.pending(key)
         if key in self.reservations:
             self._end(key)
@@ -452,7 +457,10 @@ class World:
         if decision.is_second_pass:
             workload = self._second_passes.pop(decision.workload)
         else:
-            workload = self.queues[decision.cluster_queue].in_flight[decision.workload]
+            queue = self.queues[decision.cluster_queue]
+            workload = queue.in_flight[decision.workload]
+            if (memory := queue.remembered(decision.workload)) is not None:
+                self._assumed_preemptors[decision.workload] = memory
             self._charge(workload, decision, now)
             self.lines.forget(decision.workload)
         self._reservations.assume(workload, decision, now)
@@ -479,8 +487,11 @@ class World:
     def refuse(self, key: str) -> None:
         """The write of a reservation came to nothing: it is over. Whoever has the object puts it again."""
         self.ledger.end(key)
+        memory = self._assumed_preemptors.pop(key, None)
         held = self.reservations.get(key)
         if held is not None:
+            if memory is not None and held.cluster_queue in self.queues:
+                self.queues[held.cluster_queue].remember(key, memory)
             if self.usage_history is not None:
                 self.usage_history.forgive(f"{held.namespace}/{held.local_queue}", key)
             self._end(key)

@@ -1,0 +1,56 @@
+"""Gate PrioritizePreemptorWorkloads in the manager: quota that a preemptor freed goes to the preemptor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keps.engines import Embedded
+from keps.system import System, gates, now, system
+
+_POLICY = {
+    "withinClusterQueue": "LowerPriority",
+    "reclaimWithinCohort": "Any",
+    "borrowWithinCohort": {"policy": "LowerPriority"},
+}
+
+
+async def _contended(story: System) -> None:
+    """Two ClusterQueues without quota of their own share two cores of their cohort; `mid` preempts `low` for them, and
+    then `high` arrives in the other queue."""
+    shared = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "2"}]}
+    await story.cluster_queue("a", {"cpu": "0"}, cohortName="c", preemption=_POLICY)
+    await story.cluster_queue("b", {"cpu": "0"}, cohortName="c")
+    await story.create("Cohort", "c", {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [shared]}]})
+    for name in ("a", "b"):
+        await story.create("LocalQueue", name, {"clusterQueue": name})
+    await story.asks("low", {"cpu": "2"}, "a", priority=1)
+    await story.until_said("low", "Admitted", "True/Admitted")
+    await story.asks("mid", {"cpu": "2"}, "a", priority=5)
+    await story.until_said("low", "Evicted", "True/Preempted")
+    await story.asks("high", {"cpu": "2"}, "b", priority=9)
+    await story.until_said("high", "QuotaReserved", "False/WaitingForQuota")
+    await story.quiet()
+
+
+@pytest.mark.parametrize(("names", "admitted"), [(("PrioritizePreemptorWorkloads",), "mid"), ((), "high")])
+async def test_freed_quota_goes_to_the_preemptor_with_the_gate_on(
+    tmp_path: Path, names: tuple[str, ...], admitted: str
+) -> None:
+    async with system(Embedded(tmp_path), **gates(*names)) as story:
+        await _contended(story)
+        await story.release("low")
+        await story.until_said(admitted, "Admitted", "True/Admitted")
+        await story.quiet()
+        assert await story.admitted() == [admitted]
+
+
+async def test_a_preemptor_keeps_its_precedence_when_only_its_status_changes(tmp_path: Path) -> None:
+    async with system(Embedded(tmp_path), **gates("PrioritizePreemptorWorkloads")) as story:
+        await _contended(story)
+        noted = {"type": "Example", "status": "True", "reason": "Noted", "message": "", "lastTransitionTime": now()}
+        await story.amend("Workload", "mid", lambda found: {"conditions": [*found["status"]["conditions"], noted]})
+        await story.quiet()
+        await story.release("low")
+        await story.until_said("mid", "Admitted", "True/Admitted")
