@@ -11,6 +11,7 @@ The server is found as kubectl finds it; after `pykueue up`, it is the one that 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import os
 import random
 import threading
@@ -98,7 +99,14 @@ class AsyncClient:
         await self.caller.close()
 
     async def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
-        """Submit a command as a job; returns its name. It waits in its queue until there is room."""
+        """Submit a command as a job; returns its name. It waits in its queue until there is room.
+
+        Raises TypeError for a keyword that is not in `Wishes`: a job without what was meant would run instead.
+        """
+        for unknown in wishes.keys() - Wishes.__annotations__.keys():
+            nearest = difflib.get_close_matches(unknown, Wishes.__annotations__, n=1)
+            meant = f". Did you mean '{nearest[0]}'?" if nearest else ""
+            raise TypeError(f"submit() got an unexpected keyword argument '{unknown}'{meant}")
         if isinstance(command, str):
             raise UsageError(f"a command is a list of its words, such as ['python', 'train.py'], and not {command!r}")
         here = self._reaches_out and await self._desk.runs_processes()

@@ -18,6 +18,7 @@ from click.shell_completion import ShellComplete
 import pykueue
 from pykueue import cli
 from pykueue import home as places
+from pykueue.api import codec, kueue, meta
 from pykueue.cli import completing, up
 from pykueue.cli.reach import Reach
 from pykueue.errors import UsageError
@@ -91,13 +92,13 @@ class TestSubmit:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (("-q", "nope", "--", "x"), "there is no LocalQueue nope in namespace default: there are default"),
+            (("-q", "nope", "--", "x"), "LocalQueue nope not found in namespace default; available: default"),
             (("--cpu", "lots", "--", "x"), "--cpu lots: "),
             (("-n", "nowhere", "--", "x"), "name a LocalQueue of namespace nowhere"),
             (("--env", "NOT_SET_HERE", "--", "x"), "--env NOT_SET_HERE: is not set here"),
             (("--name", "Not A Name", "--", "x"), "metadata.name"),
             (("--", ""), "the command is empty"),
-            (("--priority-class", "nope", "--", "x"), "there is no WorkloadPriorityClass nope: there is none"),
+            (("--priority-class", "nope", "--", "x"), "WorkloadPriorityClass nope not found; none exists"),
         ],
     )
     def test_what_is_wrong_is_one_sentence(self, shell: Shell, arguments: tuple[str, ...], words: str) -> None:
@@ -105,6 +106,50 @@ class TestSubmit:
         assert refused.code == 2
         assert words in refused.err
         assert len(refused.err.splitlines()) == 1
+
+    def test_dollar_signs_reach_the_command_unchanged(self, shell: Shell) -> None:
+        script = 'test "$$" -gt 1 && echo "$X" "$(echo inner)"'
+        arguments = ("-e", "X=$(HOME) $$", "--", "sh", "-c", script)
+        made = shell("submit", "-f", "--name", "dollars", *arguments)
+        assert made.out.splitlines()[1:] == ["$(HOME) $$ inner"], made.err
+        shown = json.loads(shell("submit", "--dry-run", "-o", "json", *arguments).out)
+        [main] = shown["spec"]["template"]["spec"]["containers"]
+        assert main["command"][2] == script.replace("$", "$$")
+        assert {"name": "X", "value": "$$(HOME) $$$$"} in main["env"]
+
+    @pytest.mark.parametrize(
+        ("option", "advice"),
+        [
+            ("--mem", ": use --memory"),
+            ("--gpu", ": use --gpus"),
+            ("-N", ": a job is a number of pods and not of nodes: use --parallelism"),
+            ("--array", ": job arrays do not exist; --parallelism N runs N pods at once"),
+            ("--dependency", ": dependencies between jobs do not exist; `pykueue wait NAME` before the next submit"),
+            ("--paralelism", "; did you mean --parallelism?"),
+            ("--banana", "; `pykueue submit --help` lists them"),
+        ],
+    )
+    def test_unknown_options_are_refused(self, shell: Shell, option: str, advice: str) -> None:
+        """Else the option would be the command, and every option after it an argument, --dry-run included."""
+        for words in ((option, "4"), (f"{option}=4",)) if option.startswith("--") else ((option, "4"),):
+            refused = shell("submit", "--name", "unknown-option", *words, "--dry-run", "--", "true")
+            assert refused.code == 2
+            assert refused.err.startswith(f"pykueue: submit has no option {option}{advice}")
+            assert len(refused.err.splitlines()) == 1
+        assert "unknown-option" not in shell("queue", "--all").out
+
+    def test_options_after_the_first_word_are_the_commands_own(self, shell: Shell) -> None:
+        made = shell("submit", "-f", "--name", "own-options", "echo", "--mem", "4", "-N", "--", "--dry-run")
+        assert made.out.splitlines()[1:] == ["--mem 4 -N -- --dry-run"], made.err
+
+    def test_a_workload_priority_class_is_found_by_its_name(self, shell: Shell) -> None:
+        high = kueue.WorkloadPriorityClass(metadata=meta.ObjectMeta(name="high"), value=100)
+        Reach("", "", {}).run(lambda client, _: client.create(desk.PRIORITY_CLASSES, codec.to_tree(high)))
+        assert shell("submit", "--wait", "--priority-class", "high", "--name", "important", "--", "true").code == 0
+        [row] = [line for line in shell("queue", "-a", "-o", "wide").out.splitlines() if line.startswith("important")]
+        assert "100" in row.split()
+        refused = shell("submit", "--priority-class", "x", "--", "true")
+        assert refused == (2, "", "pykueue: WorkloadPriorityClass x not found; available: high\n")
 
 
 class TestQueue:
@@ -124,7 +169,7 @@ class TestQueue:
         assert by_job == by_kind
         assert "9999 asked" in by_job
         assert shell("explain", "nope").err == (
-            "pykueue: there is no Workload or job nope in namespace default, or it names no queue\n"
+            "pykueue: Workload or job nope not found in namespace default, or it has no queue label\n"
         )
         assert shell("whatif", "--delete", "cq/nope").err == "pykueue: --delete cq/nope: there is none\n"
         head, first, second = shown.out.splitlines()
@@ -150,7 +195,7 @@ class TestQueue:
         [row] = [line.split() for line in shell("queue").out.splitlines() if why in line]
         assert row[:3] == ["lost", "default", "Unqueued"]
         assert "job.batch/lost\n" in shell("queue", "-o", "name").out
-        said = f"Job default/lost has no Workload, and waits in no line\n\nWhy\n  {why}\n"
+        said = f"Job default/lost has no Workload and is not queued\n\nWhy\n  {why}\n"
         assert shell("explain", "lost") == shell("explain", "job/lost") == (0, said, "")
         told = json.loads(shell("explain", "lost", "-o", "json").out)
         assert told == {"job": "default/lost", "state": "Unqueued", "localQueue": "default", "causes": [why]}
@@ -160,7 +205,7 @@ class TestQueue:
     def test_a_queue_that_is_not_there_is_one_sentence(self, shell: Shell) -> None:
         refused = shell("queue", "-q", "nope")
         assert refused.code == 2
-        assert refused.err == "pykueue: there is no LocalQueue nope in namespace default: there are default\n"
+        assert refused.err == "pykueue: LocalQueue nope not found in namespace default; available: default\n"
 
     def test_what_is_over_is_shown_when_asked_for(self, shell: Shell) -> None:
         shell("submit", "--wait", "--name", "over", "--", "true")
@@ -171,13 +216,13 @@ class TestQueue:
 class TestLater:
     @pytest.mark.parametrize("verb", ["logs", "wait", "cancel"])
     def test_a_job_that_is_not_there_is_one_sentence(self, shell: Shell, verb: str) -> None:
-        assert shell(verb, "nobody") == (2, "", "pykueue: there is no job nobody in namespace default\n")
+        assert shell(verb, "nobody") == (2, "", "pykueue: job nobody not found in namespace default\n")
 
     def test_of_several_jobs_one_that_is_not_there_saves_the_others(self, shell: Shell) -> None:
         shell("submit", "--name", "kept", "--cpu", "100m", "--", "sleep", "600")
         assert shell("cancel", "kept", "nobody").code == 2
         until(lambda: "kept" in shell("queue").out)
-        assert shell("wait", "kept", "--timeout", "1s").err == "job kept is not over after 1 s\n"
+        assert shell("wait", "kept", "--timeout", "1s").err == "job kept has not finished after 1 s\n"
         shell("cancel", "kept")
 
     def test_a_job_is_known_by_the_name_of_its_workload(self, shell: Shell) -> None:
@@ -212,8 +257,8 @@ class TestLater:
         late = shell("wait", "endless", "--timeout", "1s")
         followed = shell("submit", "-f", "--timeout", "1s", "--name", "followed", "--cpu", "100m", "--", "sleep", "600")
         shell("cancel", "endless", "followed")
-        assert (late.code, late.err) == (1, "job endless is not over after 1 s\n")
-        assert (followed.code, followed.err) == (1, "job followed is not over after 1 s\n")
+        assert (late.code, late.err) == (1, "job endless has not finished after 1 s\n")
+        assert (followed.code, followed.err) == (1, "job followed has not finished after 1 s\n")
 
     def test_without_a_name_the_last_job_is_meant(self, shell: Shell) -> None:
         shell("submit", "--name", "one-before", "--", "echo", "not me")
@@ -312,8 +357,8 @@ def test_whoever_waits_where_nobody_runs_pods_is_told_so(
         server.end()
     assert waited.code == 1
     assert waited.err.splitlines() == [
-        "nobody runs pods here (`pykueue up --runner none`): a job ends when somebody says so",
-        "job idle is not over after 1 s",
+        "pods do not run here (`pykueue up --runner none`): a job ends when its status is written",
+        "job idle has not finished after 1 s",
     ]
 
 
@@ -363,6 +408,8 @@ async def test_the_client_of_python_works_where_a_loop_runs_as_in_notebooks(home
         job = client.submit(["pwd"], name="from-python", time_limit_seconds=600)
         assert client.wait(job, timeout_seconds=PATIENCE_SECONDS).word == "Succeeded"
         assert client.logs(job).strip() == str(tmp_path)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'gpu'"):
+            client.submit(["true"], gpu=1)  # type: ignore[call-arg]
     client.close()  # once more does no harm
     with pytest.raises(UsageError, match="No such file"):
         pykueue.Client(kubeconfig=str(tmp_path / "none"))

@@ -209,8 +209,8 @@ def test_a_job_from_its_submission_to_its_end(place: Place, shell: Shell) -> Non
 
     # Nothing runs pods: whoever waits is told what for, and when it has been too long.
     late = shell("wait", "first", "--timeout", "1s")
-    assert (late.code, late.err) == (1, "job first is not over after 1 s\n")
-    assert shell("logs", "first").err == "job first has no log: starting, none of its pods is there yet\n"
+    assert (late.code, late.err) == (1, "job first has not finished after 1 s\n")
+    assert shell("logs", "first").err == "job first has no log: starting, its pods do not exist yet\n"
 
     place.start_pod("first")
     assert shell("logs", "first").out == "hi from the node\n"
@@ -219,7 +219,7 @@ def test_a_job_from_its_submission_to_its_end(place: Place, shell: Shell) -> Non
     until(lambda: "Starting" in shell("queue").out)  # what the first one had is the second one's now
 
     assert shell("cancel", "second").out == "job second cancelled\n"
-    assert shell("wait", "second").err == "pykueue: there is no job second in namespace default\n"
+    assert shell("wait", "second").err == "pykueue: job second not found in namespace default\n"
 
 
 def test_the_version_names_the_image_of_the_manager(shell: Shell) -> None:
@@ -246,10 +246,10 @@ def test_a_job_that_no_workload_can_be_made_for_says_why(place: Place, shell: Sh
     [row] = [row.split() for row in shell("queue").out.splitlines() if row.startswith("lost")]
     assert row[:3] == ["lost", "any", "Unqueued"]
     until(lambda: shell("queue", "-o", "name").out == "job.batch/lost\n")  # what was cancelled before is gone
-    said = f"Job default/lost has no Workload, and waits in no line\n\nWhy\n  {why}\n"
+    said = f"Job default/lost has no Workload and is not queued\n\nWhy\n  {why}\n"
     assert shell("explain", "lost").out == shell("explain", "job/lost").out == said
     assert shell("explain", "lost", "-o", "json").out.count(why) == 1
-    assert shell("wait", "lost", "--timeout", "1s").err == "job lost is not over after 1 s\n"
+    assert shell("wait", "lost", "--timeout", "1s").err == "job lost has not finished after 1 s\n"
     assert shell("cancel", "lost").code == 0
 
 
@@ -267,8 +267,8 @@ def test_whoever_submits_and_waits_hears_how_the_job_stands_until_it_is_over(
 
     late = submitted("late", "--timeout", "2s")
     assert (late.code, late.out) == (1, "job late submitted to queue waiting\n")
-    assert late.err.splitlines()[-1] == "job late is not over after 2 s"
-    is_true = "job late: starting, none of its pods is there yet\n"
+    assert late.err.splitlines()[-1] == "job late has not finished after 2 s"
+    is_true = "job late: starting, its pods do not exist yet\n"
     until(lambda: is_true in shell("wait", "late", "--timeout", "1s").err)
     assert shell("cancel", "late").code == 0
 

@@ -24,14 +24,14 @@ def test_one_that_waits_can_be_asked_why(kueue: Kueue) -> None:
     told = kueue.explain(second)
     assert told.causes[0] == "cpu of flavor default-flavor: 1 asked, 0 free, 1 short"
     assert "raise nominalQuota of cpu" in told.suggestions[0].sentence()
-    with pytest.raises(AnswerIsNo, match="is not over after 5 s"):
+    with pytest.raises(AnswerIsNo, match="has not finished after 5 s"):
         kueue.wait(second, timeout_seconds=5)
 
 
 @pytest.mark.kueue(runner="none")
 def test_pods_can_be_left_alone(kueue: Kueue) -> None:
     assert kueue.all("clusterqueue") == []
-    with pytest.raises(UsageError, match="there is none"):
+    with pytest.raises(UsageError, match="none exists"):
         kueue.submit(["sleep", "1"])
 
 
@@ -51,3 +51,31 @@ def test_a_command_is_a_list_of_words(kueue: Kueue) -> None:
         kueue.submit("sleep 1")
     with pytest.raises(UsageError, match="the command is empty"):
         kueue.submit([])
+
+
+def test_submit_refuses_unknown_keywords(kueue: Kueue) -> None:
+    """A job without the GPU that was meant would run, and fail much later."""
+    with pytest.raises(
+        TypeError, match=r"^submit\(\) got an unexpected keyword argument 'gpu'. Did you mean 'gpus'\?$"
+    ):
+        kueue.submit(["true"], gpu=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^submit\(\) got an unexpected keyword argument 'banana'$"):
+        kueue.submit(["true"], banana=True)  # type: ignore[call-arg]
+    assert kueue.all("job") == []
+
+
+def test_submit_takes_the_name_of_a_workload_priority_class(kueue: Kueue) -> None:
+    """And not that of a PriorityClass, which is another kind."""
+    kueue.apply(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": "high"},
+            "value": 100,
+        },
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "pods"}, "value": 5},
+    )
+    kueue.submit(["sleep", "60"], priority_class="high")
+    assert [entry.priority for entry in kueue.queue()] == [100]
+    with pytest.raises(UsageError, match=r"^WorkloadPriorityClass pods not found; available: high$"):
+        kueue.submit(["sleep", "60"], priority_class="pods")

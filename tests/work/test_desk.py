@@ -28,7 +28,7 @@ def test_whoever_waits_for_a_job_that_is_cancelled_is_told_so(
         asked = asyncio.ensure_future(wait(kueue._client, waiting))
         await asyncio.sleep(5)
         await kueue._client.cancel(waiting)
-        with pytest.raises(AnswerIsNo, match=f"^job {waiting} is gone: it was cancelled$"):
+        with pytest.raises(AnswerIsNo, match=f"^job {waiting} was deleted while it was waited for$"):
             await asked
 
     kueue._run(cancelled_meanwhile())
@@ -94,7 +94,7 @@ def test_pods_that_no_workload_can_be_made_for_are_in_the_queue_with_the_reason(
     assert explain.matching([lost, half], named) is half
     explain._tell_unqueued(half, "default", named, "text")
     assert capsys.readouterr().out == (
-        "Pod group default/half has no Workload, and waits in no line\n\n"
+        "Pod group default/half has no Workload and is not queued\n\n"
         "Why\n  'half' group has fewer runnable pods than expected\n"
     )
     assert explain.matching([lost, half], explain.Named.of("job/two")) is None

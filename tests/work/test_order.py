@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pykueue.api import labels
 from pykueue.errors import UsageError
+from pykueue.runner import launch
 from pykueue.work import order
 from pykueue.work.order import Order
 
@@ -69,6 +72,16 @@ def test_the_rest_finds_its_place() -> None:
     assert (made["spec"]["backoffLimit"], made["spec"]["activeDeadlineSeconds"]) == (2, 60)
     main = container(environment={"A": "1"}, directory="/srv", image="i:1")
     assert (main["env"], main["workingDir"], main["image"]) == ([{"name": "A", "value": "1"}], "/srv", "i:1")
+
+
+@given(st.text(alphabet="$()X a", max_size=12))
+def test_dollar_signs_reach_the_command_unchanged(text: str) -> None:
+    """Whatever Kubernetes would expand in it: `$$`, `$(X)`, or half of one."""
+    main = container(environment={"X": "1", "Y": text})
+    values = {each["name"]: each["value"] for each in main["env"]}
+    assert launch.expand(values["Y"], {"X": "1"}) == text
+    (word,) = job(text or "true")["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert launch.expand(word, {"X": "1"}) == (text or "true")
 
 
 def test_variables_have_a_value_or_take_the_one_they_have_here() -> None:

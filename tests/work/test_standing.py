@@ -34,9 +34,9 @@ RESERVED = ("QuotaReserved", "True", "")
 @pytest.mark.parametrize(
     ("found", "stands"),
     [
-        (workload(), Standing(Word.WAITING, "its queue has not decided yet")),
+        (workload(), Standing(Word.WAITING, "the scheduler has not considered it yet")),
         (workload(("QuotaReserved", "False", "no cpu")), Standing(Word.WAITING, "no cpu")),
-        (workload(active=False), Standing(Word.WAITING, "it is deactivated")),
+        (workload(active=False), Standing(Word.WAITING, "the Workload is deactivated")),
         (
             workload(RESERVED, admissionChecks=[{"name": "budget", "state": "Pending"}]),
             Standing(Word.WAITING, "quota is reserved; waits for checks: budget"),
@@ -66,7 +66,7 @@ def test_a_job_that_was_let_go_stands_by_its_own_pods() -> None:
 def test_a_job_that_is_held_back_stands_as_its_workload_does() -> None:
     waits = workload(("QuotaReserved", "False", "no cpu"))
     assert str(standing.of_job(job(suspend=True), waits)) == "waiting, no cpu"
-    assert "names no queue" in standing.of_job(job(suspend=True), None).why
+    assert "has no queue label" in standing.of_job(job(suspend=True), None).why
 
 
 def test_a_job_without_a_workload_stands_by_the_last_warning_about_it() -> None:
@@ -119,7 +119,7 @@ PULLING = {
 @pytest.mark.parametrize(
     ("pods", "said"),
     [
-        ([], "none of its pods is there yet"),
+        ([], "its pods do not exist yet"),
         ([pod(phase="Pending")], "pod p has no node yet"),
         ([pod(phase="Pending", conditions=[UNSCHEDULABLE])], "pod p: 0/3 nodes fit"),
         ([pod(phase="Pending", containerStatuses=[PULLING])], "pod p: no such image"),

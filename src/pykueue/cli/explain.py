@@ -57,7 +57,7 @@ def command(
         if key is None:
             _tell_unqueued(None if files else _unqueued(connection, named), namespace, named, output)
             return
-        told("asking the brain what would help")
+        told("Computing suggestions")
         effort = Effort() if thorough else None
         answer = why(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
     if output == "text":
@@ -131,13 +131,13 @@ def _tell_unqueued(entry: Entry | None, namespace: str, named: Named, output: st
     from pykueue.work.standing import Word
 
     if entry is None:
-        raise UsageError(f"there is no {named} in namespace {namespace}, or it names no queue")
+        raise UsageError(f"{named} not found in namespace {namespace}, or it has no queue label")
     word, why, place = entry.standing.word, entry.standing.why, f"{namespace}/{entry.name}"
     kind = entry.kind if entry.name in entry.names else f"{entry.kind} group"
     if word is not Word.UNQUEUED:
-        raise UsageError(f"{kind.lower()} {entry.name} in namespace {namespace} waits in no line yet: {why}")
+        raise UsageError(f"{kind.lower()} {entry.name} in namespace {namespace} is not queued yet: {why}")
     if output == "text":
-        click.echo(f"{kind} {place} has no Workload, and waits in no line\n\nWhy\n  {why}")
+        click.echo(f"{kind} {place} has no Workload and is not queued\n\nWhy\n  {why}")
     else:
         tree = {entry.kind.lower(): place, "state": str(word), "localQueue": entry.queue, "causes": [why]}
         printing.document(tree, output)
@@ -169,7 +169,7 @@ def lines(answer: Why) -> list[str]:
                 if part.how():
                     said.append(f"       {part.how()}")
     if answer.search is Search.CUT_SHORT:
-        said += ["", "Many wait in its tree: the search was cut short; with --thorough it goes on"]
+        said += ["", "The search was cut short because many Workloads wait in this cohort; --thorough continues it"]
     elif answer.search is Search.COMPLETE and not answer.suggestions:
         said += ["", "No single change of quota, priority, order or pods was found that lets it in"]
     return said
@@ -181,5 +181,5 @@ def _heading(answer: Why) -> str:
         return f"Workload {answer.workload} is {answer.state}{where}"
     where = f"ClusterQueue {answer.cluster_queue}" if answer.cluster_queue else f"LocalQueue {answer.queue}"
     place = f", place {answer.position[0]} ({answer.position[1]} in its LocalQueue)" if answer.position else ""
-    ends = ": nothing is in its way, it is about to be let in" if answer.starts_next else ""
+    ends = ": nothing blocks it; the next scheduling cycle admits it" if answer.starts_next else ""
     return f"Workload {answer.workload} waits in {where}{place}{ends}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -37,7 +39,65 @@ def _variables(context: click.Context, option: click.Parameter, texts: tuple[str
     return order.variables(texts, os.environ)
 
 
-@click.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+# Options of sbatch and srun that people type: the option here, or why there is none.
+_SLURM: Final[Mapping[str, str]] = {
+    "--mem": "use --memory",
+    "--mem-per-cpu": "use --memory, which is for the whole pod",
+    "--gpu": "use --gpus",
+    "--gres": "use --gpus",
+    "--gpus-per-node": "use --gpus",
+    "--gpus-per-task": "use --gpus",
+    "-G": "use --gpus",
+    "--cpus": "use --cpu",
+    "--cpus-per-task": "use --cpu",
+    "-c": "use --cpu",
+    "--job-name": "use --name",
+    "-J": "use --name",
+    "--partition": "use --queue",
+    "-p": "use --queue",
+    "--qos": "use --priority-class",
+    "--time": "use --time-limit",
+    "-t": "use --time-limit",
+    "--chdir": "use --workdir",
+    "-D": "use --workdir",
+    "--export": "use --env, once for each variable",
+    "--ntasks": "use --parallelism",
+    "--nodes": "a job is a number of pods and not of nodes: use --parallelism",
+    "-N": "a job is a number of pods and not of nodes: use --parallelism",
+    "--array": "job arrays do not exist; --parallelism N runs N pods at once, numbered by JOB_COMPLETION_INDEX",
+    "-a": "job arrays do not exist; --parallelism N runs N pods at once, numbered by JOB_COMPLETION_INDEX",
+    "--dependency": "dependencies between jobs do not exist; `pykueue wait NAME` before the next submit",
+    "-d": "dependencies between jobs do not exist; `pykueue wait NAME` before the next submit",
+    "--account": "accounts do not exist; quota belongs to the queue",
+    "-A": "accounts do not exist; quota belongs to the queue",
+    "--nodelist": "nodes are not chosen by name; the queue's flavors choose them",
+    "-w": "nodes are not chosen by name; the queue's flavors choose them",
+    "--exclusive": "nodes are not reserved as a whole; ask for all of their cpu",
+    "--pty": "interactive jobs do not exist; --follow shows the log",
+    "--begin": "a start time does not exist; the job starts when quota is available",
+}
+
+
+class SubmitCommand(click.Command):
+    """Options end at `--` or at the first word that is none: the rest is the command. An unknown option before that is
+    refused, for it would become the command, together with every option after it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name
+            raise UsageError(f"submit has no option {name}{self._advice(name)}") from None
+
+    def _advice(self, name: str) -> str:
+        if name in _SLURM:
+            return f": {_SLURM[name]}"
+        known = [long for option in self.params for long in option.opts if long.startswith("--")]
+        nearest = difflib.get_close_matches(name, known, n=1) if name.startswith("--") else []
+        return f"; did you mean {nearest[0]}?" if nearest else "; `pykueue submit --help` lists them"
+
+
+@click.command("submit", cls=SubmitCommand, context_settings={"allow_interspersed_args": False})
 @click.option("--name", default="", help="The job's name; made from the command by default.")
 @click.option(
     "-q",
@@ -117,6 +177,9 @@ def command(
     \b
     pykueue submit -- python train.py --epochs 3
     pykueue submit --cpu 4 --memory 8Gi --gpus 1 -q research -f -- ./train.sh
+
+    The command runs as it is written: dollar signs reach it unchanged, and appear doubled in the Job, as Kubernetes
+    writes them.
     """
     from pykueue.clock import SystemClock
     from pykueue.work import desk, order

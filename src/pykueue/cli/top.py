@@ -132,7 +132,7 @@ def _waiting(entries: list[Entry]) -> RenderableType:
 
     waiting = [entry for entry in entries if entry.standing.word is Word.WAITING]
     if not waiting:
-        return Text("nobody waits", style="dim")
+        return Text("no Workload is pending", style="dim")
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for title in ("PLACE", "WAITS", "QUEUE", "ASKS FOR"):
         table.add_column(title, no_wrap=True)

@@ -50,4 +50,4 @@ async def say_if_nobody_runs_pods(clerk: Desk) -> None:
     from pykueue.clock import SystemClock
 
     if not await clerk.runs_pods(SystemClock().now()):
-        click.echo("nobody runs pods here (`pykueue up --runner none`): a job ends when somebody says so", err=True)
+        click.echo("pods do not run here (`pykueue up --runner none`): a job ends when its status is written", err=True)

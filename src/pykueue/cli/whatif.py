@@ -54,7 +54,7 @@ def command(
         else:
             has_jobs = bool(change.jobs)
             case = connection.talk(lambda client, _: live.case(client, classes=has_jobs, told=told))
-        told("asking the brain")
+        told("Computing decisions")
         names = [_named(text, connection.namespace or "default") for text in gone]
         there = indexed(case.objects)
         for text, named in zip(gone, names, strict=True):

@@ -23,7 +23,7 @@ from pykueue.kube.transport import Call
 from pykueue.work import listing, order, podlog, standing, unqueued
 from pykueue.work.podlog import PODS
 from pykueue.work.standing import Standing, Word
-from pykueue.work.unqueued import JOBS, POD_CLASSES, Unqueued
+from pykueue.work.unqueued import JOBS, Unqueued
 
 log = logging.getLogger(__name__)
 
@@ -67,38 +67,40 @@ class Desk:
     async def queue(self, named: str) -> str:
         """The LocalQueue that is meant; one that is not there is refused."""
         found: list[str] = [queue.metadata.name for queue in await self._all(QUEUES, kueue.LocalQueue)]
-        there = f"there are {', '.join(found)}" if found else "there is none; `kubectl create` one first"
+        there = f"available: {', '.join(found)}" if found else "none exists; `pykueue create localqueue` makes one"
         if named:
             if named not in found:
-                raise UsageError(f"there is no LocalQueue {named} in namespace {self.namespace}: {there}")
+                raise UsageError(f"LocalQueue {named} not found in namespace {self.namespace}; {there}")
             return named
         if QUEUE in found:
             return QUEUE
         if len(found) != 1:
-            raise UsageError(f"name a LocalQueue of namespace {self.namespace} with --queue: {there}")
+            raise UsageError(f"name a LocalQueue of namespace {self.namespace} with --queue; {there}")
         return found[0]
 
     async def priority_class(self, named: str) -> str:
-        """The WorkloadPriorityClass that is meant; one that is not there is refused, for the job would wait for it."""
-        if named and await self._client.find(POD_CLASSES, named) is None:
+        """The name of a WorkloadPriorityClass that exists, or none. A job with an unknown class would wait forever, so
+        an unknown name is refused."""
+        if named and await self._client.find(PRIORITY_CLASSES, named) is None:
             found = await self._client.list(PRIORITY_CLASSES)
             names = [codec.decode(item, kueue.WorkloadPriorityClass).metadata.name for item in found.items]
-            there = f"there are {', '.join(names)}" if names else "there is none"
-            raise UsageError(f"there is no WorkloadPriorityClass {named}: {there}")
+            available = f"available: {', '.join(names)}" if names else "none exists"
+            raise UsageError(f"WorkloadPriorityClass {named} not found; {available}")
         return named
 
     async def submit(self, job: dict[str, Any]) -> kube.Job:
         try:
             return codec.from_tree(await self._client.create(JOBS, job), kube.Job)
         except errors.AlreadyExists:
-            raise UsageError(f"there is a job {job['metadata']['name']} already; `pykueue cancel` it first") from None
+            name = job["metadata"]["name"]
+            raise UsageError(f"job {name} already exists; `pykueue cancel {name}` deletes it") from None
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
     async def job(self, name: str) -> kube.Job:
         tree = await self._client.find(JOBS, name, self.namespace)
         if tree is None:
-            raise UsageError(f"there is no job {name} in namespace {self.namespace}")
+            raise UsageError(f"job {name} not found in namespace {self.namespace}")
         return codec.from_tree(tree, kube.Job)
 
     async def meant(self, given: Sequence[str]) -> list[str]:
@@ -120,7 +122,7 @@ class Desk:
         """The job that was submitted last."""
         found: list[kube.Job] = await self._all(JOBS, kube.Job)
         if not found:
-            raise UsageError(f"there are no jobs in namespace {self.namespace}")
+            raise UsageError(f"namespace {self.namespace} has no jobs")
         return max(found, key=_moment).metadata.name
 
     async def workload(self, job: kube.Job) -> kueue.Workload | None:
@@ -166,7 +168,7 @@ class Desk:
                 return Standing(now.word, standing.failure(await self.pods(await self.job(name))) or now.why)
             return now
         except UsageError:
-            raise AnswerIsNo(f"job {name} is gone: it was cancelled") from None
+            raise AnswerIsNo(f"job {name} was deleted while it was waited for") from None
 
     async def outlast(self, error: KubeError) -> None:
         """Return when the server answers again. What will not pass by waiting is raised."""
@@ -237,7 +239,7 @@ async def within(name: str, timeout_seconds: float | None) -> AsyncIterator[None
         async with asyncio.timeout(timeout_seconds):
             yield
     except TimeoutError:
-        raise AnswerIsNo(f"job {name} is not over after {timeout_seconds:g} s") from None
+        raise AnswerIsNo(f"job {name} has not finished after {timeout_seconds:g} s") from None
 
 
 def _is_held(lease: kube.Lease, now: Nanoseconds) -> bool:

@@ -64,11 +64,11 @@ def job(order: Order, now: int) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": order.image,
-        "command": list(order.command),
+        "command": [literal(word) for word in order.command],
         "resources": {"requests": requests, **({"limits": limits} if limits else {})},
     }
     if order.environment:
-        container["env"] = [{"name": name, "value": value} for name, value in order.environment.items()]
+        container["env"] = [{"name": name, "value": literal(value)} for name, value in order.environment.items()]
     if order.directory:
         container["workingDir"] = order.directory
     spec: dict[str, Any] = {
@@ -90,6 +90,12 @@ def job(order: Order, now: int) -> dict[str, Any]:
     told = {SUBMITTED_AT: meta.format_micro_time(now)}
     metadata = {**naming, "namespace": order.namespace, "labels": marks, "annotations": told}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def literal(text: str) -> str:
+    """The text as a container receives it unchanged: Kubernetes replaces `$(NAME)` and `$$` in commands and in the
+    values of variables, so that every dollar sign is doubled."""
+    return text.replace("$", "$$")
 
 
 def _base(command: Sequence[str]) -> str:

@@ -49,19 +49,19 @@ def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") ->
     if workload is not None:
         return of_workload(workload)
     if not job.metadata.labels.get(labels.QUEUE_NAME):
-        return Standing(Word.WAITING, "it is suspended and names no queue")
+        return Standing(Word.WAITING, "the job is suspended and has no queue label")
     return without_workload(trouble)
 
 
 def without_workload(trouble: str) -> Standing:
     """How something stands that names a queue, and that no Workload was made for."""
-    return Standing(Word.UNQUEUED, trouble) if trouble else Standing(Word.WAITING, "no Workload was made for it yet")
+    return Standing(Word.UNQUEUED, trouble) if trouble else Standing(Word.WAITING, "its Workload does not exist yet")
 
 
 def starting(pods: Sequence[kube.Pod]) -> str:
     """What a job that has its quota still waits for, by its pods."""
     if not pods:
-        return "none of its pods is there yet"
+        return "its pods do not exist yet"
     for pod in pods:
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = status.state.waiting if status.state is not None else None
@@ -105,13 +105,13 @@ def of_workload(workload: kueue.Workload) -> Standing:
             open_checks = [check.name for check in workload.status.admission_checks if check.state != "Ready"]
             return Standing(Word.WAITING, f"quota is reserved; waits for checks: {', '.join(open_checks)}")
     if not workload.spec.active:
-        return Standing(Word.WAITING, "it is deactivated")
+        return Standing(Word.WAITING, "the Workload is deactivated")
     return Standing(Word.WAITING, _message(workload, WorkloadCondition.QUOTA_RESERVED))
 
 
 def _message(workload: kueue.Workload, type_: WorkloadCondition) -> str:
     found = conditions.find(workload.status.conditions, type_)
-    return found.message if found is not None else "its queue has not decided yet"
+    return found.message if found is not None else "the scheduler has not considered it yet"
 
 
 def by_owner(workloads: Iterable[kueue.Workload]) -> Mapping[str, kueue.Workload]:

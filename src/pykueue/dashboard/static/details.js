@@ -101,7 +101,7 @@ class Explanation {
     const {state, position, causes, ahead, holders, startsNext, suggestions, search, note} = this.#answer;
     const waits = state === "Pending";
     this.#place.replaceChildren(...[
-      startsNext && el("p", {class: "good"}, "Nothing is in its way: it is about to be let in."),
+      startsNext && el("p", {class: "good"}, "Nothing blocks it: the next scheduling cycle admits it."),
       position && el("p", {}, `Place ${position.inClusterQueue} in its ClusterQueue, ${position.inLocalQueue} in its LocalQueue.`),
       causes.length ? el("ul", {class: "causes"}, causes.map((cause) => el("li", {}, cause))) : null,
       ahead.length ? el("details", {}, el("summary", {}, `${count(ahead.length, "Workload")} ahead of it`),
@@ -134,7 +134,7 @@ function ways(suggestions, search) {
   if (!suggestions.length && !isCut) return el("p", {}, "No single change of quota, priority, order or pods was found that lets it in.");
   const found = el("ol", {class: "ways", tabindex: -1}, suggestions.map((each) => el("li", {}, each.parts.map((part, number) =>
     el("div", {}, number ? `and ${part.change}` : part.change, part.command && command(part.command))))));
-  return isCut ? [found, el("p", {class: "hint"}, "Many wait in its tree: the search was cut short. pykueue explain --thorough looks at every way.")] : found;
+  return isCut ? [found, el("p", {class: "hint"}, "The search was cut short because many Workloads wait in this cohort; pykueue explain --thorough continues it.")] : found;
 }
 
 function command(text) {
