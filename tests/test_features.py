@@ -36,14 +36,29 @@ def test_a_retired_gate_says_what_became_of_it() -> None:
     assert "KueueDRAIntegration" in problem(DynamicResourceAllocation=True)
 
 
-def test_a_locked_gate_keeps_its_value() -> None:
+def test_a_locked_gate_keeps_its_value_and_may_be_set_to_it() -> None:
     assert problem(TLSOptions=False) == "TLSOptions is locked to true"
+    assert problem(WorkloadRequestUseMergePatch=False) == "WorkloadRequestUseMergePatch is locked to true"
+    assert not resolve({"TLSOptions": True, "WorkloadRequestUseMergePatch": True})[1]
+
+
+@pytest.mark.parametrize("name", ["LocalQueueMetrics", "MetricsForCohorts", "MetricForWorkloadCreationLatency"])
+def test_gates_of_metrics_can_be_set_either_way(name: str) -> None:
+    for value in (True, False):
+        gates, problems = resolve({name: value})
+        assert (problems, gates[name]) == ((), value)
 
 
 def test_turning_on_what_is_not_implemented_is_refused_and_turning_it_off_is_not() -> None:
     missing = next(gate for gate in GATES.values() if not gate.implemented and not gate.needs and not gate.locked)
     assert problem(**{missing.name: True}).endswith("is not implemented in this version and cannot be turned on")
     assert not resolve({missing.name: False})[1]
+
+
+def test_a_gate_that_is_not_implemented_is_off_whatever_its_default_in_kueue() -> None:
+    assert not [name for name, value in features.DEFAULTS.items() if value and not GATES[name].implemented]
+    assert GATES["MultiKueue"].default_in_kueue
+    assert GATES["MultiKueue"] in features.missing_by_default()
 
 
 def test_a_gate_needs_its_parents() -> None:
@@ -59,6 +74,46 @@ def test_a_stage_is_switched_as_a_whole_and_a_single_gate_overrules_it() -> None
     assert on == {gate.name for gate in GATES.values() if gate.stage is features.Stage.ALPHA and gate.implemented} - {
         "PriorityBoost"
     }
+
+
+def test_gates_that_a_stage_does_not_switch_are_named_in_a_notice() -> None:
+    (notice,) = features.notices({"AllBeta": True})
+    missing = [gate.name for gate in GATES.values() if gate.stage is features.Stage.BETA and not gate.implemented]
+    assert notice == f"featureGates.AllBeta: does not turn on {', '.join(missing)}: not implemented in this version"
+    assert list(features.notices({"AllAlpha": False})) == [
+        "featureGates.AllAlpha: does not change WorkloadRequestUseMergePatch: locked"
+    ]
+    assert not list(features.notices({"AllBeta": False}))
+
+
+def test_turning_off_a_gate_that_only_changes_speed_gives_a_notice() -> None:
+    (notice,) = features.notices({"TASCacheTopologyTree": False})
+    assert notice.startswith("featureGates.TASCacheTopologyTree: has no effect")
+    assert not list(features.notices({"TASCacheTopologyTree": True, "PartialAdmission": False}))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {}),
+        ("PartialAdmission=false", {"PartialAdmission": False}),
+        ("A=true, B=F ,C=1", {"A": True, "B": False, "C": True}),
+    ],
+)
+def test_the_flag_is_read_as_kueue_reads_it(text: str, found: dict[str, bool]) -> None:
+    assert features.parse(text) == (found, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("PartialAdmission", "PartialAdmission has no value; write NAME=true or NAME=false"),
+        ("PartialAdmission=yes", "PartialAdmission must be true or false, not 'yes'"),
+    ],
+)
+def test_a_flag_that_cannot_be_read_says_which_part(text: str, sentence: str) -> None:
+    (found,) = features.parse(text)[1]
+    assert f"{found.name} {found.message}" == sentence
 
 
 @pytest.mark.parametrize("gate", GATES.values(), ids=lambda gate: gate.name)

@@ -1,13 +1,16 @@
 """The feature gates: one table with name, default, stage, history, parents, and whether this program implements it.
 
-A gate is read once, at the door: `resolve` turns the `featureGates` of a Configuration into a frozen `Gates`, and
-`settings` hands each room the plain values it needs. No leaf asks for a gate. Adding one is a row here, the one fork it
-controls, and a scenario with it on and off.
+A gate is read once, at the boundary: `resolve` turns the `featureGates` of a Configuration into a frozen `Gates`, and
+`settings` passes plain values on. Adding a gate is a row here, the one place it controls, and a test with it on and
+off. tests/house/test_gates.py compares this table with what the code reads.
 
-Where this program departs from the public defaults: `ManagedJobsNamespaceSelectorAlwaysRespected` is off and can be
-changed, because a job that names a queue is managed wherever it is (KEP-3589); `KueueDRAIntegration` and its kin are
-off, because nobody counts devices here yet, and a Workload that claims some is refused rather than let in uncounted;
-and the three gates of the founding proposals exist only here.
+A gate is on only if it is implemented: `default` is the value here, `in_kueue` the default of Kueue where that differs.
+A gate that only changes the speed of Kueue (`speed_only`) can be set and changes nothing here; a notice says so.
+
+Where the defaults differ from Kueue's: gates that are not implemented are off;
+`ManagedJobsNamespaceSelectorAlwaysRespected` is off and can be changed, because a job that names a queue is managed in
+every namespace (KEP-3589); `WorkloadRequestUseMergePatch` is locked to on, because a conditional merge patch is the one
+way in which this program writes the status of a Workload; and the three gates of the founding proposals exist only here.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One row: what the gate is called, how it stands by default, and what it decides."""
+    """One row: the name of the gate, its default here, and what it decides."""
 
     name: str
     default: bool
@@ -40,6 +43,14 @@ class Gate:
     needs: tuple[str, ...] = ()
     locked: bool = False
     proposal: str = ""
+    # The default of Kueue, where it is not the one here.
+    in_kueue: bool | None = None
+    # Whether the gate changes only how fast Kueue decides: both values give the same decisions and the same speed here.
+    speed_only: bool = False
+
+    @property
+    def default_in_kueue(self) -> bool:
+        return self.default if self.in_kueue is None else self.in_kueue
 
 
 class GateProblem(NamedTuple):
@@ -80,16 +91,16 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("SchedulingEquivalenceHashing", _ON, _B, "0.17 Beta (off), 0.18 Beta", _HERE, "One verdict of no fit parks every queued Workload of the same shape."),
     Gate("UnadmittedWorkloadsExplicitStatus", _OFF, _B, "0.19 Beta (off)", _HERE, "A Workload gets its QuotaReserved and Admitted conditions, both False, as soon as it is seen.", needs=("UnadmittedWorkloadsObservability",)),
     Gate("UnadmittedWorkloadsObservability", _ON, _B, "0.19 Beta", _HERE, "A waiting Workload carries a precise reason instead of a plain Pending."),
-    Gate("VectorizedResourceRequests", _ON, _B, "0.19 Beta", _HERE, "Requests are kept as vectors of integers; it changes speed, not decisions."),
+    Gate("VectorizedResourceRequests", _ON, _B, "0.19 Beta", _HERE, "Requests are kept as vectors of integers; it changes speed, not decisions.", speed_only=True),
     # ----- topology
     Gate(_TAS, _ON, _B, "0.9 Alpha, 0.14 Beta", _HERE, "Pods are placed by the topology of the nodes."),
     Gate("SchedulerLibraryIntegration", _OFF, _A, "0.19 Alpha", _NOT_YET, "Placement asks the plug-ins of kube-scheduler. They exist as a Go library only."),
     Gate("SkipReassignmentForPodOwnedWorkloads", _ON, _B, "0.19 Beta", _HERE, "A Workload that one pod owns is not moved to another node."),
     Gate("TASAssignmentsEncodingByHostnamePrefix", _ON, _B, "0.19 Beta", _HERE, "Stored topology assignments share the common prefix of host names."),
     Gate("TASBalancedPlacement", _OFF, _A, "0.15 Alpha", _HERE, "A preferred placement is spread evenly over the fewest domains that hold it.", needs=(_TAS,)),
-    Gate("TASCacheNodeMatchResults", _ON, _B, "0.19 Beta", _HERE, "Which nodes match a pod is remembered; it changes speed, not decisions."),
-    Gate("TASCacheTopologyTree", _ON, _B, "0.20 Beta", _HERE, "The tree of domains is kept between cycles; it changes speed, not decisions."),
-    Gate("TASCachingRemainingResources", _ON, _B, "0.19 Beta", _HERE, "Free capacity is kept up by differences; it changes speed, not decisions."),
+    Gate("TASCacheNodeMatchResults", _ON, _B, "0.19 Beta", _HERE, "Which nodes match a pod is remembered; it changes speed, not decisions.", speed_only=True),
+    Gate("TASCacheTopologyTree", _ON, _B, "0.20 Beta", _HERE, "The tree of domains is kept between cycles; it changes speed, not decisions.", speed_only=True),
+    Gate("TASCachingRemainingResources", _ON, _B, "0.19 Beta", _HERE, "Free capacity is kept up by differences; it changes speed, not decisions.", speed_only=True),
     Gate(_REPLACE, _ON, _B, "0.12 Alpha, 0.14 Beta", _HERE, "A failed node is replaced without moving the rest of the placement.", needs=(_TAS,)),
     Gate("TASFailedNodeReplacementFailFast", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A failed node without a replacement evicts the Workload at the first try.", needs=(_TAS, _REPLACE)),
     Gate("TASHandleOverlappingFlavors", _ON, _B, "0.18 Beta", _HERE, "Flavors that share nodes see each other's usage.", needs=(_TAS,)),
@@ -110,45 +121,45 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("WorkloadValidationForPodSetMetadata", _ON, _B, "0.20 Beta", _HERE, "Labels and annotations of pod templates are checked on the Workload."),
     # ----- jobs and their lives
     Gate("AssignQueueLabelsForPods", _ON, _B, "0.17 Beta", _HERE, "Pods carry the names of their queues as labels."),
-    Gate("DeferRayServiceFinalizationForRedisCleanup", _ON, _B, "0.19 Beta", _NOT_YET, "A RayService waits for the clean-up of its Redis before it lets go."),
+    Gate("DeferRayServiceFinalizationForRedisCleanup", _OFF, _B, "0.19 Beta", _NOT_YET, "A RayService waits for the clean-up of its Redis before it lets go.", in_kueue=_ON),
     Gate("DisableWaitForPodsReady", _OFF, _A, "0.19 Alpha", _HERE, "Turns the whole of `waitForPodsReady` off."),
     Gate("FailureRecoveryPolicy", _OFF, _A, "0.15 Alpha", _NOT_YET, "Pods that hang while terminating on a lost node are deleted by force, where they allow it."),
     Gate("FastQuotaReleaseInPodIntegration", _OFF, _A, "0.17 Alpha", _HERE, "Pods give their quota back as soon as they start to terminate."),
     Gate("FinishOrphanedWorkloads", _ON, _B, "0.18 Beta", _HERE, "A Workload whose owner is gone is finished."),
-    Gate("LWSImmutableGroupSize", _ON, _B, "0.20 Beta", _NOT_YET, "The group size of a LeaderWorkerSet cannot be changed."),
-    Gate("ManagedJobsNamespaceSelectorAlwaysRespected", _OFF, _GA, "0.13 Alpha, 0.15 Beta, 0.19 GA", _HERE, "The namespace selector also overrules a job that names its queue. On and locked in the public system; off here.", proposal="KEP-3589"),
+    Gate("LWSImmutableGroupSize", _OFF, _B, "0.20 Beta", _NOT_YET, "The group size of a LeaderWorkerSet cannot be changed.", in_kueue=_ON),
+    Gate("ManagedJobsNamespaceSelectorAlwaysRespected", _OFF, _GA, "0.13 Alpha, 0.15 Beta, 0.19 GA", _HERE, "The namespace selector also overrules a job that names its queue. On and locked in the public system; off here.", proposal="KEP-3589", in_kueue=_ON),
     Gate("PodIntegrationValidateGroupOwner", _ON, _B, "0.18 Beta", _HERE, "A pod group does not adopt a Workload that belongs to somebody else."),
-    Gate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _HERE, "Finalizers of pods are removed under a resourceVersion."),
+    Gate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _HERE, "Finalizers of pods are removed by a patch with a resourceVersion; off, by one without."),
     Gate("ShortWorkloadNames", _OFF, _A, "0.17 Alpha", _HERE, "Derived Workload names stay within 63 characters."),
     Gate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.20 Beta", _HERE, "The ancestors of a job are not asked when its Workload is going away."),
     Gate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _NOT_YET, "SparkApplications are queued."),
-    Gate("ValidateRayAndSparkJobUpdates", _ON, _B, "0.18 Beta", _NOT_YET, "The queue name cannot be taken from a running Ray or Spark job."),
+    Gate("ValidateRayAndSparkJobUpdates", _OFF, _B, "0.18 Beta", _NOT_YET, "The queue name cannot be taken from a running Ray or Spark job.", in_kueue=_ON),
     Gate("WorkloadIdentifierAnnotations", _ON, _B, "0.18 Beta", _HERE, "Group and prebuilt Workload names are read from annotations first."),
     Gate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha, 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
-    Gate("WorkloadRequestUseMergePatch", _OFF, _A, "0.14 Alpha", _NOT_YET, "Workload status is written by merge patch instead of server-side apply."),
+    Gate("WorkloadRequestUseMergePatch", _ON, _A, "0.14 Alpha (off)", _HERE, "Workload status is written by merge patch instead of server-side apply. Always on here: pykueue writes one conditional merge patch per change.", locked=True, in_kueue=_OFF),
     # ----- checks and several clusters
     Gate("CleanupProvisioningRequestsOnEviction", _ON, _B, "0.19 Beta", _HERE, "The ProvisioningRequests of an evicted Workload are deleted."),
-    Gate("MultiKueue", _ON, _B, "0.6 Alpha, 0.9 Beta", _NOT_YET, "Jobs are sent to worker clusters."),
-    Gate("MultiKueueAdaptersForCustomJobs", _ON, _B, "0.14 Alpha, 0.15 Beta", _NOT_YET, "Any kind with `spec.managedBy` can be sent to a worker cluster."),
+    Gate("MultiKueue", _OFF, _B, "0.6 Alpha, 0.9 Beta", _NOT_YET, "Jobs are sent to worker clusters.", in_kueue=_ON),
+    Gate("MultiKueueAdaptersForCustomJobs", _OFF, _B, "0.14 Alpha, 0.15 Beta", _NOT_YET, "Any kind with `spec.managedBy` can be sent to a worker cluster.", in_kueue=_ON),
     Gate("MultiKueueClusterProfile", _OFF, _A, "0.15 Alpha", _NOT_YET, "Worker clusters are reached through a ClusterProfile."),
-    Gate("MultiKueueIncrementalDispatcherConfig", _ON, _B, "0.19 Beta", _NOT_YET, "The step of the incremental dispatcher can be set."),
-    Gate("MultiKueueIncrementalDispatcherRespectConfigOrder", _ON, _B, "0.19 Beta", _NOT_YET, "The incremental dispatcher goes by the order of the configuration."),
-    Gate("MultiKueueKubeConfigPathValidation", _ON, _B, "0.19 Alpha, 0.20 Beta", _NOT_YET, "Kubeconfig files of worker clusters stay below one fixed folder."),
+    Gate("MultiKueueIncrementalDispatcherConfig", _OFF, _B, "0.19 Beta", _NOT_YET, "The step of the incremental dispatcher can be set.", in_kueue=_ON),
+    Gate("MultiKueueIncrementalDispatcherRespectConfigOrder", _OFF, _B, "0.19 Beta", _NOT_YET, "The incremental dispatcher goes by the order of the configuration.", in_kueue=_ON),
+    Gate("MultiKueueKubeConfigPathValidation", _OFF, _B, "0.19 Alpha, 0.20 Beta", _NOT_YET, "Kubeconfig files of worker clusters stay below one fixed folder.", in_kueue=_ON),
     Gate("MultiKueueManagerQuotaAutomation", _OFF, _A, "0.18 Alpha", _NOT_YET, "The manager's quota follows the sum of its workers."),
     Gate("MultiKueueOrchestratedPreemption", _OFF, _A, "0.17 Alpha", _NOT_YET, "Worker clusters may preempt one at a time."),
-    Gate("MultiKueueRemoteSpecSync", _ON, _B, "0.20 Beta", _NOT_YET, "Changes of a running job reach its copy on the worker cluster."),
+    Gate("MultiKueueRemoteSpecSync", _OFF, _B, "0.20 Beta", _NOT_YET, "Changes of a running job reach its copy on the worker cluster.", in_kueue=_ON),
     # ----- devices
-    Gate(_DRA, _OFF, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class. On in Kueue; off here until devices are counted."),
+    Gate(_DRA, _OFF, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class. On in Kueue; off here until devices are counted.", in_kueue=_ON),
     Gate("KueueDRAIntegrationConsumableCapacity", _OFF, _A, "0.19 Alpha", _NOT_YET, "Shares of a device count against quota.", needs=(_DRA,)),
-    Gate("KueueDRAIntegrationExtendedResource", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "A plain request that a DeviceClass backs is counted once.", needs=(_DRA,)),
-    Gate("KueueDRAIntegrationPartitionableDevices", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "Partitions of a device count by their counters.", needs=(_DRA,)),
+    Gate("KueueDRAIntegrationExtendedResource", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "A plain request that a DeviceClass backs is counted once.", needs=(_DRA,), in_kueue=_ON),
+    Gate("KueueDRAIntegrationPartitionableDevices", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "Partitions of a device count by their counters.", needs=(_DRA,), in_kueue=_ON),
     Gate("KueueDRARejectWorkloadsWhenDRADisabled", _ON, _B, "0.18 Beta", _HERE, "A Workload with ResourceClaims is refused while their integration is off."),
     # ----- operation
     Gate("CustomMetricLabels", _OFF, _A, "0.17 Alpha", _NOT_YET, "Labels and annotations of objects become labels of metrics."),
-    Gate("LocalQueueMetrics", _ON, _B, "0.10 Alpha, 0.17 Beta", _NOT_YET, "Metrics per LocalQueue."),
-    Gate("MetricForWorkloadCreationLatency", _ON, _B, "0.18 Beta", _NOT_YET, "A metric of the time from a job to its Workload."),
-    Gate("MetricsForCohorts", _ON, _B, "0.18 Beta", _NOT_YET, "Metrics that link queues and cohorts to their parents."),
-    Gate("TLSOptions", _ON, _GA, "0.16 Beta, 0.20 GA", _NOT_YET, "The TLS version, ciphers and curves of the servers can be chosen.", locked=True),
+    Gate("LocalQueueMetrics", _ON, _B, "0.10 Alpha, 0.17 Beta", _HERE, "Metrics per LocalQueue."),
+    Gate("MetricForWorkloadCreationLatency", _ON, _B, "0.18 Beta", _HERE, "A metric of the time from a job to its Workload."),
+    Gate("MetricsForCohorts", _ON, _B, "0.18 Beta", _HERE, "Metrics that link queues and cohorts to their parents."),
+    Gate("TLSOptions", _ON, _GA, "0.16 Beta, 0.20 GA", _HERE, "The TLS version, ciphers and curves of the servers can be chosen.", locked=True),
     Gate("VisibilityOnDemand", _ON, _B, "0.6 Alpha, 0.9 Beta", _HERE, "Pending Workloads and their positions are served as an API."),
 )  # fmt: skip
 
@@ -218,7 +229,7 @@ def resolve(overrides: Mapping[str, bool]) -> tuple[Gates, tuple[GateProblem, ..
     values = dict(DEFAULTS)
     for name, stage in _STAGES.items():
         if name in overrides:
-            # A stage switches what can be switched; asking for a single missing gate by name is what gets refused.
+            # A stage switches what can be switched, and `notices` names the rest; a missing gate named alone is refused.
             values |= {
                 gate.name: overrides[name]
                 for gate in _ROWS
@@ -241,6 +252,43 @@ def resolve(overrides: Mapping[str, bool]) -> tuple[Gates, tuple[GateProblem, ..
     return (DEFAULTS if problems else Gates(values)), tuple(problems)
 
 
+def notices(overrides: Mapping[str, bool]) -> Iterator[str]:
+    """Overrides that are accepted and do less than their names suggest, one sentence each."""
+    for name, stage in _STAGES.items():
+        named = [gate for gate in _ROWS if gate.stage is stage and gate.name not in overrides]
+        missing = [gate.name for gate in named if not gate.implemented]
+        locked = [gate.name for gate in named if gate.locked and gate.default != overrides.get(name)]
+        if overrides.get(name) and missing:
+            yield f"featureGates.{name}: does not turn on {', '.join(missing)}: not implemented in this version"
+        if name in overrides and locked:
+            yield f"featureGates.{name}: does not change {', '.join(locked)}: locked"
+    for name, value in overrides.items():
+        if name in GATES and GATES[name].speed_only and not value:
+            yield f"featureGates.{name}: has no effect: the gate changes the speed of Kueue, and nothing here"
+
+
+def parse(text: str) -> tuple[dict[str, bool], tuple[GateProblem, ...]]:
+    """The overrides that the flag `--feature-gates` holds (`A=true,B=false`), and what is wrong with its text."""
+    found: dict[str, bool] = {}
+    problems: list[GateProblem] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not equals:
+            problems.append(GateProblem(name, "has no value; write NAME=true or NAME=false"))
+        elif value not in _BOOLEANS:
+            problems.append(GateProblem(name, f"must be true or false, not {value!r}"))
+        else:
+            found[name] = _BOOLEANS[value]
+    return found, tuple(problems)
+
+
+# As Go reads a boolean, which is how Kueue reads the flag.
+_BOOLEANS: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "True", "TRUE"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "False", "FALSE"), False),
+}
+
+
 def _orphans(values: Mapping[str, bool], overrides: Mapping[str, bool]) -> Iterator[GateProblem]:
     """Gates that were asked for while one of their parents is off."""
     for gate in _ROWS:
@@ -261,5 +309,5 @@ def _word(value: bool) -> str:
 
 
 def missing_by_default() -> tuple[Gate, ...]:
-    """Gates that the public system has on and this program does not implement yet."""
-    return tuple(gate for gate in _ROWS if gate.default and not gate.implemented)
+    """Gates that Kueue has on by default and that are not implemented here."""
+    return tuple(gate for gate in _ROWS if gate.default_in_kueue and not gate.implemented)

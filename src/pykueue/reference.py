@@ -52,9 +52,16 @@ def gates_page() -> Iterator[str]:
     """Feature gates."""
     yield "# Feature gates\n"
     yield (
-        "Set them under `featureGates` in the Configuration. `AllAlpha` and `AllBeta` switch every gate of a stage;"
-        " a gate named by itself overrules them. A gate whose parent is off must be off too. Turning on one that is not"
-        " implemented is refused at start.\n"
+        "Set them under `featureGates` in the Configuration, or with `--feature-gates=A=true,B=false` of `pykueue up`,"
+        " `manager` and `install`; as in Kueue, not in both. A gate whose parent is off must be off too. A gate that is"
+        " not implemented is off, and turning it on is refused at start. `AllAlpha` and `AllBeta` switch the gates of a"
+        " stage that are implemented and not locked, and a notice at start names the others; a gate named by itself"
+        " overrides them.\n"
+    )
+    yield (
+        "The column *here* says: **yes**, the gate can be set and has its effect; **speed only**, the gate changes how"
+        " fast Kueue decides, and neither decisions nor speed here (turning it off gives a notice); **not yet**, the"
+        " gate is refused.\n"
     )
     missing = features.missing_by_default()
     yield f"## On in Kueue, not implemented here yet ({len(missing)})\n"
@@ -65,10 +72,12 @@ def gates_page() -> Iterator[str]:
         (
             [
                 code(gate.name),
-                ("on" if gate.default else "off") + (", locked" if gate.locked else ""),
+                _on(gate.default)
+                + (", locked" if gate.locked else "")
+                + ("" if gate.default_in_kueue == gate.default else f" ({_on(gate.default_in_kueue)} in Kueue)"),
                 gate.stage,
                 gate.history,
-                "yes" if gate.implemented else "not yet",
+                "not yet" if not gate.implemented else "speed only" if gate.speed_only else "yes",
                 ", ".join(map(code, gate.needs)),
                 gate.meaning + (f" ({gate.proposal})" if gate.proposal else ""),
             ]
@@ -77,6 +86,10 @@ def gates_page() -> Iterator[str]:
     )
     yield "## Names that are no longer gates\n"
     yield from table(["gate", "why"], ([code(name), why] for name, why in sorted(features.REMOVED.items())))
+
+
+def _on(value: bool) -> str:
+    return "on" if value else "off"
 
 
 def commands_page() -> Iterator[str]:
@@ -257,7 +270,7 @@ def migration_page() -> Iterator[str]:
     missing = features.missing_by_default()
     yield f"## What is missing: gates that are on in Kueue ({len(missing)})\n"
     yield from table(["gate", "what is missing"], ([code(gate.name), gate.meaning] for gate in missing))
-    off = [gate for gate in features.GATES.values() if not gate.implemented and not gate.default]
+    off = [gate for gate in features.GATES.values() if not gate.implemented and not gate.default_in_kueue]
     yield f"## What is missing: gates that are off in Kueue ({len(off)})\n"
     yield from table(["gate", "what is missing"], ([code(gate.name), gate.meaning] for gate in off))
     yield "## Kinds of jobs\n"

@@ -95,8 +95,11 @@ def _usage_history(history: config.AdmissionFairSharing) -> UsageHistory:
     )
 
 
-def load(tree: object, source: str = "configuration", *, namespace: str = "") -> Settings:
-    """The settings that a Configuration stands for. `namespace` is the manager's own, where the file names none."""
+def load(
+    tree: object, source: str = "configuration", *, namespace: str = "", flagged: Mapping[str, bool] | None = None
+) -> Settings:
+    """The settings that a Configuration stands for. `namespace` is the manager's own, where the file names none;
+    `flagged` are the gates of the flag `--feature-gates`, which cannot be combined with those of the file."""
     if not isinstance(tree, dict):
         raise ConfigurationError(source, ["must be an object with apiVersion and kind"])
     version, kind = tree.get("apiVersion"), tree.get("kind")
@@ -106,7 +109,7 @@ def load(tree: object, source: str = "configuration", *, namespace: str = "") ->
         allowed = f"{config.V1BETA2} (or {config.V1BETA1}, deprecated)"
         raise ConfigurationError(source, [f"apiVersion: must be {allowed}, not {version!r}"])
     name = version.rpartition("/")[2]
-    given: Tree = _given(tree, shape_schema(name))
+    given: Tree = _given(with_flagged_gates(tree, flagged, source), shape_schema(name))
     written = {**_without_zeros(given), "namespace": given.get("namespace") or namespace or config.DEFAULT_NAMESPACE}
     shape = _shape(name)
     findings = [*_unknown(shape, written), *shape.validate(written)]
@@ -121,7 +124,8 @@ def load(tree: object, source: str = "configuration", *, namespace: str = "") ->
         effective = _computed_defaults(effective)
 
     asked = trees.mapping(effective.get("featureGates"))
-    gates, problems = features.resolve({name: value for name, value in asked.items() if isinstance(value, bool)})
+    overrides = {name: value for name, value in asked.items() if isinstance(value, bool)}
+    gates, problems = features.resolve(overrides)
     findings += [FieldError(f"featureGates.{name}", ErrorSort.INVALID, message) for name, message in problems]
     findings += [
         *rules.contradicting_quota_checks(written, gates),
@@ -135,8 +139,55 @@ def load(tree: object, source: str = "configuration", *, namespace: str = "") ->
         gates=gates,
         tree=effective,
         pod_namespace_selector=None if pod_selector is None else msgspec.convert(pod_selector, meta.LabelSelector),
-        notices=(*notices, *_warnings(effective, gates)),
+        notices=(*notices, *features.notices(overrides), *_warnings(effective, gates)),
     )
+
+
+def with_flagged_gates(tree: Tree, flagged: Mapping[str, bool] | None, source: str) -> Tree:
+    """The Configuration with the gates of the flag in it. As in Kueue, gates come from the flag or from the file."""
+    if not flagged:
+        return tree
+    if tree.get("featureGates") is not None:
+        why = "featureGates: cannot be combined with the flag --feature-gates; set the gates in one of the two"
+        raise ConfigurationError(source, [why])
+    return {**tree, "featureGates": dict(flagged)}
+
+
+def flagged_gates(text: str) -> dict[str, bool]:
+    """What the flag `--feature-gates` says. Raises `ConfigurationError` with every part that cannot be read."""
+    found, problems = features.parse(text)
+    if problems:
+        raise ConfigurationError("--feature-gates", [f"{name} {message}" for name, message in problems])
+    return found
+
+
+def obstacles(settings: Settings) -> tuple[str, ...]:
+    """Why no manager can start with these settings, although they are well formed: one sentence for each reason.
+
+    Kept apart from `load`, because `lint`, `explain` and `plan` also read the Configurations of other managers.
+    """
+    integrations = settings.configuration.integrations
+    missing = kinds.load().missing(integrations.frameworks if integrations is not None else ())
+    addresses = {
+        "metrics.bindAddress": (settings.configuration.metrics or config.ControllerMetrics()).bind_address,
+        "health.healthProbeBindAddress": (
+            settings.configuration.health or config.ControllerHealth()
+        ).health_probe_bind_address,
+        "pprofBindAddress": settings.configuration.pprof_bind_address,
+    }
+    return (
+        *([kinds.not_implemented(missing)] if missing else []),
+        *(f"{field} {text}: {_ADDRESS}" for field, text in addresses.items() if not is_address(text)),
+    )
+
+
+_ADDRESS: Final = "must be HOST:PORT, :PORT or 0"
+
+
+def is_address(text: str) -> bool:
+    """Whether a server can be bound to an address as the Configuration writes it; empty and `0` mean no server."""
+    port = text.rpartition(":")[2]
+    return text in ("", "0") or (":" in text and port.isdecimal() and int(port) <= 65535)
 
 
 def _frameworks(tree: Tree) -> Mapping[str, str]:

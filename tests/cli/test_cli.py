@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from pykueue import cli
+from pykueue.jobs import kinds
 from pykueue.version import __version__
 
 
@@ -163,3 +165,89 @@ def test_a_kind_of_job_that_cannot_be_had_is_refused_before_anything_starts(verb
         result.stderr == f"pykueue: {file}: integrations.frameworks: ray.io/rayjob is not implemented in this version\n"
     )
     assert not data.exists()
+
+
+# The frameworks and the shape of the file that Kueue ships.
+_AS_SHIPPED = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+health: {healthProbeBindAddress: ":8081"}
+metrics: {bindAddress: ":8443"}
+webhook: {port: 9443}
+leaderElection: {leaderElect: true, resourceName: c1f6bfd2.kueue.x-k8s.io}
+controller:
+  groupKindConcurrency: {Job.batch: 5, Pod: 5, Workload.kueue.x-k8s.io: 10, ResourceFlavor.kueue.x-k8s.io: 1}
+clientConnection: {qps: 300, burst: 500}
+integrations:
+  frameworks: [FRAMEWORKS]
+"""
+
+
+def _as_shipped(frameworks: Iterable[str]) -> str:
+    return _AS_SHIPPED.replace("FRAMEWORKS", ", ".join(frameworks))
+
+
+def _missing() -> list[str]:
+    return [row.framework for row in kinds.BUILT_IN if row.implementation is None]
+
+
+def test_config_check_refuses_what_a_start_would_refuse_and_names_every_framework(file: Path, tmp_path: Path) -> None:
+    named = ["batch/job", *_missing(), "pod"]
+    file.write_text(_as_shipped(named))
+    checked = run("config", "check", str(file))
+    assert (checked.returncode, checked.stdout) == (1, "")
+    sentence = f"{file}: {kinds.not_implemented(_missing())}"
+    assert checked.stderr.splitlines() == [sentence, f"{file}: 1 error, not usable"]
+    for verb in (["up", "--data-dir", str(tmp_path / "data")], ["manager"], ["install", "--dry-run"]):
+        started = run(*verb, "--config", str(file))
+        assert (started.returncode, started.stderr) == (2, f"pykueue: {sentence}\n"), verb
+
+
+def test_config_check_passes_what_is_shipped_without_the_missing_frameworks(file: Path) -> None:
+    file.write_text(_as_shipped(["batch/job", "pod"]))
+    checked = run("config", "check", str(file))
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("field", "address"), [("metrics: {bindAddress: %s}", "here"), ("pprofBindAddress: %s", "localhost:99999")]
+)
+def test_an_address_that_cannot_be_bound_is_refused_by_config_check_and_at_start(
+    file: Path, field: str, address: str
+) -> None:
+    file.write_text(file.read_text() + field % address + "\n")
+    assert "must be HOST:PORT, :PORT or 0" in run("config", "check", str(file)).stderr
+    assert run("install", "--dry-run", "--config", str(file)).returncode == 2
+
+
+class TestFeatureGatesFlag:
+    def test_gates_of_the_flag_reach_the_installed_configuration(self) -> None:
+        result = run("install", "--dry-run", "-o", "json", "--feature-gates=PartialAdmission=false,PriorityBoost=true")
+        assert result.returncode == 0
+        assert "PartialAdmission: false" in result.stdout
+        assert "PriorityBoost: true" in result.stdout
+
+    @pytest.mark.parametrize("verb", ["up", "manager", "install"])
+    def test_the_flag_and_the_file_cannot_both_set_gates(self, file: Path, tmp_path: Path, verb: str) -> None:
+        file.write_text(file.read_text() + "featureGates: {PriorityBoost: true}\n")
+        place = ["--data-dir", str(tmp_path / "data")] if verb == "up" else []
+        result = run(verb, *place, "--config", str(file), "--feature-gates=PartialAdmission=false")
+        assert result.returncode == 2
+        assert result.stderr == (
+            f"pykueue: {file}: featureGates: cannot be combined with the flag --feature-gates;"
+            " set the gates in one of the two\n"
+        )
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("PartialAdmission", "PartialAdmission has no value; write NAME=true or NAME=false"),
+            ("Nope=true", "featureGates.Nope: Invalid value: is not a known gate"),
+            ("MultiKueue=true", "is not implemented in this version and cannot be turned on"),
+        ],
+    )
+    def test_a_flag_that_cannot_be_used_is_one_sentence(self, text: str, sentence: str) -> None:
+        result = run("manager", f"--feature-gates={text}")
+        assert result.returncode == 2
+        assert sentence in result.stderr
+        assert len(result.stderr.splitlines()) == 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from controllers.conftest import Story, pod_set, template
-from pykueue.api import kube, registry
+from pykueue.api import kube, registry, topology_encoding
 from pykueue.api.trees import get
 
 HOST = "kubernetes.io/hostname"
@@ -104,3 +105,27 @@ async def test_that_there_was_no_place_of_the_first_flavor_is_told_though_the_ne
             return any(msgspec.json.decode(item)["reason"] == "TopologyPlacementFailed" for item in found)
 
         await story.until(is_told)
+
+
+@pytest.mark.parametrize("by_prefix", [True, False])
+async def test_assignments_are_split_by_host_name_prefix_only_with_the_gate(story: Story, by_prefix: bool) -> None:
+    pools = ("gke-cluster-a-rather-long-name", "gke-cluster-another-quite-different-name")
+    names = [f"{pool}-node-{number:04}" for pool in pools for number in range(6)]
+    for name in names:
+        await story.create("Node", name, {}, labels={"pool": "tas", HOST: name})
+        ready = [{"type": "Ready", "status": "True", "reason": "Fine"}]
+        status = {"allocatable": {"cpu": "1", "pods": "10"}, "conditions": ready}
+        await story.patch("Node", name, {"status": status}, "status")
+        await story.patch("Node", name, {"spec": {"taints": None}})
+    await story.create("Topology", "t", {"levels": [{"nodeLabel": HOST}]})
+    await story.create("ResourceFlavor", "tas", {"nodeLabels": {"pool": "tas"}, "topologyName": "t"})
+    quota = {"name": "tas", "resources": [{"name": "cpu", "nominalQuota": "20"}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+    await story.create("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups})
+    await story.create("LocalQueue", "lq", {"clusterQueue": "cq"})
+    async with story.manager(featureGates={"TASAssignmentsEncodingByHostnamePrefix": by_prefix}):
+        await story.create("Workload", "wide", {"queueName": "lq", "podSets": [pod_set("1", count=len(names))]})
+        await story.until(story.admitted)
+        (assigned,) = get(await story.read("Workload", "wide"), "status", "admission", "podSetAssignments")
+    assert len(assigned["topologyAssignment"]["slices"]) == (2 if by_prefix else 1)
+    assert len(topology_encoding.decode(assigned["topologyAssignment"]) or ()) == len(names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -319,3 +320,28 @@ async def test_a_workload_that_the_server_refuses_is_told_of_its_job(world: Worl
     assert (event["type"], event["reason"], event["regarding"]["name"]) == ("Warning", "ErrWorkloadCompose", "alpha")
     assert event["note"].startswith("The Workload of the job was refused: ")
     assert "spec.podSets[0].count" in event["note"]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+async def test_pod_finalizers_are_removed_under_a_resource_version_only_with_the_gate(
+    world: World, strict: bool
+) -> None:
+    """RemoveFinalizersWithStrictPatch: on, a patch of an older copy is a conflict; off, it is applied."""
+    executor = replace(world.executor, options=replace(OPTIONS, strict_finalizers=strict))
+    held = fresh(pod())
+    held["metadata"]["finalizers"] = [labels.MANAGED]
+    read = await world.client.create(POD.kind, held)
+    await world.client.patch(POD.kind, "solo", {"metadata": {"labels": {"by": "another"}}}, NAMESPACE)
+    removal = Replace(POD.kind, read, {**read, "metadata": {**read["metadata"], "finalizers": []}})
+    if strict:
+        with pytest.raises(Conflict):
+            await executor.carry_out(POD, (removal,))
+    else:
+        await executor.carry_out(POD, (removal,))
+    left = await world.client.find(POD.kind, "solo", NAMESPACE)
+    assert left is not None
+    assert left["metadata"].get("finalizers", []) == ([labels.MANAGED] if strict else [])
+    assert left["metadata"]["labels"]["by"] == "another"
+    relabelled = Replace(POD.kind, read, trees.put(read, ("metadata", "labels", "more"), "1"))
+    with pytest.raises(Conflict):  # nothing but finalizers is ever removed without a condition
+        await executor.carry_out(POD, (relabelled,))

@@ -24,7 +24,8 @@ def command() -> None:
 def check(file: Path, output: str, namespace: str) -> None:
     """Print the effective configuration of FILE (`-` reads standard input), every default filled in.
 
-    With errors, print each with its path instead, and exit with 1.
+    Print each error with its path instead, and exit with 1, where `up`, `manager` and `install` would refuse FILE.
+    Fields that are accepted and have no effect are named on stderr.
     """
     if str(file) == "-":
         found = list(documents.parse(sys.stdin.read(), "standard input"))
@@ -34,6 +35,8 @@ def check(file: Path, output: str, namespace: str) -> None:
         raise UsageError(f"{file}: holds {len(found)} documents; a Configuration is one")
     try:
         effective = settings.load(found[0].tree, str(file), namespace=namespace)
+        if why := settings.obstacles(effective):
+            raise ConfigurationError(str(file), why)
     except ConfigurationError as error:
         for finding in error.findings:
             click.echo(f"{file}: {finding}", err=True)

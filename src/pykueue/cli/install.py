@@ -9,7 +9,8 @@ import click
 
 from pykueue.cli.connection import reaches
 from pykueue.cli.reach import Reach
-from pykueue.errors import UsageError
+from pykueue.cli.up import FEATURE_GATES, written
+from pykueue.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
     from pykueue.installing.documents import Plan
@@ -26,6 +27,7 @@ CONFIG = click.option(
 @reaches
 @NAMESPACE
 @CONFIG
+@FEATURE_GATES
 @click.option("--image", default="", help="The image that the manager runs from.")
 @click.option("--dashboard", is_flag=True, help="Have the manager serve its dashboard, behind a Service of its own.")
 @click.option("--dry-run", is_flag=True, help="Print what would be installed, and touch no cluster.")
@@ -40,6 +42,7 @@ def command(
     reach: Reach,
     namespace: str,
     config: Path | None,
+    feature_gates: str,
     image: str,
     dashboard: bool,
     dry_run: bool,
@@ -53,7 +56,9 @@ def command(
     """
     from pykueue.installing import applying, documents, layout
 
-    plan = plan_of(namespace, config, image, dashboard=dashboard)
+    plan = plan_of(namespace, config, image, dashboard=dashboard, feature_gates=feature_gates)
+    for notice in plan.settings.notices:
+        click.echo(f"{config or '--feature-gates'}: notice: {notice}", err=True)
     objects = documents.everything(plan)
     if directory is not None:
         if not dry_run:
@@ -68,14 +73,17 @@ def command(
         reach.run(lambda client, _: applying.install(client, objects, click.echo, superseded=gone))
 
 
-def plan_of(namespace: str, config: Path | None, image: str, *, dashboard: bool) -> Plan:
-    from pykueue import documents
+def plan_of(namespace: str, config: Path | None, image: str, *, dashboard: bool, feature_gates: str = "") -> Plan:
+    """What to install. A Configuration that the installed manager would refuse is refused here; gates of the flag go
+    into the installed Configuration, which then has everything that the manager reads."""
+    from pykueue import settings
     from pykueue.installing.documents import IMAGE, Plan
 
-    image = image or IMAGE
-    if config is None:
-        return Plan(namespace=namespace, image=image, dashboard=dashboard)
-    found = list(documents.read(config))
-    if len(found) != 1 or not isinstance(found[0].tree, dict):
-        raise UsageError(f"{config}: holds {len(found)} documents; a Configuration is one object")
-    return Plan(found[0].tree, namespace, image, dashboard=dashboard)
+    source, tree = str(config) if config is not None else "--feature-gates", written(config)
+    if not isinstance(tree, dict):
+        raise UsageError(f"{source}: a Configuration is one object")
+    tree = settings.with_flagged_gates(tree, settings.flagged_gates(feature_gates), source)
+    plan = Plan(tree, namespace, image or IMAGE, dashboard=dashboard, source=source)
+    if found := settings.obstacles(plan.settings):
+        raise ConfigurationError(source, found)
+    return plan

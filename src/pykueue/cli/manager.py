@@ -12,7 +12,7 @@ from pykueue.cli import stopping
 from pykueue.cli.connection import reaches
 from pykueue.cli.log_options import Log, log_options
 from pykueue.cli.reach import Reach
-from pykueue.cli.up import CONFIG, address, configured, event_loop
+from pykueue.cli.up import CONFIG, FEATURE_GATES, address, configured, event_loop, log_notices
 
 if TYPE_CHECKING:
     from pykueue.controllers.assembly import Manager
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.command(name="manager")
 @reaches
 @CONFIG
+@FEATURE_GATES
 @click.option(
     "--record",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     help="HOST:PORT to serve the dashboard at, over HTTPS, for whoever has a token of the cluster; nowhere by default.",
 )
 @log_options
-def command(reach: Reach, config: Path | None, record: Path | None, dashboard: str | None, told: Log) -> None:
+def command(
+    reach: Reach, config: Path | None, feature_gates: str, record: Path | None, dashboard: str | None, told: Log
+) -> None:
     """Run the scheduler and the controllers against an API server.
 
     Of several managers of one cluster, one leads and the others wait. Ctrl-C or SIGTERM ends it; work that is running
@@ -45,15 +48,20 @@ def command(reach: Reach, config: Path | None, record: Path | None, dashboard: s
     from pykueue.controllers import recording
     from pykueue.kube import access
 
-    settings = configured(config, access.own_namespace())
+    settings = configured(config, access.own_namespace(), feature_gates=feature_gates)
     shown_at = address("--dashboard", dashboard) if dashboard is not None else None
     target = reach.target()
     with recording.trace(record, settings.tree) if record is not None else nullcontext() as write:
-        event_loop().run(_manage(target, settings, told, write, shown_at))
+        event_loop().run(_manage(target, settings, config, told, write, shown_at))
 
 
 async def _manage(
-    target: Target, settings: Settings, told: Log, write: Write | None, dashboard: tuple[str, int] | None
+    target: Target,
+    settings: Settings,
+    file: Path | None,
+    told: Log,
+    write: Write | None,
+    dashboard: tuple[str, int] | None,
 ) -> None:
     from pykueue import app
     from pykueue.advising import why
@@ -61,6 +69,7 @@ async def _manage(
 
     def built(manager: Manager) -> None:
         told.start(lambda: manager.metrics.role)
+        log_notices(settings, file)
         app.calm_collector()
         if write is not None:
             recording.record(manager.world, write)

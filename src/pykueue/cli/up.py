@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shlex
 import sys
@@ -14,18 +15,25 @@ import click
 from pykueue import home
 from pykueue.cli import stopping
 from pykueue.cli.log_options import Log, log_options
-from pykueue.errors import UsageError
+from pykueue.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
     from pykueue import app
     from pykueue.settings import Settings
 
+log = logging.getLogger(__name__)
 
 CONFIG = click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
     help="A Configuration file; by default everything is as its defaults say.",
+)
+FEATURE_GATES = click.option(
+    "--feature-gates",
+    default="",
+    metavar="A=true,B=false",
+    help="Feature gates, as for Kueue's manager. They cannot be combined with featureGates of the Configuration.",
 )
 
 
@@ -43,6 +51,7 @@ CONFIG = click.option(
     help="HOST:PORT; port 0 is the one it had last, or a free one.",
 )
 @CONFIG
+@FEATURE_GATES
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -74,6 +83,7 @@ def command(
     data_dir: Path | None,
     listen: str,
     config: Path | None,
+    feature_gates: str,
     kubeconfig: Path | None,
     view_kubeconfig: Path | None,
     runner: str | None,
@@ -86,8 +96,9 @@ def command(
     writes. Ctrl-C or SIGTERM ends it; whatever it has answered with "done" is on the disk.
     """
     host, port = address("--listen", listen)
-    chosen = configured(config)
+    chosen = configured(config, feature_gates=feature_gates)
     told.start()
+    log_notices(chosen, config)
     from pykueue import app
 
     settings = app.ServerSettings(
@@ -191,25 +202,33 @@ def address(option: str, text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def configured(path: Path | None, namespace: str = "") -> Settings:
-    """What the operator said; a Configuration that cannot be used is refused before anything starts.
+def configured(path: Path | None, namespace: str = "", *, feature_gates: str = "") -> Settings:
+    """The settings of a file and of the flag `--feature-gates`. A Configuration that no manager can start with is
+    refused before anything starts. `namespace` is the manager's own, for a Configuration that names none."""
+    from pykueue import settings
 
-    `namespace` is the one that this runs in, for a Configuration that names none.
-    """
-    from pykueue import documents, settings
-    from pykueue.jobs import kinds
+    flagged = settings.flagged_gates(feature_gates)
+    source = str(path) if path is not None else "--feature-gates"
+    chosen = settings.load(written(path), source, namespace=namespace, flagged=flagged)
+    if found := settings.obstacles(chosen):
+        raise ConfigurationError(source, found)
+    return chosen
+
+
+def written(path: Path | None) -> object:
+    """The one document of a Configuration file; without a file, a Configuration that says nothing."""
+    from pykueue import documents
+    from pykueue.api import config
 
     if path is None:
-        return settings.defaults(namespace=namespace)
+        return {"apiVersion": config.V1BETA2, "kind": config.KIND}
     found = list(documents.read(path))
     if len(found) != 1:
         raise UsageError(f"{path}: holds {len(found)} documents; a Configuration is one")
-    chosen = settings.load(found[0].tree, str(path), namespace=namespace)
-    integrations = chosen.configuration.integrations
-    try:
-        kinds.load().enabled(integrations.frameworks if integrations is not None else ())
-    except kinds.UnknownFramework as error:
-        raise UsageError(f"{path}: {error}") from None
-    for notice in chosen.notices:
-        click.echo(f"{path}: {notice}", err=True)
-    return chosen
+    return found[0].tree
+
+
+def log_notices(settings: Settings, path: Path | None) -> None:
+    """Log what the operator should know of the Configuration: fields without effect, old spellings."""
+    for notice in settings.notices:
+        log.warning("configuration: %s", notice, extra={"file": str(path)} if path is not None else {})

@@ -163,7 +163,8 @@ class Carrier:
             await self._finish_replaced(key_of(decision.replaces), decision.workload)
 
     def _given(self, decision: Admit, workload: kueue.Workload) -> Changes:
-        given = admission.typed(decision.cluster_queue, decision.pod_sets)
+        by_prefix = self._options.encode_by_hostname_prefix
+        given = admission.typed(decision.cluster_queue, decision.pod_sets, by_hostname_prefix=by_prefix)
         if decision.is_second_pass:
             return reservation.repair(workload, given)
         facts = self._cluster_queue_facts(decision.cluster_queue)

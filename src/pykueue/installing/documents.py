@@ -37,10 +37,12 @@ class Plan:
     kinds: JobKinds = field(default_factory=job_kinds.load)
     # Whether the manager serves its dashboard, behind a Service of its own.
     dashboard: bool = False
+    # Where the Configuration comes from, for messages.
+    source: str = "configuration"
 
     @property
     def settings(self) -> Settings:
-        return settings.load(self.written, namespace=self.namespace)
+        return settings.load(self.written, self.source, namespace=self.namespace)
 
     @property
     def choices(self) -> Choices:

@@ -17,7 +17,7 @@ from pykueue.api.kinds import Kind
 from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.api.trees import Tree
 from pykueue.clock import Clock
-from pykueue.jobs import selection, workloads
+from pykueue.jobs import pod, selection, workloads
 from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Resize, Retry, Tell
 from pykueue.jobs.contract import Job
 from pykueue.jobs.facts import Facts
@@ -265,9 +265,17 @@ class Executor:
         name, namespace, uid = _identity(tree)
         known = trees.text(trees.get(tree, "metadata", "resourceVersion"))
         conditional = trees.put(patch, ("metadata", "resourceVersion"), written.revisions.get(uid, known))
+        if not self.options.strict_finalizers and _removes_pod_finalizer(kind, patch):
+            # The UID keeps the patch from a new pod of the same name.
+            conditional = trees.put(patch, ("metadata", "uid"), uid)
         answer = await self.client.patch(kind, name, conditional, namespace, subresource=subresource, answer=METADATA)
         written.revisions[uid] = str(answer["metadata"]["resourceVersion"])
         self._written[uid] = int(written.revisions[uid])
+
+
+def _removes_pod_finalizer(kind: Kind, patch: Tree) -> bool:
+    """Whether a patch changes nothing but the finalizers of a pod."""
+    return kind.name == pod.KIND.name and patch.keys() == {"metadata"} and patch["metadata"].keys() == {"finalizers"}
 
 
 class _Written:

@@ -5,7 +5,7 @@ Kinds of other packages come in through the entry point group `pykueue.job_kinds
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from typing import Final
 
@@ -15,7 +15,7 @@ from pykueue.jobs.batch_job import BatchJob
 from pykueue.jobs.contract import Row, UnknownFramework
 from pykueue.jobs.pod import Pod
 
-__all__ = ["BUILT_IN", "ENTRY_POINTS", "REPLICA_SET", "JobKinds", "Row", "UnknownFramework", "load"]
+__all__ = ["BUILT_IN", "ENTRY_POINTS", "REPLICA_SET", "JobKinds", "Row", "UnknownFramework", "load", "not_implemented"]
 
 ENTRY_POINTS: Final = "pykueue.job_kinds"
 
@@ -43,14 +43,22 @@ class JobKinds:
         return self._by_group.get((group, trees.text(trees.get(tree, "kind"))))
 
     def enabled(self, frameworks: Iterable[str]) -> tuple[Row, ...]:
-        """The rows that an operator asks for. Raises `UnknownFramework` with the first that cannot be had."""
-        found: list[Row] = []
-        for name in frameworks:
-            row = self.framework(name)
-            if row is None or row.implementation is None:
-                raise UnknownFramework(f"integrations.frameworks: {name} is not implemented in this version")
-            found.append(row)
-        return tuple(found)
+        """The rows that an operator asks for. Raises `UnknownFramework` with every name that is not implemented."""
+        asked = tuple(frameworks)
+        if missing := self.missing(asked):
+            raise UnknownFramework(not_implemented(missing))
+        return tuple(self._by_framework[name] for name in asked)
+
+    def missing(self, frameworks: Iterable[str]) -> tuple[str, ...]:
+        """The frameworks among these that are not implemented."""
+        rows = ((name, self.framework(name)) for name in frameworks)
+        return tuple(name for name, row in rows if row is None or row.implementation is None)
+
+
+def not_implemented(frameworks: Sequence[str]) -> str:
+    """The sentence that refuses these frameworks."""
+    verb = "is" if len(frameworks) == 1 else "are"
+    return f"integrations.frameworks: {', '.join(frameworks)} {verb} not implemented in this version"
 
 
 def _named(framework: str, api_version: str, kind: str, plural: str, *, of_pods: bool = False) -> Row:

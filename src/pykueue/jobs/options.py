@@ -26,6 +26,7 @@ GATES: Final[Mapping[str, str]] = {
     "selector_always_respected": "ManagedJobsNamespaceSelectorAlwaysRespected",
     "short_names": "ShortWorkloadNames",
     "skip_ancestors_of_deleted": "SkipAncestorCheckForDeletedWorkloads",
+    "strict_finalizers": "RemoveFinalizersWithStrictPatch",
     "topology": "TopologyAwareScheduling",
     "validate_group_owner": "PodIntegrationValidateGroupOwner",
 }
@@ -56,6 +57,7 @@ class Options:
     selector_always_respected: bool = False
     short_names: bool = False
     skip_ancestors_of_deleted: bool = True
+    strict_finalizers: bool = True
     topology: bool = True
     validate_group_owner: bool = True
 

@@ -151,6 +151,8 @@ class Options:
     dynamic_resources: bool = False
     refuse_claims: bool = True
     skip_reassignment_for_pod_owned: bool = True
+    # Whether stored topology assignments may be split by the common prefixes of host names.
+    encode_by_hostname_prefix: bool = True
 
     @classmethod
     def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> Options:
@@ -174,6 +176,7 @@ GATES: Final[Mapping[str, str]] = {
     "dynamic_resources": "KueueDRAIntegration",
     "refuse_claims": "KueueDRARejectWorkloadsWhenDRADisabled",
     "skip_reassignment_for_pod_owned": "SkipReassignmentForPodOwnedWorkloads",
+    "encode_by_hostname_prefix": "TASAssignmentsEncodingByHostnamePrefix",
 }
 
 

@@ -31,6 +31,7 @@ class Plan:
     workloads: Mapping[str, kueue.Workload]  # as they were given
     cycles: list[list[Decision]] = field(default_factory=list)
     admissions: dict[str, dict[str, Any]] = field(default_factory=dict)  # every reservation held, as its status says it
+    by_hostname_prefix: bool = True  # how `admissions` write topology assignments
 
     @property
     def decisions(self) -> Iterator[Decision]:
@@ -84,7 +85,8 @@ def settle(case: Case, now: Nanoseconds) -> Plan:
 def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> Plan:
     """A plan before its first cycle."""
     workloads = {states.key(thing): thing for thing in case.objects if isinstance(thing, kueue.Workload)}
-    made = Plan(world_of(case, now, departures=departures), workloads)
+    by_prefix = case.configured.jobs.life.encode_by_hostname_prefix
+    made = Plan(world_of(case, now, departures=departures), workloads, by_hostname_prefix=by_prefix)
     for key, workload in workloads.items():
         if workload.status.admission is not None and reading.holds_quota(workload):
             made.admissions[key] = codec.to_tree(workload.status.admission)
@@ -115,7 +117,9 @@ def _in_line(world: World) -> int:
 def _record(made: Plan, decisions: Iterable[Decision]) -> None:
     for decision in decisions:
         if isinstance(decision, Admit):
-            made.admissions[decision.workload] = admission.tree(decision.cluster_queue, decision.pod_sets)
+            made.admissions[decision.workload] = admission.tree(
+                decision.cluster_queue, decision.pod_sets, by_hostname_prefix=made.by_hostname_prefix
+            )
             made.world.ledger.end(decision.workload)  # nothing is written, so there is no answer to wait for
 
 

@@ -13,14 +13,17 @@ from pykueue.core.topology import Placement
 from pykueue.core.workload import AssignedPodSet, Shape
 
 
-def tree(cluster_queue: str, pod_sets: Iterable[AssignedPodSet]) -> dict[str, Any]:
-    """`status.admission` as JSON has it."""
-    return {"clusterQueue": cluster_queue, "podSetAssignments": [_assignment(pod_set) for pod_set in pod_sets]}
+def tree(cluster_queue: str, pod_sets: Iterable[AssignedPodSet], *, by_hostname_prefix: bool = True) -> dict[str, Any]:
+    """`status.admission` as JSON has it. `by_hostname_prefix`: see `topology_encoding.encode`."""
+    assigned = [_assignment(pod_set, by_hostname_prefix) for pod_set in pod_sets]
+    return {"clusterQueue": cluster_queue, "podSetAssignments": assigned}
 
 
-def typed(cluster_queue: str, pod_sets: Iterable[AssignedPodSet]) -> kueue.Admission:
+def typed(
+    cluster_queue: str, pod_sets: Iterable[AssignedPodSet], *, by_hostname_prefix: bool = True
+) -> kueue.Admission:
     """`status.admission` as a value."""
-    return msgspec.convert(tree(cluster_queue, pod_sets), kueue.Admission)
+    return msgspec.convert(tree(cluster_queue, pod_sets, by_hostname_prefix=by_hostname_prefix), kueue.Admission)
 
 
 def requests(shape: Shape) -> tuple[kueue.PodSetRequest, ...]:
@@ -30,7 +33,7 @@ def requests(shape: Shape) -> tuple[kueue.PodSetRequest, ...]:
     )
 
 
-def _assignment(pod_set: AssignedPodSet) -> dict[str, Any]:
+def _assignment(pod_set: AssignedPodSet, by_hostname_prefix: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": pod_set.name,
         "count": pod_set.count,
@@ -38,12 +41,12 @@ def _assignment(pod_set: AssignedPodSet) -> dict[str, Any]:
         "resourceUsage": shown(pod_set.requests),
     }
     if pod_set.placement is not None:
-        found["topologyAssignment"] = _placement(pod_set.placement)
+        found["topologyAssignment"] = _placement(pod_set.placement, by_hostname_prefix)
     if pod_set.delayed is not None:
         found["delayedTopologyRequest"] = pod_set.delayed
     return found
 
 
-def _placement(placement: Placement) -> dict[str, Any]:
+def _placement(placement: Placement, by_hostname_prefix: bool) -> dict[str, Any]:
     domains = [topology_encoding.Domain(domain.values, domain.count) for domain in placement.domains]
-    return topology_encoding.encode(placement.levels, domains)
+    return topology_encoding.encode(placement.levels, domains, by_hostname_prefix=by_hostname_prefix)
