@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 import virtual
+from pykueue import serving
 from pykueue.kube.client import Client
-from pykueue.kube.election import LEASES, Election, Terms
+from pykueue.kube.election import LEASES, STALL_SECONDS, Election, Terms
+from pykueue.kube.transport import Answer, Call, LocalTransport
 from pykueue.simulate.loop import VirtualClock
 from virtual import virtual_time
 from waiting import eventually
@@ -140,3 +147,109 @@ async def test_terms_grow_though_somebody_deletes_the_lease() -> None:
         await eventually(lambda: second.is_leader)
         assert second.term > first.term
         await ended(two)
+
+
+# --- Renewal from a thread of its own ---------------------------------------------------------------------------------
+
+# The clock of these tests moves by hand; the thread looks at it often.
+BY_HAND = Terms("manager", "default", retry_seconds=0.02)
+PATIENCE_SECONDS = 60.0
+
+
+class HandClock:
+    """A clock that a test sets. It belongs to no event loop."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> int:
+        return int(self.seconds * 1e9)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class _AcrossThreads(LocalTransport):
+    """Requests of any thread to a server that lives on the event loop of another."""
+
+    def __init__(self, handler: serving.Handler, home: asyncio.AbstractEventLoop) -> None:
+        super().__init__(handler)
+        self._home = home
+
+    async def send(self, call: Call) -> Answer:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(super().send(call), self._home))
+
+
+@contextmanager
+def server_elsewhere() -> Iterator[Callable[[], Client]]:
+    """Makes clients of a server whose event loop runs in another thread: it answers while the test's own is blocked."""
+    begun: list[tuple[asyncio.AbstractEventLoop, Client, asyncio.Event]] = []
+    ready = threading.Event()
+
+    async def run() -> None:
+        async with virtual.server() as client:
+            over = asyncio.Event()
+            begun.append((asyncio.get_running_loop(), client, over))
+            ready.set()
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    assert ready.wait(PATIENCE_SECONDS)
+    loop, client, over = begun[0]
+    transport = client._transport
+    assert isinstance(transport, LocalTransport)
+    try:
+        yield lambda: Client(_AcrossThreads(transport._handler, loop), random.Random(1))
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+
+
+def block_until(holds: Callable[[], bool]) -> bool:
+    """Wait without giving the event loop a turn."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.005)
+    return holds()
+
+
+async def test_blocked_event_loop_does_not_lose_the_lease() -> None:
+    with server_elsewhere() as connect:
+        clock = HandClock()
+        election = Election(connect(), clock, BY_HAND, "first", own_connection=connect)
+        leading = await in_office(election)
+        for _ in range(5):  # twice the renew deadline, without one turn of this event loop
+            clock.seconds += BY_HAND.renew_seconds * 0.4
+            assert block_until(lambda: election._renewed_at == clock.seconds)
+            assert election.may_write()
+        await asyncio.sleep(0)
+        assert not leading.done()
+        await ended(leading)
+        assert (await connect().get(LEASES, "manager", "default"))["spec"]["holderIdentity"] == ""
+
+
+async def test_lost_lease_closes_the_fence_while_the_event_loop_is_blocked() -> None:
+    with server_elsewhere() as connect:
+        election = Election(connect(), HandClock(), BY_HAND, "first", own_connection=connect)
+        leading = await in_office(election)
+        assert election.may_write()
+        await connect().patch(LEASES, "manager", {"spec": {"holderIdentity": "second"}}, "default")
+        assert block_until(lambda: not election.may_write())
+        await asyncio.wait_for(leading, PATIENCE_SECONDS)
+        assert not election.is_leader
+
+
+async def test_event_loop_that_stands_still_gives_up_the_lease() -> None:
+    """A leader that renews and decides nothing must not keep others from leading."""
+    with server_elsewhere() as connect:
+        clock = HandClock()
+        election = Election(connect(), clock, BY_HAND, "first", own_connection=connect)
+        leading = await in_office(election)
+        began = clock.seconds
+        while clock.seconds - began < STALL_SECONDS and election.may_write():
+            clock.seconds += BY_HAND.renew_seconds * 0.4
+            assert block_until(lambda: election._renewed_at == clock.seconds or not election.may_write())
+        assert block_until(lambda: not election.may_write())
+        assert clock.seconds - began >= STALL_SECONDS
+        await asyncio.wait_for(leading, PATIENCE_SECONDS)

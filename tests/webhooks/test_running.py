@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import datetime
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
+import aiohttp
 import pytest
 
-from pykueue import settings
+from pykueue import certificates, settings
+from pykueue.certificates import Authority
 from pykueue.clock import SystemClock
+from pykueue.errors import UsageError
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.webhooks import facts, registration, running
 from pykueue.webhooks.certificate import Kept, renewed
 from pykueue.webhooks.running import Place, Served
-from webhooks.conftest import choices, cluster_queue, kind
+from webhooks.conftest import admission_review, choices, cluster_queue, kind
 
 CONFIGURATION = settings.defaults().configuration
 NAMESPACE = "kueue-system"
@@ -91,3 +97,40 @@ async def test_in_a_cluster_the_service_is_named_and_the_secret_shared(installed
         is kept
     )
     assert kept != Kept()
+
+
+async def test_client_without_the_required_certificate_is_not_answered(installed: Client, tmp_path: Path) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    ours, other = Authority.make("front", now), Authority.make("other", now)
+    known = tmp_path / "ca.crt"
+    known.write_bytes(ours.identity.certificate)
+    place = replace(await running.beside(installed, CONFIGURATION), client_authority=known)
+
+    async def asked(port: int, by: Authority | None) -> int:
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        if by is not None:
+            certificates.load_into(tls, by.issue("kube-apiserver", (), now))
+        url = f"https://127.0.0.1:{port}/mutate-kueue-x-k8s-io-v1beta2-clusterqueue"
+        review = admission_review(cluster_queue())
+        async with aiohttp.ClientSession() as session, session.post(url, json=review, ssl=tls) as answer:
+            return answer.status
+
+    async with served(installed, place) as made:
+        assert await asked(made.port, ours) == 200
+        for stranger in (None, other):
+            with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+                await asked(made.port, stranger)
+
+
+@pytest.mark.parametrize(("content", "why"), [(None, "No such file"), ("nothing", "holds no certificate")])
+async def test_unusable_client_authority_is_refused_with_the_reason(
+    installed: Client, tmp_path: Path, content: str | None, why: str
+) -> None:
+    path = tmp_path / "ca.crt"
+    if content is not None:
+        path.write_text(content)
+    place = replace(await running.beside(installed, CONFIGURATION), client_authority=path)
+    with pytest.raises(UsageError, match=why):
+        async with served(installed, place):
+            pass

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 from pykueue import serving
 from pykueue.api.kinds import Kind
-from pykueue.webhooks import service
+from pykueue.webhooks import lanes, limits, service
 from webhooks.conftest import (
     DEFAULT_NAMESPACE,
     GROUP,
@@ -115,7 +118,7 @@ async def test_a_job_is_decided_about_with_what_else_there_is() -> None:
         (MUTATE, {}, 400),
         (MUTATE, [], 400),
         (MUTATE, {"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "a"}}, 400),
-        (MUTATE, b" " * (service.BODY_BYTES_MAX + 1), 413),
+        (MUTATE, b" " * (limits.REVIEW_BYTES_MAX + 1), 413),
         (MUTATE, b"[" * 100_000, 400),
         ("/convert", {"request": {"uid": "a", "objects": "?"}}, 400),
     ],
@@ -124,6 +127,127 @@ async def test_what_is_no_review_is_answered_with_one_sentence(path: str, body: 
     answered, text = await post(handler(), path, body)
     assert answered == code
     assert len(text.splitlines()) == 1
+
+
+# --- Bounds -----------------------------------------------------------------------------------------------------------
+
+WORKLOAD = "/mutate-kueue-x-k8s-io-v1beta2-workload"
+
+
+def workload(pod_sets: int) -> Tree:
+    sets = [{"name": f"p{i}", "count": 1, "template": job()["spec"]["template"]} for i in range(pod_sets)]
+    metadata = {"name": "w", "namespace": "default"}
+    return {"apiVersion": GROUP, "kind": "Workload", "metadata": metadata, "spec": {"podSets": sets}}
+
+
+@pytest.mark.parametrize("path", [WORKLOAD, WORKLOAD.replace("mutate", "validate")])
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_absurdly_long_list_is_refused_by_its_length(path: str, is_old: bool) -> None:
+    old, new = (workload(73), workload(1)) if is_old else (None, workload(73))
+    code, answer = await post(handler(), path, admission_review(new, old))
+    status = answer["response"]["status"]
+    assert (code, answer["response"]["uid"], answer["response"]["allowed"]) == (200, "0b4a", False)
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert status["message"] == "spec.podSets: Too many: 73: must have at most 18 items"
+    assert [cause["field"] for cause in status["details"]["causes"]] == ["spec.podSets"]
+
+
+def test_absurdly_long_list_is_found_without_decoding_its_entries() -> None:
+    encoded = b'{"apiVersion":"%s","kind":"Workload","spec":{"podSets":[%s]}}' % (
+        GROUP.encode(),
+        b",".join([b"1"] * 200),
+    )
+    found = limits.excess_in_json(encoded)
+    assert found is not None
+    assert found.value == 200
+
+
+async def test_list_that_is_a_little_too_long_is_left_to_the_schema() -> None:
+    _, answer = await post(handler(), WORKLOAD, admission_review(workload(19)))
+    assert answer["response"]["allowed"] is True
+
+
+async def test_conversion_of_too_many_objects_is_refused_by_their_number() -> None:
+    review = conversion_review("kueue.x-k8s.io/v1beta1", *[cluster_queue()] * (limits.CONVERSIONS_MAX + 1))
+    code, answer = await post(handler(), "/convert", review)
+    assert (code, answer["response"]["convertedObjects"]) == (200, [])
+    assert answer["response"]["result"]["status"] == "Failure"
+    assert answer["response"]["result"]["message"].startswith("1001 objects in one review")
+
+
+async def test_announced_size_is_refused_before_a_byte_is_read() -> None:
+    async def read(limit: int) -> bytes:
+        raise AssertionError("the body was read")
+
+    size = {"content-length": str(limits.REVIEW_BYTES_MAX + 1)}
+    answer = await handler()(serving.Request("POST", MUTATE, headers=size, read=read))
+    assert answer.status == 413
+
+
+class Stalled:
+    """A request whose body does not come."""
+
+    def __init__(self, size: int) -> None:
+        self.begun, self.over = asyncio.Event(), asyncio.Event()
+        self.request = serving.Request("POST", MUTATE, headers={"content-length": str(size)}, read=self._read)
+
+    async def _read(self, limit: int) -> bytes:
+        self.begun.set()
+        await self.over.wait()
+        return b"{"
+
+
+async def test_large_reviews_in_flight_are_bounded_and_leave_room_for_ordinary_ones() -> None:
+    serve, large = handler(), lanes.LARGE_BYTES + 1
+    stalled = [Stalled(large) for _ in range(lanes.LARGE_MAX)]
+    waiting = [asyncio.ensure_future(serve(each.request)) for each in stalled]
+    for each in stalled:
+        await each.begun.wait()
+    refused = await serve(Stalled(large).request)
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    unannounced, _ = await post(serve, MUTATE, admission_review(cluster_queue()))
+    assert unannounced == 429
+    ordinary = msgspec.json.encode(admission_review(cluster_queue()))
+    size = {"content-length": str(len(ordinary))}
+    answer = await serve(serving.Request("POST", MUTATE, headers=size, read=serving.body_of(ordinary)))
+    assert answer.status == 200
+    for each in stalled:
+        each.over.set()
+    assert {answer.status for answer in await asyncio.gather(*waiting)} == {400}
+    code, _ = await post(serve, MUTATE, admission_review(cluster_queue()))
+    assert code == 200
+
+
+async def test_slow_ordinary_bodies_take_no_place_from_others() -> None:
+    serve = handler()
+    stalled = [Stalled(100) for _ in range(lanes.ORDINARY_MAX + 1)]
+    waiting = [asyncio.ensure_future(serve(each.request)) for each in stalled]
+    for each in stalled:
+        await each.begun.wait()
+    ordinary = msgspec.json.encode(admission_review(cluster_queue()))
+    size = {"content-length": str(len(ordinary))}
+    answer = await serve(serving.Request("POST", MUTATE, headers=size, read=serving.body_of(ordinary)))
+    assert answer.status == 200
+    for each in stalled:
+        each.over.set()
+    await asyncio.gather(*waiting)
+
+
+async def test_decisions_run_beside_the_event_loop() -> None:
+    """A review that is being decided about does not keep the event loop from running."""
+    lane = lanes.Lane("test", 1)
+    begun, over = threading.Event(), threading.Event()
+
+    def work() -> str:
+        begun.set()
+        assert over.wait(60)
+        return threading.current_thread().name
+
+    running = asyncio.ensure_future(lane.run(work))
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    over.set()
+    assert (await running).startswith("webhook-test")
 
 
 async def test_reviews_are_posted() -> None:

@@ -6,6 +6,8 @@ import random
 import socket
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 from pykueue.api import config
 from pykueue.app import choices, ports
@@ -40,18 +42,25 @@ async def manage(
     built: Callable[[Manager], None] = lambda manager: None,
     dashboard: Address | None = None,
     explain: Explain | None = None,
+    webhook_client_authority: Path | None = None,
 ) -> None:
     """Manage a cluster until cancelled, or until somebody else leads. `built` gets the manager, to look at it.
 
     `dashboard` is where the dashboard is served, if anywhere, and `explain` what it asks why a Workload waits.
+    `webhook_client_authority` signs the certificates without which a client may not ask webhooks.
     """
     clock, chance = clock or SystemClock(), chance or random.Random()
-    transport = servers.connect(target, clock, user_agent=f"pykueue-manager/{__version__}")
+    agent = f"pykueue-manager/{__version__}"
+    transport = servers.connect(target, clock, user_agent=agent)
     in_pod = target.folder == servers.SERVICE_ACCOUNT
-    term = _Term(transport, settings, clock, chance, in_pod=in_pod)
+
+    def own_connection() -> Client:
+        return Client(servers.connect(target, clock, user_agent=agent, connections=2), random.Random())
+
+    term = _Term(transport, settings, clock, chance, in_pod=in_pod, own_connection=own_connection)
     built(term.manager)
     try:
-        await term.serve(dashboard, explain)
+        await term.serve(dashboard, explain, webhook_client_authority)
     finally:
         await transport.close()
     raise AnswerIsNo("the lease was lost: another manager may lead now")
@@ -61,7 +70,14 @@ class _Term:
     """One manager's time with a cluster: it reads, answers for the API server, and decides while it leads."""
 
     def __init__(
-        self, transport: Transport, settings: Settings, clock: Clock, chance: random.Random, *, in_pod: bool
+        self,
+        transport: Transport,
+        settings: Settings,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        in_pod: bool,
+        own_connection: Callable[[], Client],
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -70,7 +86,8 @@ class _Term:
         self._office = Client(transport, chance)
         self._leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
         identity = f"{socket.gethostname()}_{uuid.UUID(int=chance.getrandbits(128), version=4)}"
-        self._election = Election(self._office, clock, choices.for_election(settings), identity)
+        terms = choices.for_election(settings)
+        self._election = Election(self._office, clock, terms, identity, own_connection=own_connection)
         self._candidate = None if self._leads_alone else self._election
         connection = settings.configuration.client_connection or config.ClientConnection()
         client = Client(transport, chance, RateLimit(connection.qps or 0.0, connection.burst or 0))
@@ -79,13 +96,16 @@ class _Term:
         self.manager.metrics.role = Role.STANDALONE if self._leads_alone else Role.FOLLOWER
         self._webhooks: running.Served | None = None
 
-    async def serve(self, dashboard: Address | None, explain: Explain | None) -> None:
+    async def serve(
+        self, dashboard: Address | None, explain: Explain | None, webhook_client_authority: Path | None = None
+    ) -> None:
         """Until the term is over."""
         settings, manager, in_pod = self._settings, self.manager, self._in_pod
         sources = InformedSources(self._office, manager.views.shaping, self._election.is_over)
         fenced = self._office if self._candidate is None else self._office.fenced(self._candidate.may_write)
         async with ports.probes(settings, self._missing, in_pod), manager.reading():
             place, own = await self._place(), settings.configuration.namespace
+            place = replace(place, client_authority=webhook_client_authority)
             chosen = choices.for_webhooks(settings)
             async with (
                 running.webhooks(fenced, chosen, sources, place, self._clock, own) as served,

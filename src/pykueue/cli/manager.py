@@ -36,9 +36,21 @@ if TYPE_CHECKING:
     default=None,
     help="HOST:PORT to serve the dashboard at, over HTTPS, for whoever has a token of the cluster; nowhere by default.",
 )
+@click.option(
+    "--webhook-client-ca-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Answer webhook requests only from clients with a certificate that this authority signed.",
+)
 @log_options
 def command(
-    reach: Reach, config: Path | None, feature_gates: str, record: Path | None, dashboard: str | None, told: Log
+    reach: Reach,
+    config: Path | None,
+    feature_gates: str,
+    record: Path | None,
+    dashboard: str | None,
+    webhook_client_ca_file: Path | None,
+    told: Log,
 ) -> None:
     """Run the scheduler and the controllers against an API server.
 
@@ -52,7 +64,7 @@ def command(
     shown_at = address("--dashboard", dashboard) if dashboard is not None else None
     target = reach.target()
     with recording.trace(record, settings.tree) if record is not None else nullcontext() as write:
-        event_loop().run(_manage(target, settings, config, told, write, shown_at))
+        event_loop().run(_manage(target, settings, config, told, write, shown_at, webhook_client_ca_file))
 
 
 async def _manage(
@@ -62,6 +74,7 @@ async def _manage(
     told: Log,
     write: Write | None,
     dashboard: tuple[str, int] | None,
+    webhook_client_ca: Path | None,
 ) -> None:
     from pykueue import app
     from pykueue.advising import why
@@ -75,6 +88,13 @@ async def _manage(
             recording.record(manager.world, write)
 
     explain = why.explainer(settings.tree)
-    managing = app.manage(target, settings, built=built, dashboard=dashboard, explain=explain)
+    managing = app.manage(
+        target,
+        settings,
+        built=built,
+        dashboard=dashboard,
+        explain=explain,
+        webhook_client_authority=webhook_client_ca,
+    )
     # One that ends by itself lost its lease, or worse: the exit code says so.
     await stopping.until(stopping.told(), managing)

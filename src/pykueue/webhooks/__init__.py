@@ -4,6 +4,8 @@ review         the decision, pure: a request and the facts it rests on in, a res
 table          which kinds are looked at, on which operations, under which names and paths
 spelling       quantities as the API writes them
 facts          reads what a decision has to know beside the object
+limits         how large a review may be, checked before the work that this bounds
+lanes          threads beside the event loop in which decisions run, and how many may be in flight
 wire           AdmissionReview and ConversionReview as JSON
 service        the door over HTTPS, for any API server
 in_process     the door inside the process, for the embedded one

@@ -155,6 +155,16 @@ class InFolder:
             raise UsageError(f"webhook.certDir: {error.filename}: {error.strerror}") from None
 
 
+def require_client(context: ssl.SSLContext, authority: Path) -> None:
+    """Have clients prove with a certificate of this authority who they are."""
+    try:
+        context.load_verify_locations(cafile=authority)
+    except OSError as error:  # an SSLError is one
+        why = error.strerror if not isinstance(error, ssl.SSLError) else "it holds no certificate in PEM"
+        raise UsageError(f"the authority of webhook clients, {authority}: {why}") from None
+    context.verify_mode = ssl.CERT_REQUIRED
+
+
 def context() -> ssl.SSLContext:
     """TLS for a server; the certificate comes with `certificates.load_into`, now and whenever it is renewed."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -21,7 +21,7 @@ from pykueue.jobs import admission
 from pykueue.jobs.admission import AdmissionFacts
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
-from pykueue.webhooks import spelling
+from pykueue.webhooks import limits, spelling
 
 CREATE: Final = "CREATE"
 UPDATE: Final = "UPDATE"
@@ -124,6 +124,8 @@ def review(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admissi
     if request.operation not in (CREATE, UPDATE):
         return ALLOWED
     if trees.text(request.object.get("apiVersion")).startswith(f"{kueue.GROUP}/"):
+        if (excess := limits.excess(request.object)) is not None:
+            return excessive(excess)
         decide: _Decide = _default if request.phase is Phase.MUTATE else _validate
     else:
         decide = _default_job if request.phase is Phase.MUTATE else _validate_job
@@ -132,6 +134,11 @@ def review(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admissi
 
 def unreadable(why: str) -> AdmissionResponse:
     return AdmissionResponse(refusal=Refusal(400, "BadRequest", why))
+
+
+def excessive(error: FieldError) -> AdmissionResponse:
+    """The refusal of an object with an absurdly long list: what schema validation would answer, without its cost."""
+    return AdmissionResponse(refusal=Refusal(422, "Invalid", str(error), (error,)))
 
 
 def refused(errors: Sequence[FieldError], warnings: Sequence[str] = ()) -> AdmissionResponse:

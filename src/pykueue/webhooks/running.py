@@ -52,6 +52,8 @@ class Place:
     registers: bool = True
     # Whether another port will do where this one is taken.
     any_port: bool = False
+    # The authority of the certificates that clients of webhooks, the API server that is, have to present.
+    client_authority: Path | None = None
 
     def reach_at(self, port: int, ca: bytes) -> Reach:
         """How the API server is to reach us, now that the port and the authority are known."""
@@ -118,6 +120,9 @@ class Served:
         self._kept = certificate.Kept()
         self._is_registered = False
         self._contexts = [certificate.context()]
+        if place.client_authority is not None:
+            # On this port alone: metrics and lists have other clients.
+            certificate.require_client(self.tls, place.client_authority)
         self._companions: list[Companion] = []
         self.port = 0
 

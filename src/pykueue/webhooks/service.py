@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Final
 
 from pykueue import serving
-from pykueue.webhooks import facts, wire
-from pykueue.webhooks.review import AdmissionRequest, AdmissionResponse, Choices, Phase, Refusal, review
+from pykueue.webhooks import facts, limits, wire
+from pykueue.webhooks.lanes import Full, Lane, Lanes
+from pykueue.webhooks.review import (
+    AdmissionRequest,
+    AdmissionResponse,
+    Choices,
+    Facts,
+    Phase,
+    Refusal,
+    excessive,
+    review,
+)
 from pykueue.webhooks.table import CONVERT, endpoints
 
 log = logging.getLogger(__name__)
 
-# An API server takes objects of 3 MiB at most, and posts the old one beside the new.
-BODY_BYTES_MAX: Final = 7 * 1024 * 1024
+# An API server waits ten seconds for a webhook, unless it is configured otherwise.
+BODY_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 1
 
 
 def handler(choices: Choices, sources: facts.Sources) -> serving.Handler:
-    """Answers reviews for every kind of the table, and conversions."""
+    """Answers reviews for every kind of the table, and conversions.
+
+    The event loop reads requests and facts; bodies are decoded, decided about and answered in the threads of `lanes`.
+    """
     phases: Final[dict[str, Phase]] = {endpoint.path: endpoint.phase for endpoint in endpoints(choices)}
+    lanes: Final = Lanes()
 
     async def answer(request: serving.Request) -> serving.Response:
         phase = phases.get(request.path)
@@ -26,30 +42,66 @@ def handler(choices: Choices, sources: facts.Sources) -> serving.Handler:
             return _plainly(404, f"nobody is asked at {request.path}")
         if request.method != "POST":
             return _plainly(405, f"{request.path} takes reviews by POST")
+        most = limits.CONVERSION_BYTES_MAX if phase is None else limits.REVIEW_BYTES_MAX
+        size = _size(request)
+        if size is not None and size > most:
+            return _plainly(413, f"the review has {size} bytes; at most {most} are read")
+        lane = lanes.of(size)
         try:
-            body = await request.read(BODY_BYTES_MAX)
-            if phase is None:
-                return serving.Response(body=wire.convert(body))
-            uid, asked = wire.read_admission(body, phase)
+            if lane is lanes.ordinary:
+                # A client that sends slowly takes no place from the others while it does.
+                body = await _body(request, most)
+                with lane.place():
+                    return serving.Response(body=await reviewed(body, phase, lane))
+            with lane.place():
+                return serving.Response(body=await reviewed(await _body(request, most), phase, lane))
+        except Full:
+            busy = _plainly(429, "too many reviews are in flight")
+            busy.headers["Retry-After"] = str(RETRY_SECONDS)
+            return busy
         except wire.Unreadable as why:
             return _plainly(400, str(why))
         except serving.BodyTooLarge:
-            return _plainly(413, f"a review has at most {BODY_BYTES_MAX} bytes")
-        except serving.BodyTooSlow:
+            return _plainly(413, f"the review has more than {most} bytes, which is what is read at most")
+        except (serving.BodyTooSlow, TimeoutError):
             return _plainly(408, "the review did not arrive in time")
-        return serving.Response(body=wire.admission_answer(uid, asked, await decide(asked, sources, choices)))
+
+    async def reviewed(body: bytes, phase: Phase | None, lane: Lane) -> bytes:
+        if phase is None:
+            return await lane.run(wire.convert, body)
+        try:
+            uid, asked = await lane.run(wire.read_admission, body, phase)
+        except wire.Excessive as found:
+            return wire.admission_answer(found.uid, {}, excessive(found.error))
+        try:
+            # Facts are read from the copies of the informers, which belong to the event loop.
+            known = await facts.gather(asked, sources, choices)
+            return await lane.run(_decision, uid, asked, known, choices)
+        except Exception as error:
+            # What goes wrong here refuses this one write, and is logged.
+            what = f"{asked.object.get('kind')} {asked.namespace}/{asked.name}"
+            log.exception("the webhook could not decide about %s", what)
+            refusal = Refusal(500, "InternalError", f"no decision about {what}: {error!r}")
+            return wire.admission_answer(uid, {}, AdmissionResponse(refusal=refusal))
 
     return answer
 
 
-async def decide(request: AdmissionRequest, sources: facts.Sources, choices: Choices) -> AdmissionResponse:
-    """Read the facts and decide. What goes wrong on the way is a refusal of this one write, and a line in the log."""
-    try:
-        return review(request, await facts.gather(request, sources, choices), choices)
-    except Exception as error:
-        what = f"{request.object.get('kind')} {request.namespace}/{request.name}"
-        log.exception("the webhook could not decide about %s", what)
-        return AdmissionResponse(refusal=Refusal(500, "InternalError", f"no decision about {what}: {error!r}"))
+def _decision(uid: str, asked: AdmissionRequest, known: Facts, choices: Choices) -> bytes:
+    return wire.admission_answer(uid, asked.object, review(asked, known, choices))
+
+
+async def _body(request: serving.Request, most: int) -> bytes:
+    async with asyncio.timeout(BODY_SECONDS):
+        return await request.read(most)
+
+
+def _size(request: serving.Request) -> int | None:
+    """How many bytes the client announces; None where it does not, or compresses them."""
+    announced = request.headers.get("content-length", "")
+    if request.headers.get("content-encoding", "identity") != "identity" or not announced.isdecimal():
+        return None
+    return int(announced)
 
 
 def _plainly(code: int, message: str) -> serving.Response:

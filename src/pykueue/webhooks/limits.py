@@ -1,0 +1,98 @@
+"""Bounds on what a review may hold, checked before the work that they bound. Pure.
+
+    REVIEW_BYTES_MAX       of an AdmissionReview. etcd stores objects of 1.5 MiB at most, and the review of an update
+                           holds the old object beside the new one: 3 MiB, and room for the envelope
+    CONVERSION_BYTES_MAX   of a ConversionReview, which may hold a page of a list
+    CONVERSIONS_MAX        objects of a ConversionReview: twice the page that kubectl and client-go ask for
+    lists                  of our own kinds: `_TOLERANCE` times what the schema allows
+
+Schema validation runs after mutating webhooks, so an object with 40,000 pod sets reaches them. A list that is a little
+too long is left to the schema, whose message users know; one that is absurdly long is refused here, by its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from pykueue.api import registry, schema, trees
+from pykueue.api.errors import ErrorSort, FieldError
+from pykueue.api.kinds import Kind
+from pykueue.api.trees import Tree
+
+REVIEW_BYTES_MAX: Final = 3 * 1024 * 1024 + 128 * 1024
+CONVERSION_BYTES_MAX: Final = 7 * 1024 * 1024
+CONVERSIONS_MAX: Final = 1000
+_TOLERANCE: Final = 4
+_SECTIONS: Final = ("spec", "status")
+
+
+class _Outline(msgspec.Struct, frozen=True, rename="camel"):
+    """An object whose fields are not decoded."""
+
+    api_version: str = ""
+    kind: str = ""
+    spec: dict[str, msgspec.Raw] | None = None
+    status: dict[str, msgspec.Raw] | None = None
+
+
+_read_outline: Final = msgspec.json.Decoder(_Outline).decode
+_read_entries: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def excess_in_json(encoded: msgspec.Raw | bytes) -> FieldError | None:
+    """The first list of an encoded object that is absurdly long; None where there is none. Decodes no entry."""
+    try:
+        outline = _read_outline(encoded)
+    except msgspec.DecodeError:
+        return None  # not an object of ours, and refused by those who read all of it
+
+    def count(section: str, name: str) -> int:
+        fields: dict[str, msgspec.Raw] | None = getattr(outline, section)
+        encoded_list = (fields or {}).get(name)
+        if encoded_list is None:
+            return 0
+        try:
+            return len(_read_entries(encoded_list))
+        except msgspec.DecodeError:
+            return 0
+
+    return _excess(outline.api_version, outline.kind, count)
+
+
+def excess(tree: Tree) -> FieldError | None:
+    """The same for an object that is decoded already."""
+
+    def count(section: str, name: str) -> int:
+        value: Any = trees.get(tree, section, name)
+        return len(value) if isinstance(value, list) else 0
+
+    return _excess(trees.text(tree.get("apiVersion")), trees.text(tree.get("kind")), count)
+
+
+def _excess(api_version: str, kind: str, count: Callable[[str, str], int]) -> FieldError | None:
+    row = registry.KUEUE.find(api_version, kind)
+    for section, name, maximum in _bounded(row[0], row[1].name) if row is not None else ():
+        found = count(section, name)
+        if found > maximum * _TOLERANCE:
+            return FieldError(
+                f"{section}.{name}", ErrorSort.TOO_MANY, f"must have at most {maximum} items", value=found
+            )
+    return None
+
+
+@lru_cache(maxsize=64)
+def _bounded(row: Kind, version: str) -> tuple[tuple[str, str, int], ...]:
+    """The lists of a kind of ours that its schema bounds, with their bounds."""
+    return tuple(_bounds(schema.of(row, version)))
+
+
+def _bounds(shape: Tree) -> Iterator[tuple[str, str, int]]:
+    for section in _SECTIONS:
+        for name, below in trees.mapping(trees.get(shape, "properties", section, "properties")).items():
+            maximum = trees.integer(trees.get(below, "maxItems"))
+            if maximum is not None:
+                yield section, name, maximum
