@@ -82,6 +82,49 @@ def test_the_manager_runs_as_nobody_and_can_write_nowhere() -> None:
     assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} <= ports
 
 
+def opened(policy: Tree) -> dict[int, list[Tree]]:
+    """Port -> the sources from which a NetworkPolicy admits connections; none is every source."""
+    return {port["port"]: rule["from"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+
+
+def test_network_policy_opens_the_ports_of_the_pod_and_no_others() -> None:
+    objects = rendered()
+    policy = named(objects, "NetworkPolicy", "kueue-controller-manager")
+    template = named(objects, "Deployment", "kueue-controller-manager")["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert opened(policy) == {port["containerPort"]: [] for port in container["ports"]}
+
+
+def test_network_policy_admits_the_api_server_alone_to_webhooks_and_visibility() -> None:
+    objects = rendered("--api-server-cidr", "10.1.0.0/24", "--api-server-cidr", "fd00::/64", "--dashboard")
+    blocks = [{"ipBlock": {"cidr": "10.1.0.0/24"}}, {"ipBlock": {"cidr": "fd00::/64"}}]
+    policy = named(objects, "NetworkPolicy", "kueue-controller-manager")
+    assert opened(policy) == {9443: blocks, 8082: blocks, 8443: [], 8081: []}
+    assert opened(named(objects, "NetworkPolicy", "kueue-dashboard")) == {8444: []}
+    values = trees.put(chart.values(Plan()), ("networkPolicy", "apiServer"), blocks)
+    assert helm(values, "kueue-system")["NetworkPolicy", "kueue-controller-manager"] == policy
+
+
+def test_address_range_that_is_none_is_refused() -> None:
+    result = CliRunner().invoke(install.command, ["--dry-run", "--api-server-cidr", "10.1.0.1/24"])
+    assert "--api-server-cidr: 10.1.0.1/24 has host bits set" in str(result.exception)
+
+
+def test_disruption_budget_lets_one_replica_go_at_a_time() -> None:
+    objects = rendered()
+    budget = named(objects, "PodDisruptionBudget", "kueue-controller-manager")["spec"]
+    selector = named(objects, "Deployment", "kueue-controller-manager")["spec"]["selector"]
+    assert budget == {"maxUnavailable": 1, "selector": selector}
+
+
+def test_only_the_pod_of_the_manager_gets_its_token() -> None:
+    objects = rendered()
+    assert named(objects, "ServiceAccount", "kueue-controller-manager")["automountServiceAccountToken"] is False
+    pod = named(objects, "Deployment", "kueue-controller-manager")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is True
+
+
 def test_the_configuration_goes_along_as_it_was_written_and_decides_about_webhooks(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     written = {
@@ -187,7 +230,10 @@ def test_the_dashboard_is_one_word_away_for_everybody_who_installs() -> None:
 
     files = dict(layout.files(Plan()))
     component = yaml.safe_load(files["dashboard/kustomization.yaml"])
-    assert yaml.safe_load(files["dashboard/service.yaml"]) == by_command["Service", "kueue-dashboard"]
+    assert list(yaml.safe_load_all(files["dashboard/service.yaml"])) == [
+        by_command["Service", "kueue-dashboard"],
+        by_command["NetworkPolicy", "kueue-dashboard"],
+    ]
     assert json.loads(component["patches"][0]["patch"])[0]["value"] == container["args"][-1]
 
 
@@ -302,12 +348,13 @@ async def test_another_configuration_is_brought_up_to_date(client: Client) -> No
 
 def test_a_service_that_leads_nowhere_any_more_is_superseded() -> None:
     def names(plan: Plan) -> list[str]:
-        return [one["metadata"]["name"] for one in documents.superseded(plan)]
+        return [f"{one['kind']} {one['metadata']['name']}" for one in documents.superseded(plan)]
 
+    dashboard = ["Service kueue-dashboard", "NetworkPolicy kueue-dashboard"]
     assert names(Plan(dashboard=True)) == []
-    assert names(Plan()) == ["kueue-dashboard"]
+    assert names(Plan()) == dashboard
     silent = {"apiVersion": config.V1BETA2, "kind": config.KIND, "metrics": {"bindAddress": "0"}}
-    assert names(Plan(silent)) == ["kueue-controller-manager-metrics-service", "kueue-dashboard"]
+    assert names(Plan(silent)) == ["Service kueue-controller-manager-metrics-service", *dashboard]
 
 
 async def test_what_is_superseded_goes_if_it_is_ours(client: Client) -> None:

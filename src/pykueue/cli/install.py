@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,13 @@ CONFIG = click.option(
 @FEATURE_GATES
 @click.option("--image", default="", help="The image that the manager runs from.")
 @click.option("--dashboard", is_flag=True, help="Have the manager serve its dashboard, behind a Service of its own.")
+@click.option(
+    "--api-server-cidr",
+    "api_server",
+    multiple=True,
+    metavar="CIDR",
+    help="Admit calls of webhooks and of the visibility API from these addresses only. May be repeated.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be installed, and touch no cluster.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @click.option(
@@ -45,6 +54,7 @@ def command(
     feature_gates: str,
     image: str,
     dashboard: bool,
+    api_server: tuple[str, ...],
     dry_run: bool,
     output: str,
     directory: Path | None,
@@ -57,6 +67,7 @@ def command(
     from pykueue.installing import applying, documents, layout
 
     plan = plan_of(namespace, config, image, dashboard=dashboard, feature_gates=feature_gates)
+    plan = replace(plan, api_server=tuple(map(_cidr, api_server)))
     for notice in plan.settings.notices:
         click.echo(f"{config or '--feature-gates'}: notice: {notice}", err=True)
     objects = documents.everything(plan)
@@ -71,6 +82,13 @@ def command(
     else:
         gone = documents.superseded(plan)
         reach.run(lambda client, _: applying.install(client, objects, click.echo, superseded=gone))
+
+
+def _cidr(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise UsageError(f"--api-server-cidr: {error}") from None
 
 
 def plan_of(namespace: str, config: Path | None, image: str, *, dashboard: bool, feature_gates: str = "") -> Plan:

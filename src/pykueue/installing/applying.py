@@ -34,9 +34,9 @@ _CLUSTER: Final = Scope.CLUSTER
 Tell = Callable[[str], None]
 
 
-def _kind(api_version: str, kind: str, scope: Scope = Scope.NAMESPACED) -> Kind:
+def _kind(api_version: str, kind: str, scope: Scope = Scope.NAMESPACED, plural: str = "") -> Kind:
     group, _, version = api_version.rpartition("/")
-    return Kind(group, kind, f"{kind.lower()}s", (Version(version, storage=True),), scope)
+    return Kind(group, kind, plural or f"{kind.lower()}s", (Version(version, storage=True),), scope)
 
 
 _NAMESPACE: Final = _kind("v1", "Namespace", _CLUSTER)
@@ -52,6 +52,8 @@ _KINDS: Final = {
         _kind("v1", "ConfigMap"),
         _kind("v1", "Secret"),
         _kind("v1", "Service"),
+        _kind("networking.k8s.io/v1", "NetworkPolicy", plural="networkpolicies"),
+        _kind("policy/v1", "PodDisruptionBudget"),
         _kind("apps/v1", "Deployment"),
         _kind(_RBAC, "Role"),
         _kind(_RBAC, "RoleBinding"),

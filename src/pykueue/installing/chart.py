@@ -16,7 +16,7 @@ from pykueue.api import trees
 from pykueue.api.trees import Tree
 from pykueue.installing import layout, program
 from pykueue.installing.documents import Plan, everything
-from pykueue.installing.names import CONFIG_FILE, DASHBOARD_SERVICE
+from pykueue.installing.names import CONFIG_FILE, DASHBOARD_SERVICE, MANAGER
 from pykueue.version import __version__
 
 # Stands for the namespace while documents are made, which want a name that can be one.
@@ -24,6 +24,7 @@ _NAMESPACE: Final = "the-namespace-of-the-release"
 _REPOSITORY, _TAG = "controllerManager.manager.image.repository", "controllerManager.manager.image.tag"
 _CONFIGURATION: Final = "managerConfig.controllerManagerConfigYaml"
 _DASHBOARD: Final = "enableDashboard"
+_API_SERVER: Final = "networkPolicy.apiServer"
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
 
 _POD: Final = ("spec", "template", "spec")
@@ -87,6 +88,7 @@ def values(plan: Plan) -> Tree:
     found |= {name: container.get(field) for name, field in _OF_CONTAINER.items()}
     found = {name: _OTHERWISE.get(name) if value is None else value for name, value in found.items()}
     found[_CONFIGURATION] = program.configuration_text(plan.written)
+    found[_API_SERVER] = [{"ipBlock": {"cidr": cidr}} for cidr in plan.api_server]
     found[_DASHBOARD] = plan.dashboard
     tree: Tree = {}
     for name, value in found.items():
@@ -122,6 +124,9 @@ def _opened(document: Tree) -> Tree:
             return trees.put(document, ("metadata", "annotations"), {**notes, **_KEEP})
         case "ConfigMap":
             return trees.put(document, ("data", CONFIG_FILE), _value(_CONFIGURATION))
+        case "NetworkPolicy" if document["metadata"]["name"] == MANAGER:
+            first, *others = document["spec"]["ingress"]
+            return trees.put(document, ("spec", "ingress"), [{**first, "from": _value(_API_SERVER)}, *others])
         case "Deployment":
             (container,) = trees.get(document, *_POD, "containers")
             opened = {**container, **{field: _value(name) for name, field in _OF_CONTAINER.items()}}

@@ -39,6 +39,8 @@ class Plan:
     dashboard: bool = False
     # Where the Configuration comes from, for messages.
     source: str = "configuration"
+    # The address ranges from which the API server calls webhooks; none is any address.
+    api_server: tuple[str, ...] = ()
 
     @property
     def settings(self) -> Settings:
@@ -59,18 +61,25 @@ def everything(plan: Plan) -> list[Tree]:
         document("v1", "Namespace", plan.namespace),
         *crds(plan),
         *rbac.documents(plan.namespace, own.webhook_secret_name, plan.kinds),
-        *program.documents(plan.written, plan.settings, plan.namespace, plan.image, dashboard=plan.dashboard),
+        *program.documents(
+            plan.written,
+            plan.settings,
+            plan.namespace,
+            plan.image,
+            dashboard=plan.dashboard,
+            api_server=plan.api_server,
+        ),
         *lists(plan),
         *webhooks(plan),
     ]
 
 
 def superseded(plan: Plan) -> list[Tree]:
-    """Services that another plan would have brought, and that lead nowhere under this one."""
+    """Services that another plan would have brought, and that lead nowhere under this one; with their policies."""
     fullest = Plan(namespace=plan.namespace, kinds=plan.kinds, dashboard=True)
-    wanted = {one["metadata"]["name"] for one in everything(plan) if one["kind"] == "Service"}
-    services = [one for one in everything(fullest) if one["kind"] == "Service"]
-    return [one for one in services if one["metadata"]["name"] not in wanted]
+    wanted = {(one["kind"], one["metadata"]["name"]) for one in everything(plan)}
+    leading = [one for one in everything(fullest) if one["kind"] in ("Service", "NetworkPolicy")]
+    return [one for one in leading if (one["kind"], one["metadata"]["name"]) not in wanted]
 
 
 def reach(plan: Plan) -> Reach:

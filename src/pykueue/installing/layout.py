@@ -25,6 +25,8 @@ _FILES: Final = {
     "ConfigMap": "manager/configuration.yaml",
     "Secret": "webhooks/secret.yaml",
     "Service": "manager/services.yaml",
+    "NetworkPolicy": "manager/network.yaml",
+    "PodDisruptionBudget": "manager/deployment.yaml",
     "Deployment": "manager/deployment.yaml",
     "APIService": "visibility/apiservices.yaml",
     "MutatingWebhookConfiguration": "webhooks/mutating.yaml",
@@ -74,10 +76,10 @@ def files(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _dashboard(plan: Plan) -> Iterator[tuple[str, str]]:
     """A component that adds the dashboard, for those who list it in a kustomization of their own."""
-    service = program.dashboard_service(plan.namespace)
+    documents = list(program.dashboard_documents(plan.namespace))
     argument = {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": program.DASHBOARD_ARGUMENT}
-    file = PurePath(file_of(service))
-    yield str(file), render([service])
+    file = PurePath(file_of(documents[0]))
+    yield str(file), render(documents)
     component = {
         "apiVersion": "kustomize.config.k8s.io/v1alpha1",
         "kind": "Component",

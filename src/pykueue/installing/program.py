@@ -26,12 +26,20 @@ _SELECTOR: Final = {"control-plane": "controller-manager", "app.kubernetes.io/na
 # Nobody in particular, in the range that images keep for nobody in particular.
 _USER: Final = 65532
 _DASHBOARD_PORT: Final = 8444
+# A node can be drained, and of several replicas one at a time.
+_BUDGET: Final = {"maxUnavailable": 1, "selector": {"matchLabels": dict(_SELECTOR)}}
 # What the manager is told so that it serves its dashboard.
 DASHBOARD_ARGUMENT: Final = f"--dashboard=0.0.0.0:{_DASHBOARD_PORT}"
 
 
-def documents(written: Tree, settings: Settings, namespace: str, image: str, *, dashboard: bool) -> Iterator[Tree]:
-    """Settings, certificate, Services, Deployment. `written` is what goes into the file, `settings` what it means."""
+def documents(
+    written: Tree, settings: Settings, namespace: str, image: str, *, dashboard: bool, api_server: Sequence[str] = ()
+) -> Iterator[Tree]:
+    """Settings, certificate, Services, network policies, disruption budget, Deployment.
+
+    `written` is what goes into the file, `settings` what it means. `api_server` are the address ranges from which the
+    API server calls webhooks and the visibility API; none is any address.
+    """
     effective = settings.configuration
     own = effective.internal_cert_management or config.InternalCertManagement()
     yield document("v1", "ConfigMap", CONFIG_MAP, namespace, data={CONFIG_FILE: configuration_text(written)})
@@ -43,14 +51,40 @@ def documents(written: Tree, settings: Settings, namespace: str, image: str, *, 
         yield _service(METRICS_SERVICE, namespace, "metrics", ports["metrics"], "metrics")
     if "visibility" in ports:
         yield _service(visibility.SERVICE, namespace, "https", visibility.SERVICE_PORT, "visibility")
+    yield _policy(namespace, ports, api_server)
     if dashboard:
-        yield dashboard_service(namespace)
+        yield from dashboard_documents(namespace)
+    yield document("policy/v1", "PodDisruptionBudget", MANAGER, namespace, spec=_BUDGET)
     deployment = _deployment(effective, image, ports, [DASHBOARD_ARGUMENT] if dashboard else [])
     yield document("apps/v1", "Deployment", MANAGER, namespace, spec=deployment)
 
 
-def dashboard_service(namespace: str) -> Tree:
-    return _service(DASHBOARD_SERVICE, namespace, "https", 443, _DASHBOARD_PORT)
+def dashboard_documents(namespace: str) -> Iterator[Tree]:
+    """What leads to the dashboard. Network policies add up, so that this one opens its port beside the others."""
+    yield _service(DASHBOARD_SERVICE, namespace, "https", 443, _DASHBOARD_PORT)
+    yield _network_policy(DASHBOARD_SERVICE, namespace, [_opened([_DASHBOARD_PORT])])
+
+
+# The ports that the API server calls; the others have clients of all sorts, which prove who they are or only probe.
+_FOR_API_SERVER: Final = ("webhook-server", "visibility")
+
+
+def _policy(namespace: str, ports: dict[str, int], api_server: Sequence[str]) -> Tree:
+    """Let in who has business here. Webhooks answer without asking who calls, so their callers are the narrowest."""
+    called = [ports[name] for name in _FOR_API_SERVER if name in ports]
+    others = [port for name, port in ports.items() if name not in _FOR_API_SERVER]
+    rules = [_opened(called, [{"ipBlock": {"cidr": cidr}} for cidr in api_server])]
+    return _network_policy(MANAGER, namespace, [*rules, *([_opened(others)] if others else [])])
+
+
+def _opened(ports: Sequence[int], sources: Sequence[Tree] = ()) -> Tree:
+    """A rule that opens ports; to all sources where none is named."""
+    return {"from": list(sources), "ports": [{"port": port, "protocol": "TCP"} for port in ports]}
+
+
+def _network_policy(name: str, namespace: str, rules: Sequence[Tree]) -> Tree:
+    spec = {"podSelector": {"matchLabels": dict(_SELECTOR)}, "policyTypes": ["Ingress"], "ingress": list(rules)}
+    return document("networking.k8s.io/v1", "NetworkPolicy", name, namespace, spec=spec)
 
 
 def configuration_text(written: Tree) -> str:
@@ -84,6 +118,8 @@ def _deployment(
 ) -> Tree:
     pod: Tree = {
         "serviceAccountName": MANAGER,
+        # Its account gives the token to no pod that does not ask for it.
+        "automountServiceAccountToken": True,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -117,6 +153,7 @@ def _container(
         "image": image,
         "args": ["manager", f"--config=/etc/pykueue/{CONFIG_FILE}", "--log-level=info", *more_arguments],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        # No limit of processors: one that is throttled answers webhooks late, which every write of a cluster waits for.
         "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -58,7 +58,7 @@ _JOB: Final = ("delete", "patch", *_READ)
 
 def documents(namespace: str, secret: str, kinds: JobKinds) -> Iterator[Tree]:
     """All roles and bindings."""
-    yield document("v1", "ServiceAccount", MANAGER, namespace)
+    yield document("v1", "ServiceAccount", MANAGER, namespace, automountServiceAccountToken=False)
     yield from _bound("ClusterRole", "manager-role", manager_rules(kinds), namespace)
     yield from _bound("Role", "leader-election-role", leader_rules(), namespace)
     yield from _bound("Role", "manager-secrets-role", secret_rules(secret), namespace)
