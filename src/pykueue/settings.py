@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any, Final
 
 import msgspec
 
-from pykueue import features
+from pykueue import features, tls
 from pykueue.api import config, config_v1beta1, labels, meta, schema, selectors, structural, trees
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.api.kinds import Kind, Scope, Version
@@ -61,6 +61,15 @@ class Settings:
     pod_namespace_selector: meta.LabelSelector | None = None
     # What the operator should know: old spellings, settings without effect.
     notices: tuple[str, ...] = ()
+
+    @cached_property
+    def tls(self) -> tls.Reading:
+        """What every server of this program accepts as TLS."""
+        chosen = self.configuration.tls or config.TLSOptions()
+        own = self.configuration.internal_cert_management or config.InternalCertManagement()
+        return tls.profile_of(
+            chosen.min_version, chosen.cipher_suites, chosen.curve_preferences, own_certificate=bool(own.enable)
+        )
 
     @property
     def policy(self) -> Policy:
@@ -134,13 +143,14 @@ def load(
     if pod_selector is not None:
         findings += selectors.check(pod_selector, "integrations.podOptions.namespaceSelector")
     _refuse(source, findings)
-    return Settings(
+    loaded = Settings(
         configuration=msgspec.convert(effective, config.Configuration),
         gates=gates,
         tree=effective,
         pod_namespace_selector=None if pod_selector is None else msgspec.convert(pod_selector, meta.LabelSelector),
         notices=(*notices, *features.notices(overrides), *_warnings(effective, gates)),
     )
+    return replace(loaded, notices=(*loaded.notices, *loaded.tls.notices))
 
 
 def with_flagged_gates(tree: Tree, flagged: Mapping[str, bool] | None, source: str) -> Tree:
@@ -177,6 +187,7 @@ def obstacles(settings: Settings) -> tuple[str, ...]:
     }
     return (
         *([kinds.not_implemented(missing)] if missing else []),
+        *settings.tls.problems,
         *(f"{field} {text}: {_ADDRESS}" for field, text in addresses.items() if not is_address(text)),
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pykueue import certificates, serving
+from pykueue import certificates, serving, tls
 from pykueue.certificates import Authority
 from pykueue.errors import UsageError
 from pykueue.kube.client import Client
@@ -124,7 +124,7 @@ async def test_a_renewed_certificate_is_shown_to_the_next_connection() -> None:
     async def answer(request: serving.Request) -> serving.Response:
         return serving.Response()
 
-    keeper, context = InMemory(), certificate.context()
+    keeper, context = InMemory(), tls.Profile().server_context()
     first = await keeper.current(HOSTS, NOW)
     certificates.load_into(context, first.identity)
     http = await serving.serve(answer, "127.0.0.1", 0, tls=context)

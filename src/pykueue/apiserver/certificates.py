@@ -17,6 +17,7 @@ from typing import Final
 
 import yaml
 
+from pykueue import tls
 from pykueue.apiserver import access
 from pykueue.certificates import Authority, Identity, still_good, write_private
 
@@ -54,20 +55,19 @@ def prepare(directory: Path, hosts: Sequence[str], now: datetime.datetime) -> Cr
     )
 
 
-def server_context(server: Path, key: Path | None, client_ca: bytes, *more_client_ca: Path) -> ssl.SSLContext:
+def server_context(
+    server: Path, key: Path | None, client_ca: bytes, *more_client_ca: Path, profile: tls.Profile = tls.DEFAULT
+) -> ssl.SSLContext:
     """TLS that asks clients for a certificate and takes those of the given authorities, or none.
 
     `key` is None where the file of the certificate holds it, too.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = profile.server_context()
     context.load_cert_chain(server, key)
     context.load_verify_locations(cadata=client_ca.decode())
     for path in more_client_ca:
         context.load_verify_locations(cafile=path)
     context.verify_mode = ssl.CERT_OPTIONAL
-    # Only HTTP/1.1 is spoken; a client that offers HTTP/2 learns it here.
-    context.set_alpn_protocols(["http/1.1"])
     return context
 
 

@@ -108,7 +108,7 @@ class _Term:
             place = replace(place, client_authority=webhook_client_authority)
             chosen = choices.for_webhooks(settings)
             async with (
-                running.webhooks(fenced, chosen, sources, place, self._clock, own) as served,
+                running.webhooks(fenced, chosen, sources, place, self._clock, own, settings.tls.profile) as served,
                 ports.metrics(manager, settings, served, self._door(), in_pod),
                 ports.lists(manager, settings, served, self._door(), in_pod),
                 ports.dashboard(manager, dashboard, served, self._door(), self._clock, explain),

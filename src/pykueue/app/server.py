@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
-from pykueue import serving
+from pykueue import serving, tls
 from pykueue.api import conversion, registry, schema
 from pykueue.apiserver import access, certificates
 from pykueue.apiserver.builtin import admission, scheduling
@@ -56,6 +56,8 @@ class ServerSettings:
     certificate: tuple[Path, Path] | None = None
     hosts: tuple[str, ...] = field(default=())
     max_bytes: int = 0
+    # What clients have to be able to: `tls` of the Configuration.
+    tls: tls.Profile = field(default_factory=tls.Profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +132,7 @@ async def api_server(
         http = None
         try:
             await embedded.start()
-            tls = _tls(settings, credentials)
-            http = await _listen(embedded, settings, tls)
+            http = await _listen(embedded, settings, _tls(settings, credentials))
             url = f"https://{f'[{http.host}]' if ':' in http.host else http.host}:{http.port}"
             ready = Serving(url, kubeconfig, embedded, credentials)
             if announced:
@@ -146,13 +147,15 @@ async def api_server(
 
 def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl.SSLContext:
     certificate, key = settings.certificate or (credentials.server, None)
-    return certificates.server_context(certificate, key, credentials.ca, *settings.client_authorities)
+    return certificates.server_context(
+        certificate, key, credentials.ca, *settings.client_authorities, profile=settings.tls
+    )
 
 
-async def _listen(embedded: Embedded, settings: ServerSettings, tls: ssl.SSLContext) -> serving.HttpServer:
+async def _listen(embedded: Embedded, settings: ServerSettings, context: ssl.SSLContext) -> serving.HttpServer:
     """Where it is told to. Where any port will do, on the last one if it is still free: whoever watches, follows or has
     a page open finds the server again when it has been restarted."""
-    serve = partial(serving.serve, embedded.server.handle, settings.host, tls=tls)
+    serve = partial(serving.serve, embedded.server.handle, settings.host, tls=context)
     last = settings.data_dir / "port"
     http = None
     if not settings.port and (port := _remembered(last)):

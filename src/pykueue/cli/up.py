@@ -108,6 +108,7 @@ def command(
         durability=app.Durability(durability),
         kubeconfig=kubeconfig,
         view_kubeconfig=view_kubeconfig,
+        tls=chosen.tls.profile,
     )
     app.allow_many_files()
     event_loop().run(_serve(settings, chosen, app.RunnerName(runner or _usual_runner(host))))

@@ -163,11 +163,3 @@ def require_client(context: ssl.SSLContext, authority: Path) -> None:
         why = error.strerror if not isinstance(error, ssl.SSLError) else "it holds no certificate in PEM"
         raise UsageError(f"the authority of webhook clients, {authority}: {why}") from None
     context.verify_mode = ssl.CERT_REQUIRED
-
-
-def context() -> ssl.SSLContext:
-    """TLS for a server; the certificate comes with `certificates.load_into`, now and whenever it is renewed."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    made.set_alpn_protocols(["http/1.1"])
-    return made

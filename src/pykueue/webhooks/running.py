@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from pykueue import certificates, serving
+from pykueue import certificates, serving, tls
 from pykueue.api import config
 from pykueue.clock import Clock
 from pykueue.errors import PykueueError, UsageError
@@ -111,7 +111,9 @@ class Companion(Protocol):
 class Served:
     """Webhooks that are being served. Made by `webhooks`."""
 
-    def __init__(self, client: Client, choices: Choices, place: Place, clock: Clock, own_namespace: str) -> None:
+    def __init__(
+        self, client: Client, choices: Choices, place: Place, clock: Clock, own_namespace: str, profile: tls.Profile
+    ) -> None:
         self._client = client
         self._choices = choices
         self._place = place
@@ -119,7 +121,9 @@ class Served:
         self._own_namespace = own_namespace
         self._kept = certificate.Kept()
         self._is_registered = False
-        self._contexts = [certificate.context()]
+        self._profile = profile
+        # The certificate comes with `certificates.load_into`, now and whenever it is renewed.
+        self._contexts = [profile.server_context()]
         if place.client_authority is not None:
             # On this port alone: metrics and lists have other clients.
             certificate.require_client(self.tls, place.client_authority)
@@ -132,7 +136,7 @@ class Served:
 
     def another_context(self) -> ssl.SSLContext:
         """TLS for another server with the same certificate, today's and every later one."""
-        made = certificate.context()
+        made = self._profile.server_context()
         certificates.load_into(made, self._kept.identity)
         self._contexts.append(made)
         return made
@@ -178,10 +182,16 @@ class Served:
 
 @asynccontextmanager
 async def webhooks(
-    client: Client, choices: Choices, sources: Sources, place: Place, clock: Clock, own_namespace: str
+    client: Client,
+    choices: Choices,
+    sources: Sources,
+    place: Place,
+    clock: Clock,
+    own_namespace: str,
+    profile: tls.Profile = tls.DEFAULT,
 ) -> AsyncIterator[Served]:
     """Serve until the end of the block. Inside of it, connections are taken; `register` makes the API server come."""
-    served = Served(client, choices, place, clock, own_namespace)
+    served = Served(client, choices, place, clock, own_namespace, profile)
     await until_done(served.renew)
     http = await _listening(service.handler(choices, sources), place, served.tls)
     served.port = http.port
@@ -195,10 +205,10 @@ async def webhooks(
         await http.close()
 
 
-async def _listening(handler: serving.Handler, place: Place, tls: ssl.SSLContext) -> serving.HttpServer:
+async def _listening(handler: serving.Handler, place: Place, context: ssl.SSLContext) -> serving.HttpServer:
     try:
-        return await serving.serve(handler, place.host, place.port, tls=tls)
+        return await serving.serve(handler, place.host, place.port, tls=context)
     except OSError as error:
         if place.any_port and place.port:
-            return await _listening(handler, replace(place, port=0), tls)
+            return await _listening(handler, replace(place, port=0), context)
         raise UsageError(f"webhooks: cannot listen on {place.host}:{place.port}: {error.strerror or error}") from None

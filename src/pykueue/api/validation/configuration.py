@@ -259,7 +259,7 @@ def _servers(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
 
 
 # What can be asked for by name. The names without a hash are older spellings of those with one.
-_CIPHER_SUITES: Final = frozenset(
+CIPHER_SUITES: Final = frozenset(
     f"TLS_{name}"
     for name in (
         *("AES_128_GCM_SHA256", "AES_256_GCM_SHA384", "CHACHA20_POLY1305_SHA256"),
@@ -277,14 +277,14 @@ _CIPHER_SUITES: Final = frozenset(
     )
 )
 # By their numbers in the registry of TLS groups: P-256, P-384, P-521, X25519, and these with ML-KEM.
-_CURVES: Final = frozenset({23, 24, 25, 29, 4587, 4588, 4589})
+CURVES: Final = frozenset({23, 24, 25, 29, 4587, 4588, 4589})
 
 
 def _tls(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     suites = trees.sequence(trees.get(tree, "tls", "cipherSuites"))
     for index, suite in enumerate(suites):
-        if trees.text(suite) not in _CIPHER_SUITES:
-            message = "is not a cipher suite" + did_you_mean(trees.text(suite), sorted(_CIPHER_SUITES))
+        if trees.text(suite) not in CIPHER_SUITES:
+            message = "is not a cipher suite" + did_you_mean(trees.text(suite), sorted(CIPHER_SUITES))
             yield FieldError(f"tls.cipherSuites[{index}]", ErrorSort.NOT_SUPPORTED, message, suite)
     if suites and trees.get(tree, "tls", "minVersion") == "VersionTLS13":
         message = "cannot be chosen with minVersion VersionTLS13, which fixes them"
@@ -292,8 +292,8 @@ def _tls(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     curves = trees.sequence(trees.get(tree, "tls", "curvePreferences"))
     for index, curve in enumerate(curves):
         path = f"tls.curvePreferences[{index}]"
-        if not isinstance(curve, int) or curve not in _CURVES:
-            message = f"is none of the groups {', '.join(map(str, sorted(_CURVES)))}"
+        if not isinstance(curve, int) or curve not in CURVES:
+            message = f"is none of the groups {', '.join(map(str, sorted(CURVES)))}"
             yield FieldError(path, ErrorSort.NOT_SUPPORTED, message, curve)
         elif curve in curves[:index]:
             yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", curve)
