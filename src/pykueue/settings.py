@@ -24,6 +24,7 @@ from pykueue.api.kinds import Kind, Scope, Version
 from pykueue.api.trees import Tree
 from pykueue.api.validation import configuration as rules
 from pykueue.api.validation.nearest import did_you_mean
+from pykueue.controllers import concurrency
 from pykueue.core.policy import Policy, Strategy, UsageHistory
 from pykueue.errors import ConfigurationError
 from pykueue.jobs import kinds
@@ -150,7 +151,16 @@ def load(
         pod_namespace_selector=None if pod_selector is None else msgspec.convert(pod_selector, meta.LabelSelector),
         notices=(*notices, *features.notices(overrides), *_warnings(effective, gates)),
     )
-    return replace(loaded, notices=(*loaded.notices, *loaded.tls.notices))
+    return replace(loaded, notices=(*loaded.notices, *loaded.tls.notices, *_idle_concurrency(loaded)))
+
+
+def _idle_concurrency(settings: Settings) -> Iterator[str]:
+    """Entries of `controller.groupKindConcurrency` that no controller looks at."""
+    controller = settings.configuration.controller
+    wanted = controller.group_kind_concurrency if controller is not None else {}
+    known = concurrency.known(kinds.load()) if wanted else frozenset()
+    for kind in sorted(wanted.keys() - known):
+        yield f"controller.groupKindConcurrency[{kind}]: has no effect: no controller reconciles this kind"
 
 
 def with_flagged_gates(tree: Tree, flagged: Mapping[str, bool] | None, source: str) -> Tree:

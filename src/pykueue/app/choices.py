@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from pykueue.api import config, meta
 from pykueue.controllers.assembly import Choices
@@ -16,6 +17,9 @@ from pykueue.observe.metrics import Choices as MetricChoices
 from pykueue.settings import Settings
 from pykueue.webhooks.review import Choices as WebhookChoices
 
+# What a timeout of zero stands for, as in Kueue.
+_SYNC_TIMEOUT_SECONDS: Final = 120.0
+
 
 def for_webhooks(settings: Settings) -> WebhookChoices:
     jobs = JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector)
@@ -25,6 +29,7 @@ def for_webhooks(settings: Settings) -> WebhookChoices:
 def for_manager(settings: Settings) -> Choices:
     """For a manager, which departs from Kueue where that is wrong."""
     resources, on = settings.configuration.resources, settings.gates
+    controller = settings.configuration.controller or config.ControllerConfigurationSpec()
     prefixes = resources.exclude_resource_prefixes if resources else ()
     transformations = resources.transformations if resources else ()
     return Choices(
@@ -44,19 +49,21 @@ def for_manager(settings: Settings) -> Choices:
         default_local_queues=on["DefaultLocalQueue"],
         cleans_up_requests=on["CleanupProvisioningRequestsOnEviction"],
         metrics=MetricChoices.of(settings.configuration, settings.gates),
+        concurrency=controller.group_kind_concurrency,
+        sync_timeout_seconds=_seconds(controller.cache_sync_timeout) or _SYNC_TIMEOUT_SECONDS,
     )
 
 
 def for_election(settings: Settings) -> Terms:
     chosen = settings.configuration.leader_election or config.LeaderElection()
-
-    def seconds(text: str | None, otherwise: float) -> float:
-        return meta.parse_duration(text) / meta.SECOND if text else otherwise
-
     return Terms(
         name=chosen.resource_name,
         namespace=chosen.resource_namespace or settings.configuration.namespace or config.DEFAULT_NAMESPACE,
-        lease_seconds=seconds(chosen.lease_duration, 15.0),
-        renew_seconds=seconds(chosen.renew_deadline, 10.0),
-        retry_seconds=seconds(chosen.retry_period, 2.0),
+        lease_seconds=_seconds(chosen.lease_duration, 15.0),
+        renew_seconds=_seconds(chosen.renew_deadline, 10.0),
+        retry_seconds=_seconds(chosen.retry_period, 2.0),
     )
+
+
+def _seconds(text: str | None, otherwise: float = 0.0) -> float:
+    return meta.parse_duration(text) / meta.SECOND if text else otherwise

@@ -130,7 +130,7 @@ def help_texts() -> Iterator[tuple[str, str]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; a person never sees a traceback for what they typed."""
     try:
-        program.main(None if arguments is None else list(arguments), prog_name="pykueue", standalone_mode=False)
+        _run(arguments)
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as error:
@@ -156,6 +156,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         click.echo(f"pykueue: this is a bug of ours: {_told(error)}; PYKUEUE_TRACEBACK=1 shows all of it", err=True)
         sys.exit(EX_SOFTWARE)
+
+
+def _run(arguments: Sequence[str] | None) -> None:
+    """Run the program. What went wrong in a group of tasks counts as what went wrong first in it."""
+    try:
+        program.main(None if arguments is None else list(arguments), prog_name="pykueue", standalone_mode=False)
+    except ExceptionGroup as group:
+        leaves = list(_leaves(group))
+        if all(isinstance(leaf, PykueueError) for leaf in leaves):
+            raise leaves[0] from None
+        raise
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    if isinstance(error, ExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
 
 
 def _told(error: Exception) -> str:

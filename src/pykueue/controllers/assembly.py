@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pykueue.clock import Clock
+from pykueue.controllers import concurrency
 from pykueue.controllers.auditing import Auditor
 from pykueue.controllers.checks.provisioning import ProvisioningController
 from pykueue.controllers.clock_watch import ClockWatch
@@ -63,6 +64,9 @@ class Choices:
     # Whether an eviction deletes the ProvisioningRequests of a Workload.
     cleans_up_requests: bool = True
     metrics: MetricChoices = field(default_factory=MetricChoices)
+    # `controller.groupKindConcurrency`, and after how long a start that cannot read its objects fails; None: never.
+    concurrency: Mapping[str, int] = field(default_factory=dict)
+    sync_timeout_seconds: float | None = None
 
     @property
     def life(self) -> LifeOptions:
@@ -125,6 +129,8 @@ class Manager:
             self._provisioning.checks_loop,
             *(part.loop for part in chosen),
         )
+        concurrency.limit(self.loops, choices.concurrency, choices.kinds)
+        self._sync_timeout_seconds = choices.sync_timeout_seconds
         self._clock_watch = ClockWatch(clock, self.loops, self.scheduler.wake)
 
     def _scheduler(self, choices: Choices, clock: Clock) -> Scheduler:
@@ -147,8 +153,13 @@ class Manager:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """Everything has been read, and is kept up to date while inside."""
-        async with kept_up(self.views.shaping), kept_up((self.views.workloads,)), kept_up(self._jobs):
+        """Everything has been read, and is kept up to date while inside. Raises `NotSynced` if that takes too long."""
+        timeout = self._sync_timeout_seconds
+        async with (
+            kept_up(self.views.shaping, timeout),
+            kept_up((self.views.workloads,), timeout),
+            kept_up(self._jobs, timeout),
+        ):
             yield
 
     async def take_over(self) -> None:

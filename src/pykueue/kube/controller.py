@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Hashable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from pykueue.kube.errors import Busy, Conflict, KubeError, NotFound
@@ -30,6 +31,23 @@ class Controller(Generic[K]):
         self.queue: WorkQueue[K] = WorkQueue(chance)
         self._reconcile = reconcile
         self._workers = workers
+        self._kind_of: Callable[[K], str] = lambda key: ""
+        self._limits: Mapping[str, int] = {}
+        self._running: Counter[str] = Counter()
+        self._held: dict[str, deque[K]] = {}
+
+    def limit(self, kind_of: Callable[[K], str], limits: Mapping[str, int]) -> None:
+        """Reconcile at most so many keys of a kind at once; a kind without a limit has what the workers can do.
+
+        There are at least as many workers as all limits together need, so that no kind waits for another.
+        """
+        self._kind_of = kind_of
+        self._limits = limits
+        self._workers = max(self._workers, sum(limits.values()))
+
+    @property
+    def workers(self) -> int:
+        return self._workers
 
     def add(self, key: K, *, patient: bool = False) -> None:
         self.queue.add(key, patient=patient)
@@ -44,11 +62,25 @@ class Controller(Generic[K]):
             self.queue.close()
 
     async def _work(self) -> None:
-        while (key := await self.queue.take()) is not None:
+        while (taken := await self.queue.take()) is not None:
+            key: K | None = taken
+            kind = self._kind_of(taken)
+            limit = self._limits.get(kind)
+            if limit is not None and self._running[kind] >= limit:
+                # A worker that is busy with this kind takes it over. Until then the queue counts it as being worked on.
+                self._held.setdefault(kind, deque()).append(taken)
+                continue
+            self._running[kind] += 1
             try:
-                await self.once(key)
+                while key is not None:
+                    try:
+                        await self.once(key)
+                    finally:
+                        self.queue.done(key)
+                    waiting = self._held.get(kind)
+                    key = waiting.popleft() if waiting else None
             finally:
-                self.queue.done(key)
+                self._running[kind] -= 1
 
     async def once(self, key: K) -> None:
         """One pass over one key. Whatever goes wrong is told here and tried again later."""

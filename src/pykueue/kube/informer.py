@@ -19,6 +19,7 @@ import msgspec
 
 from pykueue.api.kinds import Kind
 from pykueue.api.meta import ObjectMeta
+from pykueue.errors import PykueueError
 from pykueue.kube import errors
 from pykueue.kube.client import METADATA_OF_ALL, Client
 from pykueue.kube.errors import Expired, KubeError
@@ -106,6 +107,8 @@ class Informer(Generic[T]):
         self._moved = asyncio.Event()
         self._streams_lists = True
         self._poisoned: set[Key] = set()
+        # Whether the server has this kind, as far as its last answer says.
+        self.is_served = True
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -190,6 +193,7 @@ class Informer(Generic[T]):
                 self._revision = 0
             except KubeError as error:
                 failed = True
+                self.is_served = not isinstance(error, errors.NotFound)
                 if troubled is not None:
                     await troubled(error)
                 else:
@@ -342,14 +346,38 @@ def typed(type_: type[Any]) -> Decode[Any]:
     return lambda data: decode(data)
 
 
+class NotSynced(PykueueError):
+    """Copies were not complete in time. The message names their kinds."""
+
+
 @asynccontextmanager
-async def kept_up(informers: Sequence[Informer[Any]]) -> AsyncIterator[None]:
-    """The copies are complete, and kept up to date while inside. What ends before its time ends everything."""
+async def kept_up(informers: Sequence[Informer[Any]], timeout_seconds: float | None = None) -> AsyncIterator[None]:
+    """The copies are complete, and kept up to date while inside. What ends before its time ends everything.
+
+    Raises `NotSynced` after the timeout. A kind that the server does not serve (yet) is waited for without a limit: its
+    definition may come later.
+    """
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(informer.run(), name=informer.kind.name) for informer in informers]
         try:
-            await asyncio.gather(*(informer.synced() for informer in informers))
+            await _all_synced(informers, timeout_seconds)
             yield
         finally:
             for task in tasks:
                 task.cancel()
+
+
+async def _all_synced(informers: Sequence[Informer[Any]], timeout_seconds: float | None) -> None:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await asyncio.gather(*(informer.synced() for informer in informers))
+    except TimeoutError:
+        missing = [informer for informer in informers if not informer.has_synced]
+        late = [informer.kind.name for informer in missing if informer.is_served]
+        if late:
+            raise NotSynced(
+                f"the API server did not list {', '.join(late)} within {timeout_seconds:g} seconds"
+                " (controller.cacheSyncTimeout)"
+            ) from None
+        log.warning("waiting for kinds that are not served: %s", ", ".join(each.kind.name for each in missing))
+        await asyncio.gather(*(informer.synced() for informer in missing))

@@ -1,0 +1,96 @@
+"""`controller` of the Configuration: workers for each kind, and how long a start waits for its first lists."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from controllers.conftest import Story
+from pykueue import app, settings
+from pykueue.api import config
+from pykueue.clock import SystemClock
+from pykueue.controllers import concurrency
+from pykueue.controllers.assembly import Manager
+from pykueue.jobs import kinds
+from pykueue.kube.client import Client
+from pykueue.kube.informer import NotSynced
+from pykueue.kube.transport import Answer, Call, LocalTransport
+
+
+def load(**controller: Any) -> settings.Settings:
+    return settings.load({"apiVersion": config.V1BETA2, "kind": config.KIND, "controller": controller})
+
+
+def manager(chosen: settings.Settings, story: Story) -> Manager:
+    return Manager(story.client, app.manager_choices(chosen), SystemClock(), random.Random(1))
+
+
+async def test_every_kind_that_is_known_limits_a_controller(story: Story) -> None:
+    known = sorted(concurrency.known(kinds.load()))
+    plain, limited = manager(load(), story), manager(load(groupKindConcurrency=dict.fromkeys(known, 50)), story)
+    assert not load(groupKindConcurrency=dict.fromkeys(known, 50)).notices
+    of_everything = {loop.name for loop in limited.loops}
+    assert concurrency.names() <= of_everything | {"multikueue-checks", "elastic-gate"}
+    more = {loop.name for loop, before in zip(limited.loops, plain.loops, strict=True) if loop.workers > before.workers}
+    assert more == concurrency.names() & of_everything
+
+
+async def test_a_number_below_one_changes_nothing(story: Story) -> None:
+    chosen = load(groupKindConcurrency={"Workload.kueue.x-k8s.io": 0, "Job.batch": -3})
+    counts = [loop.workers for loop in manager(chosen, story).loops]
+    assert counts == [loop.workers for loop in manager(load(), story).loops]
+
+
+def test_a_kind_that_nothing_reconciles_gives_a_notice() -> None:
+    (notice,) = load(groupKindConcurrency={"Job.batch": 5, "RayJob.ray.example": 5}).notices
+    assert notice.startswith("controller.groupKindConcurrency[RayJob.ray.example]: has no effect")
+
+
+class Silent:
+    """A server that never answers lists."""
+
+    async def send(self, call: Call) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def stream(self, call: Call) -> Any:
+        return self
+
+    async def __aenter__(self) -> Any:
+        await asyncio.Event().wait()
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def test_a_start_that_cannot_read_its_objects_in_time_fails_with_their_kinds() -> None:
+    chosen = app.manager_choices(load(cacheSyncTimeout=50_000_000))
+    stuck = Manager(Client(Silent(), random.Random(1)), chosen, SystemClock(), random.Random(1))
+    with pytest.raises(ExceptionGroup) as caught:
+        async with stuck.reading():
+            raise AssertionError
+    found = caught.value.subgroup(NotSynced)
+    assert found is not None
+    (error,) = found.exceptions
+    assert "clusterqueues.kueue.x-k8s.io" in str(error)
+    assert str(error).endswith("within 0.05 seconds (controller.cacheSyncTimeout)")
+
+
+async def test_a_kind_that_is_not_served_yet_is_waited_for(story: Story) -> None:
+    transport = story.transport()
+    assert isinstance(transport, LocalTransport)
+    chosen = app.manager_choices(load(cacheSyncTimeout=1))  # a nanosecond
+    there = Manager(Client(transport, random.Random(1)), chosen, SystemClock(), random.Random(1))
+    for informer in there.copies:
+        informer.is_served = False
+    async with asyncio.timeout(30), there.reading():
+        pass
+
+
+def test_a_timeout_of_zero_is_two_minutes_as_in_kueue() -> None:
+    assert app.manager_choices(load(cacheSyncTimeout=0)).sync_timeout_seconds == 120
+    assert app.manager_choices(load()).sync_timeout_seconds == 120
