@@ -16,7 +16,7 @@ from pykueue.app.choices import for_webhooks as webhook_choices
 from pykueue.app.embedding import RunnerName, embedded_manager, embedded_runner
 from pykueue.app.managing import manage, populate
 from pykueue.app.ports import LOOPBACK, metrics_address
-from pykueue.app.process import allow_many_files, calm_collector
+from pykueue.app.process import allow_many_files, calm_collector, dump_on_signal
 from pykueue.app.server import (
     UNATTENDED_ORPHAN_SECONDS,
     ServerSettings,
@@ -41,6 +41,7 @@ __all__ = [
     "api_server",
     "bare_parts",
     "calm_collector",
+    "dump_on_signal",
     "embedded_manager",
     "embedded_runner",
     "etcd_stand_in",

@@ -56,7 +56,7 @@ async def embedded_manager(
         pages["/metrics"] = health.exposition(manager.metrics.exposition)
     seen = visibility.rows(manager.world, manager.views) if settings.gates["VisibilityOnDemand"] else ()
     # What ends the manager ends everything: a server that takes work which nobody looks at would be worse.
-    async with manager.reading(), asyncio.TaskGroup() as group:
+    async with ports.profiling(manager, settings), manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())
         try:
             with (

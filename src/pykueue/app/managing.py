@@ -103,7 +103,12 @@ class _Term:
         settings, manager, in_pod = self._settings, self.manager, self._in_pod
         sources = InformedSources(self._office, manager.views.shaping, self._election.is_over)
         fenced = self._office if self._candidate is None else self._office.fenced(self._candidate.may_write)
-        async with ports.probes(settings, self._missing, in_pod), manager.reading():
+        anywhere = ports.EVERYWHERE if in_pod else ports.LOOPBACK[0]
+        async with (
+            ports.probes(settings, self._missing, in_pod),
+            ports.profiling(manager, settings, anywhere),
+            manager.reading(),
+        ):
             place, own = await self._place(), settings.configuration.namespace
             place = replace(place, client_authority=webhook_client_authority)
             chosen = choices.for_webhooks(settings)

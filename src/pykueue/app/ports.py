@@ -23,9 +23,10 @@ from pykueue.dashboard.board import Board, Explain, Sources
 from pykueue.dashboard.pages import PREFIX, Pages
 from pykueue.errors import UsageError
 from pykueue.kube.delegation import Door, guarded
-from pykueue.observe import health
+from pykueue.observe import dumping, health
+from pykueue.observe import profiling as profiles
 from pykueue.observe.visibility import BIND_PORT
-from pykueue.settings import Settings
+from pykueue.settings import Settings, is_address
 from pykueue.webhooks import running
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,18 @@ async def probes(settings: Settings, missing: health.Question, in_pod: bool) -> 
         {"webhooks": missing}, alive=chosen.liveness_endpoint_name, ready=chosen.readiness_endpoint_name
     )
     async with _served("health probes", handler, address):
+        yield
+
+
+@asynccontextmanager
+async def profiling(manager: Manager, settings: Settings, anywhere: str = LOOPBACK[0]) -> AsyncIterator[None]:
+    """Profiles, stacks and the state of the scheduler, where `pprofBindAddress` asks for them."""
+    address = _address("pprofBindAddress", settings.configuration.pprof_bind_address, anywhere)
+    if address is None:
+        yield
+        return
+    handler = profiles.handler(lambda: dumping.document(manager.world))
+    async with _served("profiling", handler, address):
         yield
 
 
@@ -153,9 +166,9 @@ def metrics_address(settings: Settings, anywhere: str = LOOPBACK[0]) -> Address 
 
 def _address(field: str, text: str, anywhere: str) -> Address | None:
     """HOST:PORT as the Configuration spells it. Without a host it is `anywhere`; `0` turns the server off."""
+    if not is_address(text):
+        raise UsageError(f"{field} {text}: must be HOST:PORT, :PORT or 0")
     if text in ("", "0"):
         return None
     host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"{field} {text}: must be HOST:PORT, :PORT or 0")
     return host.removeprefix("[").removesuffix("]") or anywhere, int(port)

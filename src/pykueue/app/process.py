@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import resource
+import signal
+
+from pykueue.controllers.assembly import Manager
+from pykueue.observe import dumping
 
 
 def calm_collector() -> None:
@@ -15,6 +20,11 @@ def calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+
+
+def dump_on_signal(manager: Manager) -> None:
+    """Log the state of the scheduler at every SIGUSR2 from now on, as Kueue's manager does."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, dumping.log_state, manager.world)
 
 
 def allow_many_files() -> None:

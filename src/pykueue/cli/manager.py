@@ -83,6 +83,7 @@ async def _manage(
     def built(manager: Manager) -> None:
         told.start(lambda: manager.metrics.role)
         log_notices(settings, file)
+        app.dump_on_signal(manager)
         app.calm_collector()
         if write is not None:
             recording.record(manager.world, write)

@@ -161,7 +161,9 @@ async def _manage(serving: app.Serving, configured: Settings) -> None:
     from pykueue import app
     from pykueue.advising import why
 
-    async with app.embedded_manager(serving.embedded, configured, explain=why.explainer(configured.tree)):
+    explain = why.explainer(configured.tree)
+    async with app.embedded_manager(serving.embedded, configured, explain=explain) as manager:
+        app.dump_on_signal(manager)
         app.calm_collector()
         # A link that lets its reader look is for the terminal of the one who started this, and not for a log file.
         token = f"#token={serving.credentials.view_token}" if sys.stderr.isatty() else ""

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -394,7 +394,8 @@ assert _STRIKES.keys() == TROUBLES.keys()
 def _configured(configuration: bytes) -> tuple[Callable[[Find], Sequence[Hook]], Choices]:
     """What a configuration means to the server and to its managers. Many stories share one."""
     chosen = settings.load(msgspec.json.decode(configuration))
-    return app.managed_parts(chosen).plugins, app.manager_choices(chosen)
+    # A manager that cannot read its objects in time ends, and its cluster starts it again; here it goes on trying.
+    return app.managed_parts(chosen).plugins, replace(app.manager_choices(chosen), sync_timeout_seconds=None)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,112 @@
+"""The state of the scheduler as a list of facts: what the cache counts, who is pending, what is under way.
+
+Kueue's manager logs the same on SIGUSR2, with these messages. `lines` is read-only and takes one pass over the state;
+`log_state` writes one log record per line, `document` is the same as JSON.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from pykueue.core import amounts
+from pykueue.core.cohort import Node
+from pykueue.state.world import World
+
+log: Final = logging.getLogger("pykueue.dumper")
+
+
+class Line(NamedTuple):
+    message: str
+    fields: dict[str, Any]
+
+
+def lines(world: World) -> Iterator[Line]:
+    """Everything, in the order of the names."""
+    yield from _cluster_queues(world)
+    yield from _cohorts(world)
+    yield from _free_capacity(world)
+    for name, queue in sorted(world.queues.items()):
+        yield Line(
+            "Found pending and inadmissible workloads in ClusterQueue",
+            {
+                "clusterQueue": name,
+                "pending": [workload.key for workload in (*queue.active(), *queue.in_flight.values())],
+                "inadmissible": sorted(workload.key for workload in queue.parked()),
+            },
+        )
+    yield Line(
+        "Found work under way",
+        {
+            "reservationsBeingWritten": sorted(key for key in world.reservations if key in world.ledger),
+            "secondPasses": sorted(world.second_passes),
+            "cycles": world.cycles,
+        },
+    )
+
+
+def document(world: World) -> list[dict[str, Any]]:
+    """The same for a JSON answer."""
+    return [{"msg": line.message, **line.fields} for line in lines(world)]
+
+
+def log_state(world: World) -> None:
+    """Log it, whatever the level of the log is: the operator asked for it."""
+    log.setLevel(logging.INFO)
+    log.info("Started dump")
+    for line in lines(world):
+        log.info(line.message, extra=line.fields)
+    log.info("Ended dump")
+
+
+def _cluster_queues(world: World) -> Iterator[Line]:
+    structure = world.structure
+    for name in sorted(structure.cluster_queues):
+        node, found = structure.node(name), structure.read.get(name)
+        quotas = sorted(found.spec.quotas.items()) if found is not None else ()
+        yield Line(
+            "Found ClusterQueue",
+            {
+                "clusterQueue": name,
+                "cohort": node.parent.name if node is not None and node.parent is not None else "<none>",
+                "active": structure.is_open(name),
+                "quota": {
+                    f"{pair.flavor}/{pair.resource}": amounts.text(pair.resource, quota[0]) for pair, quota in quotas
+                },
+                "usage": _usage(node) if node is not None else {},
+                "workloads": sorted(reservation.key for reservation in structure.held(name)),
+            },
+        )
+
+
+def _cohorts(world: World) -> Iterator[Line]:
+    found: dict[str, Node] = {}
+    for name in world.structure.cluster_queues:
+        node = world.structure.node(name)
+        found |= {above.name: above for above in (node.ancestors if node is not None else ())}
+    for name, node in sorted(found.items()):
+        quota = {
+            f"{pair.flavor}/{pair.resource}": amounts.text(pair.resource, node.subtree[number])
+            for number in node.known
+            for pair in (node.tree.pairs[number],)
+        }
+        yield Line("Found cohort", {"cohort": name, "resources": quota, "usage": _usage(node)})
+
+
+def _usage(node: Node) -> dict[str, str]:
+    pairs = ((node.tree.pairs[number], amount) for number, amount in enumerate(node.usage) if amount)
+    return {f"{pair.flavor}/{pair.resource}": amounts.text(pair.resource, amount) for pair, amount in sorted(pairs)}
+
+
+def _free_capacity(world: World) -> Iterator[Line]:
+    fleet = world.snapshot.fleet
+    flavors = {
+        flavor for found in world.structure.read.values() for group in found.spec.groups for flavor in group.flavors
+    }
+    for flavor in sorted(name for name in flavors if fleet.has_flavor(name)):
+        free = {
+            "/".join(domain): {name: amounts.text(name, amount) for name, amount in sorted(left.items())}
+            for domain, left in sorted(fleet.left(flavor).items())
+        }
+        yield Line("TAS Snapshot Free Capacity", {"resourceFlavor": flavor, "freeCapacityPerDomain": free})
