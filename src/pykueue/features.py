@@ -113,7 +113,7 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("TASRespectNodeAffinityPreferred", _OFF, _A, "0.18 Alpha", _HERE, "Preferred node affinity orders the domains.", needs=(_TAS,)),
     # ----- elastic jobs
     Gate(_ELASTIC, _ON, _B, "0.13 Alpha, 0.18 Beta", _HERE, "A running job grows by a new slice of its Workload that takes the old one's place."),
-    Gate("ElasticJobsViaWorkloadSlicesWithTAS", _OFF, _A, "0.17 Alpha", _NOT_YET, "A slice that grows keeps the placement of the old one and extends it.", needs=(_ELASTIC, _TAS)),
+    Gate("ElasticJobsViaWorkloadSlicesWithTAS", _OFF, _A, "0.17 Alpha", _HERE, "A slice that grows keeps the placement of the one it replaces, and only the added pods are placed.", needs=(_ELASTIC, _TAS)),
     # ----- validation
     Gate("RejectUpdatesToCQWithInvalidOnFlavors", _OFF, _A, "0.18 Alpha", _HERE, "An update of a ClusterQueue is refused when a check names a flavor that the queue does not have."),
     Gate("TASValidateWorkloadSliceSize", _ON, _B, "0.20 Beta", _HERE, "A Workload whose slice size cannot work is refused."),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controllers.conftest import Story, template
+from pykueue.api import topology_encoding
 from pykueue.api.trees import get
+from pykueue.kube.errors import ApiError
 
 
 async def _pod(story: Story, name: str) -> None:
@@ -58,3 +62,95 @@ async def _slices(story: Story) -> list[dict[str, object]]:
     """The slices that are not replaced."""
     names = await story.admitted()
     return [each for each in await story.all("Workload") if each["metadata"]["name"] in names]
+
+
+# --- With a topology --------------------------------------------------------------------------------------------------
+
+_HOST = "kubernetes.io/hostname"
+
+
+async def _fleet(story: Story, **cpus: str) -> None:
+    """Nodes with so many cores, a topology over them, and the queues of its flavor."""
+    for name, cpu in cpus.items():
+        await story.create("Node", name, {}, labels={"pool": "tas", _HOST: name})
+        ready = {"type": "Ready", "status": "True", "reason": "Fine"}
+        await story.patch(
+            "Node", name, {"status": {"allocatable": {"cpu": cpu, "pods": "10"}, "conditions": [ready]}}, "status"
+        )
+        await story.patch("Node", name, {"spec": {"taints": None}})
+    await story.create("Topology", "t", {"levels": [{"nodeLabel": _HOST}]})
+    await story.create("ResourceFlavor", "tas", {"nodeLabels": {"pool": "tas"}, "topologyName": "t"})
+    quota = {"name": "tas", "resources": [{"name": "cpu", "nominalQuota": "10"}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+    await story.create("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups})
+    await story.create("LocalQueue", "lq", {"clusterQueue": "cq"})
+
+
+async def _placed_job(story: Story, parallelism: int, topology: str, value: str) -> None:
+    marks = {"metadata": {"annotations": {topology: value}}}
+    await story.create(
+        "Job",
+        "grows",
+        {"parallelism": parallelism, "completions": 9, "template": {**template("1"), **marks}},
+        labels={"kueue.x-k8s.io/queue-name": "lq"},
+        annotations={"kueue.x-k8s.io/elastic-job": "true"},
+    )
+
+
+async def _node_of(story: Story, name: str) -> str:
+    """The node that a pod without gates is bound for."""
+    pod = await story.read("Pod", name)
+    found = get(pod, "spec", "nodeSelector", _HOST)
+    return "" if get(pod, "spec", "schedulingGates") or not isinstance(found, str) else found
+
+
+@pytest.mark.parametrize(
+    ("gates", "grown"),
+    [({"ElasticJobsViaWorkloadSlicesWithTAS": True}, ["n1", "n1", "n2"]), ({}, ["n2", "n2", "n2"])],
+    ids=["with the gate", "without the gate"],
+)
+async def test_a_slice_that_grows_extends_the_placement_of_the_old_one(
+    story: Story, gates: dict[str, bool], grown: list[str]
+) -> None:
+    """Two pods run on n1, which is the only node at first. n2 has less room, and takes the third pod; without the gate
+    it takes all three, two of which run elsewhere already."""
+    await _fleet(story, n1="8")
+    async with story.manager(featureGates=gates) as manager:
+        await _placed_job(story, 2, "kueue.x-k8s.io/podset-unconstrained-topology", "true")
+
+        async def runs() -> bool:
+            return get(await story.read("Job", "grows"), "spec", "suspend") is False
+
+        await story.until(runs)
+        for name in ("grows-1", "grows-2"):
+            await _pod(story, name)
+            await story.until(lambda name=name: _node_of(story, name))
+        await story.create("Node", "n2", {}, labels={"pool": "tas", _HOST: "n2"})
+        ready = {"type": "Ready", "status": "True", "reason": "Fine"}
+        status = {"allocatable": {"cpu": "3", "pods": "10"}, "conditions": [ready]}
+        await story.patch("Node", "n2", {"status": status}, "status")
+        await story.patch("Node", "n2", {"spec": {"taints": None}})
+        await story.until_quiet(manager)
+        await story.patch("Job", "grows", {"spec": {"parallelism": 3}})
+
+        async def is_replaced() -> bool:
+            held = [get(each, "status", "admission", "podSetAssignments")[0]["count"] for each in await _slices(story)]
+            return held == [3]
+
+        await story.until(is_replaced)
+        await story.until_quiet(manager)
+        await _pod(story, "grows-3")  # after the larger slice was admitted: no news of a Workload will wake its gate
+        await story.until(lambda: _node_of(story, "grows-3"))
+        [held] = await _slices(story)
+        assigned = get(held, "status", "admission", "podSetAssignments")[0]["topologyAssignment"]
+        domains = topology_encoding.decode(assigned) or []
+        assert sorted(domain.values[-1] for domain in domains for _ in range(domain.pods)) == grown
+        pods = [await _node_of(story, f"grows-{number}") for number in (1, 2, 3)]
+        assert pods == ["n1", "n1", "n2"]
+
+
+@pytest.mark.parametrize("kind", ["required", "preferred"])
+async def test_an_elastic_job_cannot_require_or_prefer_a_topology(story: Story, kind: str) -> None:
+    async with story.manager(featureGates={"ElasticJobsViaWorkloadSlicesWithTAS": True}):
+        with pytest.raises(ApiError, match="does not go with an elastic job"):
+            await _placed_job(story, 2, f"kueue.x-k8s.io/podset-{kind}-topology", _HOST)

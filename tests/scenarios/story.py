@@ -25,12 +25,13 @@ from typing import Any
 
 import msgspec
 
-from pykueue.api import codec, kube, kueue, meta, topology_encoding
+from pykueue.api import codec, kube, kueue, labels, meta, topology_encoding
 from pykueue.api.config import ResourceTransformation
 from pykueue.core import explain, requests
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
 from pykueue.core.policy import GATES, Policy, Strategy, UsageHistory
 from pykueue.core.recheck import Holds, HoldsAfter, Lost
+from pykueue.core.topology import Profile
 from pykueue.state.world import World
 
 DAY = meta.parse_time("2026-01-01T00:00:00Z")
@@ -86,7 +87,10 @@ class Teller:
     @property
     def world(self) -> World:
         if self._world is None:
-            self._world = World(self.policy, accounting=requests.accounting((), self.transformations))
+            profile = Profile(elastic=self.policy.elastic_slices_with_topology)
+            self._world = World(
+                self.policy, accounting=requests.accounting((), self.transformations), profile=profile
+            )
             self._world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)), self.now)
         return self._world
 
@@ -140,10 +144,10 @@ class Teller:
     def node(self, names: list[str], said: Words) -> None:
         name = names[0]
         taints = (kube.Taint(key="tainted", value="yes", effect="NoSchedule"),) if "tainted" in names else ()
-        labels = {_level(word): value for word, value in said.items() if word in ("block", "rack", "zone")}
+        domains = {_level(word): value for word, value in said.items() if word in ("block", "rack", "zone")}
         self._put(
             kube.Node(
-                metadata=meta.ObjectMeta(name=name, labels={**labels, _level("host"): name}),
+                metadata=meta.ObjectMeta(name=name, labels={**domains, _level("host"): name}),
                 spec=kube.NodeSpec(taints=taints),
                 status=kube.NodeStatus(
                     allocatable={"cpu": said["cpu"], "pods": said.get("pods", "99")},
@@ -167,7 +171,7 @@ class Teller:
         )
 
     def flavor(self, names: list[str], said: Words) -> None:
-        labels = dict(pair.split(":", 1) for pair in said.get("labels", "").split(",") if pair)
+        node_labels = dict(pair.split(":", 1) for pair in said.get("labels", "").split(",") if pair)
         taints = tuple(
             kube.Taint(key=key, value=value, effect=effect)
             for key, value, effect in (taint.split(":") for taint in said.get("taints", "").split(",") if taint)
@@ -176,7 +180,7 @@ class Teller:
             kueue.ResourceFlavor(
                 metadata=meta.ObjectMeta(name=names[0]),
                 spec=kueue.ResourceFlavorSpec(
-                    node_labels=labels, node_taints=taints, topology_name=said.get("topology", "")
+                    node_labels=node_labels, node_taints=taints, topology_name=said.get("topology", "")
                 ),
             )
         )
@@ -404,6 +408,7 @@ class Teller:
                 namespace=NAMESPACE,
                 uid=name,
                 generation=int(said.get("generation", "1")),
+                annotations=_annotations(said),
                 creation_timestamp=meta.format_time(created),
             ),
             spec=kueue.WorkloadSpec(
@@ -463,6 +468,14 @@ def _first_containers(said: Words) -> tuple[kube.Container, ...]:
     )
 
 
+def _annotations(said: Words) -> dict[str, str]:
+    """`elastic=yes`: the Workload of an elastic job; `replaces=w`: a slice that takes over from another."""
+    return {
+        **({labels.ELASTIC_JOB: "true"} if "elastic" in said else {}),
+        **({labels.WORKLOAD_SLICE_REPLACEMENT_FOR: f"{NAMESPACE}/{said['replaces']}"} if "replaces" in said else {}),
+    }
+
+
 def _level(word: str) -> str:
     return {"host": "kubernetes.io/hostname"}.get(word, f"example.com/{word}")
 
@@ -472,6 +485,8 @@ def _topology_request(said: Words) -> kueue.PodSetTopologyRequest | None:
         return kueue.PodSetTopologyRequest(required=_level(said["required"]))
     if "preferred" in said:
         return kueue.PodSetTopologyRequest(preferred=_level(said["preferred"]))
+    if "unconstrained" in said:
+        return kueue.PodSetTopologyRequest(unconstrained=True)
     return None
 
 

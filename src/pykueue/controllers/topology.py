@@ -32,6 +32,7 @@ _NODE_DELAY_SECONDS: Final = 0.1
 _BEHIND_SECONDS: Final = 0.05
 _BY_WORKLOAD: Final = "workload"
 _BY_NODE: Final = "node"
+_BY_SLICE_NAME: Final = "slice name"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _TAINTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
@@ -50,6 +51,7 @@ class UngatingController:
         self.loop: Controller[Key] = Controller("topology-gate", self._reconcile, chance, workers=4)
         views.pods.index(_BY_WORKLOAD, _workload_words)
         views.pods.subscribe(self._pod_seen)
+        views.workloads.index(_BY_SLICE_NAME, _slice_words)
         views.workloads.subscribe(self._workload_seen)
 
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
@@ -63,14 +65,17 @@ class UngatingController:
         if change.new is None or not ranks.is_gated(pod):
             self._issued.pop(pod.metadata.uid, None)
         if change.new is None or ranks.is_gated(pod):
+            # A pod carries the name of the first slice for life; the slice that holds its place may be a later one.
             for word in _workload_words(pod):
-                namespace, _, name = word.partition("/")
-                self.loop.queue.add_after(Key(namespace, name), _POD_DELAY_SECONDS)
+                for key, _ in self._views.workloads.under(_BY_SLICE_NAME, word):
+                    self.loop.queue.add_after(key, _POD_DELAY_SECONDS)
 
     async def _reconcile(self, key: Key) -> float | None:
         workload = self._writer.current(key)
         if workload is None or not states.is_admitted(workload) or not _is_placed(workload):
             return None
+        if states.is_finished(workload):
+            return None  # a slice that was replaced keeps its assignment, which no longer counts
         assert workload.status.admission is not None
         lost = {node.name for node in workload.status.unhealthy_nodes}
         given = {assigned.name: assigned for assigned in workload.status.admission.pod_set_assignments}
@@ -115,6 +120,12 @@ def _workload_words(pod: kube.Pod) -> tuple[str, ...]:
     marks = pod.metadata.annotations
     name = marks.get(labels.WORKLOAD_SLICE_NAME) or marks.get(labels.WORKLOAD)
     return (f"{pod.metadata.namespace}/{name}",) if name else ()
+
+
+def _slice_words(workload: kueue.Workload) -> tuple[str, ...]:
+    """The name under which pods look for a Workload: that of its first slice, or its own."""
+    name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, workload.metadata.name)
+    return (f"{workload.metadata.namespace}/{name}",)
 
 
 def _is_placed(workload: kueue.Workload) -> bool:

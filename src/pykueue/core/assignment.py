@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import order, topology
-from pykueue.core.decision import Finding, FlavorAttempt, Kind, PodSetExplanation
+from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind, PodSetExplanation
 from pykueue.core.snapshot import Queue
 from pykueue.core.topology import PlacedPods, Placement
 from pykueue.core.workload import AssignedPodSet, PodSet, Requests, Reservation, ScanMemory, Workload
@@ -106,7 +106,9 @@ class Assignment:
 
     def fail(self, pod_set: str, error: str) -> None:
         """The pod set cannot be evaluated; its mode, and with it the whole one, is worked out anew."""
-        self.of(pod_set).error = error
+        choice = self.of(pod_set)
+        choice.error = error
+        choice.findings.append(Finding(Cause.BROKEN, detail=error))
         self._mode = None
 
     def of(self, pod_set: str) -> PodSetChoice:

@@ -36,7 +36,7 @@ def of_finding(finding: Finding) -> str:
         case Cause.NOT_NOMINATED:
             return f"flavor {finding.flavor}: {finding.cause.value}"
         case Cause.NO_PLACEMENT | Cause.NOT_ELIGIBLE | Cause.BROKEN:
-            return f"flavor {finding.flavor}: {finding.detail}"
+            return f"flavor {finding.flavor}: {finding.detail}" if finding.flavor else finding.detail
 
 
 def _amount(finding: Finding, amount: int) -> str:
