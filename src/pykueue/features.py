@@ -146,7 +146,7 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("MultiKueueIncrementalDispatcherRespectConfigOrder", _OFF, _B, "0.19 Beta", _NOT_YET, "The incremental dispatcher goes by the order of the configuration.", in_kueue=_ON),
     Gate("MultiKueueKubeConfigPathValidation", _OFF, _B, "0.19 Alpha, 0.20 Beta", _NOT_YET, "Kubeconfig files of worker clusters stay below one fixed folder.", in_kueue=_ON),
     Gate("MultiKueueManagerQuotaAutomation", _OFF, _A, "0.18 Alpha", _NOT_YET, "The manager's quota follows the sum of its workers."),
-    Gate("MultiKueueOrchestratedPreemption", _OFF, _A, "0.17 Alpha", _NOT_YET, "Worker clusters may preempt one at a time."),
+    Gate("MultiKueueOrchestratedPreemption", _OFF, _A, "0.17 Alpha", _HERE, "On a worker: a Workload issues no preemptions while one of its `spec.preemptionGates` is closed in its status. The part of the hub, which opens the gate of one worker at a time, comes with MultiKueue."),
     Gate("MultiKueueRemoteSpecSync", _OFF, _B, "0.20 Beta", _NOT_YET, "Changes of a running job reach its copy on the worker cluster.", in_kueue=_ON),
     # ----- devices
     Gate(_DRA, _OFF, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class. On in Kueue; off here until devices are counted.", in_kueue=_ON),

@@ -181,6 +181,11 @@ SPOILT: dict[str, tuple[str, str, str]] = {
         "  namespaceSelector: {}\n  excludeResourcePrefixes: [mem]",
         "ClusterQueue research: excludes 'mem', so its quota for memory is never counted",
     ),
+    "gate-off": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  concurrentAdmissionPolicy: {migration: {mode: TryPreferredFlavors}}",
+        "ClusterQueue research: spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off",
+    ),
 }
 
 SECOND_QUEUE = """

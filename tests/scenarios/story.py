@@ -88,9 +88,7 @@ class Teller:
     def world(self) -> World:
         if self._world is None:
             profile = Profile(elastic=self.policy.elastic_slices_with_topology)
-            self._world = World(
-                self.policy, accounting=requests.accounting((), self.transformations), profile=profile
-            )
+            self._world = World(self.policy, accounting=requests.accounting((), self.transformations), profile=profile)
             self._world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)), self.now)
         return self._world
 
@@ -392,7 +390,7 @@ class Teller:
             topology_request=_topology_request(said),
         )
         created = DAY + int(said.get("at", "0")) * meta.SECOND
-        status = kueue.WorkloadStatus(reclaimable_pods=_reclaimable(said))
+        status = kueue.WorkloadStatus(reclaimable_pods=_reclaimable(said), preemption_gates=_opened(said))
         if "evicted-for" in said:
             reason, since = said["evicted-for"].split("@")
             evicted = meta.Condition(
@@ -412,7 +410,10 @@ class Teller:
                 creation_timestamp=meta.format_time(created),
             ),
             spec=kueue.WorkloadSpec(
-                queue_name=said.get("via", said["queue"]), priority=int(said.get("priority", "0")), pod_sets=(pod_set,)
+                queue_name=said.get("via", said["queue"]),
+                priority=int(said.get("priority", "0")),
+                pod_sets=(pod_set,),
+                preemption_gates=tuple(kueue.PreemptionGate(name=name) for name in _named(said, "gates")),
             ),
             status=status,
         )
@@ -465,6 +466,19 @@ def _first_containers(said: Words) -> tuple[kube.Container, ...]:
             restart_policy="Always" if word.startswith("sidecar:") else None,
         )
         for n, word in enumerate(word for word in said.get("init", "").split(",") if word)
+    )
+
+
+def _named(said: Words, word: str) -> list[str]:
+    return [name for name in said.get(word, "").split(",") if name]
+
+
+def _opened(said: Words) -> tuple[kueue.PreemptionGateState, ...]:
+    """`gates=g,h opened=g`: preemption gates of the spec, and those that are open in the status."""
+    since = meta.format_time(DAY)
+    return tuple(
+        kueue.PreemptionGateState(name=name, position="Open", last_transition_time=since)
+        for name in _named(said, "opened")
     )
 
 

@@ -472,6 +472,21 @@ def _excluded_and_declared(scene: Scene) -> Told:
                 yield f"ClusterQueue {name}", f"excludes {prefix!r}, so its quota for {', '.join(hit)} is never counted"
 
 
+def _gate_off(scene: Scene) -> Told:
+    """Fields of a feature whose gate is off."""
+    policy = scene.case.configured.policy
+    for name, queue in scene.queues.items():
+        if queue.spec.concurrent_admission_policy is not None and not policy.concurrent_admission:
+            yield (
+                f"ClusterQueue {name}",
+                "spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off",
+            )
+    for name, workload in scene.workloads.items():
+        if workload.spec.preemption_gates and not (policy.concurrent_admission or policy.orchestrated_preemption):
+            names = "ConcurrentAdmission and MultiKueueOrchestratedPreemption"
+            yield f"Workload {name}", f"spec.preemptionGates has no effect while the gates {names} are off"
+
+
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -540,4 +555,5 @@ RULES: Final[Mapping[str, Rule]] = {
     "alone-in-cohort": Rule(_alone),
     "nobody-lends": Rule(_lends_nothing),
     "excluded-quota": Rule(_excluded_and_declared),
+    "gate-off": Rule(_gate_off),
 }

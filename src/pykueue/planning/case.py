@@ -163,7 +163,6 @@ _OF_PLANS: Final = frozenset(
     {
         "ClusterQueueExcludeResourcePrefixes",
         "ConcurrentAdmission",
-        "MultiKueueOrchestratedPreemption",
         "QuotaCheck",
     }
 )

@@ -175,6 +175,8 @@ def _validate(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admi
         errors += validation.default_local_queue_conflicts(
             tree, facts.cluster_queues, facts.namespaces, facts.local_queues
         )
+    if request.subresource:
+        return refused(errors)  # a writer of the status is not the author of the spec
     return refused(errors, validation.warnings(tree, gates, only_declared=choices.only_declared))
 
 

@@ -165,3 +165,10 @@ def test_a_list_without_effect_is_warned_about() -> None:
         "spec.excludeResourcePrefixes has no effect while quota counts only declared resources"
     ]
     assert warnings(cluster_queue(), EXCLUDING, only_declared=True) == []
+
+
+def test_a_policy_of_concurrent_admission_without_its_gate_is_warned_about() -> None:
+    tree = cluster_queue(concurrentAdmissionPolicy=policy())
+    told = "spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off"
+    assert warnings(tree) == [told]
+    assert warnings(tree, CONCURRENT) == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykueue.api.validation import Gates, validate_create, validate_update
+from pykueue.api.validation import Gates, validate_create, validate_update, warnings
 
 Tree = dict[str, Any]
 
@@ -267,3 +267,13 @@ def test_gates_of_a_workload_are_the_gates_of_any_job() -> None:
     assert paths(validate_update(gated("a.io/y"), gated("a.io/x"))) == place
     assert validate_create(gated("nonsense"), ALL_OFF) == []
     assert validate_update(gated("a.io/y"), gated("a.io/x"), ALL_OFF) == []
+
+
+def test_preemption_gates_without_a_feature_gate_are_warned_about() -> None:
+    tree = workload()
+    tree["spec"]["preemptionGates"] = [{"name": "g"}]
+    told = "spec.preemptionGates has no effect while the gates"
+    assert [each.startswith(told) for each in warnings(tree)] == [True]
+    assert warnings(tree, Gates(concurrent_admission=True)) == []
+    assert warnings(tree, Gates(multi_kueue_orchestrated_preemption=True)) == []
+    assert warnings(workload()) == []

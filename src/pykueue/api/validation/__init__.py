@@ -85,9 +85,12 @@ def validate(tree: Tree, old: Tree | None = None, gates: Gates = _GATES) -> list
 
 def warnings(tree: Tree, gates: Gates = _GATES, *, only_declared: bool = False) -> list[str]:
     """What to tell whoever writes `tree`, without refusing it."""
-    if tree.get("kind") != "ClusterQueue":
-        return []
-    return list(cluster_queue.warnings(_hub(tree), gates, only_declared=only_declared))
+    match tree.get("kind"):
+        case "ClusterQueue":
+            return list(cluster_queue.warnings(_hub(tree), gates, only_declared=only_declared))
+        case "Workload":
+            return list(workload.warnings(_hub(tree), gates))
+    return []
 
 
 def _hub(tree: Tree) -> Tree:
