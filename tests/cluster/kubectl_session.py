@@ -149,19 +149,14 @@ def explanation(command: str, line: str) -> Explanation | None:
 
 # The kinds that batch work does not need; `limits` of the server says which, and why.
 _ABSENT: Final = (
-    r"apiregistration\.k8s\.io|apps/|autoscaling/|certificates\.k8s\.io|discovery\.k8s\.io|flowcontrol\.apiserver|networking\.k8s\.io"
-    r"|policy/|storage\.k8s\.io|admissionpolic|bindings |componentstatuses|cronjobs|endpoints |persistentvolume|replicationcontrollers"
-    r"|resourcequotas|services "
+    r"apiregistration\.k8s\.io|controllerrevisions|autoscaling/|certificates\.k8s\.io|flowcontrol\.apiserver|networking\.k8s\.io"
+    r"|policy/|storage\.k8s\.io|admissionpolic|bindings |componentstatuses|persistentvolume|replicationcontrollers"
+    r"|resourcequotas"
 )
 
 EXPLAINED: Final[tuple[Explanation, ...]] = (
     Explanation("two servers, two versions", "^kubectl version", r"out Server Version: "),
     Explanation("what is not offered is absent", "^kubectl api-(resources|versions)", f"^real out .*({_ABSENT})"),
-    Explanation(
-        "there are no Services, and kubectl asks for those of the cluster itself",
-        "^kubectl cluster-info",
-        r"^real (exit 0|out Kubernetes control plane)|^ours (exit 1|err .* resource type \"services\")",
-    ),
     Explanation(
         "each server signs what it made itself with its own name", "--raw /api/v1/namespaces/default", r'"manager": '
     ),
@@ -170,9 +165,6 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         "there are no ResourceQuotas",
         "^kubectl create quota",
         r"^real (exit 0|out resourcequota/small created)|^ours (exit 1|err error: failed to create quota: the server could not)",
-    ),
-    Explanation(
-        "there are no CronJobs", "--from=cronjob/none", 'cronjobs.batch "none" not found|resource type "cronjob"'
     ),
     Explanation(
         "whoever writes RBAC is told that nobody enforces it here",

@@ -153,13 +153,13 @@ def verdict(answer: Answer) -> Any:
 
 _WARNING: Final = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 _PLACE: Final = re.compile(r'[\w.\[\]/-]+(?=: )|volume \\"[^"]*"')
-# Whoever writes RBAC is told that nobody enforces it here.
-_OWN_WARNING: Final = limits.words("rbac")
+# What this server adds: RBAC is not enforced, Services get no address.
+_OWN_WARNINGS: Final = frozenset(limits.words(name) for name in ("rbac", "service-addresses"))
 
 
 def headers(answer: Answer) -> Any:
     """What an answer says beside its body. Of a warning, the place that it is about: the words are our own."""
-    warnings = [text for text in _WARNING.findall(answer.headers.get("warning", "")) if text != _OWN_WARNING]
+    warnings = [text for text in _WARNING.findall(answer.headers.get("warning", "")) if text not in _OWN_WARNINGS]
     places = sorted(found[0] if (found := _PLACE.match(text)) else text for text in warnings)
     return {
         "type": answer.headers.get("content-type", "").partition(";")[0],
@@ -284,7 +284,7 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     ),
     Explanation(
         "an empty list that says nothing is not kept, and so has no owner",
-        what=r"^create (LimitRange|ClusterRole)|: a list at \.(rules|spec\.limits|spec\.devices\.requests)",
+        what=r"^create (LimitRange|ClusterRole|EndpointSlice)|: a list at \.(rules|spec\.limits|spec\.devices\.requests)",
         lines=r"^\.body\.metadata\.managedFields",
     ),
     Explanation(
@@ -341,6 +341,11 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     Explanation(
         "of the labels of a selector, we name the one that is wrong",
         lines=r'^\.causes\[\d\]: real \["FieldValueInvalid","\S+matchLabels"\], ours \S+matchLabels\[',
+    ),
+    Explanation(
+        "no address and no node port is allocated here",
+        what="^create Service without an address",
+        lines=r"^\.body\.spec\.(clusterIPs?|ports\[0\]\.nodePort): real .*, ours \"<absent>\"",
     ),
     Explanation(
         "a patch that puts a value of the wrong type somewhere is told as such",

@@ -147,6 +147,19 @@ def compile(selector: LabelSelector | None) -> Selector:
     return Selector((*equal, *demanded))
 
 
+_SPELLINGS: Final = {"In": "{key} in ({values})", "NotIn": "{key} notin ({values})", "Exists": "{key}"}
+
+
+def spelt(tree: Mapping[str, Any]) -> str:
+    """A label selector, given as a JSON tree, in the syntax of `labelSelector=`: `a=b,c in (d,e)`, ordered by key."""
+    parts = [(key, f"{key}={value}") for key, value in (tree.get("matchLabels") or {}).items()]
+    for row in tree.get("matchExpressions") or ():
+        key = row.get("key", "")
+        values = ",".join(sorted(row.get("values") or ()))
+        parts.append((key, _SPELLINGS.get(row.get("operator"), "!{key}").format(key=key, values=values)))
+    return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
+
+
 def exactly(labels: Labels) -> Selector:
     """The selector of everything that carries these labels with these values, such as a pod's `nodeSelector`."""
     return Selector(tuple(Requirement(key, Operator.IN, (value,)) for key, value in labels.items()))

@@ -28,8 +28,11 @@ def same(new: Tree, old: Tree) -> bool:
     return equal(_comparable(new["metadata"]), _comparable(old["metadata"]))
 
 
-def spec_changed(resource: Resource, new: Tree, old: Tree) -> bool:
-    """Whether anything changed that makes it another generation: neither metadata nor status do."""
+def spec_changed(resource: Resource, new: Tree, old: Tree, subresource: str = "") -> bool:
+    """Whether a change makes another generation: not one of status, and of metadata only what the kind names."""
+    counted = () if subresource else resource.generation_metadata
+    if any(not equal(new["metadata"].get(key), old["metadata"].get(key)) for key in counted):
+        return True
     return _differ(new, old, {"metadata", "apiVersion", "kind"} | ({"status"} if resource.has_status else set()))
 
 

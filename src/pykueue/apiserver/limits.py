@@ -63,9 +63,19 @@ LIMITS: Final = (
         "nobody measures pods here",
     ),
     Limit(
-        "workloads-and-network",
-        "Deployment, StatefulSet, DaemonSet, Service, Ingress, storage and their like are absent from discovery",
-        "only the kinds that batch work needs are built in; any other can be brought by a CRD",
+        "stored-workloads",
+        "Deployment, StatefulSet, ReplicaSet, DaemonSet and CronJob are stored; no pod or Job follows from them",
+        "these kinds are served for the suites and controllers of others; no controller of theirs runs here",
+    ),
+    Limit(
+        "service-addresses",
+        "a Service without clusterIP or nodePort is stored without, with a warning; no Endpoints follow from it",
+        "this server has no cluster network: no cluster IP and no node port is allocated",
+    ),
+    Limit(
+        "other-kinds",
+        "Ingress, NetworkPolicy, PersistentVolume, StorageClass and their like are absent from discovery",
+        "only the kinds that batch work and its tests need are built in; a CRD brings others, in groups with a dot",
     ),
     Limit(
         "protobuf-answers",

@@ -118,6 +118,7 @@ class Registry:
                 shapes={one.api_version: one.shape() for one in versions},
                 subresource=subresource,
                 has_status=resource.has_status,
+                status_keeps=resource.status_keeps,
                 convert=self.convert(resource) if len(versions) > 1 else None,
             )
         return found

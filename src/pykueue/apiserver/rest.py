@@ -240,7 +240,7 @@ class Rest:
         resource = call.resource
         new = await self._admission.mutated(call, admission.UPDATE, new, old)
         if resource.generation:
-            changed = not resource.still and comparing.spec_changed(resource, new, old)
+            changed = not resource.still and comparing.spec_changed(resource, new, old, call.subresource)
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + (1 if changed else 0)
         receiving.validate(call, new, old)
         await self._admission.validated(call, admission.UPDATE, new, old)
@@ -269,12 +269,15 @@ class Rest:
         def rescaled(old: Tree) -> Tree:
             wanted = scale.read(change(scale.shown(where, old)))
             receiving.place(call, metadata.read(wanted))
+            if not call.resource.custom:
+                scale.refuse_negative(wanted, call.name)
             return scale.rescaled(where, old, wanted)
 
         return await self._update(call, rescaled)
 
     async def patch_scale(self, call: Call, kind: str, patch: Any) -> Outcome:
-        return await self.rescale(call, lambda shown: patching.patched(call, kind, shown, patch, shown_as=scale.KIND))
+        shown_as = scale.kind(call.resource)
+        return await self.rescale(call, lambda shown: patching.patched(call, kind, shown, patch, shown_as=shown_as))
 
     # --- Patch --------------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,10 @@ served.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
+from pykueue.api import selectors, strategic
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.apiserver import status
 from pykueue.apiserver.strategy import Column, Resource, Scaling, Tree
@@ -49,6 +51,8 @@ KIND: Final = Resource(
         Column(name="Age", path=".metadata.creationTimestamp", type="date"),
     ),
 )
+# As a built-in kind shows it, which understands one sort of patch more.
+TYPED: Final = replace(KIND, strategic=lambda tree, patch: strategic.merge(tree, patch, _SCHEMA))
 _SHOWN_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _REPLICAS_MAX: Final = 2**31 - 1
 
@@ -75,6 +79,8 @@ def shown(where: Scaling, tree: Tree) -> Tree:
     """The Scale of an object."""
     wanted, present, selector = (_at(tree, path) for path in (where.wanted, where.present, where.selector))
     found: Tree = {"replicas": present if _is_count(present) else 0}
+    if isinstance(selector, dict):
+        selector = selectors.spelt(selector)  # of a built-in kind, which has it in parts
     if where.selector and isinstance(selector, str) and selector:
         found["selector"] = selector
     details = tree["metadata"]
@@ -82,9 +88,14 @@ def shown(where: Scaling, tree: Tree) -> Tree:
         "kind": KIND.kind,
         "apiVersion": KIND.api_version,
         "metadata": {key: details[key] for key in _SHOWN_METADATA if key in details},
-        "spec": {"replicas": wanted if _is_count(wanted) else 0},
+        "spec": {"replicas": wanted} if _is_count(wanted) and wanted else {},  # none is how a Scale spells 0
         "status": found,
     }
+
+
+def kind(resource: Resource) -> Resource:
+    """The Scale of a kind."""
+    return KIND if resource.custom else TYPED
 
 
 def rescaled(where: Scaling, tree: Tree, scale: Tree) -> Tree:
@@ -93,6 +104,13 @@ def rescaled(where: Scaling, tree: Tree, scale: Tree) -> Tree:
     details = {key: value for key, value in tree["metadata"].items() if key not in ("resourceVersion", "uid")}
     details |= {key: given[key] for key in ("resourceVersion", "uid") if given.get(key)}
     return {**_with(tree, where.wanted, replicas(scale)), "metadata": details}
+
+
+def refuse_negative(scale: Tree, name: str) -> None:
+    """A built-in kind refuses the Scale itself; a custom one the object behind it (`check_numbers`)."""
+    if replicas(scale) < 0:
+        wrong = FieldError("spec.replicas", ErrorSort.INVALID, "must be greater than or equal to 0", replicas(scale))
+        raise status.invalid(KIND.group, KIND.kind, name, [wrong])
 
 
 def configuration(resource: Resource, where: Scaling, scale: Tree) -> Tree:

@@ -153,6 +153,8 @@ class Resource:
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: frozenset[str] = frozenset()
     scaling: Scaling | None = None
+    # What a write through /status leaves as it was, and so does not own.
+    status_keeps: tuple[tuple[str, ...], ...] = (("metadata",), ("spec",))
     # Schemas are large and mostly not asked for: they are made on demand, and whoever makes them keeps them.
     schema: Callable[[], Mapping[str, Any]] = dict
     # Where its parts have names of their own in OpenAPI documents: the kind's, and the schemas of all of them by name.
@@ -179,6 +181,8 @@ class Resource:
     label_name: bool = False
     free_name: bool = False
     generation: bool = True
+    # Fields of the metadata whose change makes another generation too.
+    generation_metadata: tuple[str, ...] = ()
     # Its generation counts no changes, only the beginning of its end.
     still: bool = False
     # Objects of this kind go to the file of short-lived things: kept for an hour, never many.

@@ -29,7 +29,7 @@ _ELSEWHERE = ("metadata.", "apiVersion", "kind")
 _BY_OTHERS = ("priorityClassName", "runtimeClassName", "preemptionPolicy", "priority")
 # Where a real server leaves out an index, names another place, or answers in the old face's words (see `twin.EXPLAINED`).
 _OTHER_PLACE = re.compile(
-    r"volumeMounts\.|metadata\.taints|overhead\.limits|^(count|source|message)$|Expressions.*operator"
+    r"volumeMounts\.|metadata\.taints|overhead\.limits|^(count|source|message)$|Expressions.*operator|selector\.matchLabels$"
 )
 
 

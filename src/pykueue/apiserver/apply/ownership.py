@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -37,7 +38,6 @@ _NEVER_OWNED: Final = paths.from_fields(
     ),
 )
 _STATUS: Final = paths.from_fields(("status",))
-_ALL_BUT_STATUS: Final = paths.from_fields(("metadata",), ("spec",))
 
 # Whoever owned the fields of an object that nobody tracked before its first apply.
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -47,13 +47,19 @@ _KUBECTL: Final = "kubectl"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
+@cache
+def _paths(fields: tuple[tuple[str, ...], ...]) -> PathSet:
+    return paths.from_fields(*fields)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One endpoint: the version it speaks, the shapes of all versions served, and what is never owned through it.
 
     `convert(tree, api_version)` gives the object in another served version; without it only apiVersion is exchanged.
     `subresource` is "" or "status"; `has_status` says that `/status` exists, so that the main endpoint does not own
-    `status`. `ignored` replaces what follows from these two.
+    `status`; `status_keeps` has the paths that a write through `/status` does not own. `ignored` replaces what follows
+    from these.
     """
 
     api_version: str
@@ -62,6 +68,7 @@ class Target:
     has_status: bool = False
     convert: Callable[[Tree, str], Tree] | None = None
     ignored: PathSet | None = None
+    status_keeps: tuple[tuple[str, ...], ...] = (("metadata",), ("spec",))
 
     @property
     def shape(self) -> Shape:
@@ -78,7 +85,7 @@ class Target:
         if self.ignored is not None:
             return self.ignored
         if self.subresource == "status":
-            return _ALL_BUT_STATUS
+            return _paths(self.status_keeps)
         return _STATUS if self.has_status else {}
 
     def at(self, tree: Tree, api_version: str) -> Tree:

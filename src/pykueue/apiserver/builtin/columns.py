@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pykueue.api import meta
+from pykueue.api import meta, selectors
 from pykueue.api.meta import SECOND
 from pykueue.apiserver.strategy import Column
 from pykueue.apiserver.tables import age, duration
@@ -57,21 +57,7 @@ def _labels(labels: dict[str, str] | None) -> str:
 
 
 def _selector(selector: Tree | None) -> str:
-    if selector is None:
-        return _NONE
-    parts = [f"{key}={value}" for key, value in sorted(selector.get("matchLabels", {}).items())]
-    for expression in selector.get("matchExpressions", ()):
-        key, values = expression.get("key", ""), ",".join(expression.get("values", ()))
-        match expression.get("operator"):
-            case "In":
-                parts.append(f"{key} in ({values})")
-            case "NotIn":
-                parts.append(f"{key} notin ({values})")
-            case "Exists":
-                parts.append(key)
-            case _:
-                parts.append(f"!{key}")
-    return _joined(parts) or _NONE
+    return selectors.spelt(selector or {}) or _NONE
 
 
 def _containers(spec: Tree) -> tuple[str, str]:
@@ -358,6 +344,127 @@ def _claim(claim: Tree, now: int) -> list[Any]:
     return [_name(claim), _joined(states), _age(claim, now)]
 
 
+# --- apps/v1, CronJobs, Services --------------------------------------------------------------------------------------
+
+
+def _workload(*cells: Callable[[Tree], Any], selector: bool = True) -> Cells:
+    """The name, these cells, the age; of the pod template, its containers and images, and the selector of its pods."""
+
+    def of(tree: Tree, now: int) -> list[Any]:
+        spec = tree["spec"]
+        wide = [*_containers(spec["template"]["spec"]), *([_selector(spec.get("selector"))] if selector else [])]
+        return [_name(tree), *(cell(tree) for cell in cells), _age(tree, now), *wide]
+
+    return of
+
+
+def _ready(tree: Tree) -> str:
+    return f"{tree.get('status', {}).get('readyReplicas', 0)}/{tree['spec'].get('replicas', 0)}"
+
+
+def _wanted(tree: Tree) -> int:
+    wanted: int = tree["spec"].get("replicas", 0)
+    return wanted
+
+
+def _count(field: str) -> Callable[[Tree], int]:
+    def count(tree: Tree) -> int:
+        found: int = tree.get("status", {}).get(field, 0)
+        return found
+
+    return count
+
+
+def _cron_job(cron_job: Tree, now: int) -> list[Any]:
+    spec, status = cron_job["spec"], cron_job.get("status", {})
+    template = spec["jobTemplate"]["spec"]
+    last = status.get("lastScheduleTime")
+    containers, images = _containers(template["template"]["spec"])
+    return [
+        _name(cron_job),
+        spec.get("schedule", ""),
+        spec.get("timeZone", _NONE),
+        "True" if spec.get("suspend") else "False",
+        len(status.get("active", ())),
+        age(last, now) if last else _NONE,
+        _age(cron_job, now),
+        containers,
+        images,
+        _selector(template.get("selector")),
+    ]
+
+
+_SHOWN: Final = 3
+_BALANCER_WIDTH: Final = 16
+
+
+def _service(service: Tree, now: int) -> list[Any]:
+    spec = service["spec"]
+    addresses = spec.get("clusterIPs") or (_NONE,)
+    ports = _joined(
+        f"{one.get('port', 0)}:{one['nodePort']}/{one.get('protocol', '')}"
+        if one.get("nodePort")
+        else f"{one.get('port', 0)}/{one.get('protocol', '')}"
+        for one in spec.get("ports", ())
+    )
+    kind = spec.get("type", "")
+    return [
+        _name(service),
+        kind,
+        addresses[0],
+        _external(service),
+        ports or _NONE,
+        _age(service, now),
+        _labels(spec.get("selector")),
+    ]
+
+
+def _external(service: Tree) -> str:
+    spec = service["spec"]
+    given = spec.get("externalIPs", ())
+    match spec.get("type"):
+        case "ExternalName":
+            return str(spec.get("externalName", ""))
+        case "LoadBalancer":
+            ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress", ())
+            balancers = _joined(sorted({one.get("ip") or one.get("hostname") or "" for one in ingress} - {""}))
+            if len(balancers) > _BALANCER_WIDTH:
+                balancers = f"{balancers[: _BALANCER_WIDTH - 3]}..."
+            return _joined([*filter(None, balancers.split(",")), *given]) or "<pending>"
+        case "ClusterIP" | "NodePort":
+            return _joined(given) or _NONE
+    return _UNKNOWN
+
+
+def _endpoints(endpoints: Tree, now: int) -> list[Any]:
+    shown = []
+    for subset in endpoints.get("subsets", ()):
+        addresses = [one.get("ip", "") for one in subset.get("addresses", ())]
+        for port in subset.get("ports", ()):
+            shown += [f"[{ip}]:{port['port']}" if ":" in ip else f"{ip}:{port['port']}" for ip in addresses]
+        if not subset.get("ports"):
+            shown += addresses
+    text = _some(shown) if endpoints.get("subsets") else _NONE
+    return [_name(endpoints), text, _age(endpoints, now)]
+
+
+def _endpoint_slice(one: Tree, now: int) -> list[Any]:
+    ports = [str(port.get("port") or port.get("name", "*")) for port in one.get("ports") or ()]
+    addresses = [address for endpoint in one.get("endpoints") or () for address in endpoint.get("addresses") or ()]
+    return [
+        _name(one),
+        one.get("addressType", ""),
+        _some(ports) or "<unset>",
+        _some(addresses) or "<unset>",
+        _age(one, now),
+    ]
+
+
+def _some(values: Sequence[str]) -> str:
+    more = len(values) - _SHOWN
+    return _joined(values[:_SHOWN]) + (f" + {more} more..." if more > 0 else "")
+
+
 def _simple(*cells: Callable[[Tree], Any]) -> Cells:
     """The name, these cells, the age."""
     return lambda tree, now: [_name(tree), *(cell(tree) for cell in cells), _age(tree, now)]
@@ -408,6 +515,51 @@ _EVENTS: Final = Printed(
 _BINDINGS: Final = Printed(_columns("Name,Role,Age", "Users,Groups,ServiceAccounts"), _binding)
 
 PRINTED: Final[dict[str, Printed]] = {
+    "apps.v1.Deployment": Printed(
+        _columns("Name,Ready,Up-to-date,Available,Age", "Containers,Images,Selector"),
+        _workload(_ready, _count("updatedReplicas"), _count("availableReplicas")),
+    ),
+    "apps.v1.StatefulSet": Printed(
+        _columns("Name,Ready,Age", "Containers,Images"),
+        _workload(_ready, selector=False),
+    ),
+    "apps.v1.ReplicaSet": Printed(
+        _columns(
+            "Name,Desired,Current,Ready,Age",
+            "Containers,Images,Selector",
+            Desired="integer",
+            Current="integer",
+            Ready="integer",
+        ),
+        _workload(_wanted, _count("replicas"), _count("readyReplicas")),
+    ),
+    "apps.v1.DaemonSet": Printed(
+        _columns(
+            "Name,Desired,Current,Ready,Up-to-date,Available,Node Selector,Age",
+            "Containers,Images,Selector",
+            **dict.fromkeys(("Desired", "Current", "Ready", "Up_to_date", "Available"), "integer"),
+        ),
+        _workload(
+            _count("desiredNumberScheduled"),
+            _count("currentNumberScheduled"),
+            _count("numberReady"),
+            _count("updatedNumberScheduled"),
+            _count("numberAvailable"),
+            lambda one: _labels(one["spec"]["template"]["spec"].get("nodeSelector")),
+        ),
+    ),
+    "batch.v1.CronJob": Printed(
+        _columns(
+            "Name,Schedule,Timezone,Suspend,Active,Last Schedule,Age",
+            "Containers,Images,Selector",
+            Suspend="boolean",
+            Active="integer",
+        ),
+        _cron_job,
+    ),
+    "core.v1.Service": Printed(_columns("Name,Type,Cluster-IP,External-IP,Port(s),Age", "Selector"), _service),
+    "core.v1.Endpoints": Printed(_columns("Name,Endpoints,Age"), _endpoints),
+    "discovery.v1.EndpointSlice": Printed(_columns("Name,AddressType,Ports,Endpoints,Age"), _endpoint_slice),
     "core.v1.Pod": Printed(_columns("Name,Ready,Status,Restarts,Age", "IP,Node,Nominated Node,Readiness Gates"), _pod),
     "batch.v1.Job": Printed(_columns("Name,Status,Completions,Duration,Age", "Containers,Images,Selector"), _job),
     "core.v1.Node": Printed(

@@ -62,7 +62,27 @@ _STATIC: Final[dict[str, Mapping[str, Any]]] = {
     "core.v1.ScaleIOVolumeSource": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
     "core.v1.Secret": {"type": "Opaque"},
     "core.v1.NamespaceStatus": {"phase": "Active"},
-    "batch.v1.JobSpec": {"completionMode": "NonIndexed", "suspend": False, "manualSelector": False},
+    "batch.v1.CronJobSpec": {
+        "concurrencyPolicy": "Allow",
+        "suspend": False,
+        "successfulJobsHistoryLimit": 3,
+        "failedJobsHistoryLimit": 1,
+    },
+    "apps.v1.DeploymentSpec": {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600},
+    "apps.v1.StatefulSetSpec": {
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+        "podManagementPolicy": "OrderedReady",
+        "persistentVolumeClaimRetentionPolicy": {},
+    },
+    "apps.v1.ReplicaSetSpec": {"replicas": 1},
+    "apps.v1.DaemonSetSpec": {"revisionHistoryLimit": 10},
+    "core.v1.PersistentVolumeClaim": {"apiVersion": "v1", "kind": "PersistentVolumeClaim"},
+    "core.v1.PersistentVolumeClaimStatus": {"phase": "Pending"},
+    "core.v1.ServiceSpec": {"sessionAffinity": "None", "type": "ClusterIP"},
+    "core.v1.ServicePort": {"protocol": "TCP"},
+    "core.v1.EndpointPort": {"protocol": "TCP"},
+    "discovery.v1.EndpointPort": {"name": "", "protocol": "TCP"},
     "batch.v1.PodFailurePolicyOnPodConditionsPattern": {"status": "True"},
     "scheduling.v1.PriorityClass": {"preemptionPolicy": "PreemptLowerPriority"},
     "admissionregistration.v1.MutatingWebhook": {**_WEBHOOK, "reinvocationPolicy": "Never"},
@@ -209,8 +229,14 @@ def _pod(pod: Tree) -> None:
         spec["enableServiceLinks"] = True
 
 
+# Of a Job, and not of the template of a CronJob, which gets them when a Job is made of it.
+_JOB_SPEC: Final = {"completionMode": "NonIndexed", "suspend": False, "manualSelector": False}
+
+
 def _job(job: Tree) -> None:
     spec = job["spec"]
+    for key, standard in _JOB_SPEC.items():
+        spec.setdefault(key, standard)
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
@@ -245,6 +271,65 @@ def _limit_range_item(item: Tree) -> None:
             item[key] = value
 
 
+def _rolling(strategy: Tree, **shares: int | str) -> None:
+    """The shares of pods of a rolling update, which is what happens where no type of update is given."""
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        for key, share in shares.items():
+            rolling.setdefault(key, share)
+
+
+def _deployment(spec: Tree) -> None:
+    _rolling(spec["strategy"], maxUnavailable="25%", maxSurge="25%")
+
+
+def _daemon_set_spec(spec: Tree) -> None:
+    _rolling(spec["updateStrategy"], maxUnavailable=1, maxSurge=0)
+
+
+def _daemon_set(daemon_set: Tree) -> None:
+    # In earlier versions this count was a field; in v1 it is an annotation, which every object has.
+    annotations = daemon_set["metadata"].get("annotations", {})
+    daemon_set["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "0", **annotations}
+
+
+def _stateful_set(spec: Tree) -> None:
+    strategy = spec["updateStrategy"]
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+        strategy.setdefault("rollingUpdate", {})
+    if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
+        strategy["rollingUpdate"].setdefault("partition", 0)
+    retention = spec["persistentVolumeClaimRetentionPolicy"]
+    for key in ("whenDeleted", "whenScaled"):
+        retention.setdefault(key, "Retain")
+
+
+_AFFINITY_SECONDS: Final = 10800
+_INTERNAL: Final = ("ClusterIP", "NodePort", "LoadBalancer")
+
+
+def _service_spec(spec: Tree) -> None:
+    if spec["sessionAffinity"] == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif spec["sessionAffinity"] == "ClientIP":
+        given = spec.get("sessionAffinityConfig", {}).get("clientIP", {})
+        if "timeoutSeconds" not in given:
+            spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _AFFINITY_SECONDS}}
+    for port in spec.get("ports", ()):
+        if port.get("targetPort") in (0, "", None):
+            port["targetPort"] = port.get("port", 0)
+    kind = spec["type"]
+    if kind in _INTERNAL[1:] or (kind == _INTERNAL[0] and spec.get("externalIPs")):
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if kind in _INTERNAL:
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if kind == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+
+
 def _subject(subject: Tree) -> None:
     if "apiGroup" not in subject and subject.get("kind") in ("User", "Group"):
         subject["apiGroup"] = _RBAC
@@ -265,6 +350,11 @@ _COMPUTED: Final[dict[str, Callable[[Tree], None]]] = {
     "core.v1.NodeStatus": _node_status,
     "core.v1.LimitRangeItem": _limit_range_item,
     "batch.v1.Job": _job,
+    "apps.v1.DeploymentSpec": _deployment,
+    "apps.v1.StatefulSetSpec": _stateful_set,
+    "apps.v1.DaemonSetSpec": _daemon_set_spec,
+    "apps.v1.DaemonSet": _daemon_set,
+    "core.v1.ServiceSpec": _service_spec,
     "rbac.v1.Subject": _subject,
     "resource.v1.ExactDeviceRequest": _device_request,
     "resource.v1.DeviceSubRequest": _device_request,

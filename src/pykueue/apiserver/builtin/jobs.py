@@ -59,7 +59,8 @@ def validate(new: Tree, old: Tree | None, subresource: str) -> Errors:
     yield from checks.enums("batch.v1.Job", new)
     yield from _validate_labels(new)
     yield from _validate_hostnames(new)
-    yield from _validate_spec(new["spec"])
+    yield from validate_spec(new["spec"])
+    yield from _validate_selector(new["spec"])
     if old is not None:
         yield from _validate_update(new, old)
 
@@ -92,7 +93,8 @@ def _validate_hostnames(job: Tree) -> Errors:
             )
 
 
-def _validate_spec(spec: Tree) -> Errors:
+def validate_spec(spec: Tree) -> Errors:
+    """What is wrong with the spec of a Job, or of a CronJob's template; paths begin with `spec`."""
     yield from checks.not_negative(
         spec,
         "spec",
@@ -120,7 +122,6 @@ def _validate_spec(spec: Tree) -> Errors:
         yield not_supported("spec.podReplacementPolicy", spec["podReplacementPolicy"], ("Failed",))
     yield from pods.validate_template(spec["template"], "spec.template")
     yield from _validate_restarts(spec)
-    yield from _validate_selector(spec)
 
 
 def _validate_manager(manager: str) -> Errors:

@@ -14,6 +14,7 @@ from pykueue.apiserver.builtin import (
     access,
     cluster,
     configuration,
+    cronjobs,
     defaults,
     devices,
     events,
@@ -23,10 +24,12 @@ from pykueue.apiserver.builtin import (
     reading,
     scheduling,
     schemas,
+    services,
     warnings,
+    workloads,
 )
 from pykueue.apiserver.builtin.columns import PRINTED
-from pykueue.apiserver.strategy import ALL_VERBS, Action, Resource, Rules, Tree
+from pykueue.apiserver.strategy import ALL_VERBS, Action, Resource, Rules, Scaling, Tree
 
 _Validate = Callable[[Tree, Tree | None, str], Sequence[FieldError] | Any]
 
@@ -63,6 +66,7 @@ def _resource(
     ]
     if warn is not None:
         rules["warn"] = warn
+    row.setdefault("status_keeps", (("spec",),))
     printed = PRINTED.get(name)
     return Resource(
         group=group,
@@ -124,6 +128,8 @@ def _paths(*labels: str) -> dict[str, str]:
 
 
 _STATUS: Final = frozenset({"status"})
+_SCALED: Final = frozenset({"status", "scale"})
+_REPLICAS: Final = Scaling(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
 _SUBJECT: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 RESOURCES: Final[tuple[Resource, ...]] = (
@@ -147,6 +153,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         short_names=("po",),
         categories=("all",),
         subresources=_STATUS,
+        status_keeps=(("spec",), ("metadata", "deletionTimestamp"), ("metadata", "ownerReferences")),
         grace_seconds=30,
         selectable=_paths(
             "spec.nodeName",
@@ -250,6 +257,74 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         warn=warnings.of_job,
     ),
     _resource(
+        "batch.v1.CronJob",
+        "cronjobs",
+        group="batch",
+        short_names=("cj",),
+        categories=("all",),
+        subresources=_STATUS,
+        on_create=cronjobs.on_create,
+        on_update=cronjobs.on_update,
+        validate=cronjobs.validate,
+        warn=warnings.of_cron_job,
+    ),
+    *(
+        _resource(
+            f"apps.v1.{kind}",
+            f"{kind.lower()}s",
+            group="apps",
+            short_names=(short,),
+            categories=("all",),
+            subresources=_STATUS if kind == "DaemonSet" else _SCALED,
+            scaling=None if kind == "DaemonSet" else _REPLICAS,
+            label_name=kind == "StatefulSet",
+            # The annotations of a Deployment are copied to its ReplicaSets, so they count as part of what is wanted.
+            generation_metadata=("annotations",) if kind == "Deployment" else (),
+            status_keeps=(("spec",), ("metadata", "labels")) if kind == "Deployment" else (("spec",),),
+            on_create=workloads.on_create,
+            on_update=workloads.on_update,
+            on_status=workloads.on_deployment_status if kind == "Deployment" else None,
+            validate=workloads.validate,
+            warn=warnings.of_named_workload if kind in ("Deployment", "ReplicaSet") else warnings.of_workload,
+        )
+        for kind, short in (("Deployment", "deploy"), ("StatefulSet", "sts"), ("ReplicaSet", "rs"), ("DaemonSet", "ds"))
+    ),
+    _resource(
+        "core.v1.Service",
+        "services",
+        short_names=("svc",),
+        categories=("all",),
+        subresources=_STATUS,
+        label_name=True,
+        generation=False,
+        create_on_update=True,
+        selectable=_paths("spec.clusterIP", "spec.type"),
+        on_create=services.on_create_service,
+        on_update=services.on_update_service,
+        validate=services.validate_service,
+        warn=services.warn_of_service,
+    ),
+    _resource(
+        "core.v1.Endpoints",
+        "endpoints",
+        short_names=("ep",),
+        generation=False,
+        create_on_update=True,
+        deprecated="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        validate=services.validate_endpoints,
+        warn=services.warn_of_endpoints,
+    ),
+    _resource(
+        "discovery.v1.EndpointSlice",
+        "endpointslices",
+        group="discovery.k8s.io",
+        generation_metadata=("labels",),
+        on_create=services.on_create_endpoint_slice,
+        on_update=services.on_update_endpoint_slice,
+        validate=services.validate_endpoint_slice,
+        warn=services.warn_of_endpoint_slice,
+    ),
+    _resource(
         "coordination.v1.Lease",
         "leases",
         group="coordination.k8s.io",
@@ -285,6 +360,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         short_names=("crd", "crds"),
         categories=("api-extensions",),
         subresources=_STATUS,
+        status_keeps=(("metadata",), ("spec",)),
         unconditional_update=False,
     ),
     *(
@@ -319,6 +395,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
             group="resource.k8s.io",
             namespaced=kind.startswith("ResourceClaim"),
             subresources=_STATUS if kind == "ResourceClaim" else frozenset(),
+            status_keeps=(("metadata",), ("spec",)),
             generation=not kind.startswith("ResourceClaim"),
             validate=validate,
         )

@@ -53,15 +53,40 @@ def of_pod_template(new: Tree, old: Tree | None) -> Words:
 
 
 def of_job(new: Tree, old: Tree | None) -> Words:
+    yield from _of_name(new, old)
+    if _counted(new, old):
+        yield from _of_job_spec(new["spec"], "spec")
+
+
+def _of_name(new: Tree, old: Tree | None) -> Words:
     if old is None and any(meta.check_label_name(new["metadata"].get("name", ""))):
         yield "metadata.name: pods and their host names are made from it, and need a DNS label for that"
-    if not _counted(new, old):
-        return
-    spec = new["spec"]
+
+
+def of_cron_job(new: Tree, old: Tree | None) -> Words:
+    yield from _of_name(new, old)
+    if _counted(new, old):
+        yield from _of_job_spec(new["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+
+
+def of_workload(new: Tree, old: Tree | None) -> Words:
+    """What `apps/v1` warns of: its pod templates, whenever what is wanted changes."""
+    if _counted(new, old):
+        yield from _of_template(new["spec"]["template"], "spec.template.")
+    if new["kind"] == "StatefulSet" and (new["spec"].get("revisionHistoryLimit") or 0) < 0:
+        yield "spec.revisionHistoryLimit: a negative value retains all historical revisions; 0 or more is recommended"
+
+
+def of_named_workload(new: Tree, old: Tree | None) -> Words:
+    yield from _of_name(new, old)
+    yield from of_workload(new, old)
+
+
+def _of_job_spec(spec: Tree, path: str) -> Words:
     many = spec.get("completions", 0) > _COMPLETIONS_MANY and spec.get("parallelism", 0) > _PARALLELISM_MANY
     if many and spec.get("completionMode") == "Indexed":
-        yield "spec: of so many indexes, those that have completed may not all be remembered when many fail"
-    yield from _of_template(spec["template"], "spec.template.")
+        yield f"{path}: of so many indexes, those that have completed may not all be remembered when many fail"
+    yield from _of_template(spec["template"], f"{path}.template.")
 
 
 def of_runtime_class(new: Tree, _old: Tree | None) -> Words:
