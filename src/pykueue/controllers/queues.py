@@ -164,7 +164,8 @@ class QueuesController:
     async def _local_queue(self, local_queue: kueue.LocalQueue) -> float | None:
         cluster_queue = self._views.cluster_queues.get(local_queue.spec.cluster_queue or "")
         counted = self._counted_through(local_queue)
-        consumed, again = self._usage.sample(local_queue)
+        is_active = queues.is_local_queue_active(local_queue, cluster_queue)
+        consumed, again = self._usage.sample(local_queue, is_active=is_active)
         now = self._clock.now()
         status = queues.local_queue_status(local_queue, cluster_queue, counted, now, consumed=consumed)
         await self._write(LOCAL_QUEUE, local_queue, status)

@@ -29,11 +29,17 @@ class UsageSampler:
         if world.usage_history is not None:
             views.workloads.subscribe(self._workload_seen)
 
-    def sample(self, local_queue: kueue.LocalQueue) -> tuple[kueue.AdmissionFairSharingStatus | None, float | None]:
-        """What the status is to say, and in how many seconds to sample again; nothing where usage does not count."""
+    def sample(
+        self, local_queue: kueue.LocalQueue, *, is_active: bool
+    ) -> tuple[kueue.AdmissionFairSharingStatus | None, float | None]:
+        """What is written to the status, and in how many seconds the next sample is due; nothing where none is taken.
+
+        As in Kueue, every active LocalQueue is sampled as soon as the Configuration has `admissionFairSharing`, also
+        where its ClusterQueue has no `admissionScope`: so there is a history when the scope is turned on.
+        """
         key = f"{local_queue.metadata.namespace}/{local_queue.metadata.name}"
         usage, now = self._world.usage_history, self._clock.now()
-        if usage is None or not self._counts(local_queue.spec.cluster_queue or ""):
+        if usage is None or not is_active:
             return None, None
         interval = int(usage.history.sampling_interval_seconds * SECOND)
         if key not in self._sampled_at or now >= self._sampled_at[key] + interval:

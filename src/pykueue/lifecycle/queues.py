@@ -220,7 +220,10 @@ def local_queue_status(
     *,
     consumed: AdmissionFairSharingStatus | None = None,
 ) -> LocalQueueStatus:
-    """Whether Workloads can be admitted through it, and what is. `consumed` is what was used through it over time."""
+    """Whether Workloads can be admitted through it, and what is.
+
+    `consumed` is what was used through it over time. None: it was not sampled, and what was written last stays.
+    """
     status, reason, message = _local_queue_active(local_queue, cluster_queue)
     if cluster_queue is None:
         counted = Counted(pending=counted.pending)
@@ -231,12 +234,17 @@ def local_queue_status(
         admitted_workloads=counted.admitted,
         flavors_reservation=_local_flavors(cluster_queue, counted.reservation),
         flavors_usage=_local_flavors(cluster_queue, counted.usage),
-        fair_sharing=None
+        fair_sharing=local_queue.status.fair_sharing
         if consumed is None
         else LocalQueueFairSharingStatus(
             weighted_share=_whole(counted.weighted_share or 0), admission_fair_sharing_status=consumed
         ),
     )
+
+
+def is_local_queue_active(local_queue: LocalQueue, cluster_queue: ClusterQueue | None) -> bool:
+    """Whether Workloads can be admitted through it, as its condition `Active` states."""
+    return _local_queue_active(local_queue, cluster_queue)[0] is Status.TRUE
 
 
 def _local_queue_active(local_queue: LocalQueue, cluster_queue: ClusterQueue | None) -> tuple[Status, LocalReason, str]:
