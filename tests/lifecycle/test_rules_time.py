@@ -36,6 +36,16 @@ def test_pods_that_do_not_start_in_time_cost_the_place() -> None:
     assert life.conditions["Requeued"] == "True/BackoffFinished"
 
 
+def test_requeue_at_is_removed_after_the_backoff_also_while_quota_is_held() -> None:
+    """As when the job has not stopped yet: `Requeued` is False, and the quota is not given back."""
+    life = Life(options=QUICK).reserved().after(10).steps()
+    life.told(WorkloadCondition.REQUEUED, Status.FALSE, "PodsReadyTimeout").after(60).steps()
+    assert states.is_reserved(life.workload)
+    assert life.conditions["Requeued"] == "True/BackoffFinished"
+    assert states.requeue_at(life.workload) is None
+    assert states.requeue_count(life.workload) == 1
+
+
 def test_pods_that_do_not_come_back_in_time_cost_it_too_by_their_own_clock() -> None:
     life = Life(options=QUICK).reserved().after(2)
     life.write(readiness.pods_ready(life.workload, True, life.options)).after(100)

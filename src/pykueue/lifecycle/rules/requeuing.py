@@ -10,15 +10,19 @@ from pykueue.lifecycle.rules import Verdict, View
 
 
 def backoff(view: View) -> Verdict | None:
-    """Out of the queue until `requeueAt`; it goes when it has passed, and the count stays."""
+    """Out of the queue until `requeueAt`. Once that has passed it is removed, the count stays, and `Requeued` becomes
+    True; also while quota is still held, because the job of an evicted Workload may take longer to stop."""
     workload, at = view.workload, states.requeue_at(view.workload)
     if not states.is_active(workload):
         return None
     if at is not None and at > view.now:
         return Verdict(wake_at=at)
-    if at is not None and not states.is_reserved(workload):
+    is_put_back = _waits_after(view, EvictedReason.PODS_READY_TIMEOUT) or _waits_after(
+        view, EvictedReason.ADMISSION_CHECK
+    )
+    if at is not None and (is_put_back or not states.is_reserved(workload)):
         return Verdict((SetRequeue(states.requeue_count(workload), None),))
-    if _waits_after(view, EvictedReason.PODS_READY_TIMEOUT) or _waits_after(view, EvictedReason.ADMISSION_CHECK):
+    if is_put_back:
         return _may_come(RequeuedReason.BACKOFF_FINISHED, "The time to stay out of the queue is over")
     return None
 
