@@ -268,6 +268,8 @@ async def test_what_came_to_nothing_is_tried_again_by_the_clock_and_then_never(e
         await autoscaler.says("w-nodes-2", why, message="no room anywhere")
         await story.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
         assert get(await story.read("Workload", "w"), "spec", "active") is False
+        left = await told(story, "w")
+        assert (left["state"], left["retryCount"]) == ("Pending", 1)
 
         async def is_said() -> bool:
             return any("no room anywhere" in each["note"] for each in await story.events("w", "AdmissionCheckUpdated"))

@@ -54,13 +54,16 @@ def test_evicted_stays_true_while_it_waits_again() -> None:
     assert life.conditions["Evicted"] == "True/NodeFailures"
 
 
-def test_checks_are_asked_anew_and_only_retries_in_a_row_are_counted() -> None:
+@pytest.mark.parametrize("other", ["Ready", "Rejected"])
+@pytest.mark.parametrize(("before", "after"), [(None, 1), (2, 3)])
+def test_a_reset_check_keeps_its_retry_count_and_counts_a_retry(other: str, before: int | None, after: int) -> None:
     life = Life(facts=world(*TWO_CHECKS)).reserved()
-    life.says("c1", "Retry", requeue_after_seconds=9).says("c2", "Ready", retry_count=2)
+    life.says("c1", "Retry", requeue_after_seconds=9, retry_count=before)
+    life.says("c2", other, requeue_after_seconds=7, retry_count=before)
     evicted(life.after(3))
     one, two = life.workload.status.admission_checks
-    assert (one.state, one.retry_count, one.requeue_after_seconds) == ("Pending", 1, 9)
-    assert (two.state, two.retry_count) == ("Pending", None)
+    assert (one.state, one.retry_count, one.requeue_after_seconds) == ("Pending", after, 9)
+    assert (two.state, two.retry_count, two.requeue_after_seconds) == ("Pending", before, 7)
     assert one.last_transition_time == meta.format_time(life.now)
     assert life.mirror == {"c1": "Unknown/Pending", "c2": "Unknown/Pending"}
 

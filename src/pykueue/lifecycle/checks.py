@@ -98,16 +98,18 @@ def _holding(cluster_queue: ClusterQueueFacts, admission: Admission | None) -> l
 
 
 def reset(checks: tuple[AdmissionCheckState, ...], now: Nanoseconds) -> tuple[AdmissionCheckState, ...]:
-    """The checks as an eviction leaves them: to be asked anew.
+    """The checks as an eviction leaves them: `Pending`, with a message that names the state before.
 
-    The number of retries in a row goes on only where Retry was the answer. The delay a check once gave stays, without
-    effect until it says Retry again; and so does what it suggested for the pods, until it answers.
+    Everything else of the entry stays: `podSetUpdates` until the check answers again, `requeueAfterSeconds` without
+    effect until it answers Retry, and `retryCount`, which grows by one where the state was Retry. A check that is
+    Pending is not touched. These are the fields that survive in Kueue with server-side apply, its default: an eviction
+    applies state, message and time, and what the controller of the check applied with its last answer stays its own.
     """
     return tuple(check if check.state == CheckState.PENDING else _asked_anew(check, now) for check in checks)
 
 
 def _asked_anew(check: AdmissionCheckState, now: Nanoseconds) -> AdmissionCheckState:
-    retries = (check.retry_count or 0) + 1 if check.state == CheckState.RETRY else None
+    retries = (check.retry_count or 0) + 1 if check.state == CheckState.RETRY else check.retry_count
     return replace(
         check,
         state=CheckState.PENDING.value,
