@@ -191,7 +191,7 @@ def test_a_placement_that_is_still_missing_is_waited_for() -> None:
     life = reserving().write((change.SetAdmission(replace(assigned(), pod_set_assignments=(delayed,))),))
     life.after(3).says("c1", "Ready").steps()
     assert life.conditions["Admitted"] == "False/PendingDelayedTopologyRequests"
-    assert states.needs_second_pass(life.workload)
+    assert states.is_topology_pending(life.workload)
 
 
 # --- rejected ---------------------------------------------------------------------------------------------------------
@@ -311,12 +311,19 @@ def test_a_retry_without_quota_is_asked_anew_after_its_delay() -> None:
     assert life.workload.status.requeue_state is None
 
 
-def test_retries_in_a_row_end_with_another_answer() -> None:
+def test_the_retry_count_stays_when_another_answer_is_reset() -> None:
     life = reserving().says("c1", "Retry").steps()
     assert life.workload.status.admission_checks[0].retry_count == 1
     life.released().steps().reserved().says("c1", "Ready").steps()
     life.write(eviction.evict(life.workload, EvictedReason.PREEMPTED, "made room", life.now))
-    assert life.workload.status.admission_checks[0].retry_count is None
+    assert life.workload.status.admission_checks[0].retry_count == 1
+
+
+def test_the_retry_count_stays_when_a_rejected_workload_is_deactivated() -> None:
+    life = reserving().says("c1", "Retry").steps().released().steps().reserved().says("c1", "Rejected").steps()
+    assert life.conditions["Evicted"] == "True/DeactivatedDueToAdmissionCheck"
+    [check] = life.workload.status.admission_checks
+    assert (check.state, check.retry_count) == ("Pending", 1)
 
 
 # --- preemption that waits for checks ---------------------------------------------------------------------------------

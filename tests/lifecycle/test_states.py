@@ -72,15 +72,3 @@ def test_only_a_lone_pod_is_a_single_pod() -> None:
     assert states.is_owned_by_single_pod(alone)
     assert not states.is_owned_by_single_pod(group)
     assert not states.is_owned_by_single_pod(workload())
-
-
-def test_a_second_pass_is_for_placements_and_for_failed_nodes() -> None:
-    delayed = kueue.PodSetAssignment(name="main", delayed_topology_request="Pending")
-    placed = kueue.PodSetAssignment(name="main", topology_assignment=kueue.TopologyAssignment())
-    life = Life().reserved("default", "c1").says("c1", "Ready")
-    life.write((change.SetAdmission(kueue.Admission(cluster_queue="cq", pod_set_assignments=(delayed,))),))
-    assert states.needs_second_pass(life.workload)
-    running = Life().reserved().write((change.SetAdmission(replace(assigned(), pod_set_assignments=(placed,))),))
-    assert not states.needs_second_pass(running.workload)
-    running.write((change.SetUnhealthyNodes((kueue.UnhealthyNode(name="n1"),)),))
-    assert states.needs_second_pass(running.workload)

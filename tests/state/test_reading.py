@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from lifecycle.stories import START, Life, workload
-from pykueue.api import labels
+from lifecycle.stories import START, Life, assigned, workload
+from pykueue.api import codec, kueue, labels
 from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
 from pykueue.api.meta import MILLISECOND, SECOND
 from pykueue.core.policy import Policy
+from pykueue.lifecycle import change
 from pykueue.state import reading
 
 
@@ -56,3 +58,28 @@ def test_the_boost_is_added_where_it_is_a_32_bit_number(boost: str, priority: in
     found = Life(workload(priority=10)).annotated(**{labels.PRIORITY_BOOST: boost}).workload
     assert reading.priority(found, Policy(priority_boost=True)) == priority
     assert reading.priority(found, Policy()) == 10
+
+
+def test_a_second_pass_is_for_a_placement_that_waited_for_its_checks() -> None:
+    delayed = kueue.PodSetAssignment(name="main", delayed_topology_request="Pending")
+    life = Life().reserved("default", "c1")
+    life.write((change.SetAdmission(kueue.Admission(cluster_queue="cq", pod_set_assignments=(delayed,))),))
+    assert not reading.needs_second_pass(life.workload)
+    assert reading.needs_second_pass(life.says("c1", "Ready").workload)
+    evicted = life.told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED)
+    assert not reading.needs_second_pass(evicted.workload)
+
+
+@pytest.mark.parametrize(("unhealthy", "needed"), [((), False), (("elsewhere",), False), (("elsewhere", "n1"), True)])
+def test_a_second_pass_is_for_an_unhealthy_node_of_the_placement(unhealthy: tuple[str, ...], needed: bool) -> None:
+    placement = codec.from_tree(
+        {
+            "levels": ["h"],
+            "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": "n1"}], "podCounts": {"universal": 1}}],
+        },
+        kueue.TopologyAssignment,
+    )
+    placed = kueue.PodSetAssignment(name="main", topology_assignment=placement)
+    life = Life().reserved().write((change.SetAdmission(replace(assigned(), pod_set_assignments=(placed,))),))
+    life.write((change.SetUnhealthyNodes(tuple(kueue.UnhealthyNode(name=name) for name in unhealthy)),))
+    assert reading.needs_second_pass(life.workload) is needed

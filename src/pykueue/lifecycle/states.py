@@ -148,25 +148,6 @@ def is_topology_pending(workload: Workload) -> bool:
     )
 
 
-def has_lost_nodes(workload: Workload) -> bool:
-    """Some node of its placement has failed and waits to be replaced."""
-    admission = workload.status.admission
-    return (
-        bool(workload.status.unhealthy_nodes)
-        and admission is not None
-        and any(assigned.topology_assignment is not None for assigned in admission.pod_set_assignments)
-    )
-
-
-def needs_second_pass(workload: Workload) -> bool:
-    """The scheduler has to look again although quota is held: for a placement, or for a node that failed."""
-    if is_finished(workload) or is_evicted(workload) or not is_reserved(workload) or is_on_hold(workload):
-        return False
-    if is_admitted(workload):
-        return has_lost_nodes(workload)
-    return bool(workload.status.admission_checks) and are_checks_ready(workload) and is_topology_pending(workload)
-
-
 def is_elastic(workload: Workload) -> bool:
     return workload.metadata.annotations.get(labels.ELASTIC_JOB) == "true"
 
