@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from msgspec import structs
@@ -11,6 +14,7 @@ from jobs.stage import NOW, OPTIONS, Stage, batch_job, flavor, pod
 from pykueue.api import codec, kueue, labels, trees
 from pykueue.api.conditions import EvictedReason
 from pykueue.api.meta import HOUR, MINUTE
+from pykueue.jobs import actions, reconcile
 from pykueue.jobs import pod as pods
 from pykueue.jobs.actions import Change, Create
 from pykueue.jobs.reconcile import orphaned
@@ -508,3 +512,22 @@ def test_the_same_facts_give_the_same_actions() -> None:
     stage = Stage(batch_job()).settle().admit()
     assert stage.decide() == stage.decide()
     assert stage.now == NOW < NOW + MINUTE
+
+
+# --- The tables on top of the modules ---------------------------------------------------------------------------------
+
+
+def test_the_table_of_the_reconciler_lists_its_steps_in_their_order() -> None:
+    steps = re.findall(r"^    \d+ +(\w+)", reconcile.__doc__ or "", re.MULTILINE)
+    phases = [phase.__name__ for phase in reconcile._PHASES]
+    before = len(steps) - len(phases)
+    assert steps[before:] == phases
+    source = inspect.getsource(reconcile.reconcile)
+    places = [re.search(rf"\b{step}\b", source) for step in steps[:before]]
+    assert None not in places
+    assert sorted(places, key=lambda place: place.start() if place else 0) == places
+
+
+def test_the_table_of_actions_lists_every_action() -> None:
+    listed = re.findall(r"^([A-Z]\w+)  +", actions.__doc__ or "", re.MULTILINE)
+    assert listed == [action.__name__ for action in get_args(actions.Action)]

@@ -1,9 +1,11 @@
 """What is to be done, as data, in order. The first thing that fails ends the pass; the next one decides again.
 
 Create            a Workload
+Amend             a merge patch of a Workload
+Resize            the pod counts of a Workload, where no new slice is needed
+Change            what `lifecycle` wants of a Workload
 Replace           an object by another state of itself: sent as a merge patch under its resourceVersion
 Delete            an object, if it is still the one that was looked at
-Change            what `lifecycle` wants of a Workload
 Tell              an Event, told once everything before it has worked
 Again             look at the job once more after a while
 Retry             the pass did not get to its end, and why
@@ -12,7 +14,7 @@ Retry             the pass did not get to its end, and why
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from pykueue.api import kueue
 from pykueue.api.kinds import Kind
@@ -80,5 +82,3 @@ class Retry:
 
 Action: TypeAlias = Create | Amend | Resize | Change | Replace | Delete | Tell | Again | Retry
 Actions: TypeAlias = tuple[Action, ...]
-
-NOTHING: Final[Actions] = ()

@@ -1,15 +1,18 @@
 """The one reconciler of all kinds, as a decision: a job and the world around it in, actions out.
 
-    1  not ours                  left alone; a child of one that is ours waits for it
-    2  going or gone             its Workloads are finished, and let go
-    3  exactly one Workload      found, brought up to date or made (`matching`)
-    4  Workload finished         the job is let go
-    5  Workload being deleted    the job is stopped first
-    6  job finished              so is the Workload
-    7  pods done, pods ready     written down
-    8  Workload evicted          the job is stopped; once it is, the quota is given back
-    9  job suspended             started, if its Workload is admitted
-    10 job running               stopped, unless its Workload is admitted
+    1   is_skipped           no job of this reconciler: left alone
+    2   is_deleting          its Workloads are finished, and their finalizers removed
+    3   _elsewhere           not managed: left alone; a child of a managed job runs while the parent is admitted
+    4   find                 exactly one Workload is found, updated or created (`matching`, `pod_group`)
+    5   _says_more           conditions that the kind itself adds to the Workload
+    6   _workload_finished   the finalizers of the job and the Workload are removed
+    7   _workload_deleted    the job is stopped first
+    8   _on_hold             the job cannot use quota for now: its reservation is released
+    9   _job_finished        the Workload is finished, too
+    10  _pods                reclaimable pods and PodsReady are written
+    11  _evicted             the job is stopped; once it is, the quota is released
+    12  _suspended           started, if its Workload is admitted
+    13  _running             stopped, unless its Workload is admitted
 
 The first step that has something to do ends the pass: what it does wakes the job for the next one.
 """
