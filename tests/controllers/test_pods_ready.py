@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controllers.conftest import Story, pod_set
 
 
@@ -14,6 +16,43 @@ async def test_nobody_is_let_in_before_the_pods_of_everybody_who_was_are_ready(s
         first = (await story.admitted())[0]
         second = "b" if first == "a" else "a"
         assert await story.condition(second, "QuotaReserved") == "False/WaitingForPodsReady"
+        await story.say("Workload", first, "PodsReady", "True", "Started")
+        await story.until_said(second, "Admitted", "True/Admitted")
+
+
+@pytest.mark.parametrize("cohort", ["all", ""])
+@pytest.mark.parametrize("first", ["a", "z"])
+@pytest.mark.parametrize("by", ["priority", "age"])
+async def test_block_admission_admits_the_first_in_scheduling_order(
+    story: Story, cohort: str, first: str, by: str
+) -> None:
+    """By priority, then age, whatever the ClusterQueues are called and whether or not they share a cohort."""
+    await story.create("ResourceFlavor", "plain", {})
+    quota = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "5"}]}
+    group = {"coveredResources": ["cpu"], "flavors": [quota]}
+    queue = {"namespaceSelector": {}, "resourceGroups": [group], **({"cohortName": cohort} if cohort else {})}
+    second = "z" if first == "a" else "a"
+    for name in (first, second):
+        await story.create("ClusterQueue", name, queue)
+        await story.create("LocalQueue", name, {"clusterQueue": name})
+    if by == "priority":
+        for name, priority in ((second, 0), (first, 1)):
+            await story.workload(name, queueName=name, priority=priority)
+    else:
+        await story.workload(first, queueName=first)
+        created = (await story.read("Workload", first))["metadata"]["creationTimestamp"]
+
+        async def is_younger() -> bool:
+            await story.workload(second, queueName=second)
+            if (await story.read("Workload", second))["metadata"]["creationTimestamp"] != created:
+                return True
+            await story.delete("Workload", second)
+            return False
+
+        await story.until(is_younger)
+    async with story.manager(waitForPodsReady={"blockAdmission": True}):
+        await story.until_said(second, "QuotaReserved", "False/WaitingForPodsReady")
+        assert await story.admitted() == [first]
         await story.say("Workload", first, "PodsReady", "True", "Started")
         await story.until_said(second, "Admitted", "True/Admitted")
 

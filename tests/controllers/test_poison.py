@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from controllers.conftest import Story
 from pykueue import app, settings
+from pykueue.api import codec, kueue
 from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager
 from pykueue.kube.client import Client
@@ -64,3 +68,24 @@ async def test_a_workload_that_nobody_understands_stops_nobody(story: Story, sen
         assert not leading.done()
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)
+
+
+async def test_an_exception_of_the_scheduler_is_logged_with_traceback_and_workload(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    await story.queues(cpu="1")
+    async with story.manager() as manager:
+        await story.until_quiet(manager)
+        bad = codec.from_tree(await story.workload("bad", cpu="2"), kueue.Workload)
+        # A minimum that is no number: read only once the full count turns out not to fit.
+        pod_set = msgspec.structs.replace(bad.spec.pod_sets[0], count=3, min_count=cast(Any, "two"))
+        spec = msgspec.structs.replace(bad.spec, pod_sets=(pod_set,))
+        metadata = msgspec.structs.replace(bad.metadata, name="worse")
+        with caplog.at_level(logging.ERROR):
+            manager.scheduler.world.put(msgspec.structs.replace(bad, spec=spec, metadata=metadata))
+            manager.scheduler.wake()
+            await story.until_quiet(manager)
+    [line] = [each for each in caplog.records if "default/worse" in each.getMessage()]
+    assert line.exc_info is not None
+    assert line.exc_info[0] is TypeError
+    assert line.exc_info[2] is not None

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from pykueue.api.kube import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration
 from pykueue.api.kueue import FlavorFungibilityPreference as Preference
+from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import cohort, cycle
 from pykueue.core.cohort import Tree
 from pykueue.core.cycle import Cycle, Head
-from pykueue.core.decision import Admit, Decision, Evict, Kind, Wait
+from pykueue.core.decision import Admit, Decision, Evict, Kind, Retry, Wait
 from pykueue.core.flavors import Grade, in_visiting_order, is_preferred, scaled
 from pykueue.core.policy import GATES, Policy
-from pykueue.core.queue import FlavorResource, FlavorSpec, QueueSpec, Quota, ResourceGroup
+from pykueue.core.queue import FlavorResource, FlavorSpec, Preemption, QueueSpec, Quota, ResourceGroup
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import Domain, Flavor, Fleet, NodeTerms, Placement, Wish
 from pykueue.core.workload import AssignedPodSet, Details, PodSet, Reservation, ScanMemory, Shape, Workload
@@ -146,6 +149,7 @@ def test_scan_memory_goes_on_behind_the_flavor_where_the_search_stopped() -> Non
     chosen = []
     for _ in range(4):
         [decision] = cycle.run(snapshot, [Head(workload)], Policy(), 0)
+        workload.memory = decision.scan  # as `state` stores it
         chosen.append(flavors_of(decision)["main"]["cpu"])
     assert chosen == ["one", "two", "three", "one"]
 
@@ -160,6 +164,86 @@ def test_scan_memory_is_forgotten_when_room_may_have_appeared_and_it_is_older_th
         workload.turn = age
         [decision] = cycle.run(snapshot, [Head(workload)], Policy(), 0)
         assert flavors_of(decision)["main"]["cpu"] == starts_at
+
+
+class Poison:
+    """A list of unhealthy nodes that raises when a decision reads it, after the nomination."""
+
+    def __bool__(self) -> bool:
+        raise ZeroDivisionError("poison")
+
+
+POISON = Details(unhealthy_nodes=cast(Any, Poison()))
+
+
+def test_a_head_that_cannot_be_evaluated_does_not_change_the_decision_of_another() -> None:
+    """`a` continues its scan at the second flavor, where an earlier entry takes its victim, so that it is assigned
+    again from the first one. The cycle that starts over without the poison head must continue at the second, too."""
+    takes_back = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
+    specs = (
+        replace(queue_spec("a", "c", f0={"cpu": 4}, f1={"cpu": 4}), preemption=takes_back),
+        replace(queue_spec("b", "c", f1={"cpu": 4}), preemption=takes_back),
+        queue_spec("poison", "c", f2={"cpu": 4}),
+        queue_spec("victim", "c", f1={"cpu": 0}),
+    )
+
+    def decided(*names: str) -> dict[str, Decision]:
+        snapshot = snapshot_of(*specs)
+        held = Reservation("ns/v", "v", "victim", "lq", (AssignedPodSet("main", 1, {"cpu": "f1"}, (("cpu", 8),)),))
+        snapshot.queues["victim"].seat(held)
+        snapshot.assume(snapshot.queues["victim"], held.numbers)
+        heads = [
+            Head(Workload(f"ns/{name}", name, Shape((pod_set("main", cpu=4),)), cluster_queue=name, priority=priority))
+            for name, priority in (("b", 2), ("a", 1), ("poison", 0))
+            if name in names
+        ]
+        for head in heads:
+            workload = head.workload
+            if workload.key == "ns/a":
+                workload.memory = ScanMemory(({"cpu": 0},), queue_generation=0, turn=0, shape=workload.shape)
+            if workload.key == "ns/poison":
+                workload.details = POISON
+        return {each.workload: each for each in cycle.run(snapshot, heads, Policy(), 0)}
+
+    alone, beside = decided("a", "b"), decided("a", "b", "poison")
+    assert isinstance(alone["ns/a"], Wait)
+    assert beside["ns/a"] == alone["ns/a"]
+    assert beside["ns/b"] == alone["ns/b"]
+    assert isinstance(beside["ns/poison"].failure, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("details", [POISON, Details(checks=cast(Any, (None,)))], ids=["processing", "refusal"])
+@pytest.mark.parametrize("is_reserved", [False, True])
+def test_the_exception_of_an_evaluation_that_failed_is_part_of_the_decision(
+    details: Details, is_reserved: bool
+) -> None:
+    held = Reservation("ns/w", "u", "q", "lq", (AssignedPodSet("main", 1, {"cpu": "f"}, (("cpu", 1),)),))
+    workload = Workload(
+        "ns/w",
+        "u",
+        Shape((pod_set("main", cpu=1),)),
+        cluster_queue="q",
+        details=details,
+        reservation=held if is_reserved else None,
+    )
+    [decision] = cycle.run(snapshot_of(queue_spec("q", f={"cpu": 4})), [Head(workload)], Policy(), 0)
+    assert isinstance(decision, Retry if is_reserved else Wait)
+    assert decision.failure is not None
+    assert decision.failure.__traceback__ is not None
+
+
+def test_decisions_are_in_scheduling_order() -> None:
+    """By how far they borrow, then priority, then age; heads that are not nominated come last."""
+    specs = [queue_spec(name, "c", f={"cpu": 2}) for name in "abcd"]
+    heads = [
+        Head(Workload("ns/borrows", "1", Shape((pod_set("main", cpu=3),)), cluster_queue="a", priority=9)),
+        Head(Workload("ns/young", "2", Shape((pod_set("main", cpu=1),)), cluster_queue="b", created=2)),
+        Head(Workload("ns/old", "3", Shape((pod_set("main", cpu=1),)), cluster_queue="c", created=1)),
+        Head(Workload("ns/urgent", "4", Shape((pod_set("main", cpu=1),)), cluster_queue="d", created=3, priority=1)),
+        Head(Workload("ns/nowhere", "0", Shape((pod_set("main", cpu=1),)), cluster_queue="missing", priority=99)),
+    ]
+    decisions = cycle.run(snapshot_of(*specs), heads, Policy(), 0)
+    assert [each.workload for each in decisions] == ["ns/urgent", "ns/old", "ns/young", "ns/borrows", "ns/nowhere"]
 
 
 def test_w16_a_claim_beyond_the_borrowing_limit_never_lowers_usage() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laws.worlds import NOW, WorldOf, figures, worlds
 from pykueue.core import cycle, preemption
 from pykueue.core.cycle import Head
-from pykueue.core.preemption import Search
+from pykueue.core.preemption import Search, Target
+from pykueue.core.workload import ScanMemory, Workload
 
 SMALL = settings(max_examples=60)
 
@@ -17,10 +20,17 @@ SMALL = settings(max_examples=60)
 @given(worlds())
 def test_a_cycle_leaves_the_picture_as_it_was(case: WorldOf) -> None:
     world = case.world()
-    before = figures(world)
     heads = [Head(workload) for queue in world.queues.values() if (workload := queue.pop()) is not None]
+    for place, head in enumerate(heads):
+        head.workload.memory = ScanMemory(({"cpu": place % 2 - 1},), 0, 0, None)
+    before = figures(world), world.snapshot.gone, [_facts(head.workload) for head in heads]
     cycle.run(world.snapshot, heads, world.policy, NOW)
-    assert figures(world) == before
+    assert (figures(world), world.snapshot.gone, [_facts(head.workload) for head in heads]) == before
+
+
+def _facts(workload: Workload) -> dict[str, object]:
+    """Everything that a Workload holds."""
+    return {name: getattr(workload, name) for name in Workload.__slots__}
 
 
 @SMALL
@@ -58,7 +68,8 @@ def test_what_ifs_nest(case: WorldOf, steps: list[bool]) -> None:
 @SMALL
 @given(worlds())
 def test_victims_make_room_and_each_of_them_is_needed(case: WorldOf) -> None:
-    """[PR7] With the victims gone the Workload fits; with the last of them back it does not."""
+    """[PR7] With the victims gone the Workload fits; with any one of them back it does not. Both on the terms of the
+    search that found them: with borrowing allowed, or without."""
     world = case.world()
     snapshot = world.snapshot
     for name, pending in world.queues.items():
@@ -76,4 +87,18 @@ def test_victims_make_room_and_each_of_them_is_needed(case: WorldOf) -> None:
             for victim in victims:
                 snapshot.remove(victim.reservation)
             assert search.fits(borrowing=True)
+            assert any(
+                search.fits(borrowing=borrowing) and _is_minimal(search, victims, borrowing=borrowing)
+                for borrowing in (True, False)
+            ), [victim.reservation.key for victim in victims]
             snapshot.undo(mark)
+
+
+def _is_minimal(search: Search, victims: Sequence[Target], *, borrowing: bool) -> bool:
+    for victim in victims:
+        search.snapshot.restore(victim.reservation)
+        is_needed = not search.fits(borrowing=borrowing)
+        search.snapshot.remove(victim.reservation)
+        if not is_needed:
+            return False
+    return True

@@ -449,3 +449,15 @@ def test_a_preemptor_stays_remembered_when_its_reservation_is_refused() -> None:
     world.put(msgspec_holding(preemptor).thing(), NOW)  # confirmed
     world.refuse(preemptor.key)
     assert world.queues["q"].preemptor is None
+
+
+def test_decisions_of_several_trees_are_in_one_scheduling_order() -> None:
+    """Queues without a cohort are decided apart; the order is that of one cycle over all of them."""
+    queues = tuple(QueueOf(name, "", (QuotaOf(3, None, None),), "Never", "Never", strict=False) for name in "abc")
+    workloads = (
+        WorkloadOf(0, "a", 1, priority=0, created=1),
+        WorkloadOf(1, "b", 1, priority=0, created=2),  # older
+        WorkloadOf(2, "c", 1, priority=5, created=0),
+    )
+    world = WorldOf((), queues, workloads, fair=False).world()
+    assert [each.workload for each in world.decide(NOW)] == ["ns/w2", "ns/w1", "ns/w0"]

@@ -14,7 +14,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,9 +114,11 @@ def _decided(do: str, result: Any) -> list[Tree] | None:
 
 
 def _decision(decision: Decision) -> Tree:
-    """A decision without its long reasons."""
-    found: Tree = msgspec.to_builtins(decision, str_keys=True, order="deterministic", enc_hook=repr)
-    del found["explanation"]
+    """A decision without its long reasons, and without what only the scheduler itself goes by."""
+    bare = replace(decision, explanation=(), scan=None, rank=(), failure=None)
+    found: Tree = msgspec.to_builtins(bare, str_keys=True, order="deterministic", enc_hook=repr)
+    for internal in ("explanation", "scan", "rank", "failure"):
+        del found[internal]
     return {"decision": type(decision).__name__, **found}
 
 

@@ -152,14 +152,24 @@ class Scheduler:
     def _decide(self) -> list[Decision]:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        decisions = self.world.decide(self._clock.now(), enough=_DECISIONS_AT_ONCE)
+        # With blockAdmission one Workload is admitted at a time, so the first of all queues has to be known.
+        enough = None if self._blocks_admission else _DECISIONS_AT_ONCE
+        decisions = self.world.decide(self._clock.now(), enough=enough)
+        for decision in decisions:
+            if decision.failure is not None:
+                log.error(
+                    "Workload %s: evaluation in ClusterQueue %s failed; it is set aside until it changes",
+                    decision.workload,
+                    decision.cluster_queue,
+                    exc_info=decision.failure,
+                )
         for told in self.on_cycle:
             told(decisions, loop.time() - started)
         return decisions
 
     def _carry_out_all(self, decisions: list[Decision]) -> list[Admit]:
-        """What is left over: with waitForPodsReady.blockAdmission, nobody is let in before the pods of everybody who
-        was are ready."""
+        """Apply the decisions and return the admissions that are left over: with waitForPodsReady.blockAdmission only
+        the first Workload in scheduling order is admitted, and none while the pods of another are not ready."""
         blocked: list[Admit] = []
         fresh = {each.workload for each in decisions if isinstance(each, Admit) and not each.is_second_pass}
         waits = self._blocks_admission and bool(fresh) and self._waits_for_pods(fresh)

@@ -4,14 +4,15 @@
     order       who is processed first
     process     one by one on a picture that fills up: admit, preempt, defer, reserve, or skip
 
-Nothing is remembered here. What heads there are and what becomes of them afterwards is the business of `state`.
+A cycle changes no Workload and leaves the snapshot as it was. What it learned about a head, the position at which the
+next scan of its flavors continues included, is part of the decision; `state` stores it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from pykueue.api.conditions import QuotaReservedReason
@@ -23,6 +24,7 @@ from pykueue.core.decision import (
     Decision,
     Evict,
     Preempt,
+    Rank,
     Requeue,
     Retry,
     Victim,
@@ -33,7 +35,7 @@ from pykueue.core.policy import Policy
 from pykueue.core.preemption import Target
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacedPods
-from pykueue.core.workload import AssignedPodSet, Reservation, Workload
+from pykueue.core.workload import AssignedPodSet, Reservation, ScanMemory, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,9 @@ class Entry:
     queue: Queue
     assignment: Assignment
     targets: list[Target]
-    decision: Decision | None = None
     placed: tuple[PlacedPods, ...] = ()
     keeps_memory: bool = True  # of where the search for flavors stopped
+    rank: Rank = ()  # where the order without fair sharing put it
 
     @property
     def workload(self) -> Workload:
@@ -84,16 +86,22 @@ class Entry:
     def level(self) -> int:
         return self.assignment.level
 
+    @property
+    def scan(self) -> ScanMemory | None:
+        """Where the next scan of its flavors continues; None: at the first."""
+        return self.assignment.memory if self.keeps_memory else None
+
     def quota_usage(self) -> Mapping[int, int]:
         """[CY2] A reservation counts already."""
         return {} if self.workload.reservation is not None else self.assignment.usage
 
 
 def run(snapshot: Snapshot, heads: Iterable[Head], policy: Policy, now: Nanoseconds) -> list[Decision]:
-    """Decide every head. The picture is afterwards as it was; carrying out the decisions is somebody else's work.
+    """Decide every head and return the decisions in the order in which the heads were processed, then those that were
+    not processed. The snapshot and the Workloads are afterwards as they were.
 
-    A head that cannot be judged, because a promise was broken inside, is set aside and the others are decided without
-    it: one poison object stops nobody else.
+    A head whose evaluation raises an exception is set aside, and the cycle starts over without it: because nothing was
+    changed, the other heads get the decisions that they would get if it did not exist.
     """
     sound, set_aside = list(heads), list[Decision]()
     while True:
@@ -124,10 +132,18 @@ def _set_aside(failure: _Unjudged) -> Decision:
     workload, error = failure.head.workload, failure.__cause__
     message = f"could not be judged ({type(error).__name__}: {error}) and is left out until it changes"
     if workload.reservation is not None:
-        return Retry(workload=workload.key, cluster_queue=workload.cluster_queue, message=message)
+        return Retry(
+            workload=workload.key,
+            cluster_queue=workload.cluster_queue,
+            scan=workload.memory,
+            failure=error,
+            message=message,
+        )
     return Wait(
         workload=workload.key,
         cluster_queue=workload.cluster_queue,
+        scan=workload.memory,
+        failure=error,
         reason=QuotaReservedReason.PENDING_EVALUATION,
         requeue=Requeue.SET_ASIDE,
         message=message,
@@ -156,25 +172,31 @@ class Cycle:
         refused: list[Decision] = []
         entries: list[Entry] = []
         for head in heads:
-            refusal = self._refusal(head)
+            with _judging(head):
+                refusal = self._refusal(head)
             if refusal is not None:
                 refused.append(self._refuse(head, refusal))
                 continue
             queue = self.snapshot.queues[head.workload.cluster_queue]
             with _judging(head):
-                assignment, targets = self.nominator.find(head.workload, queue)
+                assignment, targets = self.nominator.find(head.workload, queue, head.workload.memory)
             entries.append(Entry(head, queue, assignment, targets))
+        decided: dict[str, Decision] = {}
         for entry in self._in_order(entries):
             with _judging(entry.head):
-                entry.decision = self._process(entry)
-        for entry in entries:
-            entry.workload.memory = entry.assignment.memory if entry.keeps_memory else None
-        return [entry.decision or self._left_out(entry) for entry in entries] + refused
+                decision = self._process(entry)
+            decided[entry.workload.key] = replace(decision, scan=entry.scan, rank=entry.rank)
+        left_out = [
+            replace(self._left_out(entry), scan=entry.scan) for entry in entries if entry.workload.key not in decided
+        ]
+        return [*decided.values(), *left_out, *refused]
 
     def _in_order(self, entries: Sequence[Entry]) -> Iterator[Entry]:
         if self.policy.is_fair:
             return order.tournament(entries, self.policy, self.snapshot)
-        return iter(order.classical(entries, self.policy))
+        for entry in entries:
+            entry.rank = order.classical_rank(entry, self.policy)
+        return iter(sorted(entries, key=lambda entry: entry.rank))
 
     # Nomination.
 
@@ -285,9 +307,8 @@ class Cycle:
 
     def _assign_anew(self, entry: Entry) -> None:
         """[CY6] From the first flavor, but never to another flavor than the one nominated."""
-        entry.workload.memory = None
         pinned = entry.assignment.pinned()
-        entry.assignment, entry.targets = self.nominator.find(entry.workload, entry.queue, pinned or None)
+        entry.assignment, entry.targets = self.nominator.find(entry.workload, entry.queue, None, pinned or None)
 
     def _fits(self, entry: Entry) -> _Fits:
         """[CY1] With the victims issued so far, and its own, gone."""
@@ -443,10 +464,16 @@ class Cycle:
     def _refuse(self, head: Head, refusal: Refusal) -> Decision:
         workload = head.workload
         if workload.reservation is not None:
-            return Retry(workload=workload.key, cluster_queue=workload.cluster_queue, message=refusal.message)
+            return Retry(
+                workload=workload.key,
+                cluster_queue=workload.cluster_queue,
+                scan=workload.memory,
+                message=refusal.message,
+            )
         return Wait(
             workload=workload.key,
             cluster_queue=workload.cluster_queue,
+            scan=workload.memory,
             reason=self._told(refusal.reason),
             requeue=refusal.requeue,
             message=refusal.message,

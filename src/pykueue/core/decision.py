@@ -12,12 +12,16 @@ Events, conditions, metrics and `explain` read these values; nothing is reported
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import TypeAlias
 
 from pykueue.api.conditions import PreemptedReason, QuotaReservedReason
 from pykueue.core.topology import PlacedPods
-from pykueue.core.workload import AssignedPodSet
+from pykueue.core.workload import AssignedPodSet, ScanMemory
+
+Rank: TypeAlias = tuple[bool, bool, int, int, int, str, str] | tuple[()]
+"""The place of an entry in a cycle without fair sharing. It means the same in every tree; empty: it has none."""
 
 
 class Requeue(StrEnum):
@@ -107,9 +111,19 @@ class Victim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
+    """What every decision holds.
+
+    `scan` is where the next scan of the Workload's flavors continues, for `state` to store. `rank` is its place in the
+    scheduling order, comparable between the decisions of several trees; empty where the order gave it none. `failure`
+    is the exception that the evaluation ended with, for the log. None of the three is part of what was decided.
+    """
+
     workload: str
     cluster_queue: str
     explanation: tuple[PodSetExplanation, ...] = ()
+    scan: ScanMemory | None = field(default=None, repr=False, compare=False)
+    rank: Rank = field(default=(), repr=False, compare=False)
+    failure: BaseException | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

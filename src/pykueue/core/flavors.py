@@ -55,6 +55,7 @@ class Assigner:
     workload: Workload
     queue: Queue
     simulate: Simulation
+    memory: ScanMemory | None = None  # where the last scan stopped
     replaced: Reservation | None = None
     pinned: Mapping[str, Mapping[str, str]] | None = None
 
@@ -317,7 +318,7 @@ class _FlavorSearch:
     def run(self) -> None:
         policy, queue = self.assigner.policy, self.assigner.queue
         columns = queue.columns[self.group]
-        memory = self.assigner.workload.memory
+        memory = self.assigner.memory
         start = memory.next_index(self.first, self.resource) if memory and policy.flavor_fungibility else 0
         stopped_at = -1
         for index in range(start, len(columns)):

@@ -1,6 +1,7 @@
 """What one head could get, looked at alone (§5.3): the best assignment, with the victims that make it possible.
 
-Nothing is decided here, and nothing is left behind: every what-if is undone before an answer is given.
+Nothing is decided here. Every what-if is undone before an answer is given, and the Workload is not changed: where the
+next scan of its flavors continues is part of the assignment.
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ class Nominator:
     now: Nanoseconds
 
     def find(
-        self, workload: Workload, queue: Queue, pinned: Mapping[str, Mapping[str, str]] | None = None
+        self,
+        workload: Workload,
+        queue: Queue,
+        memory: ScanMemory | None,
+        pinned: Mapping[str, Mapping[str, str]] | None = None,
     ) -> tuple[Assignment, list[Target]]:
-        """§5.3 The best assignment, with the victims that make it possible."""
-        if workload.memory is not None and self._is_outdated(workload.memory, workload, queue):
-            workload.memory = None
+        """§5.3 The best assignment, with the victims that make it possible. `memory` is where the last scan stopped."""
+        if memory is not None and self._is_outdated(memory, workload, queue):
+            memory = None
         replaced = self._replaced(workload, queue)
         victims = _Victims(self, workload, queue)
         assigner = Assigner(
@@ -42,6 +47,7 @@ class Nominator:
             workload=workload,
             queue=queue,
             simulate=victims.simulate,
+            memory=memory,
             replaced=replaced,
             pinned=pinned,
         )

@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pykueue.core import fairness
 from pykueue.core.cohort import Node
+from pykueue.core.decision import Rank
 from pykueue.core.fairness import Share
 from pykueue.core.policy import Policy
 from pykueue.core.snapshot import Queue, Snapshot
@@ -49,22 +50,18 @@ class Entry(Protocol):
 E = TypeVar("E", bound=Entry)
 
 
-def classical(entries: Sequence[E], policy: Policy) -> list[E]:
+def classical_rank(entry: Entry, policy: Policy) -> Rank:
     """§5.4 Second passes, then whoever borrows from less far away, then priority, then age."""
-
-    def rank(entry: E) -> tuple[bool, bool, int, int, int, str, str]:
-        workload = entry.workload
-        return (
-            workload.reservation is None,
-            not (policy.prioritize_preemptors and entry.is_preemptor),
-            entry.level,
-            -workload.priority if policy.priority_sorting_within_cohort else 0,
-            workload.queue_time,
-            workload.uid,
-            workload.key,
-        )
-
-    return sorted(entries, key=rank)
+    workload = entry.workload
+    return (
+        workload.reservation is None,
+        not (policy.prioritize_preemptors and entry.is_preemptor),
+        entry.level,
+        -workload.priority if policy.priority_sorting_within_cohort else 0,
+        workload.queue_time,
+        workload.uid,
+        workload.key,
+    )
 
 
 def tournament(entries: Sequence[E], policy: Policy, snapshot: Snapshot) -> Iterator[E]:

@@ -1,7 +1,7 @@
 """The choices a cycle runs under, as one frozen value.
 
 A field that is a feature gate is filled by the gate's name (`GATES`); the others come from the Configuration. Nothing
-below this value asks what is switched on: the fork a gate controls reads its field here, and there is one such fork.
+below this value reads gates or the Configuration: every place that depends on one of them reads its field here.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pykueue.api.kueue import QueueingStrategy
 from pykueue.api.meta import Nanoseconds
 from pykueue.core import order
 from pykueue.core.decision import Requeue
-from pykueue.core.workload import Shape, Workload
+from pykueue.core.workload import ScanMemory, Shape, Workload
 
 Rank: TypeAlias = tuple[int, int, str, str]
 WorkloadKind: TypeAlias = tuple[Shape, int, frozenset[str] | None]
@@ -340,12 +340,14 @@ class PendingQueue:
         reason: QuotaReservedReason,
         now: Nanoseconds,
         *,
+        scan: ScanMemory | None = None,
         condemns: bool = True,
     ) -> None:
-        """§2.5 A head that got no reservation goes back: in line, or parked with all of its kind."""
+        """§2.5 A head that got no reservation goes back: in line, or parked with all of its kind. Its next scan of
+        flavors continues at `scan`."""
         key = workload.key
         newest = self.in_flight.pop(key, workload)
-        newest.memory = workload.memory
+        newest.memory = scan
         newest.evaluated_generation = workload.evaluated_generation
         if requeue in (Requeue.PENDING_PREEMPTION, Requeue.PENDING_MIGRATION):
             self.preemptor = (key, workload.evaluated_generation)

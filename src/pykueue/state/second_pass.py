@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pykueue.api.meta import SECOND, Nanoseconds
-from pykueue.core.workload import Reservation, Workload
+from pykueue.core.workload import Reservation, ScanMemory, Workload
 
 _LONGEST_PAUSE_SECONDS: Final = 30
 
@@ -42,9 +42,10 @@ class SecondPasses:
             if head.may_compete(now):
                 yield head
 
-    def try_later(self, key: str, now: Nanoseconds) -> None:
-        """[TS26] One that did not work is tried again, at ever longer intervals."""
+    def try_later(self, key: str, now: Nanoseconds, scan: ScanMemory | None = None) -> None:
+        """[TS26] A failed second pass is tried again, at ever longer intervals. Its next scan continues at `scan`."""
         tries = self._tries[key] = self._tries.get(key, 0) + 1
+        self.heads[key].memory = scan
         self.heads[key].back_off_until = now + min(2 ** (tries - 1), _LONGEST_PAUSE_SECONDS) * SECOND
 
     def has_failed(self, key: str) -> bool:

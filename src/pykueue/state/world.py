@@ -147,7 +147,9 @@ class World:
             past = specs.past_usage(local_queue)
             if past is not None:
                 self.usage_history.seed(key, past.consumed, past.at or now)
-            self.waking.stir(leads.cluster_queue)
+            read = self.structure.read.get(leads.cluster_queue)
+            if read is None or read.spec.is_usage_based:  # elsewhere a new sample changes no order
+                self.waking.stir(leads.cluster_queue)
         self.lines.put_local_queue(key, leads, now)
 
     def _drop_local_queue(self, local_queue: kueue.LocalQueue, now: Nanoseconds) -> None:
@@ -371,7 +373,9 @@ class World:
         """One cycle wherever something changed: what it decided, already written into the memory.
 
         After `enough` decisions the other districts are left for the next call, so that nobody holds up everybody.
-        Nothing is decided where everybody would only hear again what they heard.
+        Nothing is decided where everybody would only hear again what they heard. The decisions are in scheduling order:
+        without fair sharing over all districts, as one cycle over all queues would process them; with fair sharing,
+        which compares entries of one tree only, district by district.
         """
         self.settle(now)
         for workload in self._second_passes.due(now):
@@ -385,7 +389,8 @@ class World:
                     self._carry_out(decision, now)
                     decisions.append(decision)
         self.cycles += bool(decisions)
-        return decisions
+        # Stable: what has no rank stays behind, in its order. With fair sharing nothing has one.
+        return sorted(decisions, key=lambda decision: (not decision.rank, decision.rank))
 
     def wake_everybody(self) -> None:
         """Try all who wait once more, for no cause: the safety net. Nobody should get in who was not woken before."""
@@ -437,7 +442,7 @@ class World:
                 self._requeue(decision, decision.requeue, now)
             case Retry():
                 self._evict(decision.victims)
-                self._second_passes.try_later(decision.workload, now)
+                self._second_passes.try_later(decision.workload, now, decision.scan)
             case Evict():
                 self._reservations.mark_evicted(decision.workload)
                 self._second_passes.drop(decision.workload)
@@ -450,7 +455,8 @@ class World:
     def _requeue(self, decision: Preempt | Wait, requeue: Requeue, now: Nanoseconds) -> None:
         queue = self.queues[decision.cluster_queue]
         workload = queue.in_flight[decision.workload]
-        queue.requeue(workload, requeue, decision.reason, now, condemns=self.policy.equivalence_hashing)
+        condemns = self.policy.equivalence_hashing
+        queue.requeue(workload, requeue, decision.reason, now, scan=decision.scan, condemns=condemns)
 
     def _assume(self, decision: Admit, now: Nanoseconds) -> None:
         """The reservation counts from now on, before the API has heard of it."""
