@@ -9,13 +9,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controllers.conftest import Story
+from controllers.conftest import Story, pod_set
 from pykueue import app, settings
 from pykueue.clock import SystemClock
 from pykueue.controllers import carrying
 from pykueue.controllers.assembly import Manager
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Answer, Call, Lines, Transport
+from pykueue.webhooks import table
+
+_LARGEST = str(2**63 - 1)
 
 FORBIDDEN = Answer(403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not you"}')
 
@@ -93,3 +96,27 @@ async def test_what_the_server_refuses_waits_a_while(
         await story.until(lambda: asyncio.sleep(0, len(stubborn.having(word)) > 0))
         await asyncio.sleep(0.3)
         assert len(stubborn.having(word)) == 1
+
+
+async def test_a_reservation_that_our_webhook_denies_is_decided_once(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its usage saturates and cannot be divided by its count, which only a change of the Workload can mend. Others of
+    the queue go on."""
+    await story.queues(cpu=_LARGEST)
+    async with story.manager() as manager:
+        await story.workload("huge", podSets=[pod_set(_LARGEST, count=2**31 - 1)], priority=9)
+        await story.until_said("huge", "QuotaReserved", "False/PendingEvaluation")
+        found = await story.read("Workload", "huge")
+        [said] = [each for each in found["status"]["conditions"] if each["type"] == "QuotaReserved"]
+        assert "cannot be shared evenly" in said["message"]
+        await story.workload("small")
+        await story.until_said("small", "Admitted", "True/Admitted")
+        await story.until_quiet(manager)
+        assert sum("cannot be shared evenly" in line for line in caplog.messages) == 1
+        await story.patch("Workload", "huge", {"spec": {"podSets": [pod_set("1")]}})
+        await story.until_said("huge", "Admitted", "True/Admitted")
+
+
+def test_the_webhook_that_may_deny_a_reservation_has_the_name_it_is_registered_by() -> None:
+    assert any(f'"{each.name}"' in carrying._DENIED_BY_US for each in table.OWN)

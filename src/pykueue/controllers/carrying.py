@@ -42,6 +42,9 @@ _LONGEST_REASON_PAUSE_SECONDS: Final = 5.0
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
 _REFUSED_PAUSE_SECONDS: Final = 1.0
 
+# How an API server reports that our webhook for Workloads denied a write.
+_DENIED_BY_US: Final = 'admission webhook "vworkload.kb.io" denied the request'
+
 FactsOf = Callable[[str], ClusterQueueFacts | None]
 
 
@@ -189,11 +192,11 @@ class Carrier:
                     return
                 self.free(key)
                 raise
-            except Invalid as error:
-                self.free(key)
-                self._set_aside(name, error)
-                raise
             except (Exception, asyncio.CancelledError) as error:
+                if _is_lasting(error):
+                    self.free(key)
+                    self._set_aside(name, error)
+                    raise
                 if not _may_have_been_carried_out(error):
                     if _would_happen_again(error):
                         # Freed at once, it would be decided at once, too.
@@ -252,7 +255,7 @@ class Carrier:
         self._wake()
         self.settled(key)
 
-    def _set_aside(self, name: str, error: Invalid) -> None:
+    def _set_aside(self, name: str, error: BaseException) -> None:
         """The server will never take this reservation: trying again at once would keep its queue from moving on."""
         told = self._world.set_aside(name, f"its reservation is refused by the server: {error}", self._clock.now())
         if told is not None:
@@ -437,6 +440,12 @@ def _may_have_been_carried_out(error: BaseException) -> bool:
     if isinstance(error, Unanswered):
         return error.applied is not False
     return isinstance(error, ApiError) and error.code >= 500
+
+
+def _is_lasting(error: BaseException) -> bool:
+    """Whether the server will refuse this reservation until the Workload changes: its schema does not allow it, or our
+    own webhook denied it, which reads nothing but the Workload. Permissions and other webhooks may change."""
+    return isinstance(error, Invalid) or (isinstance(error, ApiError) and str(error).startswith(_DENIED_BY_US))
 
 
 def _would_happen_again(error: BaseException) -> bool:
