@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controllers.conftest import Story
+from controllers.conftest import Story, Tree
 
 
 async def test_a_workload_is_admitted_and_its_end_makes_room_for_the_next(story: Story) -> None:
@@ -35,3 +35,24 @@ async def test_a_workload_of_higher_priority_takes_the_place_of_a_lower_one(stor
         await story.until_said("low", "Evicted", "True/Preempted")
         await story.until_said("high", "QuotaReserved", "False/WaitingForPreemptedWorkloads")
         assert await story.admitted() == ["low"]  # its quota stays taken until whoever runs it has stopped
+
+
+async def test_a_reservation_that_another_client_wrote_is_admitted_though_its_queue_does_not_exist(
+    story: Story,
+) -> None:
+    """As an importer writes it: without admission checks the controller looks at neither queue nor quota."""
+    await story.workload("imported", queueName="missing")
+    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "plain"}, "resourceUsage": {"cpu": "1"}}
+
+    def reserved(found: Tree) -> Tree:
+        moment = "2026-01-01T00:00:00Z"
+        said = {"type": "QuotaReserved", "status": "True", "reason": "Imported", "message": ""}
+        admission = {"clusterQueue": "nowhere", "podSetAssignments": [assigned]}
+        return {"admission": admission, "conditions": [{**said, "lastTransitionTime": moment}]}
+
+    await story.amend("Workload", "imported", reserved)
+    async with story.manager() as manager:
+        await story.until_said("imported", "Admitted", "True/Admitted")
+        await story.until_quiet(manager)
+        assert await story.condition("imported", "QuotaReserved") == "True/Imported"
+        assert await story.condition("imported", "Evicted") == ""

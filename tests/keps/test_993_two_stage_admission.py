@@ -384,6 +384,74 @@ async def test_a_check_may_ask_for_preemptions_on_demand(engine: Engine, names: 
         await story.until_said("bold", "Admitted", "True/Admitted")
 
 
+@pytest.mark.parametrize("reason", ["PreemptionRequired", "BookQuotaRequired"])
+async def test_a_check_may_ask_for_preemptions_by_the_reason_of_its_condition(engine: Engine, reason: str) -> None:
+    """Design Details: "Should be set when condition status is still Unknown"; the condition stays as it was written."""
+    async with system(engine) as story:
+        await checked(story, ("c1",), LATER, preemption=LOWER)
+        await _meek_runs(story)
+        await story.asks("bold", priority=9)
+        await story.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await story.until_asked("bold", "c1")
+        said = {"type": "c1", "status": "Unknown", "reason": reason, "message": "", "lastTransitionTime": _tomorrow()}
+        await story.patch("Workload", "bold", {"status": {"admissionChecksConditions": [said]}}, "status")
+        await story.until_said("meek", "Evicted", "True/Preempted")
+        found = (await story.read("Workload", "bold"))["status"]
+        assert await story.states("bold") == {"c1": "PreemptionRequired"}
+        assert [(each["status"], each["reason"]) for each in found["admissionChecksConditions"]] == [
+            ("Unknown", reason)
+        ]
+        assert not (await story.condition("bold", "Admitted")).startswith("True")
+        await story.release("meek")
+        passed = {**said, "status": "True", "reason": "Ready", "lastTransitionTime": "2099-01-01T00:00:00Z"}
+        await story.patch("Workload", "bold", {"status": {"admissionChecksConditions": [passed]}}, "status")
+        await story.until_said("bold", "Admitted", "True/Admitted")
+
+
+@ONE_AND_TWO
+async def test_a_target_that_has_become_more_important_is_not_evicted(engine: Engine, names: tuple[str, ...]) -> None:
+    """Design Details: once all checks are satisfied, preemptions are computed again; nothing else makes room here."""
+    async with system(engine) as story:
+        await checked(story, names, LATER, preemption=LOWER)
+        await _meek_runs(story, names)
+        await story.asks("bold", priority=9)
+        await story.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await story.until_asked("bold", *names)
+        await story.patch("Workload", "meek", {"spec": {"priority": 10}})
+        await story.quiet()
+        await story.answer_together("bold", dict.fromkeys(names, "Ready"))
+        await story.until_said("bold", "QuotaReserved", "False/WaitingForQuota")
+        await story.until_states("bold", **dict.fromkeys(names, "Pending"))
+        assert await story.condition("meek", "Evicted") == ""
+        assert await story.condition("meek", "Admitted") == "True/Admitted"
+        assert get(await story.read("Workload", "bold"), "spec", "active") is not False
+
+
+@pytest.mark.parametrize("answer", ["Ready", "PreemptionRequired"])
+async def test_another_target_is_evicted_where_the_assumed_one_is_not_legal_any_more(
+    engine: Engine, answer: str
+) -> None:
+    """Design Details: "doing any pending or newly identified preemptions"."""
+    async with system(engine) as story:
+        await checked(story, ("c1",), LATER, preemption=LOWER)
+        for name, priority in (("meek", 1), ("mild", 2)):
+            await story.asks(name, {"cpu": "2"}, priority=priority)
+            await story.answers(name, "c1", "Ready")
+            await story.until_said(name, "Admitted", "True/Admitted")
+        await story.asks("bold", {"cpu": "3"}, priority=9)
+        await story.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await story.until_asked("bold", "c1")
+        await story.patch("Workload", "meek", {"spec": {"priority": 10}})
+        await story.quiet()
+        await story.answers("bold", "c1", answer)
+        await story.until_said("mild", "Evicted", "True/Preempted")
+        assert await story.condition("meek", "Evicted") == ""
+        await story.release("mild")
+        if answer != "Ready":
+            await story.answers("bold", "c1", "Ready")
+        await story.until_said("bold", "Admitted", "True/Admitted")
+
+
 async def test_what_a_victim_holds_is_promised_to_one_workload_only(engine: Engine) -> None:
     """Only as many Workloads reserve as fit together, assuming that necessary preemptions will happen."""
     async with system(engine) as story:

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from lifecycle.stories import ONE_CHECK, START, TWO_CHECKS, Life, assigned, workload, world
 from pykueue.api import kueue, meta
-from pykueue.api.conditions import EvictedReason, WorkloadCondition
+from pykueue.api.conditions import EvictedReason, Status, WorkloadCondition
 from pykueue.api.kueue import CheckState, StopPolicy
 from pykueue.api.meta import MINUTE, SECOND, Condition
 from pykueue.lifecycle import change, checks, eviction, states
-from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, LocalQueueFacts
+from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, Facts, LocalQueueFacts
 
 BOTH = pytest.mark.parametrize("asked", [ONE_CHECK, TWO_CHECKS], ids=["one check", "two checks"])
 
@@ -349,3 +349,28 @@ def test_when_preemptions_may_be_issued(asked: tuple[CheckFacts, ...], answers: 
     listed = tuple(kueue.AdmissionCheckState(name=name, state=state) for name, state in answers.items())
     found = replace(workload(), status=kueue.WorkloadStatus(admission=assigned(), admission_checks=listed))
     assert checks.may_preempt(found, ClusterQueueFacts("cq", checks=asked)) is may
+
+
+# --- Reservations that other clients wrote ----------------------------------------------------------------------------
+
+
+def test_a_reservation_without_checks_is_admitted_as_it_stands() -> None:
+    """As Kueue does for its importer: neither the queues nor the quota are looked at (decision 0015)."""
+    life = Life(facts=Facts(reservation_holds=None))
+    life.write(
+        (change.SetAdmission(assigned()), change.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.TRUE, "x", ""))
+    )
+    assert not life.look().recheck
+    assert life.steps().conditions["Admitted"] == "True/Admitted"
+    assert life.conditions["QuotaReserved"] == "True/x"
+
+
+def test_a_reservation_whose_checks_have_passed_is_evaluated_again_and_given_back_with_the_reason() -> None:
+    life = reserving().says("c1", "Ready")
+    life.facts = with_(life.facts, reservation_holds=None)
+    assert life.look().recheck
+    life.facts = with_(life.facts, reservation_holds=False, reservation_lost="the quota is gone")
+    life.steps()
+    assert life.conditions["QuotaReserved"] == "False/PendingEvaluation"
+    [said] = [each for each in life.workload.status.conditions if each.type == "QuotaReserved"]
+    assert said.message.endswith("the quota is gone")

@@ -108,13 +108,13 @@ class Carrier:
                     self._start(self._admit(decision, decided_on)).add_done_callback(self._one_less)
             case Preempt():
                 for victim in decision.victims:
-                    self.evict(victim, decision)
+                    self.evict(victim, decision.workload, decision.cluster_queue)
                 self._say(decision)
             case Wait():
                 self._say(decision)
             case Retry():
                 for victim in decision.victims:
-                    self.evict(victim, decision)
+                    self.evict(victim, decision.workload, decision.cluster_queue)
                 self._tell_failed_second_pass(decision)
             case Evict():
                 self._start(self._evict_for_nodes(decision.workload, explaining.sentence(decision)))
@@ -288,18 +288,18 @@ class Carrier:
 
     # --- Evictions ----------------------------------------------------------------------------------------------------
 
-    def evict(self, victim: Victim, decision: Decision) -> None:
-        """Have a victim evicted for somebody else's sake, once."""
+    def evict(self, victim: Victim, preemptor: str, cluster_queue: str) -> None:
+        """Evict a preemption target for a Workload of a ClusterQueue, once."""
         if victim.already_evicted or victim.key in self._evicting:
             return
         self._evicting.add(victim.key)
-        self._start(self._preempt(victim, decision))
+        self._start(self._preempt(victim, preemptor, cluster_queue))
 
-    async def _preempt(self, victim: Victim, decision: Decision) -> None:
+    async def _preempt(self, victim: Victim, name: str, cluster_queue: str) -> None:
         try:
-            preemptor = self._writer.current(key_of(decision.workload))
+            preemptor = self._writer.current(key_of(name))
             uid = preemptor.metadata.uid if preemptor is not None else ""
-            message = f"Preempted to make room for {decision.workload} (UID: {uid}) in {decision.cluster_queue}"
+            message = f"Preempted to make room for {name} (UID: {uid}) in {cluster_queue}"
             if await self._take_away(
                 key_of(victim.key), lambda workload, now: eviction.preempt(workload, victim.reason, message, now)
             ):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from pykueue.api.meta import SECOND
 from pykueue.clock import Clock
 from pykueue.controllers.carrying import Carrier, FactsOf, key_of
 from pykueue.controllers.writing import Writer
-from pykueue.core.decision import Admit, Decision
+from pykueue.core.decision import Admit, Decision, Victim
 from pykueue.core.recheck import Holds, HoldsAfter, Lost
 from pykueue.kube.informer import Change, Informer
 from pykueue.lifecycle import states
@@ -198,17 +198,15 @@ class Scheduler:
                 return True
         return False
 
-    def holds(self, name: str) -> bool | None:
-        """Whether a reservation would be given again today. None: its victims are told to go, and are not gone."""
-        if name not in self.world.reservations:
-            return None
-        match self.world.recheck(name, self._clock.now()):
-            case Holds():
-                return True
-            case HoldsAfter(victims):
-                decision = Decision(workload=name, cluster_queue=self.world.reservations[name].cluster_queue)
-                for victim in victims:
-                    self.carrier.evict(victim, decision)
-                return None
-            case Lost():
-                return False
+    # --- Reservations -------------------------------------------------------------------------------------------------
+
+    def recheck(self, name: str) -> Holds | HoldsAfter | Lost | None:
+        """Whether a reservation still holds, by the facts of this moment; None where the cache has none."""
+        return self.world.recheck(name, self._clock.now()) if name in self.world.reservations else None
+
+    def preempt(self, name: str, victims: Iterable[Victim]) -> None:
+        """Evict the preemption targets that a reservation needs gone. Those that are being evicted are left alone."""
+        cluster_queue = self.world.reservations[name].cluster_queue
+        for victim in victims:
+            self.carrier.evict(victim, name, cluster_queue)
+            self.world.mark_evicted(victim.key)

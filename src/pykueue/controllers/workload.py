@@ -16,6 +16,7 @@ from pykueue.clock import Clock
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.views import Views
 from pykueue.controllers.writing import Writer
+from pykueue.core.recheck import Holds, HoldsAfter, Lost
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Change, Key
 from pykueue.lifecycle import checks, states
@@ -114,12 +115,18 @@ class WorkloadController:
         due = step(workload, facts, self._options, now, jitter=jitter)
         if not due.recheck and (due.changes or not _preemptions_are_due(workload, facts)):
             return due
-        holds = self._scheduler.holds(str(key))
-        if holds is None:
-            # Its victims' end wakes it. One who could not be told to go is told again after a while.
+        verdict = self._scheduler.recheck(str(key))
+        if isinstance(verdict, HoldsAfter):
+            self._scheduler.preempt(str(key), verdict.victims)
+        if verdict is None or isinstance(verdict, HoldsAfter):
+            # The end of a target wakes it. The pause is for an eviction that could not be written.
             again = now + _VICTIMS_PAUSE
             return replace(due, wake_at=again if due.wake_at is None else min(due.wake_at, again))
-        return step(workload, _with_verdict(facts, holds), self._options, now, jitter=jitter) if due.recheck else due
+        if not due.recheck:
+            return due
+        lost = verdict.why if isinstance(verdict, Lost) else ""
+        known = replace(facts, reservation_holds=isinstance(verdict, Holds), reservation_lost=lost)
+        return step(workload, known, self._options, now, jitter=jitter)
 
     def _facts(self, key: Key, workload: kueue.Workload) -> Facts:
         world = self._scheduler.world
@@ -133,16 +140,10 @@ class WorkloadController:
 
 
 def _preemptions_are_due(workload: kueue.Workload, facts: Facts) -> bool:
-    """Whether a Workload that has quota and waits for checks may have its victims told to go (KEP-993)."""
+    """Whether preemptions are due for a Workload that holds quota and waits for checks (KEP-993)."""
     queue = facts.cluster_queue
     waits = states.is_reserved(workload) and not states.is_admitted(workload) and not states.is_evicted(workload)
     return waits and queue is not None and checks.defers(workload, queue) and checks.may_preempt(workload, queue)
-
-
-def _with_verdict(facts: Facts, holds: bool) -> Facts:
-    return Facts(
-        facts.local_queue, facts.cluster_queue, facts.problem, facts.known_failure, holds, is_variant=facts.is_variant
-    )
 
 
 def _stops_alike(old: kueue.LocalQueue | kueue.ClusterQueue, new: kueue.LocalQueue | kueue.ClusterQueue) -> bool:

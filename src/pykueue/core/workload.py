@@ -93,6 +93,7 @@ class Reservation:
         "priority",
         "queue_time",
         "reserved_at",
+        "shape",
         "uid",
         "usage",
         "uses",
@@ -115,6 +116,7 @@ class Reservation:
         placed: tuple[PlacedPods, ...] = (),
         parent_uid: str = "",
         variant_flavor: str = "",
+        shape: Shape | None = None,
         assumed_victims: Mapping[str, PreemptedReason] | None = None,
     ) -> None:
         self.key = key
@@ -130,6 +132,7 @@ class Reservation:
         self.placed = placed
         self.parent_uid = parent_uid
         self.variant_flavor = variant_flavor
+        self.shape = shape  # what its pods ask for; None: not known
         self.assumed_victims = assumed_victims or {}  # who is to go later for it, and on what grounds
         self.usage = _usage(pod_sets)
         # By successor: what counts as usage of the one that is to take its place.
@@ -154,7 +157,9 @@ class Reservation:
 
 
 _TELLING: Final = tuple(
-    name for name in Reservation.__slots__ if name not in {"assumed_victims", "hidden", "numbers", "usage", "uses"}
+    name
+    for name in Reservation.__slots__
+    if name not in {"assumed_victims", "hidden", "numbers", "shape", "usage", "uses"}
 )
 
 

@@ -133,7 +133,11 @@ _AS_CONDITION: Final[Mapping[CheckState, tuple[Status, str]]] = {
 
 
 def meaning(condition: Condition) -> CheckState:
-    """What a condition says, in the words of a state. A No without a known reason is not for ever: Retry."""
+    """The state that a condition stands for. False without a known reason is Retry, the answer that is not final.
+
+    KEP-993 has two reasons by which a check that is still Unknown asks for preemptions: `PreemptionRequired`, and
+    `BookQuotaRequired` where an external quota is reached. What the manager does is the same for both.
+    """
     match condition.status, condition.reason:
         case Status.TRUE, _:
             return CheckState.READY
@@ -141,7 +145,7 @@ def meaning(condition: Condition) -> CheckState:
             return CheckState.REJECTED
         case Status.FALSE, _:
             return CheckState.RETRY
-        case _, "PreemptionRequired":
+        case _, "PreemptionRequired" | "BookQuotaRequired":
             return CheckState.PREEMPTION_REQUIRED
         case _:
             return CheckState.PENDING

@@ -114,9 +114,10 @@ class Facts:
     # What makes it impossible to admit: a namespace that is not selected, requests above limits … Empty means nothing.
     problem: str = ""
     known_failure: KnownFailure | None = None
-    # Whether a reservation whose checks are passed would be given again today, and its victims are gone. None: nobody
-    # has looked yet, and `step` asks for it with `recheck` once it matters.
+    # Whether a reservation whose checks are passed would be given again now, and its preemption targets are gone. None:
+    # not evaluated yet; `step` asks for it with `recheck` once it matters.
     reservation_holds: bool | None = None
+    reservation_lost: str = ""  # why it does not hold
     # One of several Workloads that try different flavors for the same job; its pods are the job's affair.
     is_variant: bool = False
 

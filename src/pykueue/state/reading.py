@@ -196,6 +196,7 @@ def reservation(workload: kueue.Workload, shape: Shape, policy: Policy) -> Reser
         evicted=states.is_evicted(workload),
         admitted=states.is_admitted(workload),
         placed=placed_pods(pod_sets, shape),
+        shape=shape,
         parent_uid=parent.uid if parent is not None else "",
         variant_flavor=_first(workload.metadata.annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS))
         if parent is not None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.core import deferral
-from pykueue.core.decision import Admit, Victim
+from pykueue.core.decision import Admit
 from pykueue.core.policy import Policy
+from pykueue.core.preemption import Target
 from pykueue.core.recheck import Holds, HoldsAfter, Lost, recheck
 from pykueue.core.workload import Reservation, Workload
 from pykueue.state.structure import Structure
@@ -30,6 +31,7 @@ class Reservations:
         before = self.held.get(reservation.key)
         if before is not None:
             if before.is_like(reservation):
+                before.shape = reservation.shape
                 self._structure.note_update(before.cluster_queue)
                 return before
             reservation.assumed_victims, reservation.hidden = before.assumed_victims, before.hidden
@@ -60,6 +62,7 @@ class Reservations:
             placed=decision.placed,
             parent_uid=workload.details.parent_uid,
             variant_flavor=workload.details.variant_flavor,
+            shape=workload.shape,
             assumed_victims={victim.key: victim.reason for victim in decision.assumes},
         )
         self._reserve(reservation)
@@ -85,23 +88,28 @@ class Reservations:
         self._waking.stir(self.held[key].cluster_queue)
 
     def recheck(self, key: str, policy: Policy, now: Nanoseconds) -> Holds | HoldsAfter | Lost:
-        """Whether a reservation still holds, and whom it needs gone. Victims that are found only now count as assumed
-        from here on."""
+        """Whether a reservation still holds, and which targets it needs gone.
+
+        The targets assumed so far count for themselves while the question is answered, and those of the answer are
+        assumed from then on: one that is no legal target any more, or not needed, is released from the assumption.
+        """
         held = self.held[key]
-        victims = tuple(
-            Victim(who, victim.cluster_queue, why, victim.evicted)
-            for who, why in held.assumed_victims.items()
+        assumed = held.assumed_victims
+        leaving = [
+            Target(victim, reason)
+            for who, reason in assumed.items()
             if (victim := self.held.get(who)) is not None
-        )
-        verdict = recheck(self._structure.snapshot, self._structure.queue(held.cluster_queue), held, policy, now)
-        if isinstance(verdict, Lost):
-            return verdict
-        if isinstance(verdict, HoldsAfter):
-            self._show_victims(held)
-            held.assumed_victims = {**held.assumed_victims, **{each.key: each.reason for each in verdict.victims}}
-            self._hide_victims(held)
-            victims = tuple({each.key: each for each in (*victims, *verdict.victims)}.values())
-        return HoldsAfter(victims) if victims else Holds()
+            and victim.evicted
+            and victim.cluster_queue in self._structure.snapshot.queues
+        ]
+        self._show_victims(held)
+        queue = self._structure.queue(held.cluster_queue)
+        verdict = recheck(self._structure.snapshot, queue, held, policy, now, leaving)
+        if not isinstance(verdict, Lost):
+            victims = verdict.victims if isinstance(verdict, HoldsAfter) else ()
+            held.assumed_victims = {each.key: each.reason for each in victims}
+        self._hide_victims(held)
+        return verdict
 
     def take_unblocked(self) -> set[str]:
         """Those one of whose assumed victims has gone since the last time; whoever waited with them looks again."""
@@ -129,7 +137,7 @@ class Reservations:
                 self._recount(victim)
 
     def _show_victims(self, reservation: Reservation) -> None:
-        """Their successor is gone: they count for themselves again."""
+        """They count for themselves again: their successor is gone, or asked whether it needs them."""
         for key in reservation.assumed_victims:
             victim = self.held.get(key)
             if victim is not None and victim.hidden.pop(reservation.key, None) is not None:

@@ -358,8 +358,8 @@ class World:
         return min((time for time in (*times, *self._second_passes.pauses()) if time is not None), default=None)
 
     def recheck(self, key: str, now: Nanoseconds) -> Holds | HoldsAfter | Lost:
-        """Whether a reservation still holds, and whom it needs gone; asked when preemptions that were put off are due,
-        and when the last check has passed."""
+        """Whether a reservation still holds, and which targets it needs gone; asked when preemptions that were deferred
+        are due, and when the last check has passed."""
         self.settle(now)
         return self._reservations.recheck(key, self.policy, now)
 
@@ -489,6 +489,11 @@ class World:
         self.usage_history.charge(f"{workload.namespace}/{workload.local_queue}", workload.key, asked, now)
 
     # What came of a decision.
+
+    def mark_evicted(self, key: str) -> None:
+        """The eviction of a Workload is on its way outside a cycle; it counts as evicted from now on."""
+        if key in self.reservations:
+            self._reservations.mark_evicted(key)
 
     def refuse(self, key: str) -> None:
         """The write of a reservation came to nothing: it is over. Whoever has the object puts it again."""

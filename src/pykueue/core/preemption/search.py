@@ -13,7 +13,7 @@ from pykueue.api.meta import Nanoseconds
 from pykueue.core import quota, topology
 from pykueue.core.policy import Policy
 from pykueue.core.snapshot import Queue, Snapshot
-from pykueue.core.topology import PlacementRequest
+from pykueue.core.topology import PlacedPods, PlacementRequest
 from pykueue.core.workload import Reservation, Workload
 
 
@@ -36,6 +36,7 @@ class Search:
     contested: frozenset[int]
     requests: Mapping[int, int]
     placements: Sequence[PlacementRequest] = ()
+    placed: tuple[PlacedPods, ...] = ()  # places that are given already, and have to be free
 
     def fits(self, *, borrowing: bool) -> bool:
         """§6.6 Whether the Workload fits on the snapshot as it stands."""
@@ -45,6 +46,8 @@ class Search:
                 return False
             if amount > quota.available(node, number):
                 return False
+        if self.placed and not self.snapshot.fleet.fits(self.placed):
+            return False
         return not self.placements or topology.place(self.snapshot.fleet, self.placements, explain=False).fits
 
     def candidates(self, queue: Queue, policy: PreemptionPolicy) -> list[Reservation]:

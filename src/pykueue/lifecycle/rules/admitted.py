@@ -1,4 +1,6 @@
-"""`Admitted` follows from reservation, checks and placement; the reservation is looked at once more before."""
+"""`Admitted` follows from reservation, checks and placement. Where checks were passed, time has gone by since the quota
+was reserved, and the reservation is evaluated again before (decision 0015). Without checks it is not: the scheduler
+writes both at once, and a reservation that another client wrote is admitted as it stands, as Kueue does."""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ from pykueue.lifecycle.rules import Verdict, View
 
 
 def admitted(view: View) -> Verdict | None:
-    """Between the reservation and the last check's yes, quota may have been lowered and flavors may have gone."""
     workload = view.workload
     if states.is_admitted(workload):
         # It ends where quota is given back, not here; without quota it cannot go on.
@@ -15,9 +16,15 @@ def admitted(view: View) -> Verdict | None:
     passed = (
         states.is_reserved(workload) and states.are_checks_ready(workload) and not states.is_topology_pending(workload)
     )
-    if passed and (states.is_evicted(workload) or view.facts.reservation_holds is None):
-        return None if states.is_evicted(workload) else Verdict(recheck=True)
-    if passed and not view.facts.reservation_holds:
-        message = "The reservation did not hold any more when the last check was passed"
-        return Verdict(reservation.give_up(workload, message, view.options, view.now))
+    if passed and states.is_evicted(workload):
+        return None
+    if passed and workload.status.admission_checks:
+        if view.facts.reservation_holds is None:
+            return Verdict(recheck=True)
+        if not view.facts.reservation_holds:
+            why = view.facts.reservation_lost
+            message = "The reservation did not hold any more when the last check was passed" + (
+                f": {why}" if why else ""
+            )
+            return Verdict(reservation.give_up(workload, message, view.options, view.now))
     return Verdict(reservation.admitted(workload, view.options, view.now))
