@@ -31,11 +31,12 @@ from pykueue.apiserver.embedded import Embedded, Parts
 from pykueue.apiserver.health import About
 from pykueue.apiserver.store import Loaded, MemoryJournal
 from pykueue.client import AsyncClient, Wishes
+from pykueue.controllers.assembly import Manager
 from pykueue.errors import UsageError
 from pykueue.kube.client import Client as Caller
 from pykueue.kube.transport import LocalTransport
 from pykueue.runner.machine import Machine
-from pykueue.simulate.loop import VirtualClock, VirtualLoop
+from pykueue.simulate.loop import Stuck, VirtualClock, VirtualLoop
 from pykueue.simulate.server import installed
 from pykueue.work.desk import Entry
 from pykueue.work.standing import Standing
@@ -51,9 +52,10 @@ MACHINE: Final = Machine("test-machine", cpus=8, memory_bytes=32 * 2**30, device
 class Kueue:
     """A system at hand. Every call is over when it returns; time passes by `advance` and a moment at each write."""
 
-    def __init__(self, runner: asyncio.Runner, client: AsyncClient) -> None:
+    def __init__(self, runner: asyncio.Runner, client: AsyncClient, manager: Manager) -> None:
         self._runner = runner
         self._client = client
+        self._manager = manager
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 
@@ -116,8 +118,19 @@ class Kueue:
     def queue(self) -> list[Entry]:
         return self._run(self._client.queue())
 
+    def metrics(self) -> str:
+        """The metrics of the manager, as Prometheus reads them."""
+        return self._manager.metrics.exposition().decode()
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
+        try:
+            return self._runner.run(work)
+        except Stuck as stuck:
+            world = self._manager.world
+            known = {*world.reservations, *world.pending_keys()}
+            loops = {loop.sentence() for key in known if (loop := world.loop_of(key)) is not None}
+            found = "; ".join(f"preemption loop: {sentence}" for sentence in sorted(loops))
+            raise Stuck(f"{stuck}; {found}" if found else str(stuck)) from None
 
 
 @contextmanager
@@ -132,7 +145,7 @@ def system(
         life = _Life(base, chosen, app.RunnerName(runner), seed)
         client = loop.run(life.begin())
         try:
-            yield Kueue(loop, client)
+            yield Kueue(loop, client, life.manager)
         finally:
             loop.run(life.end())
 
@@ -176,7 +189,7 @@ class _Life:
         await embedded.start()
         try:
             async with (
-                app.embedded_manager(embedded, self._chosen, clock, chance),
+                app.embedded_manager(embedded, self._chosen, clock, chance) as self.manager,
                 app.embedded_runner(embedded, self._runner, place, MACHINE, clock, chance),
             ):
                 caller = Caller(LocalTransport(partial(embedded.server.handle_as, access.ADMIN)), chance)

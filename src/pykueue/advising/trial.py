@@ -17,6 +17,7 @@ from pykueue.core.queue import Preemption
 from pykueue.lifecycle import states
 from pykueue.planning import Case, Plan, Progress
 from pykueue.state import reading
+from pykueue.state.loops import PreemptionLoop
 
 Question: TypeAlias = tuple[str, ...]
 """Parts as sentences, which say everything about them."""
@@ -79,6 +80,16 @@ class Trial:
         if self._answers[question]:
             self._latest = question, made
         return made
+
+    def loop_ahead(self) -> PreemptionLoop | None:
+        """The preemption loop that the scheduler runs into if nothing from outside changes; None if it comes to rest.
+
+        Raises Exhausted where finding out costs more than the effort that is left.
+        """
+        made, now = self.begin()
+        while planning.advance(made, now) is Progress.MOVED:
+            self.effort.spend(_cost(made))
+        return made.loop
 
     def begin(self, parts: Sequence[Part] = ()) -> tuple[Plan, Nanoseconds]:
         now = max(self.now, *(part.later_than() for part in parts)) if parts else self.now

@@ -6,7 +6,7 @@ would be gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ class Outcome:
     waits: frozenset[str]
     evicted: frozenset[str]
     assignments: dict[str, Any]
+    unstable_because: str = ""  # why this is not a final state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ class Difference:
             "waitsAnyway": list(self.waits_anyway),
             "moves": list(self.moves),
             "assignments": dict(sorted(self.after.assignments.items())),
+            "unstable": {"before": self.before.unstable_because, "after": self.after.unstable_because},
         }
 
 
@@ -67,9 +69,9 @@ def changed_by(case: Case, change: Case, gone: Sequence[tuple[type, str, str]], 
     return planning.queued(world, change.jobs, now)
 
 
-def compare(case: Case, changed: Case, now: Nanoseconds) -> Difference:
-    """The world as it is against the world as it would be."""
-    before, after = outcome(case, now), outcome(changed, now)
+def compare(case: Case, changed: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda: True) -> Difference:
+    """The world as it is against the world as it would be. `may_go_on` is asked before every further cycle."""
+    before, after = outcome(case, now, may_go_on), outcome(changed, now, may_go_on)
     held = {states.key(t) for t in case.objects if isinstance(t, kueue.Workload) and reading.holds_quota(t)}
 
     def told(keys: Iterable[str]) -> tuple[str, ...]:
@@ -90,8 +92,8 @@ def compare(case: Case, changed: Case, now: Nanoseconds) -> Difference:
     )
 
 
-def outcome(case: Case, now: Nanoseconds) -> Outcome:
-    made = planning.settle(case, now)
+def outcome(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda: True) -> Outcome:
+    made = planning.settle(case, now, may_go_on)
     holds = frozenset(key for key, held in made.world.reservations.items() if not held.evicted)
     waiting = {key for key, workload in made.workloads.items() if key not in holds and not states.is_finished(workload)}
     return Outcome(
@@ -99,6 +101,7 @@ def outcome(case: Case, now: Nanoseconds) -> Outcome:
         waits=frozenset(waiting),
         evicted=frozenset(_evicted(made)),
         assignments={key: made.admissions[key] for key in sorted(holds) if key in made.admissions},
+        unstable_because=made.unstable_because,
     )
 
 

@@ -20,7 +20,7 @@ from pykueue.advising.parts import Objects, indexed
 from pykueue.advising.suggesting import Suggestion
 from pykueue.advising.trial import Effort, Exhausted, Trial, narrowed, without_rivals
 from pykueue.api import kueue
-from pykueue.api.conditions import Status, WorkloadCondition
+from pykueue.api.conditions import EvictedReason, Status, WorkloadCondition
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
 from pykueue.core.decision import Wait
@@ -61,6 +61,7 @@ class Why:
     tried: tuple[dict[str, Any], ...] = ()
     holders: tuple[dict[str, Any], ...] = ()
     starts_next: bool = False  # nothing is in the way: the next cycles let it in
+    warnings: tuple[str, ...] = ()  # what will go wrong though nothing is in the way now
     suggestions: tuple[Suggestion, ...] = ()
     search: Search = Search.NONE
 
@@ -77,6 +78,7 @@ class Why:
             "tried": list(self.tried),
             "holders": list(self.holders),
             "startsNext": self.starts_next,
+            "warnings": list(self.warnings),
             "suggestions": [suggestion_tree(each) for each in self.suggestions],
             "search": self.search.value,
         }
@@ -113,6 +115,7 @@ def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort:
             queue=local_queue,
             cluster_queue=cluster_queue,
             causes=tuple(_of_conditions(workload)),
+            warnings=() if states.is_finished(workload) else _loop_warnings(narrowed(case, key), key, workload, now),
         )
     limit = (effort or Effort(EFFORT)) if suggest else None
     return _waiting(narrowed(case, key), key, workload, now, limit)
@@ -191,9 +194,35 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, e
         tried=tuple(told.get("tried", ())),
         holders=tuple(told.get("holders", ())),
         starts_next=starts,
+        warnings=_loop_warnings(case, key, workload, now),
         suggestions=tuple(found),
         search=search,
     )
+
+
+# What looking ahead for a preemption loop may cost, in Workloads read: a fraction of a second.
+_AHEAD_EFFORT: Final = 20_000
+
+
+def _loop_warnings(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds) -> tuple[str, ...]:
+    """The scheduler is run ahead on a copy: where Workloads then preempt each other in turns, and this one is among
+    them, that will go on until something else changes. Nothing is said where the tree is too large to run ahead in."""
+    trial = Trial(case, key, now, Effort(_AHEAD_EFFORT))
+    try:
+        loop = trial.loop_ahead()
+    except Exhausted:
+        return ()
+    if loop is None or key not in loop.members:
+        return ()
+    times = sum(each.count for each in evictions(workload) if each.reason == EvictedReason.PREEMPTED)
+    so_far = f" This Workload was preempted {times} times so far." if times else ""
+    ends = "It goes on until priorities, quota, the preemption policy or the Workloads change."
+    return (f"preemption loop: {loop.sentence()}, in turns. {ends}{so_far}",)
+
+
+def evictions(workload: kueue.Workload) -> Iterable[kueue.WorkloadSchedulingStatsEviction]:
+    stats = workload.status.scheduling_stats
+    return stats.evictions if stats is not None else ()
 
 
 def _references(case: Case, in_circle: frozenset[str]) -> References:

@@ -151,6 +151,8 @@ def lines(answer: Why) -> list[str]:
     from pykueue.advising.why import Search
 
     said = [_heading(answer)]
+    if answer.warnings:
+        said += ["", "Warning", *(f"  {warning}" for warning in answer.warnings)]
     if answer.causes:
         said += ["", "Why", *(f"  {cause}" for cause in answer.causes)]
     if answer.ahead:

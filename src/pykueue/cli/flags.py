@@ -33,3 +33,16 @@ class Command(click.Command):
 def files(help: str, *names: str, into: str = "files") -> Callable[[F], F]:
     """An option that names files, folders, or - for standard input; -f unless it has another name."""
     return click.option(*(names or ("-f", "--filename")), into, multiple=True, metavar="FILE", help=help)
+
+
+def timeout(does: str, default_seconds: float = 60.0) -> Callable[[F], F]:
+    """An option that bounds how long the scheduler is run ahead."""
+    return click.option(
+        "--timeout",
+        "timeout_seconds",
+        type=click.FloatRange(min=0, min_open=True),
+        default=default_seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help=f"{does} after this many seconds, with exit code 1, if decisions still change.",
+    )

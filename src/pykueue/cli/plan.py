@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,7 +20,7 @@ from pykueue.cli.progress import progress
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
 from pykueue.core.explain import of_decision
 from pykueue.documents import Document
-from pykueue.errors import UsageError
+from pykueue.errors import AnswerIsNo, UsageError
 from pykueue.planning import Case, Plan
 
 _FILES: Final = (".yaml", ".yml", ".json")
@@ -30,9 +32,23 @@ class Choices(NamedTuple):
     cycles: int
     until_stable: bool
     departures: bool
+    timeout_seconds: float
 
     def plan(self, case: Case, now: int) -> Plan:
-        return planning.plan(case, now, cycles=self.cycles, until_stable=self.until_stable, departures=self.departures)
+        return planning.plan(
+            case,
+            now,
+            cycles=self.cycles,
+            until_stable=self.until_stable,
+            departures=self.departures,
+            may_go_on=within(self.timeout_seconds),
+        )
+
+
+def within(seconds: float) -> Callable[[], bool]:
+    """Whether less than so many seconds have passed since this call."""
+    deadline = time.monotonic() + seconds
+    return lambda: time.monotonic() < deadline
 
 
 @click.command(name="plan")
@@ -45,7 +61,12 @@ class Choices(NamedTuple):
     help="How many cycles to run; one by default.",
 )
 @click.option("--departures", is_flag=True, help="Decide as the manager does where it departs from Kueue on purpose.")
-@click.option("--until-stable", is_flag=True, help="Run cycles until one changes nothing.")
+@click.option(
+    "--until-stable",
+    is_flag=True,
+    help="Run cycles until one changes nothing. Exit code 1 if the decisions repeat without end, or the time is over.",
+)
+@flags.timeout("With --until-stable: stop")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print it.")
 @click.option("--explain", is_flag=True, help="Say for each Workload what was tried, what is short and who holds it.")
 @click.option(
@@ -57,6 +78,7 @@ def command(
     cycles: int | None,
     departures: bool,
     until_stable: bool,
+    timeout_seconds: float,
     output: str,
     explain: bool,
     batch: bool,
@@ -66,7 +88,8 @@ def command(
     Decisions are Kueue's to the letter unless --departures is given. Between cycles, evicted Workloads are taken to
     have stopped and to be pending again.
     """
-    choices = Choices(cycles or (planning.CYCLES_MAX if until_stable else 1), until_stable, departures)
+    limit = timeout_seconds if until_stable else math.inf
+    choices = Choices(cycles or (planning.CYCLES_MAX if until_stable else 1), until_stable, departures, limit)
     if batch:
         if files:
             raise UsageError("--batch reads its cases from standard input; leave out -f")
@@ -84,6 +107,12 @@ def command(
         told("deciding")
         made = choices.plan(case, now)
     tell_left_out(case)
+    _print(made, output, explain=explain)
+    if until_stable and made.unstable_because:
+        raise AnswerIsNo(f"not stable: {made.unstable_because}")
+
+
+def _print(made: Plan, output: str, *, explain: bool) -> None:
     if output == "table":
         _print_table(made, explain=explain)
         return

@@ -9,7 +9,7 @@ import click
 from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
-from pykueue.errors import UsageError
+from pykueue.errors import AnswerIsNo, UsageError
 
 if TYPE_CHECKING:
     from pykueue.advising.whatif import Difference
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 )
 @flags.files("The world to change, from files instead of a server; may be repeated.", "--in")
 @click.option("--now", "now_text", default=None, help="The time to decide at, RFC 3339; by default the present.")
+@flags.timeout("Stop")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
 @connects
 def command(
@@ -30,6 +31,7 @@ def command(
     gone: tuple[str, ...],
     files: tuple[str, ...],
     now_text: str | None,
+    timeout_seconds: float,
     output: str,
 ) -> None:
     """Say what a change would do, before it is made: who would start, who would wait, who would have to go.
@@ -41,7 +43,7 @@ def command(
     from pykueue import live, planning
     from pykueue.advising import whatif
     from pykueue.advising.parts import indexed
-    from pykueue.cli.plan import at, case_of, read, tell_left_out, tell_passed_over
+    from pykueue.cli.plan import at, case_of, read, tell_left_out, tell_passed_over, within
 
     if not changes and not gone:
         raise UsageError("nothing would change: give objects with -f, or names with --delete")
@@ -61,13 +63,17 @@ def command(
             if named not in there:
                 raise UsageError(f"--delete {text}: there is none")
         changed = whatif.changed_by(case, change, names, now)
-        difference = whatif.compare(case, changed, now)
+        difference = whatif.compare(case, changed, now, within(timeout_seconds))
     tell_passed_over(changed)
     if output == "text":
         for line in lines(difference):
             click.echo(line)
     else:
         printing.document(difference.tree(), output)
+    if difference.before.unstable_because:
+        click.echo(f"as things are there is no stable state: {difference.before.unstable_because}", err=True)
+    if difference.after.unstable_because:
+        raise AnswerIsNo(f"with the change there is no stable state: {difference.after.unstable_because}")
 
 
 def _named(text: str, namespace: str) -> tuple[type, str, str]:

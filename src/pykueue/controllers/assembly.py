@@ -146,6 +146,7 @@ class Manager:
         )
         made.on_cycle.append(self.metrics.cycle)
         made.on_sweep.append(self.metrics.swept)
+        made.on_loop.append(self.metrics.loop_found)
         self.views.in_circle = lambda: self.world.in_circle(clock.now())
         for informer in self.views.shaping:
             informer.subscribe(made.seen)

@@ -21,7 +21,10 @@ from pykueue.core.decision import Admit, Decision, Victim
 from pykueue.core.recheck import Holds, HoldsAfter, Lost
 from pykueue.kube.informer import Change, Informer
 from pykueue.lifecycle import states
+from pykueue.lifecycle.change import EventType, Tell
 from pykueue.lifecycle.facts import Options
+from pykueue.observe.reporting import SCHEDULER
+from pykueue.state.loops import PreemptionLoop
 from pykueue.state.world import World
 
 log = logging.getLogger(__name__)
@@ -30,6 +33,10 @@ _SHORTEST_PAUSE_SECONDS: Final = 0.01
 _BROKEN_PAUSE_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 300
 _DECISIONS_AT_ONCE: Final = 20  # some milliseconds; then watches and answers get their turn
+
+
+# Members of a preemption loop that get an Event; a loop of more has its pairs in the log.
+_LOOP_EVENTS_MAX: Final = 10
 
 
 class Scheduler:
@@ -55,6 +62,8 @@ class Scheduler:
         self.on_cycle: list[Callable[[list[Decision], float], None]] = []
         # Told how many got in at a sweep, whom no cause had woken.
         self.on_sweep: list[Callable[[int], None]] = []
+        # Called with the ClusterQueue of every preemption loop that is found.
+        self.on_loop: list[Callable[[str], None]] = []
         self._sweep_at = clock.now() + _SWEEP_SECONDS * SECOND
         self._wake = asyncio.Event()
         workloads.subscribe(self._workload_seen)
@@ -165,7 +174,24 @@ class Scheduler:
                 )
         for told in self.on_cycle:
             told(decisions, loop.time() - started)
+        for found in self.world.take_new_loops():
+            self._report_loop(found)
         return decisions
+
+    def _report_loop(self, loop: PreemptionLoop) -> None:
+        """Log and count a preemption loop, and emit an Event on its members. Detection changes no decision."""
+        log.warning(
+            "preemption loop in ClusterQueue %s, repeated %d times without another change: %s",
+            loop.cluster_queue,
+            loop.rounds,
+            loop.sentence(),
+        )
+        for count in self.on_loop:
+            count(loop.cluster_queue)
+        for member in loop.members[:_LOOP_EVENTS_MAX]:
+            workload = self._writer.current(key_of(member))
+            if workload is not None:
+                self._writer.tell(workload, loop_event(loop), SCHEDULER)
 
     def _carry_out_all(self, decisions: list[Decision]) -> list[Admit]:
         """Apply the decisions and return the admissions that are left over: with waitForPodsReady.blockAdmission only
@@ -210,3 +236,12 @@ class Scheduler:
         for victim in victims:
             self.carrier.evict(victim, name, cluster_queue)
             self.world.mark_evicted(victim.key)
+
+
+def loop_event(loop: PreemptionLoop) -> Tell:
+    """The Event on every member of a preemption loop. It names who preempts whom."""
+    note = (
+        f"Preemption loop: {loop.sentence()}; repeated {loop.rounds} times without any other change. "
+        "A change of priorities, quota or preemption policy ends it"
+    )
+    return Tell(EventType.WARNING, "EvictionLoop", note)

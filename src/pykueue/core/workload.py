@@ -310,6 +310,16 @@ class Workload:
             return ()
         return tuple(tuple(sorted(by_resource.items())) for by_resource in self.memory.stopped_at)
 
+    def differs_from(self, other: Workload) -> bool:
+        """Whether what decides about it has changed, other than by a decision: its spec, priority, checks, back-off."""
+        return (
+            self.generation != other.generation
+            or self.priority != other.priority
+            or self.shape is not other.shape
+            or self.back_off_until != other.back_off_until
+            or self.details != other.details
+        )
+
     def may_compete(self, now: Nanoseconds) -> bool:
         """[QU16] Whether its back-off is over."""
         return not self.held_back and not self.set_aside and (self.back_off_until is None or self.back_off_until <= now)

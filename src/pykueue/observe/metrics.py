@@ -252,6 +252,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Who got in only then. Anything above 0 is a fault of this program: a cause that woke nobody.",
     ),
     Metric(
+        f"{OWN}eviction_loops_total",
+        Type.COUNTER,
+        (*_QUEUE, ROLE),
+        "Preemption loops: Workloads that preempt each other in turns without any other change.",
+    ),
+    Metric(
         "kueue_build_info",
         Type.GAUGE,
         ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
@@ -458,6 +464,10 @@ class Metrics:
         """All who wait were tried again for no cause."""
         for name, count in (("sweeps", 1), ("admitted_by_sweep", admitted)):
             self._series[f"{OWN}{name}_total"][self.role.value,].inc(count)
+
+    def loop_found(self, cluster_queue: str) -> None:
+        """Count a preemption loop."""
+        self._add(f"{OWN}eviction_loops_total", cluster_queue)
 
     def slice_replaced(self, cluster_queue: str) -> None:
         self._add("kueue_replaced_workload_slices_total", cluster_queue)

@@ -11,7 +11,7 @@ No controller runs, and no server is asked. Everybody else asks this module, by 
 from pykueue.planning.case import CLASSES, KINDS, Case, Configured, read
 from pykueue.planning.cycles import CYCLES_MAX, Plan, Progress, advance, begin, plan, settle, world_of
 from pykueue.planning.submitting import queued
-from pykueue.planning.telling import as_tree, explanations
+from pykueue.planning.telling import as_tree, explanations, loop_tree
 
 __all__ = [
     "CLASSES",
@@ -25,6 +25,7 @@ __all__ = [
     "as_tree",
     "begin",
     "explanations",
+    "loop_tree",
     "plan",
     "queued",
     "read",

@@ -6,7 +6,7 @@ for those that wait for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
@@ -20,6 +20,7 @@ from pykueue.core.decision import Admit, Decision, Evict, Preempt
 from pykueue.lifecycle import states
 from pykueue.planning.case import DEFAULT, Case
 from pykueue.state import admission, reading
+from pykueue.state.loops import PreemptionLoop
 from pykueue.state.world import World
 
 
@@ -32,6 +33,16 @@ class Plan:
     cycles: list[list[Decision]] = field(default_factory=list)
     admissions: dict[str, dict[str, Any]] = field(default_factory=dict)  # every reservation held, as its status says it
     by_hostname_prefix: bool = True  # how `admissions` write topology assignments
+    loop: PreemptionLoop | None = None  # the first preemption loop that the cycles ran into
+    is_stable: bool = False  # the last cycle changed nothing, or there was nothing to decide
+
+    @property
+    def unstable_because(self) -> str:
+        """Why there is no final state to show, as a sentence without its subject; empty where there is one."""
+        if self.loop is not None:
+            seen = f"repeated {self.loop.rounds} times in {len(self.cycles)} cycles"
+            return f"preemption loop: {self.loop.sentence()}; {seen}"
+        return "" if self.is_stable else f"decisions still change after {len(self.cycles)} cycles"
 
     @property
     def decisions(self) -> Iterator[Decision]:
@@ -50,7 +61,7 @@ def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World
     return world
 
 
-# More cycles than anybody waits for: two Workloads that evict each other in turns would go on for ever.
+# A bound, should cycles go on without the same preemption coming again.
 CYCLES_MAX: Final = 10_000
 
 
@@ -60,26 +71,40 @@ class Progress(Enum):
     MOVED = "somebody was let in, had to go, or will be tried next"
     STILL = "nothing changed, and nothing would in another cycle"
     OVER = "nobody was left to decide about"
+    REPEATS = "Workloads preempt each other in turns, and would do so for ever"
+
+
+def _always() -> bool:
+    return True
 
 
 def plan(
-    case: Case, now: Nanoseconds, *, cycles: int = 1, until_stable: bool = False, departures: bool = False
+    case: Case,
+    now: Nanoseconds,
+    *,
+    cycles: int = 1,
+    until_stable: bool = False,
+    departures: bool = False,
+    may_go_on: Callable[[], bool] = _always,
 ) -> Plan:
-    """Decide: so many cycles, or as many as it takes until a cycle changes nothing (at most `cycles`).
+    """Decide: so many cycles, or as many as it takes until a cycle changes nothing (at most `cycles`), or until
+    Workloads preempt each other in turns: then no cycle ever changes nothing, and `loop` says which they are.
 
+    `may_go_on` is asked before every further cycle; where it says no, the plan is not `is_stable`.
     Without `departures` the decisions are Kueue's to the letter; with them they are those of this program's manager.
     """
     made = begin(case, now, departures=departures)
     for _ in range(cycles):
         progress = advance(made, now)
-        if progress is Progress.OVER or (until_stable and progress is Progress.STILL):
+        made.is_stable = progress in (Progress.OVER, Progress.STILL)
+        if progress is Progress.OVER or (until_stable and progress is not Progress.MOVED) or not may_go_on():
             break
     return made
 
 
-def settle(case: Case, now: Nanoseconds) -> Plan:
-    """What a manager would come to: as many cycles as it takes until one changes nothing."""
-    return plan(case, now, cycles=CYCLES_MAX, until_stable=True, departures=True)
+def settle(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = _always) -> Plan:
+    """What a manager would come to: as many cycles as it takes until one changes nothing, or decisions repeat."""
+    return plan(case, now, cycles=CYCLES_MAX, until_stable=True, departures=True, may_go_on=may_go_on)
 
 
 def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> Plan:
@@ -104,6 +129,10 @@ def advance(made: Plan, now: Nanoseconds) -> Progress:
         return Progress.OVER
     made.cycles.append(decisions)
     _record(made, decisions)
+    found = made.world.take_new_loops()
+    if found:
+        made.loop = made.loop or found[0]
+        return Progress.REPEATS
     if any(isinstance(decision, (Admit, Preempt, Evict)) for decision in decisions):
         return Progress.MOVED
     # A cycle that only refuses brings nobody back in line: as many as before are the same as before.

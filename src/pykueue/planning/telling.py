@@ -9,6 +9,7 @@ from pykueue.api.conditions import EvictedReason
 from pykueue.core import amounts, explain
 from pykueue.core.decision import Admit, Cause, Decision, Evict, FlavorAttempt, Preempt, Retry, Victim, Wait
 from pykueue.planning.cycles import Plan
+from pykueue.state.loops import PreemptionLoop
 from pykueue.state.world import World
 
 
@@ -26,6 +27,16 @@ def as_tree(made: Plan) -> dict[str, Any]:
         "active": _by_queue(made.world, active=True),
         "inadmissible": _by_queue(made.world, active=False),
         "events": sorted([list(event) for event in set(_events(decisions))]),
+        **({"loop": loop_tree(made.loop)} if made.loop is not None else {}),
+    }
+
+
+def loop_tree(loop: PreemptionLoop) -> dict[str, Any]:
+    """A preemption loop: who preempts whom in one round, and how often the round was seen."""
+    return {
+        "workloads": list(loop.members),
+        "preemptions": [{"preemptor": each.preemptor, "target": each.target} for each in loop.preemptions],
+        "rounds": loop.rounds,
     }
 
 

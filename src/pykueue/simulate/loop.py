@@ -107,7 +107,9 @@ class _Jump:
         else:
             self._turns += 1
             if self._turns > _TURNS_MAX:
-                raise Stuck(f"{_TURNS_MAX} turns of the loop at second {self._loop.time()}")
+                self._turns = 0  # whoever catches this may still end what runs here in good order
+                moment = f"never idle at t={self._loop.time():g} s"
+                raise Stuck(f"{moment}: {_TURNS_MAX} turns of the event loop without time passing")
         return []
 
 

@@ -45,16 +45,18 @@ class Lines:
     def close(self, cluster_queue: str) -> None:
         self.queues.pop(cluster_queue, None)
 
-    def put_local_queue(self, key: str, leads: LocalQueue, now: Nanoseconds) -> None:
+    def put_local_queue(self, key: str, leads: LocalQueue, now: Nanoseconds) -> bool:
+        """Take in a LocalQueue; whether that changed where it leads."""
         before = self._local_queues.get(key)
         self._local_queues[key] = leads
         if before == leads:
-            return
+            return False
         if before is not None:
             self._withdraw_all(key, before)
         for workload in self._waiting.get(key, {}).values():
             workload.cluster_queue, workload.memory = leads.cluster_queue, None
         self._enqueue_all(key, now)
+        return True
 
     def drop_local_queue(self, key: str) -> None:
         before = self._local_queues.pop(key, None)

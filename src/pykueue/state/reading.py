@@ -58,6 +58,15 @@ def may_queue(workload: kueue.Workload, policy: Policy) -> bool:
     )
 
 
+def was_preempted(workload: kueue.Workload, held: Reservation) -> bool:
+    """Whether a Workload that has lost its reservation lost it to a preemption, and not because of a change from
+    outside. In a plan nothing is written, so there is no condition to read."""
+    if not held.evicted or states.is_finished(workload) or not states.is_active(workload):
+        return False
+    evicted = conditions.find(workload.status.conditions, _EVICTED)
+    return evicted is None or evicted.status != Status.TRUE or evicted.reason == EvictedReason.PREEMPTED
+
+
 def has_variants(workload: kueue.Workload, policy: Policy) -> bool:
     """Whether others compete in the Workload's place, each for a flavor of its own."""
     return policy.concurrent_admission and workload.metadata.labels.get(labels.CONCURRENT_ADMISSION_PARENT) == "true"

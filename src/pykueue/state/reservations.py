@@ -13,6 +13,7 @@ from pykueue.core.policy import Policy
 from pykueue.core.preemption import Target
 from pykueue.core.recheck import Holds, HoldsAfter, Lost, recheck
 from pykueue.core.workload import Reservation, Workload
+from pykueue.state.loops import LoopDetector
 from pykueue.state.structure import Structure
 from pykueue.state.waking import Waking
 
@@ -20,10 +21,11 @@ from pykueue.state.waking import Waking
 class Reservations:
     """Everybody who holds quota."""
 
-    def __init__(self, structure: Structure, waking: Waking) -> None:
+    def __init__(self, structure: Structure, waking: Waking, loops: LoopDetector) -> None:
         self.held: dict[str, Reservation] = {}
         self._structure = structure
         self._waking = waking
+        self._loops = loops
         self._unblocked: set[str] = set()
 
     def put(self, reservation: Reservation) -> Reservation:
@@ -35,9 +37,10 @@ class Reservations:
                 self._structure.note_update(before.cluster_queue)
                 return before
             reservation.assumed_victims, reservation.hidden = before.assumed_victims, before.hidden
-            self._structure.release(before)
+            self._release(before)
             self._waking.stir(before.cluster_queue)
             if before.usage != reservation.usage or before.priority != reservation.priority:
+                self._loops.changed(before.cluster_queue)
                 self._give_back(before)
         self._reserve(reservation)
         return reservation
@@ -46,7 +49,7 @@ class Reservations:
         """What was decided counts from now on; after a second pass, in the place of what was held before."""
         before = self.held.get(workload.key)
         if before is not None:
-            self._structure.release(before)
+            self._release(before)
         reservation = Reservation(
             key=workload.key,
             uid=workload.uid,
@@ -72,7 +75,7 @@ class Reservations:
         """A reservation is over: whoever waits in its tree may fit now, and where it was on nodes, in any other."""
         reservation = self.held.pop(key)
         self._show_victims(reservation)
-        self._structure.release(reservation)
+        self._release(reservation)
         for successor in reservation.hidden:
             self._unblocked.add(successor)
             held = self.held.get(successor)
@@ -119,7 +122,12 @@ class Reservations:
     def _reserve(self, reservation: Reservation) -> None:
         self.held[reservation.key] = reservation
         self._structure.reserve(reservation)
+        self._loops.reserved(reservation)
         self._waking.stir(reservation.cluster_queue)
+
+    def _release(self, reservation: Reservation) -> None:
+        self._structure.release(reservation)
+        self._loops.released(reservation)
 
     def _give_back(self, reservation: Reservation) -> None:
         """Those who wait in its tree look again; nodes are shared by all trees."""

@@ -26,6 +26,7 @@ from pykueue.state import booking, reading, specs
 from pykueue.state.booking import Ledger, Reading
 from pykueue.state.history import UsageLedger
 from pykueue.state.lines import Lines, LocalQueue
+from pykueue.state.loops import LoopDetector, PreemptionLoop
 from pykueue.state.namespaces import Namespaces
 from pykueue.state.outside import OutsidePods, Room
 from pykueue.state.queues import PendingQueue, PreemptorMemory
@@ -57,7 +58,8 @@ class World:
         # Pending Workloads whose requests may read differently now; whoever has the objects puts them again.
         self.outdated: set[str] = set()
         self._demands = Demands(policy, accounting)
-        self._reservations = Reservations(self.structure, self.waking)
+        self._loops = LoopDetector()
+        self._reservations = Reservations(self.structure, self.waking, self._loops)
         self._second_passes = SecondPasses()
         self._outside = OutsidePods(self.snapshot.fleet)
         self._namespaces = Namespaces(self.structure)
@@ -122,19 +124,26 @@ class World:
         self.structure.drop_cohort(cohort.metadata.name)
 
     def _put_flavor(self, flavor: kueue.ResourceFlavor, now: Nanoseconds) -> None:
-        self.waking.release(self.structure.put_flavor(flavor))
+        self._release_for(self.structure.put_flavor(flavor))
 
     def _drop_flavor(self, flavor: kueue.ResourceFlavor, now: Nanoseconds) -> None:
-        self.waking.release(self.structure.drop_flavor(flavor.metadata.name))
+        self._release_for(self.structure.drop_flavor(flavor.metadata.name))
 
     def _put_topology(self, found: kueue.Topology, now: Nanoseconds) -> None:
-        self.waking.release(self.structure.put_topology(found))
+        self._release_for(self.structure.put_topology(found))
 
     def _drop_topology(self, found: kueue.Topology, now: Nanoseconds) -> None:
         self.structure.drop_topology(found.metadata.name)
 
     def _put_check(self, check: kueue.AdmissionCheck, now: Nanoseconds) -> None:
-        self.waking.release(self.structure.put_check(check))
+        self._release_for(self.structure.put_check(check))
+
+    def _release_for(self, queues: Iterable[str]) -> None:
+        """Release the queues that an object of another kind concerns, if there are any: the object has changed."""
+        concerned = tuple(queues)
+        if concerned:
+            self._loops.changed()
+            self.waking.release(concerned)
 
     def _drop_check(self, check: kueue.AdmissionCheck, now: Nanoseconds) -> None:
         self.structure.drop_check(check.metadata.name)
@@ -150,10 +159,12 @@ class World:
             read = self.structure.read.get(leads.cluster_queue)
             if read is None or read.spec.is_usage_based:  # elsewhere a new sample changes no order
                 self.waking.stir(leads.cluster_queue)
-        self.lines.put_local_queue(key, leads, now)
+        if self.lines.put_local_queue(key, leads, now):
+            self._loops.changed()
 
     def _drop_local_queue(self, local_queue: kueue.LocalQueue, now: Nanoseconds) -> None:
         key = f"{local_queue.metadata.namespace}/{local_queue.metadata.name}"
+        self._loops.changed()
         self.lines.drop_local_queue(key)
         if self.usage_history is not None:
             self.usage_history.close(key)
@@ -170,6 +181,7 @@ class World:
 
     def _stir_queues_of(self, namespace: str) -> None:
         """Where Workloads of the namespace wait, they may be refused now, or not any more."""
+        self._loops.changed()
         for queue in self.lines.targets(namespace):
             self.waking.stir(queue)
 
@@ -196,12 +208,12 @@ class World:
         if read is None:
             self._drop_node(node, now)
         elif self.snapshot.fleet.put_node(read):
-            self.waking.release(self.structure.on_nodes())
+            self._release_for(self.structure.on_nodes())
 
     def _drop_node(self, node: kube.Node, now: Nanoseconds) -> None:
         """Pods that were to go there may fit elsewhere now."""
         if self.snapshot.fleet.drop_node(node.metadata.name):
-            self.waking.release(self.structure.on_nodes())
+            self._release_for(self.structure.on_nodes())
 
     def _put_pod(self, pod: kube.Pod, now: Nanoseconds) -> None:
         if self.policy.topology:
@@ -212,6 +224,7 @@ class World:
 
     def _tell_room(self, room: Room) -> None:
         if room is not Room.AS_IT_WAS:
+            self._loops.changed()
             for name in self.structure.on_nodes():
                 self.waking.stir(name)
         if room is Room.GIVEN_BACK:
@@ -224,6 +237,8 @@ class World:
         if booking.is_older(workload.metadata.resource_version, self._revisions.get(key, "")):
             return  # a watch that is behind what was read past it must not give back what that read has shown
         self.outdated.discard(key)
+        if key not in self._revisions:
+            self._loops.changed(self._target_of(workload))
         is_news = self._revisions.get(key) != workload.metadata.resource_version
         self._revisions[key] = workload.metadata.resource_version
         holds_quota = reading.holds_quota(workload)
@@ -239,18 +254,22 @@ class World:
             self._put_reservation(workload)
             return
         if key in self.reservations:
+            if not reading.was_preempted(workload, self.reservations[key]):
+                self._loops.changed(self.reservations[key].cluster_queue)
             self._end(key)
         if reading.may_queue(workload, self.policy):
             waited = self.lines.pending(key) is not None
             self._put_pending(workload, now)
             if waited and is_news:
                 self.lines.count(key)
-        else:
+        elif self.lines.pending(key) is not None:
+            self._loops.changed(self._target_of(workload))
             self.lines.forget(key)
 
     def _drop_workload(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         key = states.key(workload)
         self.ledger.end(key)
+        self._loops.changed(self._target_of(workload))
         self._revisions.pop(key, None)
         self._assumed_preemptors.pop(key, None)
         pending = self.lines.pending(key)
@@ -263,7 +282,11 @@ class World:
     def _put_pending(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         cluster_queue = self._target_of(workload)
         shape = self._demands.shape(workload, self._excluded_by(cluster_queue))
-        self.lines.put(reading.pending(workload, shape, cluster_queue, self.policy), now)
+        pending = reading.pending(workload, shape, cluster_queue, self.policy)
+        before = self.lines.pending(pending.key)
+        if before is not None and pending.differs_from(before):
+            self._loops.changed(cluster_queue)
+        self.lines.put(pending, now)
 
     def _put_reservation(self, workload: kueue.Workload) -> None:
         shape = self._demands.shape(workload, self._excluded_by(self._target_of(workload)))
@@ -306,6 +329,7 @@ class World:
         """Build the trees that changed, and have their queues in the order that they ask for."""
         changed = self.structure.settle()
         if changed:
+            self._loops.changed()
             self.waking.divide(self.structure.districts())
             # Also those whom a queue or a cohort has left behind: what it had borrowed is room for them.
             self.waking.release(changed)
@@ -352,6 +376,18 @@ class World:
         asked = (requests.undeclared(pod_set.requests, covered) for pod_set in shape.pod_sets)
         return tuple(sorted({resource for of_one in asked for resource, _ in of_one}))
 
+    def pending_keys(self) -> Iterable[str]:
+        """The Workloads that wait, in any queue or in none."""
+        return self.lines.waiting()
+
+    def take_new_loops(self) -> list[PreemptionLoop]:
+        """The preemption loops that were found since the last call."""
+        return self._loops.take_new()
+
+    def loop_of(self, key: str) -> PreemptionLoop | None:
+        """The preemption loop that a Workload is in, if it is in one."""
+        return self._loops.loop_of(key)
+
     def next_wake(self) -> Nanoseconds | None:
         """When something happens without any event: the earliest end of a back-off."""
         times = [queue.next_wake for queue in self.queues.values()]
@@ -386,6 +422,7 @@ class World:
             if heads:
                 self.waking.look_at(district.queues[0])  # until nobody is left who has not been tried
                 for decision in cycle.run(self.snapshot, heads, self.policy, now):
+                    self._compare_preemption(decision, district.queues, now)
                     self._carry_out(decision, now)
                     decisions.append(decision)
         self.cycles += bool(decisions)
@@ -446,6 +483,13 @@ class World:
             case Evict():
                 self._reservations.mark_evicted(decision.workload)
                 self._second_passes.drop(decision.workload)
+
+    def _compare_preemption(self, decision: Decision, queues: tuple[str, ...], now: Nanoseconds) -> None:
+        """Let the loop detector compare a decision that evicts Workloads which were not being evicted before."""
+        if isinstance(decision, Preempt | Retry):
+            targets = tuple(sorted(victim.key for victim in decision.victims if not victim.already_evicted))
+            if targets:
+                self._loops.preempted(queues, decision.cluster_queue, decision.workload, targets, now)
 
     def _evict(self, victims: Iterable[Victim]) -> None:
         for victim in victims:

@@ -98,11 +98,12 @@ class Explanation {
   }
 
   #render(asked) {
-    const {state, position, causes, ahead, holders, startsNext, suggestions, search, note} = this.#answer;
+    const {state, position, warnings = [], causes, ahead, holders, startsNext, suggestions, search, note} = this.#answer;
     const waits = state === "Pending";
     this.#place.replaceChildren(...[
       startsNext && el("p", {class: "good"}, "Nothing blocks it: the next scheduling cycle admits it."),
       position && el("p", {}, `Place ${position.inClusterQueue} in its ClusterQueue, ${position.inLocalQueue} in its LocalQueue.`),
+      warnings.length ? el("ul", {class: "warnings", "aria-label": "Warnings"}, warnings.map((warning) => el("li", {}, warning))) : null,
       causes.length ? el("ul", {class: "causes"}, causes.map((cause) => el("li", {}, cause))) : null,
       ahead.length ? el("details", {}, el("summary", {}, `${count(ahead.length, "Workload")} ahead of it`),
         el("ul", {}, ahead.map((key) => el("li", {}, workloadLink(key))))) : null,
