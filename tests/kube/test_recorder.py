@@ -70,6 +70,19 @@ async def test_a_full_line_loses_the_oldest_and_says_how_many(client: Client) ->
     assert recorder.left_out == 3
 
 
+async def test_important_event_is_written_first_however_many_wait(client: Client) -> None:
+    recorder = Recorder(client, SystemClock(), "me")
+    for number in range(250):
+        recorder.tell(note(text=str(number)))
+    recorder.tell(note("EvictionLoop", important=True))
+    for number in range(300):
+        recorder.tell(note(text=f"later {number}"))
+    running = asyncio.ensure_future(recorder.run(writers=1))
+    first = await eventually(lambda: events(client))
+    running.cancel()
+    assert first[0]["reason"] == "EvictionLoop"
+
+
 @virtual_time
 async def test_a_recorder_is_idle_when_all_is_written() -> None:
     """The last few are out of the line, and wait for their turn to be sent."""

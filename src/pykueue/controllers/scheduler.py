@@ -244,4 +244,4 @@ def loop_event(loop: PreemptionLoop) -> Tell:
         f"Preemption loop: {loop.sentence()}; repeated {loop.rounds} times without any other change. "
         "A change of priorities, quota or preemption policy ends it"
     )
-    return Tell(EventType.WARNING, "EvictionLoop", note)
+    return Tell(EventType.WARNING, "EvictionLoop", note, important=True)

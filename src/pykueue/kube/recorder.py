@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -81,6 +81,8 @@ class Note:
     related: Reference | None = None
     # Left out when there is a rush: another note about the same object says it as well.
     redundant: bool = False
+    # Written before all others, and never left out: it says what the others only repeat.
+    important: bool = False
 
 
 @dataclass(slots=True)
@@ -104,6 +106,7 @@ class Recorder:
     left_out: int = 0
     _pace: RateLimit = field(default_factory=lambda: RateLimit(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
     _line: asyncio.Queue[Note] = field(default_factory=asyncio.Queue)
+    _important: deque[Note] = field(default_factory=deque)  # only while others wait in the line
     _writing: int = 0
     _remembered: OrderedDict[tuple[str, ...], _Series] = field(default_factory=OrderedDict)
     _last_stamp: int = 0
@@ -111,6 +114,9 @@ class Recorder:
     def tell(self, note: Note) -> None:
         """Have it written soon."""
         waiting = self._line.qsize()
+        if note.important and waiting:
+            self._important.append(note)
+            return
         if note.redundant and self._pace.left - waiting < _EVENTS_AT_ONCE / 2:
             self.left_out += 1
             return
@@ -132,16 +138,22 @@ class Recorder:
 
     async def _write_all(self) -> None:
         while True:
-            note = await self._line.get()
+            next_in_line = await self._line.get()
             self._writing += 1
             try:
-                await self._write(note)
-            except KubeError as error:
-                # An Event is a courtesy. Nothing depends on it, and nobody waits for it.
-                self.left_out += 1
-                log.debug("event %s on %s not written: %s", note.reason, note.regarding.name, error)
+                while self._important:
+                    await self._try_to_write(self._important.popleft())
+                await self._try_to_write(next_in_line)
             finally:
                 self._writing -= 1
+
+    async def _try_to_write(self, note: Note) -> None:
+        try:
+            await self._write(note)
+        except KubeError as error:
+            # An Event is a courtesy: no decision depends on it, and no caller waits for it.
+            self.left_out += 1
+            log.debug("event %s on %s not written: %s", note.reason, note.regarding.name, error)
 
     async def _write(self, note: Note) -> None:
         now = asyncio.get_running_loop().time()

@@ -155,6 +155,7 @@ class Tell:
     type: EventType
     reason: str
     note: str
+    important: bool = False  # written before other Events, and never left out
 
 
 def normal(reason: str, note: str) -> Tell:

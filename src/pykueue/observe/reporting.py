@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
 from pykueue.api import kueue, meta
@@ -64,4 +65,5 @@ class Reporter:
         self._tell(reference(thing), Tell(type_, reason, note), controller)
 
     def _tell(self, about: Reference, change: Tell, controller: str, *, redundant: bool = False) -> None:
-        self._recorder.tell(Note(about, change.type, change.reason, change.note, controller, redundant=redundant))
+        note = Note(about, change.type, change.reason, change.note, controller)
+        self._recorder.tell(replace(note, redundant=redundant, important=change.important))
