@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,17 @@ def test_many_brackets_side_by_side_are_not_deep() -> None:
     text = "items: [" + ", ".join("{a: [1]}" for _ in range(500)) + "]"
     [document] = documents.parse(text, "flat.yaml")
     assert len(document.tree["items"]) == 500
+
+
+def test_a_device_without_an_end_is_refused_by_its_size() -> None:
+    with pytest.raises(UsageError, match="/dev/zero: is larger than 64 MiB"):
+        list(documents.read(Path("/dev/zero")))
+
+
+def test_a_named_pipe_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("a: 1\n",))
+    writer.start()
+    assert [document.tree for document in documents.read(pipe)] == [{"a": 1}]
+    writer.join()

@@ -6,13 +6,18 @@ key written twice is an error, not a silent loss of the first.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
 
+from pykueue import plainyaml
 from pykueue.errors import UsageError
+
+# Loading takes about a second for eight MiB. A file of this size holds more objects than a server takes.
+FILE_BYTES_MAX: Final = 64 * 2**20
 
 
 class Document(NamedTuple):
@@ -22,11 +27,8 @@ class Document(NamedTuple):
     tree: Any
 
 
-_MERGE: Final = "tag:yaml.org,2002:merge"
-
-
-class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """Times stay text, and a key written twice is refused instead of the first being lost."""
+class _Loader(plainyaml.Loader):
+    """Refuses a key that is written twice, instead of losing the first value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         seen: set[str] = set()
@@ -39,7 +41,7 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
                     None, None, f"the key {key!r} is written twice", key_node.start_mark
                 )
             seen.add(key)
-            if key_node.tag == _MERGE:
+            if key_node.tag == plainyaml.MERGE:
                 merged = self._merged(value)
             else:
                 written[key] = self.construct_object(value, deep=deep)
@@ -58,24 +60,12 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
 
     def _key(self, node: yaml.Node) -> str:
         """Keys as text, as JSON has them."""
-        if node.tag == _MERGE:
+        if node.tag == plainyaml.MERGE:
             return "<<"
-        key = self.construct_object(node, deep=True)
-        match key:
-            case bool():
-                return "true" if key else "false"
-            case str() | int() | float():
-                return str(key)
-            case None:
-                return "null"
-        raise yaml.constructor.ConstructorError(None, None, "a key must be a plain value", node.start_mark)
-
-
-# A time is no type of JSON: it stays the text that was written.
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+        text = plainyaml.key_text(self.construct_object(node, deep=True))
+        if text is None:
+            raise yaml.constructor.ConstructorError(None, None, "a key must be a plain value", node.start_mark)
+        return text
 
 
 def parse(text: str, source: str) -> Iterator[Document]:
@@ -99,13 +89,27 @@ def read(path: Path) -> Iterator[Document]:
 
 
 def text(path: Path) -> str:
-    """What stands in a file."""
+    """What stands in a file. Pipes are read as well; a device that never ends is refused by its size."""
     try:
-        return path.read_text(encoding="utf-8")
+        with open(path, "rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
+    return _decoded(content, str(path))
+
+
+def standard_input() -> Iterator[Document]:
+    """The documents of the standard input."""
+    yield from parse(_decoded(sys.stdin.buffer.read(FILE_BYTES_MAX + 1), "standard input"), "standard input")
+
+
+def _decoded(content: bytes, source: str) -> str:
+    if len(content) > FILE_BYTES_MAX:
+        raise UsageError(f"{source}: is larger than {FILE_BYTES_MAX // 2**20} MiB, and cannot be read")
+    try:
+        return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is not UTF-8 (byte {error.start})") from None
+        raise UsageError(f"{source}: is not UTF-8 (byte {error.start})") from None
 
 
 # A few lines of aliases to aliases can stand for billions of values. The largest object a server takes has far fewer.

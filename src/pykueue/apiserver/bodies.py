@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 import yaml
 
+from pykueue import plainyaml
 from pykueue.apiserver import status
 
 BODY_BYTES: Final = 3 * 1024 * 1024
@@ -109,21 +109,6 @@ def _doubled(value: Any, path: str) -> Iterable[str]:
 
 # --- YAML -------------------------------------------------------------------------------------------------------------
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Plain(_Loader):  # type: ignore[misc]
-    """YAML as kubectl reads it: JSON's values, `1e3` a number, times text."""
-
-
-_Plain.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rows if tag != "tag:yaml.org,2002:timestamp"]
-    for first, rows in _Loader.yaml_implicit_resolvers.items()
-}
-_Plain.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
 
 def _check_events(body: bytes) -> None:
     """How deep and how long a YAML text is, and that nothing in it unfolds: told step by step, before it is loaded.
@@ -131,7 +116,7 @@ def _check_events(body: bytes) -> None:
     Loading recurses in C, where too deep ends the process and not the request.
     """
     depth = 0
-    for count, event in enumerate(yaml.parse(body, Loader=_Plain)):
+    for count, event in enumerate(yaml.parse(body, Loader=plainyaml.Loader)):
         match event:
             case yaml.AliasEvent():
                 raise status.bad_request("the body is not acceptable YAML: aliases are not read")
@@ -155,7 +140,7 @@ def parse_yaml(body: bytes) -> Any:
     _check_depth(body)
     try:
         _check_events(body)
-        value = yaml.load(body, Loader=_Plain)
+        value = yaml.load(body, Loader=plainyaml.Loader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         told = " ".join(str(error).split())
         raise status.bad_request(f"the body is not valid YAML: {told}") from None
@@ -179,15 +164,10 @@ def _as_json(value: Any, depth: int) -> Any:
 
 
 def _key(key: Any) -> str:
-    match key:
-        case str():
-            return key
-        case bool():
-            return "true" if key else "false"
-        case int() | float():
-            return str(key)
-        case _:
-            raise status.bad_request("the body holds a mapping with a key that is not text")
+    text = plainyaml.key_text(key)
+    if text is None:
+        raise status.bad_request("the body holds a mapping with a key that is not text")
+    return text
 
 
 # --- Out again --------------------------------------------------------------------------------------------------------
@@ -201,9 +181,7 @@ def encode(tree: Any) -> bytes:
 
 
 def to_yaml(body: bytes) -> bytes:
-    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(msgspec.json.decode(body), Dumper=dumper, sort_keys=True, allow_unicode=True)
-    return text.encode()
+    return plainyaml.dump(msgspec.json.decode(body), sort_keys=True).encode()
 
 
 def check_size(body: bytes) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
-import yaml
 
-from pykueue import documents, settings
+from pykueue import documents, plainyaml, settings
 from pykueue.errors import AnswerIsNo, ConfigurationError, UsageError
 
 
@@ -28,7 +26,7 @@ def check(file: Path, output: str, namespace: str) -> None:
     Fields that are accepted and have no effect are named on stderr.
     """
     if str(file) == "-":
-        found = list(documents.parse(sys.stdin.read(), "standard input"))
+        found = list(documents.standard_input())
     else:
         found = list(documents.read(file))
     if len(found) != 1:
@@ -49,4 +47,4 @@ def check(file: Path, output: str, namespace: str) -> None:
 
         click.echo(json.dumps(effective.tree, indent=2))
     else:
-        click.echo(yaml.safe_dump(effective.tree, sort_keys=False, default_flow_style=False), nl=False)
+        click.echo(plainyaml.dump(effective.tree), nl=False)

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import yaml
 
+from pykueue import plainyaml
+
 _STEP: Final = "  "
 _PLAIN_KEY: Final = re.compile(r"\w(?:[\w./-]*\w)?")
 # What some reader of YAML takes for a truth value or for nothing.
@@ -67,7 +69,7 @@ def _key(key: str) -> str:
 
 def _is_ambiguous(key: str) -> bool:
     """Whether it could be read as something that is no text."""
-    if key.lower() in _WORDS or not isinstance(yaml.safe_load(key), str):
+    if key.lower() in _WORDS or not isinstance(yaml.safe_load(key), str) or not isinstance(plainyaml.scalar(key), str):
         return True
     try:
         float(key.replace("_", ""))

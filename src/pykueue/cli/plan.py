@@ -120,9 +120,9 @@ def _print(made: Plan, output: str, *, explain: bool) -> None:
     if output == "json":
         click.echo(json.dumps(tree, indent=2))
     else:
-        import yaml
+        from pykueue import plainyaml
 
-        click.echo(yaml.safe_dump(tree, sort_keys=False, default_flow_style=False), nl=False)
+        click.echo(plainyaml.dump(tree), nl=False)
 
 
 def _answer(line: bytes, now_text: str | None, choices: Choices) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def at(text: object) -> int:
 
 def _documents(name: str) -> Iterator[Document]:
     if name == "-":
-        yield from documents.parse(sys.stdin.read(), "standard input")
+        yield from documents.standard_input()
         return
     if not name:
         raise UsageError("-f '': names no file")

@@ -215,9 +215,9 @@ def document(tree: Any, word: str) -> None:
 
         click.echo(kyaml.written(tree), nl=False)
     else:
-        import yaml
+        from pykueue import plainyaml
 
-        click.echo(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(plainyaml.dump(tree), nl=False)
 
 
 def _without_managed_fields(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import yaml
 
+from pykueue import plainyaml
 from pykueue.api.trees import Tree
 from pykueue.installing import program
 from pykueue.installing.documents import Plan, everything
@@ -36,10 +37,7 @@ _FILES: Final = {
 _FOR_PEOPLE: Final = ("-editor-role", "-viewer-role", "batch-admin-role", "batch-user-role", "metrics-reader")
 
 
-_Fast: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-class _Dumper(_Fast):  # type: ignore[misc]
+class _Dumper(plainyaml.Dumper):
     """Writes texts of several lines as such."""
 
 
