@@ -9,11 +9,16 @@ handed a function to write with and runs until the stream ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
+import resource
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl
 
@@ -25,7 +30,6 @@ log = logging.getLogger(__name__)
 BODY_SECONDS: Final = 30.0
 # Longer bodies are sent piece by piece: encrypting one of many megabytes at once would be felt by everybody else.
 PIECE_BYTES: Final = 256 * 1024
-SILENT_SECONDS: Final = 30.0
 
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 Stream: TypeAlias = Callable[[Write], Awaitable[None]]
@@ -45,6 +49,10 @@ class StreamDropped(Exception):
 
 async def _no_body(limit: int) -> bytes:
     return b""
+
+
+def _nothing() -> None:
+    return
 
 
 def body_of(content: bytes) -> Callable[[int], Awaitable[bytes]]:
@@ -73,6 +81,8 @@ class Request:
     secure: bool = False
     # Every line of the headers as it came, for those that may be there more than once.
     lines: Iterable[tuple[str, str]] = ()
+    # To be called by the handler when the client has proved who it is: such a connection outlasts those of others.
+    identified: Callable[[], None] = _nothing
 
     def first(self, name: str, default: str = "") -> str:
         """The first value of a query parameter."""
@@ -102,56 +112,42 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 class HttpServer:
     """A handler that is being served. `port` is the one it got when 0 was asked for."""
 
-    def __init__(self, runner: web.ServerRunner, doorman: asyncio.Task[None], host: str, port: int) -> None:
-        self._runner = runner
-        self._doorman = doorman
+    def __init__(self, server: _Server, connections: _Connections, listening: socket.socket, host: str) -> None:
+        self._server = server
+        self._connections = connections
         self.host = host
-        self.port = port
+        self.port: int = listening.getsockname()[1]
 
-    async def close(self) -> None:
+    @property
+    def open_connections(self) -> int:
+        """Accepted connections, those in their TLS handshake included."""
+        return len(self._connections.open)
+
+    async def close(self, shutdown_seconds: float | None = None) -> None:
         """Take no more connections, let answers finish for a moment, then close what is left."""
-        self._doorman.cancel()
-        await self._runner.cleanup()
+        self._connections.stop()
+        await asyncio.sleep(0)  # requests that arrived before are handled
+        self._server.pre_shutdown()
+        await self._server.shutdown(self._server.shutdown_seconds if shutdown_seconds is None else shutdown_seconds)
+        await self._connections.stopped()
 
 
 async def serve(
-    handler: Handler, host: str, port: int, *, tls: ssl.SSLContext | None = None, shutdown_seconds: float = 2.0
+    handler: Handler,
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    shutdown_seconds: float = 2.0,
+    limits: ConnectionLimits | None = None,
 ) -> HttpServer:
     """Serve `handler`; returns when connections are taken."""
-
-    spoken: set[Any] = set()
-
-    async def answer(incoming: web.BaseRequest) -> web.StreamResponse:
-        spoken.add(incoming.protocol)
-        return await _answer(handler, incoming)
-
-    server = web.Server(answer, access_log=None, keepalive_timeout=75.0, lingering_time=1.0)
-    runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=shutdown_seconds)
-    await runner.setup()
+    raise_open_files_limit()
+    server = _Server(handler, shutdown_seconds)
     listening = _listen(host, port)
-    try:
-        await web.SockSite(runner, listening, ssl_context=tls, backlog=1024).start()
-    except BaseException:
-        listening.close()
-        await runner.cleanup()
-        raise
-    doorman = asyncio.create_task(_send_away_the_silent(server, spoken))
-    return HttpServer(runner, doorman, host, listening.getsockname()[1])
-
-
-async def _send_away_the_silent(server: web.Server, spoken: set[Any]) -> None:
-    """Close connections on which no request ever became complete: opening many of them must not keep others out."""
-    loop = asyncio.get_running_loop()
-    since: dict[Any, float] = {}
-    while True:
-        await asyncio.sleep(SILENT_SECONDS / 4)
-        here = server.connections
-        spoken.intersection_update(here)
-        silent = [connection for connection in here if connection not in spoken]
-        since = {connection: since.get(connection, loop.time()) for connection in silent}
-        for connection, first_seen in since.items():
-            if loop.time() - first_seen >= SILENT_SECONDS:
-                connection.force_close()
+    connections = _Connections(server, listening, tls, limits or ConnectionLimits())
+    connections.start()
+    return HttpServer(server, connections, listening, host)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -161,32 +157,409 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.setblocking(False)
+        listening.listen(1024)
     except BaseException:
         listening.close()
         raise
     return listening
 
 
-async def _answer(handler: Handler, incoming: web.BaseRequest) -> web.StreamResponse:
+# --- Connections ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections there may be, and how long each stage of one may take.
+
+    When `connections_max` is reached, a new connection takes the place of the least deserving one: first those on which
+    no request was ever complete, then those of unknown clients, then the longest idle one of a known client. A known
+    client whose request is being answered never loses its connection, so clients without credentials cannot lock out
+    those with credentials.
+    """
+
+    connections_max: int = 2_000
+    handshake_seconds: float = 10.0
+    # From the end of the handshake to the first byte of a request.
+    silent_seconds: float = 30.0
+    # From the first byte of a request to the end of its headers.
+    header_seconds: float = 10.0
+    # Between two requests.
+    idle_seconds: float = 75.0
+    sweep_seconds: float = 1.0
+
+
+# File descriptors that connections leave to the rest of the process: databases, logs, pipes, connections to others.
+_OTHER_FILES: Final = 128
+_OPEN_FILES_WANTED: Final = 65_536
+# A peer that acknowledges nothing for so long, or takes nothing for so long, is cut off by the kernel.
+_PEER_GONE_SECONDS: Final = 30
+
+
+# The soft limit that this process was started with: programs that it starts get this one.
+inherited_open_files: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def raise_open_files_limit() -> None:
+    """Raise the soft limit of open files towards the hard one: shells and units give 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(_OPEN_FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connections_possible(wanted: int) -> int:
+    """`wanted`, or fewer where the limit of open files does not allow so many."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if soft == resource.RLIM_INFINITY else max(16, min(wanted, soft - _OTHER_FILES))
+
+
+class _SeldomLog:
+    """Log lines that clients can cause: each sort at most once in `seconds`, with the number of those left out."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self._seconds = seconds
+        self._since: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def warn(self, sort: str, text: str, *arguments: object) -> None:
+        now = time.monotonic()
+        if now - self._since.get(sort, -self._seconds) < self._seconds:
+            self._left_out[sort] = self._left_out.get(sort, 0) + 1
+            return
+        self._since[sort] = now
+        left_out = self._left_out.pop(sort, 0)
+        log.warning(text + (f" ({left_out} more were not logged)" if left_out else ""), *arguments)
+
+
+class _Stage(IntEnum):
+    """What is known of a connection, in the order in which connections are given up for others."""
+
+    HANDSHAKE = 0  # or complete, but without any complete request
+    UNKNOWN_IDLE = 1
+    UNKNOWN_BUSY = 2
+    KNOWN_IDLE = 3
+    KNOWN_BUSY = 4
+
+
+class _Accepted:
+    """One accepted connection, from `accept` to its end."""
+
+    __slots__ = ("begun", "connecting", "is_busy", "is_known", "more_came", "protocol", "requests", "since", "socket")
+
+    def __init__(self, accepted: socket.socket, now: float) -> None:
+        self.socket = accepted
+        self.connecting: asyncio.Task[None] | None = None
+        self.protocol: _Protocol | None = None
+        # Since when it is in the state in which it is.
+        self.since = now
+        # When the first byte of the request came that is being read.
+        self.begun: float | None = None
+        self.more_came = False
+        self.is_busy = False
+        self.is_known = False
+        self.requests = 0
+
+    @property
+    def stage(self) -> _Stage:
+        if not self.requests:
+            return _Stage.HANDSHAKE
+        if self.is_known:
+            return _Stage.KNOWN_BUSY if self.is_busy else _Stage.KNOWN_IDLE
+        return _Stage.UNKNOWN_BUSY if self.is_busy else _Stage.UNKNOWN_IDLE
+
+    def is_late(self, now: float, limits: ConnectionLimits) -> bool:
+        """Whether the client took too long for what it is doing. The handshake has a timer of its own."""
+        if self.protocol is None or self.is_busy:
+            return False
+        if self.begun is not None:
+            return now - self.begun > limits.header_seconds
+        return now - self.since > (limits.idle_seconds if self.requests else limits.silent_seconds)
+
+    def drop(self) -> None:
+        """Close it at once. Nothing that was not sent yet is sent."""
+        if self.protocol is not None and self.protocol.transport is not None:
+            self.protocol.transport.abort()
+        elif self.connecting is not None:
+            self.connecting.cancel()
+
+
+class _Connections:
+    """Accepts connections, counts them, and gives up the least deserving ones when there are too many.
+
+    Accepting is done here and not by `loop.create_server`, which neither counts connections in their handshake nor
+    stops accepting before the process is out of file descriptors.
+    """
+
+    def __init__(
+        self, server: _Server, listening: socket.socket, tls: ssl.SSLContext | None, limits: ConnectionLimits
+    ) -> None:
+        self._server = server
+        self._listening = listening
+        self._tls = tls
+        self._limits = limits
+        self._max = connections_possible(limits.connections_max)
+        self._seldom = server.seldom
+        self._tasks: list[asyncio.Task[None]] = []
+        # In the order in which they came.
+        self.open: dict[_Accepted, None] = {}
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._accept_all()), asyncio.create_task(self._sweep())]
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for accepted in [one for one in self.open if one.protocol is None]:
+            accepted.drop()
+
+    async def stopped(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._listening.close()
+
+    async def _accept_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                incoming, _ = await loop.sock_accept(self._listening)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._seldom.warn(
+                        "accept", "cannot accept a connection, %d are open: %s", len(self.open), error.strerror
+                    )
+                    self._make_room()
+                    await asyncio.sleep(0.05)
+                continue
+            self._take(incoming, loop.time())
+
+    def _take(self, incoming: socket.socket, now: float) -> None:
+        if len(self.open) >= self._max and not self._make_room():
+            self._seldom.warn("full", "%d connections are open, no more are accepted", len(self.open))
+            incoming.close()
+            return
+        accepted = _Accepted(incoming, now)
+        self.open[accepted] = None
+        accepted.connecting = asyncio.create_task(self._connect(accepted))
+
+    def _make_room(self) -> bool:
+        """Give up one connection; False where all of them are of known clients and busy."""
+        victim = min(self.open, key=lambda one: (one.stage, one.since), default=None)
+        if victim is None or victim.stage is _Stage.KNOWN_BUSY:
+            return False
+        self._seldom.warn(
+            "evicted",
+            "%d connections are open: closed one of %s to accept another",
+            len(self.open),
+            "a client without credentials" if victim.stage < _Stage.KNOWN_IDLE else "an idle client",
+        )
+        del self.open[victim]
+        victim.drop()
+        return True
+
+    async def _connect(self, accepted: _Accepted) -> None:
+        """From an accepted socket to a connection that can carry requests."""
+        loop = asyncio.get_running_loop()
+        timeout = {"ssl_handshake_timeout": self._limits.handshake_seconds} if self._tls is not None else {}
+        try:
+            _keep_alive(accepted.socket)
+            await loop.connect_accepted_socket(
+                lambda: self._server.connection(accepted, self._lost),
+                accepted.socket,
+                ssl=self._tls,
+                **timeout,
+            )
+        except (OSError, ssl.SSLError, asyncio.CancelledError, TimeoutError) as error:
+            # The client hung up, speaks no TLS, took too long, or was given up for another.
+            log.debug("a connection did not come about: %s", type(error).__name__)
+            accepted.socket.close()
+            self.open.pop(accepted, None)
+        except Exception:
+            accepted.socket.close()
+            self.open.pop(accepted, None)
+            log.exception("a connection could not be set up")
+        finally:
+            accepted.connecting = None
+
+    def _lost(self, accepted: _Accepted) -> None:
+        self.open.pop(accepted, None)
+
+    async def _sweep(self) -> None:
+        """Close connections whose clients take too long."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._limits.sweep_seconds)
+            now = loop.time()
+            late = [one for one in self.open if one.is_late(now, self._limits)]
+            if began := sum(one.begun is not None for one in late):
+                self._seldom.warn("headers", "%d connections closed: no complete request in time", began)
+            for one in late:
+                one.drop()
+
+
+def _keep_alive(accepted: socket.socket) -> None:
+    """Have the kernel find out that a peer is gone, or takes nothing."""
+    accepted.setblocking(False)
+    for option, seconds in (("TCP_KEEPIDLE", _PEER_GONE_SECONDS), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if (number := getattr(socket, option, None)) is not None:
+            accepted.setsockopt(socket.IPPROTO_TCP, number, seconds)
+    if (number := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
+        accepted.setsockopt(socket.IPPROTO_TCP, number, _PEER_GONE_SECONDS * 1000)
+
+
+class _Server(web.Server):
+    """Makes the protocol of each connection, and hands its requests to the handler."""
+
+    def __init__(self, handler: Handler, shutdown_seconds: float) -> None:
+        super().__init__(self._answer)
+        self._handler = handler
+        self.shutdown_seconds = shutdown_seconds
+        self.seldom = _SeldomLog()
+
+    def connection(self, accepted: _Accepted, lost: Callable[[_Accepted], None]) -> _Protocol:
+        return _Protocol(self, accepted, lost, asyncio.get_running_loop())
+
+    async def _answer(self, incoming: web.BaseRequest) -> web.StreamResponse:
+        protocol: Any = incoming.protocol
+        with protocol.answering():
+            return await _answer(self._handler, incoming, protocol)
+
+
+class _Protocol(web.RequestHandler):
+    """One connection that carries requests: keeps count of what it does, and hears when it ends."""
+
+    __slots__ = ("_accepted", "_losing", "_lost", "_server")
+
+    def __init__(
+        self, server: _Server, accepted: _Accepted, lost: Callable[[_Accepted], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(server, loop=loop, access_log=None, keepalive_timeout=75.0, lingering_time=1.0)  # type: ignore[arg-type]
+        self._server = server
+        self._accepted = accepted
+        self._lost = lost
+        self._losing: asyncio.Task[Any] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._accepted.protocol = self
+        self._accepted.since = self._loop.time()
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        accepted = self._accepted
+        if accepted.is_busy:
+            request = self._current_request
+            accepted.more_came |= request is None or request.content.is_eof()
+        elif accepted.begun is None and data:
+            accepted.begun = self._loop.time()
+        super().data_received(data)
+
+    def eof_received(self) -> None:
+        if self._losing is not None and self.transport is not None:
+            # Whoever reads a stream and hangs up is gone: what is not sent yet must not keep the connection.
+            self.transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._lost(self._accepted)
+        if self._losing is not None:
+            self._losing.cancel()
+        super().connection_lost(exc)
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        accepted = self._accepted
+        accepted.is_busy, accepted.begun, accepted.more_came = True, None, False
+        accepted.requests += 1
+        try:
+            yield
+        finally:
+            accepted.is_busy = False
+            accepted.since = self._loop.time()
+            # Some of the next request may have come already; aiohttp does not say how much.
+            accepted.begun = accepted.since if accepted.more_came and not self._messages else None
+
+    def identified(self) -> None:
+        """The client of this connection has proved who it is."""
+        self._accepted.is_known = True
+
+    async def streaming(self, stream: Awaitable[None]) -> bool:
+        """Run a stream until its end or the end of the connection; whether it came to its own end."""
+        running = self._losing = asyncio.ensure_future(stream)
+        if not self.connected:
+            running.cancel()
+        try:
+            await running
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.connected or (task is not None and task.cancelling()):
+                raise
+            return False
+        finally:
+            self._losing = None
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+        return True
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what cannot be parsed, or was not foreseen.
+
+        What could not be parsed is neither logged nor sent back: it may hold a token.
+        """
+        if status != 500:
+            name = type(exc).__name__
+            self._server.seldom.warn("malformed", "refused a malformed request from %s: %s", request.remote, name)
+            refusal = _Whole(status=status, text="malformed request\n", headers=_FIXED_HEADERS)
+            refusal.force_close()
+            return refusal
+        return super().handle_error(request, status, exc, message)
+
+
+# No browser guesses what an answer is; who answers is for no client to know.
+_FIXED_HEADERS: Final = {"X-Content-Type-Options": "nosniff"}
+
+
+class _Whole(web.Response):
+    """An answer without the name and the version of the program."""
+
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()
+        self.headers.popall("Server", None)
+
+
+class _Streamed(web.StreamResponse):
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()
+        self.headers.popall("Server", None)
+
+
+async def _answer(handler: Handler, incoming: web.BaseRequest, protocol: _Protocol) -> web.StreamResponse:
+    if len(incoming.headers.getall("Authorization", ())) > 1:
+        # Which of them counts is for nobody to choose: a proxy in between may have looked at the other one.
+        return _Whole(status=400, text="more than one Authorization header", headers=_FIXED_HEADERS)
     try:
-        request = _request(incoming)
+        request = _request(incoming, protocol)
     except ValueError:
-        return web.Response(status=400, text="the query has too many parameters")
+        return _Whole(status=400, text="the query has too many parameters", headers=_FIXED_HEADERS)
     try:
         response = await handler(request)
     except ConnectionError:
         if incoming.transport is not None:
             raise
         log.debug("%s %s: the client hung up before all of it had come", request.method, request.path)
-        return web.Response(status=400)
+        return _Whole(status=400, headers=_FIXED_HEADERS)
     if response.stream is not None:
-        return await _stream(incoming, response, response.stream)
+        return await _stream(incoming, protocol, response, response.stream)
     if len(response.body) > PIECE_BYTES and request.method != "HEAD":
-        return await _stream(incoming, response, _in_pieces(response.body), size=len(response.body))
-    return web.Response(
+        return await _stream(incoming, protocol, response, _in_pieces(response.body), size=len(response.body))
+    return _Whole(
         status=response.status,
         body=response.body,
-        headers={**response.headers, "Content-Type": response.content_type},
+        headers={**_FIXED_HEADERS, **response.headers, "Content-Type": response.content_type},
     )
 
 
@@ -200,10 +573,11 @@ def _in_pieces(body: bytes) -> Stream:
 
 
 async def _stream(
-    incoming: web.BaseRequest, response: Response, stream: Stream, *, size: int | None = None
+    incoming: web.BaseRequest, protocol: _Protocol, response: Response, stream: Stream, *, size: int | None = None
 ) -> web.StreamResponse:
-    outgoing = web.StreamResponse(
-        status=response.status, headers={**response.headers, "Content-Type": response.content_type}
+    outgoing = _Streamed(
+        status=response.status,
+        headers={**_FIXED_HEADERS, **response.headers, "Content-Type": response.content_type},
     )
     if size is None:
         outgoing.enable_chunked_encoding()
@@ -211,8 +585,8 @@ async def _stream(
         outgoing.content_length = size
     await outgoing.prepare(incoming)
     try:
-        await stream(outgoing.write)
-        await outgoing.write_eof()
+        if await protocol.streaming(stream(outgoing.write)):
+            await outgoing.write_eof()
     except StreamDropped:
         _abort(incoming)
     except (ConnectionError, asyncio.CancelledError):
@@ -229,7 +603,7 @@ def _abort(incoming: web.BaseRequest) -> None:
         transport.abort()
 
 
-def _request(incoming: web.BaseRequest) -> Request:
+def _request(incoming: web.BaseRequest, protocol: _Protocol) -> Request:
     path, _, query = incoming.raw_path.partition("?")
     transport = incoming.transport
     peer: Any = transport.get_extra_info("peercert") if transport is not None else None
@@ -243,6 +617,7 @@ def _request(incoming: web.BaseRequest) -> Request:
         remote=incoming.remote or "",
         secure=incoming.secure,
         lines=incoming.headers.items(),
+        identified=protocol.identified,
     )
 
 

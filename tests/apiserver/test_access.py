@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 import subprocess
 from pathlib import Path
@@ -12,8 +13,10 @@ import yaml
 
 from apiserver.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, parts
 from pykueue import app
-from pykueue.apiserver.shedding import Caps, Shedder
+from pykueue.apiserver.access import ADMIN, VIEWER, VIEWERS, User
+from pykueue.apiserver.shedding import LOG_STREAMS, WATCHES, Caps, Shedder
 from pykueue.apiserver.status import StatusError
+from pykueue.clock import SystemClock
 from waiting import until
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -263,8 +266,37 @@ class TestShedding:
             pass
         with shedder.request("b"):
             pass
-        with pytest.raises(StatusError, match="watches"):
-            shedder.check_watches(3)
+        with contextlib.ExitStack() as open_streams:
+            for user in (ADMIN, ADMIN, VIEWER):
+                open_streams.enter_context(shedder.stream(WATCHES, user))
+            with pytest.raises(StatusError, match="3 watches are open"):
+                shedder.check_stream(WATCHES, ADMIN)
+        shedder.check_stream(WATCHES, ADMIN)
+
+    @pytest.mark.parametrize("sort", [WATCHES, LOG_STREAMS])
+    def test_neither_one_user_nor_all_viewers_can_take_every_stream(self, sort: str) -> None:
+        shedder, caps = Shedder(SystemClock()), Caps()
+        together, for_one, for_viewers = (
+            (caps.watches_max, caps.watches_per_user_max, caps.watches_of_viewers_max)
+            if sort == WATCHES
+            else (caps.log_streams_max, caps.log_streams_per_user_max, caps.log_streams_of_viewers_max)
+        )
+        assert for_viewers < for_one < together
+        with contextlib.ExitStack() as open_streams:
+            for index in range(for_viewers):
+                viewer = User(f"viewer-{index}", (VIEWERS,))
+                shedder.check_stream(sort, viewer)
+                open_streams.enter_context(shedder.stream(sort, viewer))
+            with pytest.raises(StatusError, match="of the role view are open"):
+                shedder.check_stream(sort, VIEWER)
+            shedder.check_stream(sort, ADMIN)
+        with contextlib.ExitStack() as open_streams:
+            for _ in range(for_one):
+                shedder.check_stream(sort, ADMIN)
+                open_streams.enter_context(shedder.stream(sort, ADMIN))
+            with pytest.raises(StatusError, match="of user 'admin' are open"):
+                shedder.check_stream(sort, ADMIN)
+            shedder.check_stream(sort, User("another"))
 
     def test_a_server_with_too_many_watches_says_429(self, tmp_path: Path) -> None:
         with Running(app.ServerSettings(data_dir=tmp_path), parts(caps=Caps(watches_max=2))) as server:
@@ -274,6 +306,18 @@ class TestShedding:
                 assert next(stream)
             one.get("/api/v1/namespaces", watch="true").refused(429)
             one.get("/api/v1/namespaces").ok()
+
+    def test_the_slot_of_a_watch_is_free_as_soon_as_its_client_is_gone(self, tmp_path: Path) -> None:
+        """Nothing is written to the kind, so no write can reveal that the client is gone."""
+        with Running(app.ServerSettings(data_dir=tmp_path), parts(caps=Caps(watches_max=2))) as server:
+            one = server.client()
+            responses = [one.send("GET", CONFIG_MAPS, watch="true", timeoutSeconds=3600) for _ in range(2)]
+            one.get(CONFIG_MAPS, watch="true").refused(429)
+            for response in responses:
+                response.close()
+            until(lambda: server.serving.embedded.registry.watches == 0)
+            with contextlib.closing(one.send("GET", CONFIG_MAPS, watch="true", timeoutSeconds=1)) as again:
+                assert again.status == 200
 
 
 class TestStreams:

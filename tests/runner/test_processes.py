@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import AsyncIterator
@@ -11,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from pykueue import serving
 from pykueue.clock import SystemClock
 from pykueue.runner import processes as processes_module
 from pykueue.runner import supervisor
 from pykueue.runner.attempts import Ended
-from pykueue.runner.logs import Reader, Wanted, shown
+from pykueue.runner.logs import Logs, Reader, Wanted, shown
 from pykueue.runner.processes import Processes
 from waiting import eventually, until
 
@@ -57,6 +61,15 @@ async def ended(processes: Processes, tree: dict[str, Any]) -> Ended:
     found = await eventually(lambda: processes.attempts(tree)["main"][-1].ended)
     assert found is not None
     return found
+
+
+def _is_open(file: Path) -> bool:
+    """Whether this process holds the file open."""
+    return str(file) in {os.readlink(f"/proc/self/fd/{number}") for number in _descriptors()}
+
+
+def _descriptors() -> list[str]:
+    return [number for number in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{number}")]
 
 
 def log(processes: Processes, uid: str = "u1", **wanted: Any) -> str:
@@ -107,6 +120,37 @@ class TestOne:
         await start(processes, tree)
         assert (await ended(processes, tree)).code == 1
         assert "MemoryError" in log(processes)
+
+    async def test_its_limit_of_open_files_is_not_the_raised_one_of_the_server(self, processes: Processes) -> None:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+        try:
+            tree = pod("sh", "-c", "ulimit -S -n")
+            await start(processes, tree)
+            await ended(processes, tree)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert log(processes).strip() in (str(serving.inherited_open_files), "unlimited")
+
+    async def test_a_follower_that_is_gone_holds_no_file(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "echo begun; sleep 1000")
+        await start(processes, tree)
+        file = processes.logs("u1", "main")[-1]
+        got: list[bytes] = []
+
+        async def write(data: bytes) -> None:
+            got.append(data)
+
+        query = [("follow", "true")]
+        answer = await Logs(processes, lambda: 0)(tree, serving.Request("GET", "/", query))
+        assert answer.stream is not None
+        following = asyncio.ensure_future(answer.stream(write))
+        await eventually(lambda: got)
+        assert _is_open(file)
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        assert not _is_open(file)
 
     async def test_what_it_starts_ends_with_it(self, processes: Processes) -> None:
         tree = pod("sh", "-c", "sleep 1000 & echo $!")

@@ -23,10 +23,10 @@ from pykueue.apiserver.openapi import OpenApi
 from pykueue.apiserver.pages import Pages
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.rest import Rest
-from pykueue.apiserver.shedding import Shedder
+from pykueue.apiserver.shedding import LOG_STREAMS, WATCHES, Shedder
 from pykueue.apiserver.verbs import Door, Verbs
 from pykueue.clock import Clock
-from pykueue.serving import Handler, Request, Response
+from pykueue.serving import Handler, Request, Response, Write
 
 
 class ApiServer:
@@ -109,11 +109,27 @@ class ApiServer:
             if f"{request.path}/".startswith(folder):
                 return await guest(request)
         user = self._door.authenticate(request)
+        request.identified()
         if asking.is_watch(request):
-            self._shedder.check_watches(self._registry.watches)
-            return await self._route(user, request, warnings)
+            self._shedder.check_stream(WATCHES, user)
+            with self._shedder.request(user.name):
+                return self._counted(WATCHES, user, await self._route(user, request, warnings))
         with self._shedder.request(user.name):
-            return await self._bounded(request, lambda: self._route(user, request, warnings))
+            response = await self._bounded(request, lambda: self._route(user, request, warnings))
+        return self._counted(LOG_STREAMS, user, response)
+
+    def _counted(self, sort: str, user: User, response: Response) -> Response:
+        """The same answer; where it is a stream, it counts for its user while it lasts."""
+        if (stream := response.stream) is None:
+            return response
+        self._shedder.check_stream(sort, user)
+
+        async def counted(write: Write) -> None:
+            with self._shedder.stream(sort, user):
+                await stream(write)
+
+        response.stream = counted
+        return response
 
     async def _bounded(self, request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
         """`?timeout=30s` is how long the client will wait."""

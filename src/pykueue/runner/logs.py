@@ -23,6 +23,8 @@ from pykueue.runner.processes import Processes
 from pykueue.serving import Request, Response, Write
 
 _LOOK_SECONDS: Final = 0.1
+# A log to which nothing is written is looked at less often.
+_LOOK_SECONDS_MAX: Final = 0.5
 _PART_BYTES: Final = 256 * 1024
 
 
@@ -189,17 +191,30 @@ class Logs:
 
 async def _copy(path: Path, wanted: Wanted, write: Write, is_running: Callable[[], bool]) -> None:
     left = wanted.bytes_max
+    pause = _LOOK_SECONDS
     with contextlib.closing(Reader(path, wanted)) as reader:
         while True:
             # Asked before reading: whatever was written before it ended is read after.
             more = is_running()
-            while part := await asyncio.to_thread(reader.next):
+            pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
+            while part := await _next(reader):
+                pause = _LOOK_SECONDS
                 await write(part if left is None else part[:left])
                 if left is not None and (left := left - len(part)) <= 0:
                     return
             if not more:
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(pause)
+
+
+async def _next(reader: Reader) -> bytes:
+    """The next part, read in a thread. A stream whose client is gone waits for the thread before the file is closed."""
+    reading = asyncio.create_task(asyncio.to_thread(reader.next))
+    try:
+        return await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        await asyncio.wait([reading])
+        raise
 
 
 def _container(tree: Tree, request: Request) -> str:

@@ -25,6 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from pykueue import serving
 from pykueue.api import trees
 from pykueue.api.trees import Tree
 from pykueue.clock import Clock
@@ -257,7 +258,10 @@ def _launch(path: Path, prepared: Launch, now: int) -> None:
     order = path.with_suffix(".launch")
     descriptor = os.open(order, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.write(descriptor, json.dumps({**asdict(prepared), "started": now}).encode())
+        os.write(
+            descriptor,
+            json.dumps({**asdict(prepared), "started": now, "open_files": serving.inherited_open_files}).encode(),
+        )
         # The lock goes with the open file to the guardian, and is free again when it ends, however it ends.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         subprocess.run(

@@ -110,6 +110,12 @@ def _become(launch: dict[str, Any], out: int, err: int, failure: int) -> NoRetur
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
+        if "open_files" in launch:
+            # The server raised its own soft limit. Programs of pods start with the usual one: some close every
+            # descriptor below it, and `select` takes none above 1,023.
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE, (launch["open_files"], resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+            )
         for name, most in launch["limits"].items():
             resource.setrlimit(getattr(resource, name), (most, most))
         os.chdir(launch["directory"])
