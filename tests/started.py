@@ -16,8 +16,15 @@ from waiting import PATIENCE_SECONDS, until
 class Up:
     """A server that is ready once this is made; it can be ended and started again on the same data."""
 
-    def __init__(self, kubeconfig: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        kubeconfig: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        open_files_max: int | None = None,
+    ) -> None:
         self.kubeconfig = kubeconfig
+        self._open_files_max = open_files_max
         self._arguments = arguments
         self._environment = environment
         self.start()
@@ -26,6 +33,8 @@ class Up:
         # A server takes the file of its predecessor away, but not before it has begun to run.
         self.kubeconfig.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pykueue", "up", *self._arguments]
+        if self._open_files_max is not None:
+            command = ["sh", "-c", f'ulimit -n {self._open_files_max}; exec "$@"', "sh", *command]
         self.process = subprocess.Popen(command, env=self._environment, stderr=subprocess.PIPE, text=True)
         try:
             until(self._is_ready)

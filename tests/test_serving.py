@@ -141,6 +141,19 @@ async def test_clients_without_credentials_cannot_lock_out_those_with_credential
         await server.close()
 
 
+async def test_a_new_connection_is_not_given_up_for_a_later_one_while_older_strangers_stay() -> None:
+    server = await serving.serve(_hello, "127.0.0.1", 0, limits=serving.ConnectionLimits(connections_max=16))
+    try:
+        crowd = [(await _ask(server))[2] for _ in range(16)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        crowd += [(await _ask(server))[2] for _ in range(8)]
+        assert b"hello" in await _again(reader, writer, f"Authorization: Bearer {TOKEN}\r\n")
+        for one in (*crowd, writer):
+            one.close()
+    finally:
+        await server.close()
+
+
 async def test_a_full_server_of_busy_known_clients_refuses_more_connections() -> None:
     begun, go_on = 0, asyncio.Event()
 

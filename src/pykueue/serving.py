@@ -171,10 +171,10 @@ def _listen(host: str, port: int) -> socket.socket:
 class ConnectionLimits:
     """How many connections there may be, and how long each stage of one may take.
 
-    When `connections_max` is reached, a new connection takes the place of the least deserving one: first those on which
-    no request was ever complete, then those of unknown clients, then the longest idle one of a known client. A known
-    client whose request is being answered never loses its connection, so clients without credentials cannot lock out
-    those with credentials.
+    When `connections_max` is reached, a new connection takes the place of another: of the oldest one without a request
+    in progress whose client has not proved who it is; then of the oldest of such a client at all; then of the longest
+    idle one of a known client. A known client whose request is being answered never loses its connection, so clients
+    without credentials cannot lock out those with credentials.
     """
 
     connections_max: int = 2_000
@@ -233,13 +233,16 @@ class _SeldomLog:
 
 
 class _Stage(IntEnum):
-    """What is known of a connection, in the order in which connections are given up for others."""
+    """What is known of a connection, in the order in which connections are given up for others.
 
-    HANDSHAKE = 0  # or complete, but without any complete request
-    UNKNOWN_IDLE = 1
-    UNKNOWN_BUSY = 2
-    KNOWN_IDLE = 3
-    KNOWN_BUSY = 4
+    A connection in its handshake is unknown and idle, too. Among these the oldest goes first: the newest may be that of
+    a client that is about to send its credentials.
+    """
+
+    UNKNOWN_IDLE = 0
+    UNKNOWN_BUSY = 1
+    KNOWN_IDLE = 2
+    KNOWN_BUSY = 3
 
 
 class _Accepted:
@@ -262,8 +265,6 @@ class _Accepted:
 
     @property
     def stage(self) -> _Stage:
-        if not self.requests:
-            return _Stage.HANDSHAKE
         if self.is_known:
             return _Stage.KNOWN_BUSY if self.is_busy else _Stage.KNOWN_IDLE
         return _Stage.UNKNOWN_BUSY if self.is_busy else _Stage.UNKNOWN_IDLE
@@ -343,7 +344,9 @@ class _Connections:
 
     def _make_room(self) -> bool:
         """Give up one connection; False where all of them are of known clients and busy."""
-        victim = min(self.open, key=lambda one: (one.stage, one.since), default=None)
+        # They are in the order in which they came, so this seldom looks at more than the first.
+        victim = next((one for one in self.open if one.stage is _Stage.UNKNOWN_IDLE), None)
+        victim = victim or min(self.open, key=lambda one: (one.stage, one.since), default=None)
         if victim is None or victim.stage is _Stage.KNOWN_BUSY:
             return False
         self._seldom.warn(

@@ -235,12 +235,37 @@ class TestJsonPath:
     )
     def test_finds(self, path: str, found: list[Any]) -> None:
         tree = {"a": {"b": 1, "dotted.key": 3}, "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2, "w": None}]}
-        assert jsonpath.compile_path(path)(tree) == found
+        assert jsonpath.compile_path(path)(tree, jsonpath.Walk(True, 1000)) == found
 
     @pytest.mark.parametrize("path", [".a[", ".a[?(@.b==", "a b", ".a[?(@.b=!1)]", ".a[x]"])
     def test_refuses_in_words(self, path: str) -> None:
         with pytest.raises(jsonpath.PathError):
             jsonpath.compile_path(path)
+
+    @pytest.mark.parametrize(
+        "path",
+        ["..a" * 12, "..[0,0]" * 40, "[0,0]" * 40, "..*" * 12, '[?(@..a)]..[?(@..a=="x")]..a', "[0:1,0:1]" * 40],
+    )
+    def test_a_path_that_multiplies_values_shows_nothing_in_bounded_time(self, path: str) -> None:
+        """Without a bound each of them visits billions of values, and this test does not end."""
+        tree: Any = {}
+        for _ in range(40):
+            tree = {"a": tree, "b": [tree, tree]}
+        nested: Any = ["x"]
+        for _ in range(60):
+            nested = [nested]
+        for value in (tree, nested):
+            column = Column(name="C", path=path)
+            walk = jsonpath.Walk(True, tables.ROW_VALUES_MAX)
+            tables.cell(column, value, 0, walk)
+            assert walk.left > -tables.ROW_VALUES_MAX, "more was visited than was checked for"
+        with pytest.raises(jsonpath.PathError):
+            jsonpath.read(path).find(tree, values_max=1000)
+
+    def test_all_columns_of_a_row_share_one_bound(self) -> None:
+        walk = jsonpath.Walk(True, 10)
+        assert tables.cell(Column(name="C", path="..x"), [[["x"]]] * 20, 0, walk) is None
+        assert tables.cell(Column(name="N", path=".a"), {"a": "b"}, 0, walk) is None
 
 
 class TestColumns:
@@ -271,7 +296,7 @@ class TestColumns:
         tree = {"n": "text", "f": 1.7, "flag": True, "map": {"a": 1}, "time": "not a time"}
 
         def shown(path: str, kind: str) -> Any:
-            return tables.cell(Column(name="x", path=path, type=kind), tree, 0)
+            return tables.cell(Column(name="x", path=path, type=kind), tree, 0, jsonpath.Walk(True, 100))
 
         assert shown(".absent", "string") is None
         assert shown(".n", "integer") is None

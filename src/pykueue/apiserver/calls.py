@@ -32,6 +32,8 @@ class Call:
     # What is odd about the text of the body, such as keys that are there twice: afterwards nobody can tell.
     oddities: Sequence[str] = ()
     warnings: list[str] = field(default_factory=list)
+    # Its body is so large, or asks for so much, that the work on it does not belong on the event loop.
+    is_long: bool = False
 
     @property
     def key(self) -> Key:

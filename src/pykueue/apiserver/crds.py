@@ -8,7 +8,7 @@ paths and the discovery there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -34,9 +34,13 @@ CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 
 class CustomResources:
-    """Turns CRDs into served resources. `conversions` has the groups whose versions this process converts itself."""
+    """Turns CRDs into served resources. `conversions` has the groups whose versions this process converts itself, and
+    `own` the names of the CRDs that it brings: how long validation by their schemas takes is known."""
 
-    def __init__(self, objects: Objects, clock: Clock, conversions: Mapping[str, Convert]) -> None:
+    def __init__(
+        self, objects: Objects, clock: Clock, conversions: Mapping[str, Convert], own: Iterable[str] = ()
+    ) -> None:
+        self._own = frozenset(own)
         self._objects = objects
         self._clock = clock
         self._conversions = conversions
@@ -121,7 +125,8 @@ class CustomResources:
         """Which other CRD of the group already has one of the names; "" where none has."""
         names = spec.get("names") or {}
         wanted = _all_names(names)
-        for entry in self._objects.collection(RESOURCE):
+        # All at once: this may run in a thread while others are stored.
+        for entry in list(self._objects.collection(RESOURCE).entries.values()):
             if entry.key.name == own:
                 continue
             other = msgspec.json.decode(entry.body)
@@ -158,7 +163,7 @@ class CustomResources:
         self._served[name] = essence
         spec = tree["spec"]
         resources = [
-            custom.resource(spec, version, revision, leaving=leaving)
+            custom.resource(spec, version, revision, leaving=leaving, foreign=name not in self._own)
             for version in spec["versions"]
             if version.get("served", True)
         ]

@@ -12,10 +12,12 @@ from pykueue.api.errors import FieldError
 from pykueue.apiserver import metadata, scale
 from pykueue.apiserver.apply import Shape
 from pykueue.apiserver.strategy import ALL_VERBS, Column, Resource, Rules, Scaling, Tree
+from pykueue.apiserver.turns import LONG_BYTES
 
 
-def resource(spec: Tree, version: Tree, revision: int, *, leaving: bool) -> Resource:
-    """`revision` is that of the CRD; `leaving` says that it is being deleted, and nothing new is taken."""
+def resource(spec: Tree, version: Tree, revision: int, *, leaving: bool, foreign: bool = True) -> Resource:
+    """`revision` is that of the CRD; `leaving` says that it is being deleted, and nothing new is taken; `foreign`, that
+    the program does not bring it itself."""
     names = spec["names"]
     schema: Tree = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
     columns = version.get("additionalPrinterColumns")
@@ -54,7 +56,14 @@ def resource(spec: Tree, version: Tree, revision: int, *, leaving: bool) -> Reso
         unconditional_update=False,
         deprecated=deprecated,
         schema_revision=revision,
+        costly=foreign and _is_costly(schema),
     )
+
+
+def _is_costly(schema: Tree) -> bool:
+    """Whether a small object can take long: patterns and rules take what they take, and a large schema is compiled."""
+    written = msgspec.json.encode(schema)
+    return len(written) > LONG_BYTES or b'"pattern"' in written or b'"x-kubernetes-validations"' in written
 
 
 def _rules(schema: Tree, scaling: Scaling | None) -> Rules:

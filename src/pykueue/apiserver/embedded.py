@@ -31,6 +31,7 @@ from pykueue.apiserver.server import ApiServer
 from pykueue.apiserver.shedding import Caps, Shedder
 from pykueue.apiserver.store import Journal, Key, Loaded
 from pykueue.apiserver.strategy import Resource, Tree
+from pykueue.apiserver.turns import Workers
 from pykueue.apiserver.webhooks import Caller, Policy
 from pykueue.clock import Clock
 
@@ -84,16 +85,21 @@ class Embedded:
         *,
         loaded: Loaded | None = None,
         executor: Executor | None = None,
+        threads: Executor | None = None,
     ) -> None:
+        """`executor` is the one thread of the journal; `threads` take long work off the event loop. Without them,
+        everything runs in line."""
         self._parts = parts
         self._tasks: list[asyncio.Task[None]] = []
         self.objects = Objects(journal, clock, loaded=loaded, executor=executor, bounds=parts.bounds)
-        self.crds = crds.CustomResources(self.objects, clock, parts.conversions)
+        own = [tree["metadata"]["name"] for tree in parts.crds]
+        self.crds = crds.CustomResources(self.objects, clock, parts.conversions, own)
         self.registry = Registry(map(self._with_rules, parts.builtin))
         self.crds.start(self.registry)
         self._webhooks = Caller(self.objects, self.registry, parts.webhooks)
         hooks = Admission((*parts.plugins(self._find), *parts.hooks), self._in_version, self._webhooks)
-        self.rest = Rest(self.objects, self.registry, hooks, clock, chance)
+        workers = Workers(threads)
+        self.rest = Rest(self.objects, self.registry, hooks, clock, chance, workers)
         hands = Hands(self.registry, self.rest)
         self._collector = Collector(self.objects, self.registry, hands, clock, parts.orphan_seconds)
         self.old_news = OldNews(self.objects, hands, clock)
@@ -107,6 +113,7 @@ class Embedded:
             clock=clock,
             chance=chance,
             about=about,
+            workers=workers,
         )
 
     def _with_rules(self, resource: Resource) -> Resource:

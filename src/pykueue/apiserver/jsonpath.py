@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -19,9 +19,30 @@ class PathError(ValueError):
     """A text that is not a path this module can follow, or a value through which it does not lead."""
 
 
-# (values, whether keys may be missing) -> values
-Step: TypeAlias = Callable[[list[Any], bool], list[Any]]
-Find: TypeAlias = Callable[[Any], list[Any]]
+class TooMuch(PathError):
+    """A path that visits more values than it may: a few `..` in a row visit each value once for every way to it."""
+
+
+class Walk:
+    """One search: whether keys may be missing, and how many more values may be visited."""
+
+    __slots__ = ("allow_missing", "left")
+
+    def __init__(self, allow_missing: bool, values_max: int) -> None:
+        self.allow_missing = allow_missing
+        self.left = values_max
+
+    def visit(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise TooMuch("the path visits too many values")
+
+
+# What one path of a command may visit: a few seconds' worth.
+VALUES_MAX: Final = 2_000_000
+
+Step: TypeAlias = Callable[[list[Any], Walk], list[Any]]
+Find: TypeAlias = Callable[[Any, Walk], list[Any]]
 
 # Where a path starts from is said by these, and space means nothing.
 _NOTHING: Final = re.compile(r"[\s$@]+")
@@ -49,11 +70,15 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 class Path:
     steps: tuple[Step, ...]
 
-    def find(self, tree: Any, *, allow_missing: bool = True) -> list[Any]:
-        """What the path leads to. Raises PathError where it does not lead through."""
+    def find(self, tree: Any, *, allow_missing: bool = True, values_max: int = VALUES_MAX) -> list[Any]:
+        """What the path leads to. Raises PathError where it does not lead through, or through too many values."""
+        return self.found(tree, Walk(allow_missing, values_max))
+
+    def found(self, tree: Any, walk: Walk) -> list[Any]:
         values = [tree]
         for step in self.steps:
-            values = step(values, allow_missing)
+            walk.visit(len(values))
+            values = step(values, walk)
         return values
 
 
@@ -72,9 +97,9 @@ def compile_path(path: str) -> Find:
         text = text[1:-1].strip()
     found = read(text if text[:1] in ("", ".", "[", "$", "@") else f".{text}")
 
-    def find(tree: Any) -> list[Any]:
+    def find(tree: Any, walk: Walk) -> list[Any]:
         try:
-            return found.find(tree)
+            return found.found(tree, walk)
         except PathError:
             return []
 
@@ -170,13 +195,13 @@ def _value(found: re.Match[str]) -> Any:
 
 
 def _constant(value: Any) -> Step:
-    return lambda values, allow_missing: [value]
+    return lambda values, walk: [value]
 
 
 def _field(name: str) -> Step:
-    def step(values: list[Any], allow_missing: bool) -> list[Any]:
+    def step(values: list[Any], walk: Walk) -> list[Any]:
         found = [value[name] for value in values if isinstance(value, dict) and name in value]
-        if values and not found and not allow_missing:
+        if values and not found and not walk.allow_missing:
             raise PathError(f"there is no {name}")
         return found
 
@@ -184,7 +209,7 @@ def _field(name: str) -> Step:
 
 
 def _index(place: int) -> Step:
-    def step(values: list[Any], allow_missing: bool) -> list[Any]:
+    def step(values: list[Any], walk: Walk) -> list[Any]:
         found = []
         for value in _lists(values):
             if not -len(value) <= place < len(value):
@@ -196,7 +221,7 @@ def _index(place: int) -> Step:
 
 
 def _slice(first: int | None, last: int | None, stride: int) -> Step:
-    def step(values: list[Any], allow_missing: bool) -> list[Any]:
+    def step(values: list[Any], walk: Walk) -> list[Any]:
         found = []
         for value in _lists(values):
             start, end = _from_the_start(first or 0, value), _from_the_start(last, value)
@@ -204,6 +229,7 @@ def _slice(first: int | None, last: int | None, stride: int) -> Step:
                 continue
             if not 0 <= start < end <= len(value):
                 raise PathError(f"there is no part {start}:{end} of a list of {len(value)}")
+            walk.visit(end - start)
             found += value[start:end:stride]
         return found
 
@@ -227,25 +253,43 @@ def _lists(values: list[Any]) -> Iterator[list[Any]]:
 
 
 def _all_of(steps: list[Step]) -> Step:
-    return lambda values, allow_missing: [found for step in steps for found in step(values, allow_missing)]
+    def step(values: list[Any], walk: Walk) -> list[Any]:
+        found: list[Any] = []
+        for one in steps:
+            walk.visit(len(values))
+            found += one(values, walk)
+        return found
+
+    return step
 
 
-def _everything(values: list[Any], allow_missing: bool) -> list[Any]:
-    return [found for value in values for found in _held(value)]
+def _everything(values: list[Any], walk: Walk) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        held = _held(value)
+        walk.visit(len(held))
+        found += held
+    return found
 
 
-def _held(value: Any) -> Iterable[Any]:
+def _held(value: Any) -> Collection[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def _deep(values: list[Any], allow_missing: bool) -> list[Any]:
-    """The values and everything below them, as far as there is something in it."""
+def _deep(values: list[Any], walk: Walk) -> list[Any]:
+    """The values and everything below them, as far as there is something in it; each before what it holds."""
     found: list[Any] = []
-    for value in values:
+    todo = values[::-1]
+    while todo:
+        value = todo.pop()
+        walk.visit(1)
         if isinstance(value, dict | list | str) and value:
-            found += [value, *_deep(list(_held(value)), allow_missing)]
+            found.append(value)
+            held = _held(value)
+            walk.visit(len(held))
+            todo += reversed([*held])
     return found
 
 
@@ -253,31 +297,48 @@ def _filter(condition: str) -> Step:
     compared = _COMPARISON.fullmatch(condition)
     if compared is None:
         exists = read(condition)
-        return lambda values, allow_missing: [
-            each for value in _filtered(values) for each in value if exists.find(each)
+        return lambda values, walk: [
+            each for value in _filtered(values, walk) for each in value if exists.found(each, _leniently(walk))
         ]
     left, right = read(compared["left"]), read(compared["right"])
     if compared["sign"] not in _OPERATORS:
         raise PathError(f"{compared['sign']} compares nothing")
     compare = _OPERATORS[compared["sign"]]
 
-    def matches(item: Any, allow_missing: bool) -> bool:
-        ours, theirs = left.find(item, allow_missing=allow_missing), right.find(item, allow_missing=allow_missing)
+    def matches(item: Any, walk: Walk) -> bool:
+        ours, theirs = left.found(item, walk), right.found(item, walk)
         if not ours or not theirs:
             return False
         if len(ours) > 1 or len(theirs) > 1:
             raise PathError("only one value can be compared with one other")
         return compare(*_comparable(ours[0], theirs[0]))
 
-    return lambda values, allow_missing: [
-        each for value in _filtered(values) for each in value if matches(each, allow_missing)
-    ]
+    return lambda values, walk: [each for value in _filtered(values, walk) for each in value if matches(each, walk)]
 
 
-def _filtered(values: list[Any]) -> Iterator[list[Any]]:
+def _leniently(walk: Walk) -> Walk:
+    """The same search for something that may be missing."""
+    return walk if walk.allow_missing else _Lenient(walk)
+
+
+class _Lenient(Walk):
+    """Visits on the account of another search."""
+
+    __slots__ = ("_account",)
+
+    def __init__(self, account: Walk) -> None:
+        super().__init__(True, 0)
+        self._account = account
+
+    def visit(self, count: int) -> None:
+        self._account.visit(count)
+
+
+def _filtered(values: list[Any], walk: Walk) -> Iterator[list[Any]]:
     for value in values:
         if not isinstance(value, list):
             raise PathError(f"{_sort(value)} is no list, and cannot be filtered")
+        walk.visit(len(value))
         yield value
 
 

@@ -14,7 +14,8 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from pykueue.api import meta
 from pykueue.api.errors import ErrorSort, FieldError
@@ -40,7 +41,10 @@ from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.store import Key, Op
 from pykueue.apiserver.strategy import Resource, Tree
+from pykueue.apiserver.turns import LONG_BYTES, Workers
 from pykueue.clock import Clock
+
+T = TypeVar("T")
 
 NAME_ATTEMPTS: Final = 8
 # How often a write starts over because others were faster while a webhook was asked.
@@ -53,8 +57,15 @@ class Rest:
     """The verbs over one set of objects."""
 
     def __init__(
-        self, objects: Objects, registry: Registry, hooks: Admission, clock: Clock, chance: random.Random
+        self,
+        objects: Objects,
+        registry: Registry,
+        hooks: Admission,
+        clock: Clock,
+        chance: random.Random,
+        workers: Workers | None = None,
     ) -> None:
+        self._workers = workers or Workers()
         self._objects = objects
         self._registry = registry
         self._admission = hooks
@@ -76,16 +87,23 @@ class Rest:
     # --- Create -------------------------------------------------------------------------------------------------------
 
     async def create(self, call: Call, sent: Tree) -> Outcome:
-        tree = receiving.received(call, sent)
-        owners = apply.track_update(
-            None,
-            tree,
-            manager=call.manager,
-            target=self._registry.target(call.resource, ""),
-            now=self._now(),
-        )
-        _own(tree, owners)
-        return await self._create(call, tree)
+        now = self._now()
+
+        def received() -> Tree:
+            tree = receiving.received(call, sent)
+            target = self._registry.target(call.resource, "")
+            _own(tree, apply.track_update(None, tree, manager=call.manager, target=target, now=now))
+            return tree
+
+        return await self._create(call, await self._work(call, received))
+
+    async def _work(self, call: Call, function: Callable[[], T], live: Entry | None = None) -> T:
+        """The result of work on an object that no other task has; long work is done in a thread.
+
+        Other writes may come in between, so the caller compares `live` with the newest object afterwards.
+        """
+        is_long = call.is_long or call.resource.costly or (live is not None and len(live.body) > LONG_BYTES)
+        return await self._workers.run(call.user.name, function, is_long=is_long)
 
     async def _create(self, call: Call, tree: Tree) -> Outcome:
         """From a tree with its owners to a stored object."""
@@ -101,7 +119,7 @@ class Rest:
         if resource.has_status and resource.custom:
             tree.pop("status", None)
         rules.on_create(tree)
-        receiving.validate(call, tree, None)
+        await self._work(call, lambda: receiving.validate(call, tree, None))
         await self._admission.validated(call, admission.CREATE, tree, None)
         if self._objects.next_revision != before:
             # Somebody was faster while a webhook was asked: look once more.
@@ -174,13 +192,18 @@ class Rest:
             # That holds where nobody changes the successor in place: hooks may.
             by_hooks = self._admission.may_change(resource, admission.UPDATE, call.subresource)
             shared = self._is_settled(call) and not in_place and not by_hooks
-            new = change(old if shared else self.tree(resource, live))
+            new = await self._changed(call, change, live, old, shared=shared)
             await self._check_preconditions(call, live, new["metadata"])
-            new = self._separated(call, new, old, owned=owned)
+            new = await self._work(call, partial(self._separated, call, new, old, owned=owned), live)
             outcome = await self._replace(call, live, new, old)
             if outcome is not None:
                 return outcome
         raise call.modified()
+
+    async def _changed(
+        self, call: Call, change: Callable[[Tree], Tree], live: Entry, old: Tree, *, shared: bool
+    ) -> Tree:
+        return await self._work(call, lambda: change(old if shared else self.tree(call.resource, live)), live)
 
     def _is_settled(self, call: Call) -> bool:
         """Whether the newest object was written under the schema of today, and has passed all that is asked now.
@@ -242,7 +265,8 @@ class Rest:
         if resource.generation:
             changed = not resource.still and comparing.spec_changed(resource, new, old, call.subresource)
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + (1 if changed else 0)
-        receiving.validate(call, new, old)
+        validated = partial(receiving.validate, call, new, old)
+        await self._work(call, validated, live)
         await self._admission.validated(call, admission.UPDATE, new, old)
         if self._objects.latest(call.key) is not live:
             return None
@@ -297,7 +321,7 @@ class Rest:
         receiving.check_kind(call.resource, configuration, must_say=True)
         details = metadata.read(configuration)
         receiving.place(call, details)
-        receiving.check_unknown(call, configuration)
+        await self._work(call, lambda: receiving.check_unknown(call, configuration))
         now = self._now()
         if self._objects.latest(call.key) is not None:
             return await self._update(call, lambda old: self._merged(call, configuration, old, now), owned=True)
@@ -307,7 +331,7 @@ class Rest:
             raise call.conflict(
                 "uid mismatch: the provided object specified a uid or a revision, and no existing object was found"
             )
-        tree = self._merged(call, configuration, None, now)
+        tree = await self._work(call, lambda: self._merged(call, configuration, None, now))
         receiving.place(call, tree["metadata"])
         return await self._create(call, tree)
 

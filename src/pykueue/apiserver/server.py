@@ -24,6 +24,7 @@ from pykueue.apiserver.pages import Pages
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.rest import Rest
 from pykueue.apiserver.shedding import LOG_STREAMS, WATCHES, Shedder
+from pykueue.apiserver.turns import Workers
 from pykueue.apiserver.verbs import Door, Verbs
 from pykueue.clock import Clock
 from pykueue.serving import Handler, Request, Response, Write
@@ -44,6 +45,7 @@ class ApiServer:
         clock: Clock,
         chance: random.Random,
         about: About,
+        workers: Workers,
     ) -> None:
         self._objects = objects
         self._registry = registry
@@ -53,7 +55,7 @@ class ApiServer:
         self._about = about
         self.health = Health(objects, about)
         self._pages = Pages(registry, openapi)
-        self._verbs = Verbs(objects, registry, rest, door, clock, chance)
+        self._verbs = Verbs(objects, registry, rest, door, clock, chance, workers)
         # An id for each answer: unique over restarts by its first part, over requests by its last.
         self._audit_prefix = str(uuid.UUID(int=chance.getrandbits(128), version=4))[:24]
         self._answers = 0

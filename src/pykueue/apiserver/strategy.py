@@ -195,6 +195,8 @@ class Resource:
     deprecated: str = ""
     # Objects written before this revision are defaulted again when they are read: the schema has changed since.
     schema_revision: int = 0
+    # Even a small object may take long to validate, so it is not done on the event loop.
+    costly: bool = False
 
     @cached_property
     def api_version(self) -> str:

@@ -8,8 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from pykueue.api.meta import SECOND, TimeError, parse_time
-from pykueue.apiserver.jsonpath import PathError, compile_path
+from pykueue.apiserver.jsonpath import PathError, Walk, compile_path
 from pykueue.apiserver.strategy import Column, Resource, Tree
+
+# How many values the paths of all columns may visit for one row: some milliseconds' worth.
+ROW_VALUES_MAX: Final = 10_000
 
 NAME: Final = Column(
     name="Name", path=".metadata.name", format="name", description="The name, unique among its kind in a namespace."
@@ -44,13 +47,15 @@ def cells(resource: Resource, tree: Tree, now: int) -> list[Any]:
     """The values of one row."""
     if resource.cells is not None:
         return list(resource.cells(tree, now))
-    return [cell(column, tree, now) for column in _columns(resource)]
+    walk = Walk(True, ROW_VALUES_MAX)
+    return [cell(column, tree, now, walk) for column in _columns(resource)]
 
 
-def cell(column: Column, tree: Tree, now: int) -> Any:
-    """One value. What is absent is null, and what does not have the column's type is, too."""
+def cell(column: Column, tree: Tree, now: int, walk: Walk) -> Any:
+    """One value. What is absent is null, and so is what does not have the column's type, or lies behind a path that
+    visits more values than are left to the row."""
     try:
-        found = compile_path(column.path)(tree)
+        found = compile_path(column.path)(tree, walk)
     except PathError:
         return None
     if not found:

@@ -1,9 +1,16 @@
-"""Long work in slices: nobody holds the event loop for longer than a moment, however long a list is."""
+"""Long work beside the event loop, or in slices on it: no request holds the loop for longer than a moment.
+
+Every request has a budget on the event loop: what a small body can cause there takes some ten milliseconds. Lists are
+made in slices (`slices`). What grows with a large body or a foreign schema (parsing, pruning, validation, CEL,
+patterns, patches, ownership of fields) runs in `Workers`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from typing import Final, TypeVar
 
 # How long one may go on while others wait, and how many steps are taken between two looks at the clock.
@@ -17,8 +24,51 @@ async def slices(items: Sequence[T]) -> AsyncIterator[Sequence[T]]:
     """The parts of a list, one after the other; in between, others get their turn where it is due."""
     loop = asyncio.get_running_loop()
     since = loop.time()
-    for start in range(0, len(items), SLICE):
-        if loop.time() - since > TURN_SECONDS:
+    start, size = 0, SLICE
+    while start < len(items):
+        if (now := loop.time()) - since > TURN_SECONDS:
+            # Items that take long come in smaller slices, down to one by one.
+            size = max(1, size // 4) if now - since > 4 * TURN_SECONDS else size
             await asyncio.sleep(0)
             since = loop.time()
-        yield items[start : start + SLICE]
+        yield items[start : start + size]
+        start += size
+
+
+# Work on more bytes than this is long. A body of many small fields takes about a microsecond for each of its bytes.
+LONG_BYTES: Final = 64 * 1024
+
+
+class Workers:
+    """Threads for long work, shared fairly: of each user one piece at a time, of all users as many as `running_max`.
+
+    The piece of work is Python, so the event loop gets its turns while it runs. It must depend only on values that no
+    other task changes. Without an executor everything runs in line, as simulations need it.
+    """
+
+    def __init__(self, executor: Executor | None = None, running_max: int = 2) -> None:
+        self._executor = executor
+        self._running = asyncio.Semaphore(running_max)
+        self._users: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+
+    async def run(self, user: str, function: Callable[[], T], *, is_long: bool = True) -> T:
+        """The result of `function`, which runs in a thread where it `is_long`."""
+        if self._executor is None or not is_long:
+            return function()
+        lock, waiting = self._users.setdefault(user, (asyncio.Lock(), []))
+        waiting.append(None)
+        try:
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(lock)
+                await stack.enter_async_context(self._running)
+                work = asyncio.get_running_loop().run_in_executor(self._executor, function)
+                try:
+                    return await asyncio.shield(work)
+                except asyncio.CancelledError:
+                    # The client is gone; the thread cannot be stopped, and keeps its place until it is done.
+                    await asyncio.wait([work])
+                    raise
+        finally:
+            waiting.pop()
+            if not waiting:
+                self._users.pop(user, None)

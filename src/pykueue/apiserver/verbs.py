@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pykueue.apiserver import (
     access,
@@ -30,9 +30,15 @@ from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.registry import Registry
 from pykueue.apiserver.rest import Rest
 from pykueue.apiserver.strategy import Action, Scaling, Tree
+from pykueue.apiserver.turns import Workers
 from pykueue.apiserver.watch import WatchStream
 from pykueue.clock import Clock
 from pykueue.serving import Request, Response, Write
+
+# A JSON patch with more operations than this is long work.
+OPERATIONS_SHORT: Final = 50
+
+T = TypeVar("T")
 
 # What answers for a part of an object that the server itself does not know: (object, request) -> answer.
 Door: TypeAlias = Callable[[Tree, Request], Awaitable[Response]]
@@ -42,9 +48,17 @@ class Verbs:
     """Every verb on every resource."""
 
     def __init__(
-        self, objects: Objects, registry: Registry, rest: Rest, tokens: Access, clock: Clock, chance: random.Random
+        self,
+        objects: Objects,
+        registry: Registry,
+        rest: Rest,
+        tokens: Access,
+        clock: Clock,
+        chance: random.Random,
+        workers: Workers,
     ) -> None:
         self._objects = objects
+        self._workers = workers
         self._registry = registry
         self._rest = rest
         self._tokens = tokens
@@ -133,13 +147,14 @@ class Verbs:
         call = asked.call()
         match verb:
             case "deletecollection":
-                return await self._delete_collection(asked, call, asked.delete_options(call, body), presenter, form)
+                options = await self._read(call, body, asked.delete_options)
+                return await self._delete_collection(asked, call, options, presenter, form)
             case "delete":
-                outcome = await self._rest.delete(call, asked.delete_options(call, body))
+                outcome = await self._rest.delete(call, await self._read(call, body, asked.delete_options))
             case "patch":
                 outcome = await self._patch(asked, call, body)
             case _:
-                tree = asked.object(call, body)
+                tree = await self._read(call, body, asked.object)
                 if asked.resource.virtual:
                     return await answers.formed(bodies.encode(self._reviewed(call, tree)), form, 201)
                 outcome = await (self._rest.create if verb == "create" else self._rest.update)(call, tree)
@@ -148,10 +163,23 @@ class Verbs:
     async def _patch(self, asked: Question, call: Call, body: bytes) -> Outcome:
         kind = asked.media_type
         if kind == bodies.APPLY_YAML:
-            return await self._rest.apply(call, asked.configuration(call, body))
-        patch = asked.patch(body)
-        call.patches, call.oddities = True, bodies.duplicates(body, patch) + bodies.unknown_in_patch(kind, patch)
+            return await self._rest.apply(call, await self._read(call, body, asked.configuration))
+        patch = await self._read(call, body, lambda call, body: self._read_patch(asked, call, body))
+        # Each operation may copy or move a large part of the object.
+        call.is_long |= isinstance(patch, list) and len(patch) > OPERATIONS_SHORT
         return await self._rest.patch(call, kind, patch)
+
+    @staticmethod
+    def _read_patch(asked: Question, call: Call, body: bytes) -> Any:
+        patch = asked.patch(body)
+        odd = bodies.duplicates(body, patch) + bodies.unknown_in_patch(asked.media_type, patch)
+        call.patches, call.oddities = True, odd
+        return patch
+
+    async def _read(self, call: Call, body: bytes, read: Callable[[Call, bytes], T]) -> T:
+        """What a body holds. A long one is read in a thread, and the write that follows is long, too."""
+        call.is_long = len(body) > turns.LONG_BYTES
+        return await self._workers.run(call.user.name, lambda: read(call, body), is_long=call.is_long)
 
     async def _act(self, action: Action, asked: Question) -> Response:
         address, resource = asked.address, asked.resource
@@ -159,7 +187,7 @@ class Verbs:
             raise status.method_not_allowed(asked.request.method, f"{resource.group_resource}/{address.subresource}")
         access.check(asked.user, "create", resource.group, resource.plural, address.name)
         call = asked.call()
-        sent = asked.object(call, await asked.body())
+        sent = await self._read(call, await asked.body(), asked.object)
         await self._rest.change(call, lambda tree: action.alter(tree, sent))
         return Response(status=201, body=bodies.encode(status.success()))
 
@@ -182,12 +210,13 @@ class Verbs:
         body = await asked.body()
         call = asked.call()
         if verb == "update":
-            sent = asked.object(call, body)
+            sent = await self._read(call, body, asked.object)
             return await self._rest.rescale(call, lambda _: sent)
         if asked.media_type == bodies.APPLY_YAML:
-            configuration = scale.read(asked.configuration(call, body))
+            configuration = scale.read(await self._read(call, body, asked.configuration))
             return await self._rest.apply(call, scale.configuration(asked.resource, where, configuration))
-        return await self._rest.patch_scale(call, asked.media_type, asked.patch(body))
+        patch = await self._read(call, body, lambda _, body: asked.patch(body))
+        return await self._rest.patch_scale(call, asked.media_type, patch)
 
     async def _delete_collection(
         self, asked: Question, call: Call, options: Mapping[str, Any], presenter: Presenter, form: Form

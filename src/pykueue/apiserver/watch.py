@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.apiserver import status
+from pykueue.apiserver import status, turns
 from pykueue.apiserver.entries import Change, Entry
 from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.store import Op
@@ -125,7 +125,8 @@ class WatchStream:
         self._told = self._objects.revision
         entries = list(self._objects.collection(watch.resource).between(watch.namespace))
         await self._write_all(
-            write, ((b"ADDED", watch.present(e)) for e in entries if watch.match is None or watch.match(e))
+            write,
+            ((b"ADDED", watch.present(e)) if watch.match is None or watch.match(e) else None for e in entries),
         )
         if watch.end_initial:
             await self._tell_bookmark(write, ends_initial=True)
@@ -144,14 +145,11 @@ class WatchStream:
         revision = self._told if self._told else self._objects.revision
         await write(_line(b"BOOKMARK", self._watch.bookmark(revision, ends_initial)))
 
-    def _events(self, changes: list[Change]) -> Iterator[tuple[bytes, bytes]]:
+    def _events(self, changes: list[Change]) -> Iterator[tuple[bytes, bytes] | None]:
         watch = self._watch
         for change in changes:
-            if watch.namespace and change.entry.key.namespace != watch.namespace:
-                continue
-            event = self._event(change)
-            if event is not None:
-                yield event
+            if not watch.namespace or change.entry.key.namespace == watch.namespace:
+                yield self._event(change)
 
     def _event(self, change: Change) -> tuple[bytes, bytes] | None:
         """What a change means to this client: an object may come into its view, or leave it."""
@@ -173,17 +171,23 @@ class WatchStream:
             return b"DELETED", watch.present(_at_revision(change.previous, entry.revision))
         return None
 
-    async def _write_all(self, write: Write, events: Iterator[tuple[bytes, bytes]]) -> None:
+    async def _write_all(self, write: Write, events: Iterator[tuple[bytes, bytes] | None]) -> None:
+        """Write events in chunks. None stands for what the client does not see, and took time to find out."""
+        loop = asyncio.get_running_loop()
+        since = loop.time()
         chunk: list[bytes] = []
         size = 0
-        for kind, body in events:
-            chunk += (b'{"type":"', kind, b'","object":', body, b"}\n")
-            size += len(body)
-            if size >= CHUNK_BYTES:
-                await write(b"".join(chunk))
+        for event in events:
+            if event is not None:
+                chunk += (b'{"type":"', event[0], b'","object":', event[1], b"}\n")
+                size += len(event[1])
+            if size >= CHUNK_BYTES or loop.time() - since > turns.TURN_SECONDS:
+                if chunk:
+                    await write(b"".join(chunk))
                 chunk, size = [], 0
                 # A reader that keeps up never makes us wait, and others want their turn.
                 await asyncio.sleep(0)
+                since = loop.time()
                 if self._stopped:
                     raise Stopped
         if chunk:

@@ -112,7 +112,10 @@ async def api_server(
     kubeconfig = settings.kubeconfig or settings.data_dir / "kubeconfig"
     hosts = tuple(dict.fromkeys((settings.host, *LOOPBACK, *_USUAL_NAMES, *settings.hosts)))
     now = datetime.datetime.fromtimestamp(clock.now() / 1e9, datetime.UTC)
-    with _opened(settings) as (journal, loaded, executor):
+    with (
+        _opened(settings) as (journal, loaded, executor),
+        ThreadPoolExecutor(max_workers=2, thread_name_prefix="long-work") as threads,
+    ):
         # Its appearance says that the server is ready, so one from an earlier life has to go first; and not before it
         # is sure that no other server lives here.
         kubeconfig.unlink(missing_ok=True)
@@ -128,6 +131,7 @@ async def api_server(
             About(__version__, settings.data_dir / "backups" if keeps else None),
             loaded=loaded,
             executor=executor,
+            threads=threads,
         )
         http = None
         try:
