@@ -244,6 +244,8 @@ class TestBackups:
         folder = running.serving.kubeconfig.parent / "backups" / made["name"]
         assert sorted(path.name for path in folder.iterdir()) == ["events.db", "state.db"]
         assert folder.stat().st_mode & 0o077 == 0
+        assert folder.parent.stat().st_mode & 0o077 == 0
+        assert (running.serving.kubeconfig.parent / "port").stat().st_mode & 0o077 == 0
 
 
 class TestShedding:

@@ -408,7 +408,8 @@ class TestConnections:
     def test_a_connection_that_says_nothing_is_closed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from pykueue import serving
 
-        monkeypatch.setattr(serving, "SILENT_SECONDS", 0.4)
+        limits = serving.ConnectionLimits(header_seconds=0.4, sweep_seconds=0.1)
+        monkeypatch.setattr(serving, "ConnectionLimits", lambda: limits)
         with Running(app.ServerSettings(data_dir=tmp_path), parts()) as server:
             answer = self.raw(server, b"GET /livez HTTP/1.1\r\nHost: localho")
             assert answer == b"", "the server hangs up on somebody who never comes to the point"

@@ -11,6 +11,7 @@ import pytest
 from apiserver.conftest import CONFIG_MAPS, Client, Running, config_map, parts
 from pykueue import app
 from pykueue.apiserver import objects
+from pykueue.errors import UsageError
 from waiting import until
 
 PAYLOAD = {"x": "y" * 20_000}
@@ -74,6 +75,14 @@ def test_a_full_disk(tmp_path: Path) -> None:
         survives(server, lambda journal: None, give_room)
     with Running(app.ServerSettings(data_dir=tmp_path), parts()) as again:
         again.client().get(f"{CONFIG_MAPS}/later").ok()
+
+
+def test_a_disk_that_is_full_at_the_first_start_is_named_in_one_sentence(tmp_path: Path) -> None:
+    """Room for the tables, and not for the objects that a new server begins with."""
+    settings = app.ServerSettings(data_dir=tmp_path, max_bytes=1)
+    with pytest.raises(UsageError) as refused, Running(settings, app.kueue_parts()):
+        pass
+    assert str(refused.value) == f"the data directory cannot be used: {tmp_path}: database or disk is full"
 
 
 def test_a_disk_that_has_become_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -371,6 +372,47 @@ class TestHistory:
         for index in range(20):
             await write(objects, f"m{index}", 2000)
         assert objects.compaction_target() > FIRST_REVISION + 30, "too many bytes: age does not matter then"
+
+    async def test_files_shrink_after_a_churn(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """To 1.25 times what is in use, and the free pages and the log that are kept for the next writes."""
+        monkeypatch.setattr(store_module, "FREE_PAGES_MIN", 32)
+        journal = SqliteJournal(tmp_path, durability=Durability.RELAXED)
+        with ThreadPoolExecutor(1) as executor:
+            objects = Objects(journal, SystemClock(), loaded=journal.load(), executor=executor)
+            for index in range(600):
+                body = f'{{"n":{index},"x":"{"y" * 20_000}"}}'.encode()
+                for ephemeral in (False, True):
+                    key = Key("events" if ephemeral else "things", "default", f"n{index}")
+                    await objects.write(Op.ADDED, key, f"u{index}", body, ephemeral=ephemeral)[1]
+                    if index >= 20:
+                        await objects.write(Op.DELETED, key, f"u{index}", body, ephemeral=ephemeral)[1]
+            await objects.flushed()
+            largest = {name: (tmp_path / name).stat().st_size for name in ("state.db", "events.db")}
+            await objects.compact(objects.revision)
+            await objects.shrink()
+            for name, before in largest.items():
+                in_use = 20 * 24 * 1024 + 32 * store_module.PAGE_BYTES
+                after = (tmp_path / name).stat().st_size
+                assert before > 10_000_000
+                assert after < 1.25 * in_use + 32 * store_module.PAGE_BYTES, name
+                assert (tmp_path / f"{name}-wal").stat().st_size <= store_module.LOG_BYTES_KEPT
+            await write(objects, "after")
+            await objects.close()
+        assert len(SqliteJournal(tmp_path).load().rows) == 41
+
+    @pytest.mark.parametrize("name", ["state.db", "events.db"])
+    def test_a_file_of_an_earlier_version_becomes_one_that_shrinks(self, tmp_path: Path, name: str) -> None:
+        journal = SqliteJournal(tmp_path)
+        journal.commit([record(1001, name="a"), record(1002, name="b", ephemeral=True)])
+        journal.close()
+        with contextlib.closing(sqlite3.connect(tmp_path / name, isolation_level=None)) as old:
+            old.execute("PRAGMA auto_vacuum = NONE")
+            old.execute("VACUUM")
+        again = SqliteJournal(tmp_path)
+        assert [row.key.name for row in again.load().rows] == ["a", "b"]
+        again.close()
+        with contextlib.closing(sqlite3.connect(tmp_path / name)) as now:
+            assert now.execute("PRAGMA auto_vacuum").fetchone()[0] == 2
 
     async def test_survives_a_restart(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path)

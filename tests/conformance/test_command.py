@@ -205,7 +205,7 @@ BATCH_ONLY = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
         (member("a"), "Pod x/a is in a group that waits: 'g' group has fewer runnable pods than expected: passed over\n"),
         (f"{POD}---\n{BATCH_ONLY}", "integrations.frameworks of the Configuration does not name pod: passed over\n"),
         (POD.replace("queue-name: lq", "team: x"), ""),
-        (POD.replace("spec: {", "spec: {nodeName: n, "), ""),
+        (POD.replace("spec: {", "spec: {nodeName: n1, "), ""),
         (POD.replace("{name: POD", "{name: POD, ownerReferences: [{apiVersion: v1, kind: X, name: x, uid: u, controller: true}]"), ""),
     ],
     ids=["part of a group", "not configured", "no queue", "on a node", "of somebody else"],

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pykueue.api.meta import MINUTE
-from pykueue.apiserver import status
+from pykueue.apiserver import memory, status
 from pykueue.apiserver.entries import Change, Collection, Entry, Place
 from pykueue.apiserver.store import FIRST_REVISION, Journal, Key, Loaded, Op, Record
 from pykueue.clock import Clock
@@ -31,6 +31,10 @@ log = logging.getLogger(__name__)
 BATCH_MAX: Final = 512
 COMPACTION_STEP: Final = 500
 COMPACTION_SECONDS: Final = 30.0
+# Two MiB at a time, as a long step would hold up the writers.
+SHRINK_PAGES: Final = 256
+SHRINK_PAUSE_SECONDS: Final = 0.01
+TRIM_BYTES: Final = 8 * 1024 * 1024
 RECOVERY_SECONDS: Final = 1.0
 RECOVERY_SECONDS_MAX: Final = 10.0
 
@@ -41,7 +45,7 @@ class HistoryBounds:
 
     revisions_min: int = 10_000
     age_min: int = 10 * MINUTE
-    bytes_max: int = 256 * 1024 * 1024
+    bytes_max: int = 64 * 1024 * 1024
 
 
 class _Batch:
@@ -78,6 +82,8 @@ class Objects:
         self._pending: dict[Key, tuple[int, Entry | None]] = {}
         self._log: deque[Change] = deque()
         self._log_bytes = 0
+        # What was forgotten since memory was given back.
+        self._forgotten_bytes = 0
         self._open: _Batch | None = None
         self._in_flight: _Batch | None = None
         self._failure = ""
@@ -398,17 +404,29 @@ class Objects:
         while self._log and self._log[0].revision <= target:
             change = self._log.popleft()
             self._log_bytes -= len(change.entry.body)
+            self._forgotten_bytes += len(change.entry.body)
             self.collection(change.entry.key.resource).history.popleft()
         more = True
         while more and not self._failure:
             # Batches of writes get their turn between two steps: the thread takes its calls in order.
             more = bool(await self._call(self._journal.compact, target, COMPACTION_STEP))
 
+    async def shrink(self) -> None:
+        """Give back the disk that the forgotten past took, in small steps, and the memory."""
+        more = True
+        while more and not self._failure:
+            more = await self._call(self._journal.shrink, SHRINK_PAGES)
+            await asyncio.sleep(SHRINK_PAUSE_SECONDS if more else 0)
+        if self._executor is not None and self._forgotten_bytes > TRIM_BYTES:
+            self._forgotten_bytes = 0
+            await asyncio.to_thread(memory.give_back)
+
     async def keep_compacting(self) -> None:
         while True:
             await asyncio.sleep(COMPACTION_SECONDS)
             try:
                 await self.compact()
+                await self.shrink()
             except Exception as error:
                 # Compaction is only ever late, never lost: the next round begins where this one stopped.
                 log.warning("compaction will be tried again: %s", error)

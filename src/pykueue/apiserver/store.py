@@ -10,6 +10,7 @@ after a compaction and a crash the greatest row may be older than a revision tha
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -25,6 +26,9 @@ FIRST_REVISION: Final = 1_000
 RESTORED_SKIP: Final = 1_000_000
 SCHEMA_VERSION: Final = 1
 PAGE_BYTES: Final = 8_192
+FREE_PAGES_MIN: Final = 8 * 1024 * 1024 // PAGE_BYTES
+# What of the write-ahead log stays on the disk after it was copied.
+LOG_BYTES_KEPT: Final = 16 * 1024 * 1024
 
 _NETWORK_FILESYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"}
@@ -106,6 +110,10 @@ class Journal(Protocol):
         """Forget at most `rows_max` changes up to `revision`; how many there were."""
         ...
 
+    def shrink(self, pages_max: int) -> bool:
+        """Give at most `pages_max` free pages of each file back to the disk; whether there are more to give back."""
+        ...
+
     def since(self, revision: int) -> list[Record]:
         """Reopen after a failure: what is kept after `revision`. Raises while writing is still impossible."""
         ...
@@ -123,6 +131,9 @@ class MemoryJournal:
 
     def compact(self, revision: int, rows_max: int) -> int:
         return 0
+
+    def shrink(self, pages_max: int) -> bool:
+        return False
 
     def since(self, revision: int) -> list[Record]:
         return []
@@ -150,6 +161,7 @@ CREATE TABLE {db}.change (
 _MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {}
 
 _FILES: Final = ("main", "events")
+_INCREMENTAL: Final = 2
 
 Cells: TypeAlias = tuple[object, ...]
 
@@ -181,6 +193,8 @@ class SqliteJournal:
             # Created here and not by SQLite, so that it is never readable by others, not even for a moment.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         try:
+            for path in (state, events):
+                _make_shrinkable(path)
             # Used by one thread at a time, though not always by the same one.
             connection = sqlite3.connect(state, isolation_level=None, check_same_thread=False, cached_statements=512)
             connection.execute("ATTACH DATABASE ? AS events", (str(events),))
@@ -200,11 +214,10 @@ class SqliteJournal:
 
     def _configure(self, connection: sqlite3.Connection, name: str) -> None:
         kept_hard = name == "main" and self._durability is Durability.FULL
-        connection.execute(f"PRAGMA {name}.page_size = {PAGE_BYTES}")
-        connection.execute(f"PRAGMA {name}.auto_vacuum = INCREMENTAL")
         mode = connection.execute(f"PRAGMA {name}.journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StoreError(f"{self._directory}: the file system does not support SQLite's write-ahead log")
+        connection.execute(f"PRAGMA {name}.journal_size_limit = {LOG_BYTES_KEPT}")
         connection.execute(f"PRAGMA {name}.synchronous = {'FULL' if kept_hard else 'NORMAL'}")
         if self._max_bytes:
             connection.execute(f"PRAGMA {name}.max_page_count = {max(16, self._max_bytes // PAGE_BYTES)}")
@@ -349,11 +362,27 @@ class SqliteJournal:
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
-        if not removed:
-            for name in _FILES:
-                connection.execute(f"PRAGMA {name}.wal_checkpoint(PASSIVE)").fetchall()
-                connection.execute(f"PRAGMA {name}.incremental_vacuum(256)").fetchall()
         return removed
+
+    def shrink(self, pages_max: int) -> bool:
+        """Free pages are kept for the writes to come: a quarter of those in use, and at least 8 MiB. The rest is cut
+        off, in small steps for the same reason."""
+        connection, more = self._connection, False
+        for name in _FILES:
+            pages, free = (
+                connection.execute(f"PRAGMA {name}.{what}").fetchone()[0] for what in ("page_count", "freelist_count")
+            )
+            surplus = free - max(FREE_PAGES_MIN, (pages - free) // 4)
+            if surplus <= 0:
+                continue
+            # As a script: `execute` takes one step of a statement without columns, which is one page of them.
+            connection.executescript(f"PRAGMA {name}.incremental_vacuum({min(surplus, pages_max)})")
+            if surplus > pages_max:
+                more = True
+            else:
+                # The file is cut when the log is copied into it, and the log was as long as what was cut.
+                connection.execute(f"PRAGMA {name}.wal_checkpoint(TRUNCATE)").fetchall()
+        return more
 
     def since(self, revision: int) -> list[Record]:
         with suppress(sqlite3.Error):
@@ -368,7 +397,10 @@ class SqliteJournal:
 
     def backup(self, target: Path) -> None:
         """A copy of the whole state, taken between two batches; starting from it skips the revisions since."""
-        target.mkdir(mode=0o700, parents=True, exist_ok=False)
+        # `parents` would make the folder above with the modes that the shell has set.
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target.parent.chmod(0o700)
+        target.mkdir(mode=0o700, exist_ok=False)
         for name, file in (("main", "state.db"), ("events", "events.db")):
             path = target / file
             self._connection.execute(f"VACUUM {name} INTO ?", (str(path),))
@@ -383,6 +415,19 @@ class SqliteJournal:
         with suppress(sqlite3.Error):
             self._connection.close()
         self._lock.close()
+
+
+def _make_shrinkable(path: Path) -> None:
+    """Give a file the layout that can be cut shorter. SQLite takes these settings for a main database only, and for one
+    that holds tables already (written by an earlier version) only while it copies the whole of it."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        if connection.execute("PRAGMA auto_vacuum").fetchone()[0] == _INCREMENTAL:
+            return
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        # A disk that is full or cannot be written: whoever writes next has the sentence for it.
+        with suppress(sqlite3.OperationalError):
+            connection.execute("VACUUM")
 
 
 def _create_tables(connection: sqlite3.Connection, name: str, cluster_id: str) -> None:

@@ -22,9 +22,11 @@ from pykueue.apiserver.builtin import admission, scheduling
 from pykueue.apiserver.builtin.kinds import RESOURCES
 from pykueue.apiserver.embedded import Embedded, Parts
 from pykueue.apiserver.health import About
+from pykueue.apiserver.status import StatusError
 from pykueue.apiserver.store import Durability, Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
 from pykueue.app import choices
 from pykueue.app.ports import LOOPBACK
+from pykueue.certificates import write_private
 from pykueue.clock import Clock, SystemClock
 from pykueue.errors import UsageError
 from pykueue.runner import node
@@ -119,7 +121,7 @@ async def api_server(
         # Its appearance says that the server is ready, so one from an earlier life has to go first; and not before it
         # is sure that no other server lives here.
         kubeconfig.unlink(missing_ok=True)
-        credentials = certificates.prepare(settings.data_dir / "pki", hosts, now)
+        credentials = _credentials(settings, hosts, now)
         door = access.Access({credentials.admin_token: access.ADMIN, credentials.view_token: access.VIEWER}, hosts)
         keeps = settings.durability is not Durability.MEMORY
         embedded = Embedded(
@@ -135,7 +137,7 @@ async def api_server(
         )
         http = None
         try:
-            await embedded.start()
+            await _start(embedded, settings)
             http = await _listen(embedded, settings, _tls(settings, credentials))
             url = f"https://{f'[{http.host}]' if ':' in http.host else http.host}:{http.port}"
             ready = Serving(url, kubeconfig, embedded, credentials)
@@ -147,6 +149,23 @@ async def api_server(
             if http is not None:
                 await http.close()
             await embedded.close()
+
+
+def _credentials(settings: ServerSettings, hosts: tuple[str, ...], now: datetime.datetime) -> certificates.Credentials:
+    try:
+        return certificates.prepare(settings.data_dir / "pki", hosts, now)
+    except OSError as error:
+        raise UsageError(f"the data directory cannot be used: {error.filename}: {error.strerror}") from error
+
+
+async def _start(embedded: Embedded, settings: ServerSettings) -> None:
+    try:
+        await embedded.start()
+    except StatusError as error:
+        # What the server brings itself is always valid, so only the disk can refuse it.
+        if why := embedded.objects.failure:
+            raise UsageError(f"the data directory cannot be used: {settings.data_dir}: {why}") from error
+        raise
 
 
 def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl.SSLContext:
@@ -170,7 +189,7 @@ async def _listen(embedded: Embedded, settings: ServerSettings, context: ssl.SSL
     except OSError as error:
         raise UsageError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}") from None
     with contextlib.suppress(OSError):  # a disk that is full
-        last.write_text(str(http.port))
+        write_private(last, str(http.port).encode())
     return http
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from pykueue.certificates import write_private
+
 PODS: Final = 110
 _NVIDIA_SECONDS: Final = 3.0
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -49,7 +51,7 @@ def look(data_dir: Path) -> Machine:
     if not name:
         name = re.sub("[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip("-.")[:63] or "localhost"
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kept.write_text(name)
+        write_private(kept, name.encode())
     devices = {"nvidia.com/gpu": _nvidia()}
     return Machine(
         name=name,

@@ -120,6 +120,9 @@ class _Tapped(MemoryJournal):
     def compact(self, revision: int, rows_max: int) -> int:
         return 0 if self.is_dead or self._disk.is_full else self._inner.compact(revision, rows_max)
 
+    def shrink(self, pages_max: int) -> bool:
+        return not (self.is_dead or self._disk.is_full) and self._inner.shrink(pages_max)
+
     def close(self) -> None:
         self._inner.close()
 
