@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,11 @@ import pytest
 from apiserver.conftest import OLD_WIDGETS, WIDGETS, parts, widget
 from pykueue import app, serving
 from pykueue.apiserver import access, turns, watch
-from pykueue.apiserver.store import Durability
+from pykueue.apiserver.objects import Objects
+from pykueue.apiserver.store import Durability, Key, MemoryJournal, Op
+from pykueue.clock import SystemClock
 from pykueue.serving import Request
+from waiting import PATIENCE_SECONDS
 
 WIDGET_COUNT = 1_000
 
@@ -72,3 +77,77 @@ async def test_a_long_list_leaves_turns_to_others(
             assert lines == WIDGET_COUNT
         taking.cancel()
         assert others >= WIDGET_COUNT // 100
+
+
+@pytest.mark.parametrize("remote", [True, False])
+async def test_with_many_watches_events_over_the_network_come_together(
+    monkeypatch: pytest.MonkeyPatch, remote: bool
+) -> None:
+    """The pause is so long that it does not end by itself: the stream that waits is woken by the end of the server."""
+    monkeypatch.setattr(watch, "PROMPT_WATCHES", 0)
+    monkeypatch.setattr(watch, "PACE_SECONDS", 3600.0)
+    objects = Objects(MemoryJournal(), SystemClock())
+    told: list[bytes] = []
+
+    async def write(data: bytes) -> None:
+        told.append(data)
+
+    asked = watch.Watch(
+        resource="things",
+        namespace="",
+        match=None,
+        after=objects.revision,
+        present=lambda entry: entry.body,
+        bookmark=lambda revision, ends: b"",
+        remote=remote,
+    )
+    stream = watch.WatchStream(objects, asked)
+    running = asyncio.create_task(stream.run(write))
+    await asyncio.sleep(0)
+    for index in range(20):
+        await objects.write(Op.ADDED, Key("things", "n", f"{index}"), "u", b"%d" % index)[1]
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert len(told) == (1 if remote else 20), "the first change is written at once, in any case"
+    stream.stop()
+    await running
+    assert b"".join(told).count(b"ADDED") == 20
+    assert len(told) == (2 if remote else 20)
+
+
+class TestWorkers:
+    async def test_one_user_cannot_take_the_threads_of_another(self) -> None:
+        """Ten long pieces of one user are waiting; the piece of another user is done before the second of them."""
+        done: list[str] = []
+        go_on = threading.Event()
+
+        def work(name: str) -> None:
+            assert go_on.wait(PATIENCE_SECONDS)
+            done.append(name)
+
+        with ThreadPoolExecutor(1) as executor:
+            workers = turns.Workers(executor, running_max=1)
+            greedy = [asyncio.create_task(workers.run("greedy", lambda: work("greedy"))) for _ in range(10)]
+            await asyncio.sleep(0)
+            modest = asyncio.create_task(workers.run("modest", lambda: work("modest")))
+            await asyncio.sleep(0)
+            go_on.set()
+            await asyncio.gather(modest, *greedy)
+        assert done.index("modest") == 1
+
+    async def test_the_loop_turns_while_long_work_is_done(self) -> None:
+        turned = threading.Event()
+        with ThreadPoolExecutor(1) as executor:
+            work = turns.Workers(executor).run("user", lambda: turned.wait(PATIENCE_SECONDS))
+            running = asyncio.create_task(work)
+            await asyncio.sleep(0)
+            turned.set()
+            assert await running
+
+    async def test_short_work_is_done_at_once_and_a_failure_is_passed_on(self) -> None:
+        with ThreadPoolExecutor(1) as executor:
+            workers = turns.Workers(executor)
+            assert await workers.run("user", threading.get_ident, is_long=False) == threading.get_ident()
+            assert await workers.run("user", threading.get_ident) != threading.get_ident()
+            with pytest.raises(ZeroDivisionError):
+                await workers.run("user", lambda: 1 // 0)

@@ -267,9 +267,15 @@ async def _page(
 
 
 def watch(
-    resource: Resource, namespace: str, options: ListOptions, presenter: Presenter, chance: random.Random
+    resource: Resource,
+    namespace: str,
+    options: ListOptions,
+    presenter: Presenter,
+    chance: random.Random,
+    *,
+    remote: bool,
 ) -> Watch:
-    """What a client asked to watch."""
+    """What a client asked to watch, over the network or inside the process."""
     # Without a revision, or from "any", a watch begins with what there is.
     from_present = options.initial if options.initial is not None else not options.revision
     return Watch(
@@ -282,4 +288,5 @@ def watch(
         bookmarks=options.bookmarks,
         end_initial=bool(options.initial) and options.bookmarks,
         timeout_seconds=float(options.timeout_seconds or chance.randint(1800, 3600)),
+        remote=remote,
     )

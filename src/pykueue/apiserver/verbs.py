@@ -118,8 +118,10 @@ class Verbs:
             options = options.narrowed_to(address.name)
         if options.initial:
             await listing.wait_until(self._objects, options.revision)
+        # Requests of the process's own controllers come from no address.
+        remote = bool(asked.request.remote)
         stream = WatchStream(
-            self._objects, listing.watch(resource, address.namespace, options, presenter, self._chance)
+            self._objects, listing.watch(resource, address.namespace, options, presenter, self._chance, remote=remote)
         )
 
         async def run(write: Write) -> None:

@@ -25,6 +25,11 @@ STALL_SECONDS: Final = 10.0
 CHUNK_BYTES: Final = 256 * 1024
 # The last bookmark comes this long before the end, so that the client resumes from nearly the present.
 LAST_BOOKMARK_SECONDS: Final = 2.0
+# Up to so many watches of a resource, each change is written at once. For each one more, a watch over the network that
+# has just written waits a millisecond longer before it writes again: its events come together, and what a change costs
+# its writer does not grow with the number of watches.
+PROMPT_WATCHES: Final = 50
+PACE_SECONDS: Final = 0.001
 
 Match = Callable[[Entry], bool]
 
@@ -47,6 +52,8 @@ class Watch:
     bookmarks: bool = False
     end_initial: bool = False
     timeout_seconds: float = 1800.0
+    # Its events go over the network: encrypting and sending each is what a watch costs.
+    remote: bool = False
 
 
 class Stopped(Exception):
@@ -60,16 +67,22 @@ class WatchStream:
         self._objects = objects
         self._watch = watch
         self._wake = asyncio.Event()
-        self._stopped = False
+        self._stopping = asyncio.Event()
+        self._is_pacing = False
         self._told = 0
 
     def stop(self) -> None:
         """End the stream, as if its time were over."""
-        self._stopped = True
+        self._stopping.set()
         self._wake.set()
 
+    @property
+    def _stopped(self) -> bool:
+        return self._stopping.is_set()
+
     def _notice(self, change: Change) -> None:
-        self._wake.set()
+        if not self._is_pacing:
+            self._wake.set()
 
     async def run(self, write: Write) -> None:
         listeners = self._objects.collection(self._watch.resource).listeners
@@ -110,14 +123,15 @@ class WatchStream:
             if watch.bookmarks:
                 due = [deadline] if final_sent else [deadline - LAST_BOOKMARK_SECONDS, last_bookmark + BOOKMARK_SECONDS]
                 pause = min(pause, *(at - now for at in due))
-            await self._sleep(max(pause, 0.001))
+            await _wait(self._wake, max(pause, 0.001))
 
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+    async def _pace(self) -> None:
+        """After a write, with many watches of the resource: let changes come together."""
+        others = len(self._objects.collection(self._watch.resource).listeners) - PROMPT_WATCHES
+        if self._watch.remote and others > 0:
+            self._is_pacing = True
+            await _wait(self._stopping, others * PACE_SECONDS)
+            self._is_pacing = False
 
     async def _tell_present(self, write: Write) -> None:
         watch = self._watch
@@ -139,6 +153,8 @@ class WatchStream:
             until = self._objects.revision
             await self._write_all(write, self._events(changes))
             self._told = until
+            if changes:
+                await self._pace()
 
     async def _tell_bookmark(self, write: Write, *, ends_initial: bool) -> None:
         """Everything up to `_told` has been written to this stream, so it may be promised."""
@@ -192,6 +208,15 @@ class WatchStream:
                     raise Stopped
         if chunk:
             await write(b"".join(chunk))
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Until something happens, and no longer than `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
 
 
 _TYPES: Final = {Op.ADDED: b"ADDED", Op.MODIFIED: b"MODIFIED", Op.DELETED: b"DELETED"}
