@@ -331,3 +331,30 @@ def test_ordinary_requests_are_answered_in_time_during(place: Place, attack: Cal
     )
     assert during.failures == []
     assert max(during.took) <= allowed
+
+
+def test_no_log_holds_a_token_after_malformed_requests(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    up = Up(kubeconfig, "--data-dir", str(tmp_path / "data"), "--kubeconfig", str(kubeconfig), "--runner", "none")
+    admin = User.of(kubeconfig)
+    token = admin.token
+    anonymous = admin.anonymous()
+    for text in (
+        f"GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization : Bearer {token}\r\n\r\n",
+        f"GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\x01\r\n\r\n",
+        f"GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization: \x00Bearer {token}\r\n\r\n",
+        f"GET /api?token={token} HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        f"GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nAuthorization: Bearer x\r\n\r\n",
+        f"{token} / HTTP/1.1\r\n\r\n",
+    ):
+        for _ in range(3):
+            anonymous.connect(text.encode("latin-1"), tls=True)
+    admin.ask("GET", f"/api/v1/{token}")
+    admin.ask("POST", CONFIG_MAPS, token.encode())
+    anonymous.leave()
+    _, said = up.end()
+    assert "refused a malformed request from 127.0.0.1" in said
+    assert token not in said
+    assert len(said.splitlines()) < 60, said
+    logs = [path for path in tmp_path.rglob("*.log") if path.is_file()]
+    assert not any(token.encode() in path.read_bytes() for path in logs)
