@@ -145,3 +145,9 @@ def test_no_prefix_of_a_body_is_a_crash() -> None:
             protobuf.decode(whole[:length])
         except protobuf.ProtobufError:
             continue
+
+
+def test_scale_is_read_as_protobuf() -> None:
+    """Typed clients write the scale of a Deployment so."""
+    tree = protobuf.decode(body("autoscaling/v1", "Scale", METADATA + field(2, field(1, 4)) + field(3, field(1, 1))))
+    assert (tree["metadata"], tree["spec"], tree["status"]) == ({"name": "one"}, {"replicas": 4}, {"replicas": 1})

@@ -162,6 +162,54 @@ class TestOneFile:
         with pytest.raises(StoreError, match=r"state\.db"):
             SqliteJournal(tmp_path)
 
+    def damage(self, directory: Path, table: str, name: str) -> None:
+        connection = sqlite3.connect(directory / "state.db")
+        connection.execute(f"UPDATE {table} SET body = ? WHERE name = ?", (b'{"half":', name))
+        connection.commit()
+        connection.close()
+
+    def test_damaged_body_is_taken_from_its_change(self, tmp_path: Path) -> None:
+        journal = SqliteJournal(tmp_path)
+        journal.commit([record(1001, name="a"), record(1002, name="b")])
+        journal.close()
+        self.damage(tmp_path, "object", "a")
+        journal = SqliteJournal(tmp_path)
+        assert {row.key.name: row.body for row in journal.load().rows} == {
+            "a": b'{"revision":1001}',
+            "b": b'{"revision":1002}',
+        }
+        assert not (tmp_path / "damaged").exists()
+        journal.close()
+
+    def test_damaged_row_is_set_aside_and_its_name_is_free_again(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        journal = SqliteJournal(tmp_path)
+        journal.commit([record(1001, name="a"), record(1002, name="b")])
+        journal.close()
+        self.damage(tmp_path, "object", "a")
+        self.damage(tmp_path, "change", "a")
+        journal = SqliteJournal(tmp_path)
+        loaded = journal.load()
+        assert [row.key.name for row in loaded.rows] == ["b"]
+        assert (loaded.revision, loaded.compacted) == (1002, 1001)
+        assert [one.revision for one in loaded.records] == [1002]
+        assert "the stored things default/a is no JSON object" in caplog.text
+        (aside,) = (tmp_path / "damaged").iterdir()
+        assert aside.read_bytes() == b'{"half":'
+        journal.commit([record(1003, name="a")])
+        journal.close()
+        assert sorted(row.key.name for row in SqliteJournal(tmp_path).load().rows) == ["a", "b"]
+
+    def test_damaged_change_is_dropped_with_what_is_before_it(self, tmp_path: Path) -> None:
+        journal = SqliteJournal(tmp_path)
+        journal.commit([record(1001, name="a"), record(1002, name="b"), record(1003, name="c")])
+        journal.close()
+        self.damage(tmp_path, "change", "b")
+        loaded = SqliteJournal(tmp_path).load()
+        assert [row.key.name for row in loaded.rows] == ["a", "b", "c"]
+        assert (loaded.compacted, [one.revision for one in loaded.records]) == (1002, [1003])
+
 
 class TestOneServer:
     def test_the_second_is_told_who_the_first_is(self, tmp_path: Path) -> None:

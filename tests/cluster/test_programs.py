@@ -35,7 +35,12 @@ def program(name: str) -> Path:
         pytest.skip(str(wrong))
 
 
-def test_an_operators_suite_runs_on_the_stand_ins(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("suite", "passing"),
+    [("operator", 3), ("webhooked", 7)],
+    ids=["operator", "with webhooks"],
+)
+def test_an_operators_suite_runs_on_the_stand_ins(tmp_path: Path, suite: str, passing: int) -> None:
     found = subprocess.run(
         [sys.executable, "-m", "pykueue", "testenv", "path", "--folder", str(tmp_path)],
         capture_output=True,
@@ -43,7 +48,7 @@ def test_an_operators_suite_runs_on_the_stand_ins(tmp_path: Path) -> None:
         check=True,
     )
     done = subprocess.run(
-        [program("operator"), "-test.v"],
+        [program(suite), "-test.v"],
         env={
             **os.environ,
             "KUBEBUILDER_ASSETS": found.stdout.strip(),
@@ -56,7 +61,7 @@ def test_an_operators_suite_runs_on_the_stand_ins(tmp_path: Path) -> None:
         timeout=3 * PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("--- PASS") == 3
+    assert done.stdout.count("--- PASS") == passing
 
 
 class Informers:

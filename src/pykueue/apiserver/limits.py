@@ -109,6 +109,11 @@ LIMITS: Final = (
         "422 at creation of a CRD with strategy Webhook and several served versions",
         "objects of foreign CRDs are not converted by webhooks; serve one version, or use strategy None",
     ),
+    Limit(
+        "cel-cost-estimate",
+        "a CRD whose rules kube-apiserver would refuse as too expensive is accepted",
+        "the cost of rules is not estimated at creation: it is bounded when they run, and beyond it an object gets 422",
+    ),
     Limit("aggregation", "APIService is absent from discovery", "no other API server stands behind this one"),
     Limit(
         "flow-control",

@@ -12,15 +12,23 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+
+from pykueue.certificates import write_private
+
+log = logging.getLogger(__name__)
 
 FIRST_REVISION: Final = 1_000
 RESTORED_SKIP: Final = 1_000_000
@@ -33,6 +41,16 @@ LOG_BYTES_KEPT: Final = 16 * 1024 * 1024
 _NETWORK_FILESYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"}
 )
+
+
+def _is_object(body: object) -> bool:
+    try:
+        return isinstance(body, bytes) and _OBJECT.decode(body) is not None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class StoreError(Exception):
@@ -264,12 +282,50 @@ class SqliteJournal:
         records = self._records(0)
         counted = max(_meta(connection, name, "revision") for name in _FILES)
         seen = max((row.revision for row in rows), default=0)
+        revision = max(counted, seen, records[-1].revision if records else 0)
+        compacted = max(_meta(connection, name, "compacted") for name in _FILES)
+        if unreadable := [record.revision for record in records if not _is_object(record.body)]:
+            # A watch cannot pass a change that cannot be read: clients begin anew behind it.
+            compacted = max(compacted, *unreadable)
+            log.error("the history up to revision %d is dropped: a change in it is no JSON object", compacted)
+        rows = self._readable(rows, {(one.key, one.revision): one.body for one in records if _is_object(one.body)})
+        records = [record for record in records if record.revision > compacted]
         return Loaded(
-            revision=max(counted, seen, records[-1].revision if records else 0),
-            compacted=max(_meta(connection, name, "compacted") for name in _FILES),
+            revision=revision,
+            compacted=compacted,
             cluster_id=connection.execute("SELECT value FROM main.meta WHERE key = 'cluster_id'").fetchone()[0],
             rows=rows,
             records=records,
+        )
+
+    def _readable(self, rows: list[Row], changes: Mapping[tuple[Key, int], bytes]) -> list[Row]:
+        """The rows that hold an object; a damaged body is taken from the change that wrote it, if that is still there.
+
+        One damaged row must neither keep the others of its kind from being listed nor the server from starting. What
+        cannot be recovered is moved into the folder `damaged`, so that its name can be used again.
+        """
+        out: list[Row] = []
+        for row in rows:
+            body = row.body if _is_object(row.body) else changes.get((row.key, row.revision))
+            if body is not None:
+                out.append(row if body is row.body else row._replace(body=body))
+                continue
+            self._set_aside(row)
+        return out
+
+    def _set_aside(self, row: Row) -> None:
+        folder = self._directory / "damaged"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        file = folder / quote(f"{row.key.resource}_{row.key.namespace}_{row.key.name}_{row.revision}", safe="")
+        raw: object = row.body  # SQLite gives back whatever was written, also a text
+        write_private(file, raw if isinstance(raw, bytes) else str(raw).encode())
+        for name in _FILES:
+            self._connection.execute(
+                f"DELETE FROM {name}.object WHERE gr = ? AND ns = ? AND name = ? AND rev = ?", (*row.key, row.revision)
+            )
+        place = "/".join(filter(None, (row.key.namespace, row.key.name)))
+        log.error(
+            "the stored %s %s is no JSON object: it is not served, its bytes are in %s", row.key.resource, place, file
         )
 
     def _records(self, after: int) -> list[Record]:

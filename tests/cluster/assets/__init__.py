@@ -23,7 +23,7 @@ KUBERNETES: Final = "v1.36.3"
 ETCD: Final = "v3.7.3"
 HELM: Final = "v3.21.4"
 # Clients in Go that tests run against our server.
-PROGRAMS: Final = ("informers", "operator")
+PROGRAMS: Final = ("informers", "operator", "webhooked")
 
 _HERE: Final = Path(__file__).resolve().parent
 _PROGRAMS: Final = _HERE.parent / "programs"
