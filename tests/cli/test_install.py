@@ -273,7 +273,8 @@ def allowed(group: str, resource: str) -> set[str]:
         ("", "nodes", "get list watch"),
         ("", "secrets", ""),
         ("", "configmaps", ""),
-        ("ray.io", "rayjobs", ""),
+        ("ray.io", "rayjobs", "get"),
+        ("apps", "replicasets", "get"),
         ("rbac.authorization.k8s.io", "clusterroles", ""),
     ],
 )
@@ -285,6 +286,45 @@ def test_nothing_is_allowed_with_a_star() -> None:
     for one in rbac.documents("kueue-system", "cert", KINDS):
         for rule in one.get("rules", ()):
             assert "*" not in [*rule["verbs"], *rule.get("resources", ()), *rule.get("apiGroups", ())]
+
+
+def test_every_kind_that_may_own_a_job_can_be_read() -> None:
+    """The owner walk reads any kind of the table, run by this program or not."""
+    for row in KINDS:
+        assert "get" in allowed(row.kind.group, row.kind.plural), row.framework
+    assert "get" in allowed("apps", "replicasets")
+
+
+def external(*frameworks: str) -> list[dict[str, Any]]:
+    """The rules for external frameworks that are rendered for a Configuration."""
+    written = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
+               "integrations": {"externalFrameworks": list(frameworks)}}  # fmt: skip
+    found = {
+        one["metadata"]["name"]: one for one in documents.everything(Plan(written)) if one["kind"] == "ClusterRole"
+    }
+    rules: list[dict[str, Any]] = found[rbac.EXTERNAL_ROLE]["rules"]
+    return rules
+
+
+def test_an_external_framework_can_be_read_whatever_its_plural_is() -> None:
+    """Rights are rendered without a cluster, and only a cluster knows the plural: the API group stands for it."""
+    assert external() == []
+    assert external("Flow.v1.example.com") == [{"apiGroups": ["example.com"], "resources": ["*"], "verbs": ["get"]}]
+    assert external("RayJob.v1.ray.io") == [], "a kind of the table is read with the rights of the table"
+
+
+def test_an_external_framework_of_kubernetes_itself_opens_no_other_kind() -> None:
+    assert external("DaemonSet.v1.apps") == [{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}]
+    assert rbac.external_rules(KINDS, [("v1", "ReplicationController")]) == [
+        {"apiGroups": [""], "resources": ["replicationcontrollers"], "verbs": ["get"]}
+    ]
+
+
+def test_the_chart_takes_the_rules_for_external_frameworks_as_a_value() -> None:
+    rules = external("Flow.v1.example.com")
+    values = chart.values(Plan())
+    values["managerConfig"]["externalFrameworksRules"] = rules
+    assert helm(values, "kueue-system")["ClusterRole", rbac.EXTERNAL_ROLE]["rules"] == rules
 
 
 def test_only_our_own_secret_and_our_own_webhook_configurations_can_be_touched() -> None:

@@ -7,7 +7,7 @@ import base64
 import contextlib
 import random
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,29 +58,32 @@ def port(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @contextlib.asynccontextmanager
 async def managed(
-    server: real.Client, metrics: str = "0", account: bool = False, dashboard: tuple[str, int] | None = None
+    server: real.Client,
+    metrics: str = "0",
+    account: bool = False,
+    dashboard: tuple[str, int] | None = None,
+    external: Sequence[str] = (),
 ) -> AsyncIterator[Client]:
     """A manager beside the server, as its own account or as an administrator; and somebody who may do everything."""
+    written = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "metrics": {"bindAddress": metrics},
+        "health": {"healthProbeBindAddress": "0"},
+        "integrations": {"frameworks": ["batch/job", "pod"], "externalFrameworks": list(external)},
+        "leaderElection": {"leaderElect": account},
+    }
     target = access.Target(
         server.url, "default", {"insecure-skip-tls-verify": True}, {"token": server.token}, Path("/")
     )
     client = Client(access.connect(target, SystemClock()), random.Random(1))
-    await applying.install(client, documents.everything(documents.Plan()), lambda line: None)
+    await applying.install(client, documents.everything(documents.Plan(written)), lambda line: None)
     if account:
         path = "/api/v1/namespaces/kueue-system/serviceaccounts/kueue-controller-manager/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         issued = await asyncio.to_thread(server.request, "POST", path, request)
         target = replace(target, user={"token": issued.body["status"]["token"]})
-    chosen = settings.load(
-        {
-            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-            "kind": "Configuration",
-            "metrics": {"bindAddress": metrics},
-            "health": {"healthProbeBindAddress": "0"},
-            "integrations": {"frameworks": ["batch/job", "pod"]},
-            "leaderElection": {"leaderElect": account},
-        }
-    )
+    chosen = settings.load(written)
     managing = asyncio.create_task(app.manage(target, chosen, dashboard=dashboard))
     try:
         yield client

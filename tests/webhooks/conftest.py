@@ -63,6 +63,9 @@ class Shelf:
         found = (one for one in await self.objects(kind) if one["metadata"]["name"] == name)
         return next((one for one in found if one["metadata"].get("namespace", "") == namespace), None)
 
+    async def owner(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        return await self.find(kind, name, namespace)
+
     async def objects(self, kind: Kind) -> Iterable[Tree]:
         return [one for one in self.objects_ if (one["apiVersion"], one["kind"]) == (kind.api_version, kind.kind)]
 

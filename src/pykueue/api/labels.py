@@ -83,6 +83,10 @@ WORKLOAD_ALLOWED_RESOURCE_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-reso
 WORKLOAD_SLICE_NAME: Final = "kueue.x-k8s.io/workload-slice-name"
 WORKLOAD_SLICE_REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
+UNREAD_OWNER: Final = "pykueue.io/unread-owner"
+"""On jobs and pods that were held although it is not known whether an owner of theirs is managed, because that owner
+could not be read; the value names the owner. The reconciler removes it as soon as the owner has been read."""
+
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 """Annotations of a job that start so are parameters of its ProvisioningRequest."""
 CONSUME_PROVISIONING_REQUEST: Final = "autoscaling.x-k8s.io/consume-provisioning-request"

@@ -18,6 +18,7 @@ from pykueue.jobs import pod, waking
 from pykueue.jobs.executor import Done, Executor, JobKey
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
+from pykueue.jobs.owners import OwnerReader
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Change, Informer, Key
@@ -125,10 +126,14 @@ class _Sources:
     """Facts about jobs, from the copies."""
 
     def __init__(self, client: Client, views: Views, writer: Writer, copies: Mapping[str, Informer[Tree]]) -> None:
-        self._client = client
         self._views = views
         self._writer = writer
         self._copies = copies
+        self.find = OwnerReader(client, self._copy)
+
+    def _copy(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        copy = self._copies.get(kind.name)
+        return copy.get(name, namespace) if copy is not None else None
 
     def job(self, row: Row, namespace: str, name: str) -> Tree | None:
         return self._copies[row.kind.name].get(name, namespace)
@@ -148,11 +153,6 @@ class _Sources:
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         found = self._views.namespaces.get(name)
         return found.metadata.labels if found is not None else None
-
-    async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
-        copy = self._copies.get(kind.name)
-        found = copy.get(name, namespace) if copy is not None else None
-        return found if found is not None else await self._client.find(kind, name, namespace)
 
     @property
     def flavors(self) -> Mapping[str, kueue.ResourceFlavor]:

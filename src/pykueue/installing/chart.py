@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pykueue.api import trees
 from pykueue.api.trees import Tree
-from pykueue.installing import layout, program
+from pykueue.installing import layout, program, rbac
 from pykueue.installing.documents import Plan, everything
 from pykueue.installing.names import CONFIG_FILE, DASHBOARD_SERVICE, MANAGER
 from pykueue.version import __version__
@@ -23,6 +23,8 @@ from pykueue.version import __version__
 _NAMESPACE: Final = "the-namespace-of-the-release"
 _REPOSITORY, _TAG = "controllerManager.manager.image.repository", "controllerManager.manager.image.tag"
 _CONFIGURATION: Final = "managerConfig.controllerManagerConfigYaml"
+# Rights to read owners of external frameworks: a chart cannot derive them from the Configuration among its values.
+_EXTERNAL: Final = "managerConfig.externalFrameworksRules"
 _DASHBOARD: Final = "enableDashboard"
 _API_SERVER: Final = "networkPolicy.apiServer"
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
@@ -88,6 +90,7 @@ def values(plan: Plan) -> Tree:
     found |= {name: container.get(field) for name, field in _OF_CONTAINER.items()}
     found = {name: _OTHERWISE.get(name) if value is None else value for name, value in found.items()}
     found[_CONFIGURATION] = program.configuration_text(plan.written)
+    found[_EXTERNAL] = next(one for one in everything(plan) if _is_external_role(one))["rules"]
     found[_API_SERVER] = [{"ipBlock": {"cidr": cidr}} for cidr in plan.api_server]
     found[_DASHBOARD] = plan.dashboard
     tree: Tree = {}
@@ -116,12 +119,18 @@ def _value(name: str) -> str:
     return f"{{{{ toJson .Values.{name} }}}}"
 
 
+def _is_external_role(document: Tree) -> bool:
+    return (document["kind"], document["metadata"]["name"]) == ("ClusterRole", rbac.EXTERNAL_ROLE)
+
+
 def _opened(document: Tree) -> Tree:
     """The document with what people choose left open."""
     match document["kind"]:
         case "CustomResourceDefinition":
             notes = trees.mapping(trees.get(document, "metadata", "annotations"))
             return trees.put(document, ("metadata", "annotations"), {**notes, **_KEEP})
+        case "ClusterRole" if _is_external_role(document):
+            return trees.put(document, ("rules",), _value(_EXTERNAL))
         case "ConfigMap":
             return trees.put(document, ("data", CONFIG_FILE), _value(_CONFIGURATION))
         case "NetworkPolicy" if document["metadata"]["name"] == MANAGER:

@@ -60,7 +60,7 @@ def everything(plan: Plan) -> list[Tree]:
     return [
         document("v1", "Namespace", plan.namespace),
         *crds(plan),
-        *rbac.documents(plan.namespace, own.webhook_secret_name, plan.kinds),
+        *rbac.documents(plan.namespace, own.webhook_secret_name, plan.kinds, plan.choices.jobs.external),
         *program.documents(
             plan.written,
             plan.settings,

@@ -7,13 +7,14 @@ of job brings its rules along.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from pykueue.api import autoscaling, kube, kueue, labels, registry
 from pykueue.api.kinds import Kind
 from pykueue.api.trees import Tree
 from pykueue.controllers import aggregation
 from pykueue.installing.names import MANAGER, PREFIX, document
+from pykueue.jobs import selection
 from pykueue.jobs.kinds import REPLICA_SET, JobKinds, Row
 from pykueue.kube import delegation
 from pykueue.observe import visibility
@@ -56,10 +57,19 @@ _PROOF_READER: Final = "extension-apiserver-authentication-reader"
 _JOB: Final = ("delete", "patch", *_READ)
 
 
-def documents(namespace: str, secret: str, kinds: JobKinds) -> Iterator[Tree]:
+# Kinds of jobs that nothing of this program runs are still owners of those that it runs.
+_OWNER: Final = ("get",)
+# The role with what external frameworks need; it has no rules where none are configured.
+EXTERNAL_ROLE: Final = f"{PREFIX}manager-external-frameworks-role"
+
+External: TypeAlias = Iterable[tuple[str, str]]
+
+
+def documents(namespace: str, secret: str, kinds: JobKinds, external: External = ()) -> Iterator[Tree]:
     """All roles and bindings."""
     yield document("v1", "ServiceAccount", MANAGER, namespace, automountServiceAccountToken=False)
     yield from _bound("ClusterRole", "manager-role", manager_rules(kinds), namespace)
+    yield from _bound("ClusterRole", EXTERNAL_ROLE.removeprefix(PREFIX), external_rules(kinds, external), namespace)
     yield from _bound("Role", "leader-election-role", leader_rules(), namespace)
     yield from _bound("Role", "manager-secrets-role", secret_rules(secret), namespace)
     yield from _bound("ClusterRole", "metrics-auth-role", review_rules(), namespace)
@@ -89,12 +99,39 @@ def manager_rules(kinds: JobKinds) -> list[Tree]:
             may(row, ("update",), "finalizers")
     for type_, verbs in _OTHERS.items():
         may(registry.ALL.of(type_), verbs)
-    may(REPLICA_SET, _READ)
+    may(REPLICA_SET, _OWNER)
+    for job in kinds:
+        may(job.kind, _OWNER)
     for job in _runnable(kinds):
         may(job.kind, _JOB)
         may(job.kind, _STATUS, "status")
         may(job.kind, ("get", "update"), "finalizers")
     return [*_rules(wanted), *_named_rules()]
+
+
+def external_rules(kinds: JobKinds, external: External) -> list[Tree]:
+    """What the manager may do with the kinds of `integrations.externalFrameworks`: read them as owners.
+
+    The plural of such a kind is known to the cluster alone, and rights are rendered without one. Where the tables do
+    not have it, the right is to read every resource of the API group; never so for groups that are no domain, which
+    belong to Kubernetes itself, hold Secrets and the like, and have regular plurals.
+    """
+    wanted: dict[tuple[str, str], set[str]] = {}
+    for api_version, name in external:
+        if kinds.of({"apiVersion": api_version, "kind": name}) is not None:
+            continue  # read as any kind of the table
+        kind = selection.external_kind(api_version, name)
+        resource = kind.plural or ("*" if "." in kind.group else _regular_plural(name))
+        wanted.setdefault((kind.group, resource), set()).update(_OWNER)
+    return list(_rules(wanted))
+
+
+def _regular_plural(kind: str) -> str:
+    """The plural of a built-in kind: Jobs, Ingresses, NetworkPolicies."""
+    word = kind.lower()
+    if word.endswith("s"):
+        return f"{word}es"
+    return f"{word.removesuffix('y')}ies" if word.endswith("y") else f"{word}s"
 
 
 def _runnable(kinds: JobKinds) -> list[Row]:

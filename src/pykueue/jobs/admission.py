@@ -3,18 +3,21 @@
 A new job of ours is held back before anybody can start it: suspended, or a pod gated. Whether it is ours is asked in
 `selection`, as everywhere. The default LocalQueue and the default WorkloadPriorityClass are filled in first, and only
 for jobs that stand for themselves: what belongs to a job that is ours follows that one.
+
+Owners are read only for objects that would be changed otherwise (`asks_for_owners`): a job that is not ours by itself
+passes without a single request. Where an owner cannot be read, see `owners`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pykueue.api import labels, trees
 from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
 from pykueue.api.validation import job_metadata
-from pykueue.jobs import selection
+from pykueue.jobs import owners, selection
 from pykueue.jobs.contract import Job
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
@@ -45,17 +48,32 @@ class Verdict:
 
 def default(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> Tree:
     """A new job as it is stored. Asked on CREATE only."""
-    if row.of_pods and labels.POD_SUSPENDING_PARENT in row.job(tree).annotations:
+    if _is_parented(row, tree):
         # Everything else is the parent's business.
         return row.job(tree).defaulted(options)
-    ancestor = selection.ancestor(facts.ancestry, facts.namespace, kinds, options)
-    if row.of_pods and (ancestor is not None or not _concerns(row, tree, facts, options)):
+    belongs = selection.belongs(facts.ancestry, facts.namespace, kinds, options)
+    if row.of_pods and (belongs or not _concerns(row, tree, facts, options)):
         return tree
     tree = _with_defaults(row, tree, facts, kinds, options)
-    job = row.job(tree)
-    if ancestor is not None or (job.is_deleting and options.skip_ancestors_of_deleted):
+    if belongs or not _is_held(row, tree, facts, options):
         return tree
-    return job.defaulted(options) if _is_held(row, tree, facts, options) else tree
+    held, unread = row.job(tree).defaulted(options), facts.ancestry.unread
+    return held if unread is None else owners.marked(held, unread)
+
+
+def asks_for_owners(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> bool:
+    """Whether it matters to whom a new job belongs: without an ancestor it would be held, or a pod be changed at all.
+    An ancestor only ever leads to fewer changes, so that everything else is decided without it."""
+    if selection.controller(tree) is None or _is_parented(row, tree):
+        return False
+    alone = default(row, tree, replace(facts, ancestry=Ancestry()), kinds, options)
+    if row.of_pods:
+        return alone is not tree
+    return _is_held(row, _with_defaults(row, tree, facts, kinds, options), facts, options)
+
+
+def _is_parented(row: Row, tree: Tree) -> bool:
+    return row.of_pods and labels.POD_SUSPENDING_PARENT in row.job(tree).annotations
 
 
 def _concerns(row: Row, tree: Tree, facts: AdmissionFacts, options: Options) -> bool:
@@ -70,6 +88,8 @@ def _is_held(row: Row, tree: Tree, facts: AdmissionFacts, options: Options) -> b
     With the gate ManagedJobsNamespaceSelectorAlwaysRespected, a job outside that names a queue is held as well, and
     nobody will ever start it: it asked for a queue, so running it freely would be worse.
     """
+    if row.job(tree).is_deleting and options.skip_ancestors_of_deleted:
+        return False
     return bool(selection.queue_name(tree)) or selection.is_managed(row, tree, facts.namespace, options)
 
 
@@ -134,12 +154,15 @@ def _once(errors: list[FieldError]) -> tuple[FieldError, ...]:
 
 def _warnings(row: Row, job: Job, kinds: JobKinds, options: Options) -> tuple[str, ...]:
     warnings = list(job.warnings(options))
-    owner = selection.controller(job.tree)
+    if owners.is_marked(job.tree):
+        owner = job.annotations[labels.UNREAD_OWNER]
+        warnings.append(f"its owner {owner} could not be read: it is held, without a Workload, until that succeeds")
+    reference = selection.controller(job.tree)
     if (
         row.of_pods
         and job.labels.get(labels.MANAGED) == "true"
-        and owner is not None
-        and selection.is_managed_kind(owner, kinds, options)
+        and reference is not None
+        and selection.is_managed_kind(reference, kinds, options)
     ):
         warnings.append(f"the owner of the pod is managed already; {labels.MANAGED}=true may not do what you expect")
     return tuple(warnings)

@@ -17,7 +17,7 @@ from pykueue.api.kinds import Kind
 from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.api.trees import Tree
 from pykueue.clock import Clock
-from pykueue.jobs import pod, selection, workloads
+from pykueue.jobs import owners, pod, selection, workloads
 from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Resize, Retry, Tell
 from pykueue.jobs.contract import Job
 from pykueue.jobs.facts import Facts
@@ -74,7 +74,7 @@ class Sources(Protocol):
         ...
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
-        """An owner, of any kind that the table knows."""
+        """An owner, of any kind that the table knows; see `selection.Find` for how this may fail."""
         ...
 
     @property
@@ -125,6 +125,9 @@ class Executor:
             return await self.carry_out(row, self._gone(row, key, now))
         if self._awaits(key) or any(self._is_behind(tree) for tree in job.objects):
             return _BEHIND_SECONDS
+        marked = next(filter(owners.is_marked, job.objects), None)
+        if marked is not None and not pod.is_deleting(marked):
+            return await self.carry_out(row, await self._settled(row.job(marked)))
         facts = await self._facts(row, key, job)
         actions = reconcile(job, facts, self.options, now)
         again = await self.carry_out(row, actions)
@@ -190,6 +193,14 @@ class Executor:
             workload_priority_classes=sources.workload_priority_classes,
             priority_classes=sources.priority_classes,
         )
+
+    async def _settled(self, job: Job) -> Actions:
+        """What is done for an object that was held because an owner of it could not be read."""
+        found = await selection.ancestry(job.tree, self.kinds, self.options, self.sources.find)
+        namespace = self.sources.namespace_labels(job.namespace) or {}
+        ancestor = selection.ancestor(found, namespace, self.kinds, self.options)
+        workloads = () if ancestor is None else self._workloads_of(ancestor, job.namespace)
+        return owners.settled(job, found, ancestor, workloads, self.options)
 
     def _workloads_of(self, owner: Tree, namespace: str) -> tuple[kueue.Workload, ...]:
         kind = selection.owner_kind(owner, self.kinds, self.options)

@@ -19,7 +19,7 @@ The first step that has something to do ends the pass: what it does wakes the jo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,13 +27,13 @@ from pykueue.api import conditions, labels, trees
 from pykueue.api.conditions import DeactivationReason, FinishedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
 from pykueue.api.meta import Nanoseconds
-from pykueue.api.trees import Tree
-from pykueue.jobs import matching, pod_group, podsets, selection, upkeep, workloads
+from pykueue.jobs import matching, owners, pod_group, podsets, selection, upkeep, workloads
 from pykueue.jobs.actions import Action, Actions, Again, Amend, Change, Create, Replace, Retry, Tell
 from pykueue.jobs.contract import Job, Stop, StopReason
 from pykueue.jobs.facts import Facts
 from pykueue.jobs.options import Options
 from pykueue.jobs.podsets import Conflict, Missing, Placement
+from pykueue.jobs.selection import Unread
 from pykueue.jobs.upkeep import Matched
 from pykueue.lifecycle import ending, eviction, readiness, reservation, states
 from pykueue.lifecycle.change import RemoveFinalizer
@@ -93,19 +93,34 @@ def _elsewhere(job: Job, facts: Facts, options: Options) -> Actions | None:
             return (Tell(job.tree, "JobNestingTooDeep", why, warning=True), Retry(why))
         if facts.ancestry.problem:
             return (Retry(f"{job.row.kind.kind} {job.name} {facts.ancestry.problem}"),)
+        unread = facts.ancestry.unread
+        if unread is not None and (facts.ancestor is not None or not _stands_alone(job, facts)):
+            return _undecided(job, unread, facts.namespace, options)
         if facts.ancestor is not None:
             return _nested(job, facts, options)
     return None if selection.is_managed(job.row, job.tree, facts.namespace, options) else ()
 
 
+def _stands_alone(job: Job, facts: Facts) -> bool:
+    """Whether it was decided before that no ancestor of the job is ours: it has a Workload of its own. Its life goes
+    on whatever becomes of reading owners; an eviction, above all, has to stop it."""
+    return any(owner is not None and owner.uid == job.uid for owner in map(workloads.controller, facts.workloads))
+
+
+def _undecided(job: Job, unread: Unread, namespace: Mapping[str, str], options: Options) -> Actions:
+    """A job whose owner cannot be read gets no Workload, and is not stopped: it may be the child of an ancestor that is
+    admitted. The Event is for those that would be ours by themselves; for others only the owner is read again."""
+    if selection.is_managed(job.row, job.tree, namespace, options):
+        return owners.undecided(job, unread)
+    return (Again(owners.AGAIN),)
+
+
 def _nested(job: Job, facts: Facts, options: Options) -> Actions:
     """A child runs while the ancestor's Workload is admitted; it never has one itself."""
+    assert facts.ancestor is not None
     if job.outcome() is not None or job.is_suspended():
         return ()
-    living = [workload for workload in facts.ancestor_workloads if not states.is_finished(workload)]
-    newest = max(living, key=lambda workload: (states.created(workload), workload.metadata.uid), default=None)
-    elastic = facts.ancestor is not None and _is_elastic(facts.ancestor, options)
-    if newest is not None and (not states.is_evicted(newest) if elastic else states.is_admitted(newest)):
+    if owners.is_admitted(facts.ancestor, facts.ancestor_workloads, job.tree, options):
         return ()
     kind = trees.text(trees.get(facts.ancestor, "kind"))
     name = trees.text(trees.get(facts.ancestor, "metadata", "name"))
@@ -113,10 +128,6 @@ def _nested(job: Job, facts: Facts, options: Options) -> Actions:
         Replace(job.row.kind, job.tree, job.suspended()),
         Tell(job.tree, "Suspended", f"Suspended until the {kind} {name} that it belongs to is admitted"),
     )
-
-
-def _is_elastic(tree: Tree, options: Options) -> bool:
-    return options.elastic and trees.get(tree, "metadata", "annotations", labels.ELASTIC_JOB) == "true"
 
 
 # --- Without a Workload -----------------------------------------------------------------------------------------------

@@ -5,20 +5,25 @@
     One that names none is ours where `manageJobsWithoutQueueName` is on and its namespace is selected.
     One whose ancestor is ours is not ours a second time: it may run when the ancestor does.
 
+An owner that cannot be read leaves it open whether an ancestor is ours (`Ancestry.unread`). Then nothing is decided
+that could be wrong: a job that would not be ours by itself is left alone, and one that would be is held without a
+Workload until the owner has been read (`owners`).
+
 The webhook and the reconciler ask the same functions, for every kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
-from pykueue.api import labels, trees
+from pykueue.api import labels, registry, trees
 from pykueue.api.kinds import Kind, Version
 from pykueue.api.trees import Tree
 from pykueue.jobs.kinds import REPLICA_SET, JobKinds, Row
 from pykueue.jobs.options import Options
+from pykueue.kube.errors import KubeError, NoSuchKind
 
 DEEPEST: Final = 10
 
@@ -50,34 +55,55 @@ def queue_name(tree: Tree) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """An owner that exists according to a reference, and could not be read; with the reason."""
+
+    reference: Tree
+    reason: str
+
+    @property
+    def title(self) -> str:
+        """The owner as users name it: `JobSet train`."""
+        return f"{trees.text(self.reference.get('kind'))} {trees.text(self.reference.get('name'))}"
+
+
+@dataclass(frozen=True, slots=True)
 class Ancestry:
     """The owners of an object, the nearest first, as far up as kinds are known; and why the walk ended early."""
 
     owners: tuple[Tree, ...] = ()
     problem: str = ""
     too_deep: bool = False
+    # The owner at which the walk ended because it could not be read; what is above it is not known either.
+    unread: Unread | None = None
 
 
 class Find(Protocol):
-    """Where objects are looked up."""
+    """Where objects are looked up: the object, or None where there is none. A `KubeError` means that it is not known;
+    `NoSuchKind` that the server does not serve the kind in this version."""
 
     def __call__(self, kind: Kind, name: str, namespace: str) -> Awaitable[Tree | None]: ...
 
 
 async def ancestry(tree: Tree, kinds: JobKinds, options: Options, find: Find) -> Ancestry:
-    """Walk up the controllers of an object."""
+    """Walk up the controllers of an object. An owner that cannot be read is part of the result, never an error."""
     namespace = trees.text(trees.get(tree, "metadata", "namespace"))
     seen = {trees.text(trees.get(tree, "metadata", "uid"))}
     owners: list[Tree] = []
-    while (reference := controller(tree)) is not None and (kind := owner_kind(reference, kinds, options)) is not None:
+    while (reference := controller(tree)) is not None and (known := owner_kinds(reference, kinds, options)):
         name, uid = trees.text(reference.get("name")), trees.text(reference.get("uid"))
         if len(owners) == DEEPEST:
             return Ancestry(tuple(owners), f"is nested more than {DEEPEST} levels deep", too_deep=True)
         if uid in seen:
             return Ancestry(tuple(owners), "is its own ancestor")
-        owner = await find(kind, name, namespace)
+        try:
+            owner = await _found(known, name, namespace, find)
+        except NoSuchKind:
+            break  # no controller acts on an object of a kind that is not served, so nothing above admits this one
+        except KubeError as error:
+            return Ancestry(tuple(owners), unread=Unread(reference, str(error)))
         if owner is None:
-            return Ancestry(tuple(owners), f"its owner {kind.kind} {name} does not exist")
+            return Ancestry(tuple(owners), f"its owner {known[0].kind} {name} does not exist")
         if trees.get(owner, "metadata", "uid") != uid:
             break  # another object that has taken the name since
         seen.add(uid)
@@ -85,6 +111,16 @@ async def ancestry(tree: Tree, kinds: JobKinds, options: Options, find: Find) ->
         tree = {**owner, "apiVersion": reference["apiVersion"], "kind": reference["kind"]}
         owners.append(tree)
     return Ancestry(tuple(owners))
+
+
+async def _found(known: tuple[Kind, ...], name: str, namespace: str, find: Find) -> Tree | None:
+    """The owner, in the first of the versions that the server serves."""
+    for kind in known[:-1]:
+        try:
+            return await find(kind, name, namespace)
+        except NoSuchKind:
+            continue
+    return await find(known[-1], name, namespace)
 
 
 def controller(tree: object) -> Tree | None:
@@ -96,17 +132,39 @@ def controller(tree: object) -> Tree | None:
 
 
 def owner_kind(reference: Tree, kinds: JobKinds, options: Options) -> Kind | None:
-    """The kind of an owner that we know how to walk through."""
+    """The kind of an owner that is walked through; its plural is empty where only the API server knows it.
+
+    The tables know the plural of every integration and of the built-in kinds. The one of an external framework cannot
+    be derived from its name, and is asked of the API server (`kube.discovery`).
+    """
     row = kinds.of(reference)
     if row is not None:
         return row.kind
     version, kind = trees.text(reference.get("apiVersion")), trees.text(reference.get("kind"))
     if (version, kind) == (REPLICA_SET.api_version, REPLICA_SET.kind):
         return REPLICA_SET
-    if (version, kind) in options.external:
-        group, _, short = version.rpartition("/")
-        return Kind(group, kind, f"{kind.lower()}s", (Version(short, storage=True),))
-    return None
+    return external_kind(version, kind) if (version, kind) in options.external else None
+
+
+def external_kind(api_version: str, kind: str) -> Kind:
+    """An external framework as far as it is known without asking the API server."""
+    built_in = registry.KUBERNETES.find(api_version, kind)
+    if built_in is not None:
+        return built_in[0]
+    group, _, version = api_version.rpartition("/")
+    return Kind(group, kind, "", (Version(version, storage=True),))
+
+
+def owner_kinds(reference: Tree, kinds: JobKinds, options: Options) -> tuple[Kind, ...]:
+    """The versions in which an owner is looked for: the one that its reference names, then the one of the table. An
+    operator that moved on serves the first only, and references written before that name a version that is gone."""
+    kind = owner_kind(reference, kinds, options)
+    if kind is None:
+        return ()
+    _, _, version = trees.text(reference.get("apiVersion")).rpartition("/")
+    if version == kind.storage.name:
+        return (kind,)
+    return (replace(kind, versions=(Version(version, storage=True),)), kind)
 
 
 def is_managed_kind(reference: Tree, kinds: JobKinds, options: Options) -> bool:
@@ -122,6 +180,17 @@ def ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: Optio
         if is_managed_kind(owner, kinds, options) and _is_ours(owner, namespace, kinds, options):
             return owner
     return None
+
+
+def belongs(found: Ancestry, namespace: Labels, kinds: JobKinds, options: Options) -> bool:
+    """Whether an ancestor is certainly ours. An owner that could not be read is, where it is of a managed kind and
+    objects of that kind are ours in this namespace with or without a queue name."""
+    if ancestor(found, namespace, kinds, options) is not None:
+        return True
+    if found.unread is None:
+        return False
+    owner = {key: found.unread.reference.get(key) for key in ("apiVersion", "kind")}
+    return is_managed_kind(owner, kinds, options) and _is_ours(owner, namespace, kinds, options)
 
 
 def _is_ours(owner: Tree, namespace: Labels, kinds: JobKinds, options: Options) -> bool:

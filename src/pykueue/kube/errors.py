@@ -4,7 +4,8 @@ KubeError
 ├── Unanswered        no answer came. `applied` says whether the request may have been carried out
 ├── Fenced            it was never sent: who sent it has lost the right to write
 └── ApiError          the server answered with a Status
-    ├── NotFound      404
+    ├── NotFound      404: there is no such object
+    │   └── NoSuchKind  404 that names no object: the server does not serve the kind in this version
     ├── AlreadyExists 409, reason AlreadyExists
     ├── Conflict      409: the object has changed since it was read
     ├── Expired       410: the history asked for is gone; list again
@@ -50,6 +51,10 @@ class ApiError(KubeError):
 
 class NotFound(ApiError):
     pass
+
+
+class NoSuchKind(NotFound):
+    """The server serves no such resource. It answers with a plain page, or with a Status that names no object."""
 
 
 class AlreadyExists(ApiError):
@@ -101,6 +106,7 @@ class _Cause(msgspec.Struct, frozen=True):
 
 
 class _Details(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
     causes: list[_Cause] = []
     retry_after_seconds: float = 0.0
 
@@ -134,5 +140,7 @@ def _error(status: _Status, code: int, retry_after: str) -> ApiError:
     code = code or status.code
     wait = float(retry_after) if retry_after.isdigit() else details.retry_after_seconds
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(code, ApiError)
+    if kind is NotFound and not details.name:
+        kind = NoSuchKind
     causes = tuple(f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in details.causes)
     return kind(code, status.reason, status.message, causes=causes, retry_after=wait)

@@ -6,6 +6,7 @@ Where from is somebody else's choice (`Sources`): the copies that informers keep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -13,8 +14,10 @@ import msgspec
 from pykueue.api import codec, kube, kueue, registry, trees
 from pykueue.api.kinds import Kind
 from pykueue.api.trees import Tree
-from pykueue.jobs import selection
+from pykueue.jobs import admission, selection
 from pykueue.jobs.admission import AdmissionFacts
+from pykueue.jobs.kinds import Row
+from pykueue.jobs.owners import OwnerReader
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Informer
 from pykueue.webhooks.review import (
@@ -22,6 +25,7 @@ from pykueue.webhooks.review import (
     AdmissionRequest,
     Choices,
     Facts,
+    Phase,
     asks_for_local_queues,
     gives_quota,
     job_kind,
@@ -43,6 +47,10 @@ class Sources(Protocol):
         """One object, or None where there is none."""
         ...
 
+    async def owner(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        """An owner of a job; see `selection.Find` for how this may fail."""
+        ...
+
     async def objects(self, kind: Kind) -> Iterable[Tree]:
         """All objects of a kind."""
         ...
@@ -54,8 +62,9 @@ class Sources(Protocol):
 
 async def gather(request: AdmissionRequest, sources: Sources, choices: Choices) -> Facts:
     """The facts that a request needs; most need none."""
-    if job_kind(request.object, choices) is not None:
-        return Facts(job=await _about_job(request, sources, choices))
+    row = job_kind(request.object, choices)
+    if row is not None:
+        return Facts(job=await _about_job(request, row, sources, choices))
     if asks_for_local_queues(request, choices):
         return Facts(
             cluster_queues=tuple(await sources.objects(CLUSTER_QUEUE)),
@@ -67,17 +76,20 @@ async def gather(request: AdmissionRequest, sources: Sources, choices: Choices) 
     return NO_FACTS
 
 
-async def _about_job(request: AdmissionRequest, sources: Sources, choices: Choices) -> AdmissionFacts:
+async def _about_job(request: AdmissionRequest, row: Row, sources: Sources, choices: Choices) -> AdmissionFacts:
     namespace = await sources.find(NAMESPACE, request.namespace, "")
     queue = await sources.find(LOCAL_QUEUE, DEFAULT, request.namespace)
     # While an object is created, only the request knows where.
     tree = trees.put(request.object, ("metadata", "namespace"), request.namespace)
-    return AdmissionFacts(
+    found = AdmissionFacts(
         namespace=trees.texts(trees.get(namespace, "metadata", "labels")),
-        ancestry=await selection.ancestry(tree, choices.kinds, choices.jobs, sources.find),
         default_queue=queue is not None and trees.get(queue, "spec", "stopPolicy") in (None, kueue.StopPolicy.NONE),
         default_priority_class=await sources.find(PRIORITY_CLASS, DEFAULT, "") is not None,
     )
+    if request.phase is Phase.MUTATE and admission.asks_for_owners(row, tree, found, choices.kinds, choices.jobs):
+        walked = await selection.ancestry(tree, choices.kinds, choices.jobs, sources.owner)
+        found = replace(found, ancestry=walked)
+    return found
 
 
 class InformedSources:
@@ -90,6 +102,7 @@ class InformedSources:
         self, client: Client, informers: Iterable[Informer[Any]], is_over: Callable[[str], bool] = lambda manager: False
     ) -> None:
         self.is_over = is_over
+        self.owner = OwnerReader(client)
         self._client = client
         self._informers: Mapping[str, Informer[Any]] = {informer.kind.name: informer for informer in informers}
 

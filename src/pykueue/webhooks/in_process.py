@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from pykueue.api.kinds import Kind
+from pykueue.api import trees
+from pykueue.api.kinds import Kind, Scope
 from pykueue.api.trees import Tree
 from pykueue.apiserver.admission import ACCEPTED, Hook, Review, Verdict, refused_by
 from pykueue.apiserver.embedded import Find
 from pykueue.webhooks import facts
+from pykueue.webhooks.registration import CRD
 from pykueue.webhooks.review import AdmissionRequest, AdmissionResponse, Choices, Phase, review
 from pykueue.webhooks.table import Endpoint, endpoints
 
@@ -73,6 +75,18 @@ class _StoreSources:
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
         return next(iter(self.stored(kind.name, namespace, name)), None)
+
+    async def owner(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        return await self.find(self._named(kind), name, namespace)
+
+    def _named(self, kind: Kind) -> Kind:
+        """The kind with the plural that its definition gives it, where no table knows it."""
+        for definition in self.stored(CRD.name, "") if not kind.plural else ():
+            names = trees.mapping(trees.get(definition, "spec", "names"))
+            if (trees.get(definition, "spec", "group"), names.get("kind")) == (kind.group, kind.kind):
+                scope = Scope(trees.text(trees.get(definition, "spec", "scope")))
+                return replace(kind, plural=trees.text(names.get("plural")), scope=scope)
+        return kind
 
     async def objects(self, kind: Kind) -> Sequence[Tree]:
         return list(self.stored(kind.name, ""))
