@@ -209,3 +209,24 @@ def test_the_size_may_be_set_in_the_write_that_starts_or_stops_the_job() -> None
     running = job(metadata=PARTIAL, spec={"suspend": False, "parallelism": 3, "completions": None})
     assert not list(running.validate_update(suspended, OPTIONS))
     assert not list(suspended.validate_update(running, OPTIONS))
+
+
+# --- Managed by another program ---------------------------------------------------------------------------------------
+
+
+def test_a_job_for_multikueue_is_warned_of_when_it_is_created() -> None:
+    managed = {"spec": {"managedBy": labels.MULTIKUEUE_CONTROLLER}}
+    (warning,) = job(**managed).warnings(OPTIONS)
+    assert "MultiKueue is not implemented in this version" in warning
+    assert list(job(spec={"managedBy": "example.com/runner"}).warnings(OPTIONS)) == []
+    plain = job(metadata={"labels": None}, **managed)
+    assert list(plain.warnings(OPTIONS)) == [], "what is not queued is none of our business"
+    assert list(plain.warnings(replace(OPTIONS, manage_without_queue=True))) == [warning]
+
+
+def test_a_job_for_multikueue_gets_a_warning_event_when_it_is_queued_and_when_it_is_started() -> None:
+    stage = Stage(batch_job(spec={"managedBy": labels.MULTIKUEUE_CONTROLLER})).settle()
+    assert stage.told == ["CreatedWorkload", "Warning MultiKueueNotImplemented"]
+    stage.told.clear()
+    stage.admit().settle()
+    assert stage.told[-2:] == ["Started", "Warning MultiKueueNotImplemented"]

@@ -204,3 +204,13 @@ def test_a_pod_stays_in_its_group_and_a_group_that_is_not_tried_again_stays_so()
     assert [error.path for error in other.validate_update(old, OPTIONS)] == [GROUP]
     path = f"metadata.annotations[{labels.RETRIABLE_IN_GROUP}]"
     assert [error.path for error in retried.validate_update(old, OPTIONS)] == [path]
+
+
+@pytest.mark.parametrize("word", ["label", "annotation"])
+def test_a_group_without_a_total_count_is_refused_with_the_names_of_both(word: str) -> None:
+    tree = pod(metadata={f"{word}s": {labels.POD_GROUP_NAME: "g"}})
+    (error,) = POD.job(tree).validate_create(OPTIONS)
+    both = (
+        f"both the '{labels.POD_GROUP_TOTAL_COUNT}' annotation and the '{labels.POD_GROUP_NAME}' {word} should be set"
+    )
+    assert (error.path, both in error.message) == (TOTAL, True)

@@ -138,3 +138,34 @@ def test_without_the_gate_a_job_that_grows_is_stopped_and_queued_anew() -> None:
     resized(stage, 5)
     assert stage.job["spec"]["suspend"] is True
     assert len(stage.workloads) == 1
+
+
+def slice_name(workload: kueue.Workload) -> str | None:
+    """What the pod template of a slice says about the line it belongs to."""
+    return workload.spec.pod_sets[0].template.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME)
+
+
+def test_the_pod_template_of_a_later_slice_keeps_the_name_of_the_first() -> None:
+    stage = elastic(1)
+    first = stage.workload.metadata.name
+    assert slice_name(stage.workload) is None
+    assert slice_name(newest(resized(stage, 2))) == first
+
+
+def test_a_new_line_of_slices_overwrites_the_name_that_the_old_one_left() -> None:
+    """The last slice is deleted: the stopped job keeps the old name in its template, and starts with the new one."""
+    stage = resized(elastic(1), 2)
+    first, second = stage.workloads.values()
+    del stage.workloads[first.metadata.name]
+    stage.admit().settle()
+    stage.delete_workload(second.metadata.name)
+    generation = stage.job["metadata"]["generation"] + 1
+    stage.edit({"metadata": {"generation": generation}}).settle()
+    fresh = stage.workload
+    assert fresh.metadata.name not in (first.metadata.name, second.metadata.name)
+    assert fresh.metadata.annotations[labels.WORKLOAD_SLICE_NAME] == fresh.metadata.name
+    assert slice_name(fresh) == first.metadata.name
+    stage.admit().settle()
+    running = stage.job["spec"]["template"]["metadata"]["annotations"]
+    assert stage.job["spec"]["suspend"] is False
+    assert running[labels.WORKLOAD_SLICE_NAME] == fresh.metadata.name

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from jobs.stage import NOW, OPTIONS
 from jobs.test_slices import elastic, newest, resized
 from pykueue.api import codec, kueue, labels, patches
 from pykueue.api.trees import Tree
 from pykueue.jobs import ungating
 from pykueue.jobs.actions import Replace
+from pykueue.lifecycle import change, reservation, states
 
 
 def member(name: str, slice_: str, *, gated: bool = True, **fields: Any) -> Tree:
@@ -89,3 +91,27 @@ def test_slices_and_pods_meet_under_one_word() -> None:
     assert words == {ungating.word_of(member("a", first.metadata.name))}
     assert newest(stage) is not first
     assert ungating.word_of({"metadata": {"name": "p"}}) == ()
+
+
+def test_no_pod_is_released_on_quota_of_an_evicted_slice() -> None:
+    """Evicted, it holds its reservation until the job has stopped; a preemptor is about to get it."""
+    stage = elastic(3)
+    pods = [member(name, stage.workload.metadata.name) for name in ("a", "b")]
+    assert names([stage.evict().workload], *pods) == []
+
+
+def test_no_pod_is_released_while_the_newest_slice_with_quota_waits_for_its_checks() -> None:
+    """The larger slice counts as soon as it holds quota, and its pods may start when it is admitted."""
+    stage = resized(elastic(1), 2)
+    first, second = stage.workloads.values()
+    assignment = kueue.PodSetAssignment(name="main", flavors={"cpu": "default"}, count=2)
+    admission = kueue.Admission(cluster_queue="cq", pod_set_assignments=(assignment,))
+    waits = kueue.AdmissionCheckState(
+        name="check", state=kueue.CheckState.PENDING, last_transition_time="2026-11-15T12:00:00Z"
+    )
+    changes = reservation.reserve(second, admission, (waits,), OPTIONS.life, NOW)
+    later = structs.replace(second.metadata, creation_timestamp="2026-11-15T12:30:00Z")
+    held = structs.replace(change.apply_to(second, changes, NOW), metadata=later)
+    assert states.is_reserved(held)
+    assert not states.is_admitted(held)
+    assert names([first, held], member("a", first.metadata.name)) == []

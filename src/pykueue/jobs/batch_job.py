@@ -11,7 +11,7 @@ from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
 from pykueue.api.validation import topology_annotations, wrong
 from pykueue.jobs import podsets
-from pykueue.jobs.actions import Actions, Replace
+from pykueue.jobs.actions import Actions, Replace, Tell
 from pykueue.jobs.contract import Job, Outcome, Stop, Template
 from pykueue.jobs.options import Options
 from pykueue.jobs.podsets import Conflict, PodSetInfo
@@ -25,6 +25,10 @@ _SYNC: Final = f"metadata.annotations[{labels.JOB_COMPLETIONS_EQUAL_PARALLELISM}
 _OF_THE_CONTROLLER: Final = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
 _JOB_NAME: Final = "batch.kubernetes.io/job-name"
 
+_NO_MULTIKUEUE: Final = (
+    f"spec.managedBy is {labels.MULTIKUEUE_CONTROLLER}, and MultiKueue is not implemented in this version: the Job is"
+    " queued and holds quota once admitted, but no controller creates its pods"
+)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _TRUTHS: Final = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
@@ -159,6 +163,22 @@ class BatchJob(Job):
         if tree != before:
             actions.append(Replace(self.row.kind, before, tree))
         return (*actions, *self.stopped(order))
+
+    # --- What is meant for another program ----------------------------------------------------------------------------
+
+    @property
+    def is_for_multikueue(self) -> bool:
+        return trees.get(self.tree, "spec", "managedBy") == labels.MULTIKUEUE_CONTROLLER
+
+    def warnings(self, options: Options) -> Iterator[str]:
+        if self.is_for_multikueue and (self.queue_name or options.manage_without_queue):
+            yield _NO_MULTIKUEUE
+
+    def cautions(self) -> tuple[Tell, ...]:
+        """Any other value names a controller that runs the job here, which queueing does not concern."""
+        if not self.is_for_multikueue:
+            return ()
+        return (Tell(self.tree, "MultiKueueNotImplemented", f"The Job's {_NO_MULTIKUEUE}", warning=True),)
 
     # --- What is refused ----------------------------------------------------------------------------------------------
 

@@ -189,6 +189,10 @@ class Job(ABC):
     def warnings(self, options: Options) -> Iterator[str]:
         return iter(())
 
+    def cautions(self) -> tuple[Tell, ...]:
+        """Events that go with the creation of its Workload and with its start: why it will not do what was meant."""
+        return ()
+
     # --- Pod sets -----------------------------------------------------------------------------------------------------
 
     def pod_sets(self, options: Options) -> tuple[Tree, ...]:

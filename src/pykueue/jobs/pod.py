@@ -314,13 +314,18 @@ class Pod(Job):
     def _group_errors(self, options: Options) -> Iterator[FieldError]:
         group, written = group_name(self.tree, options), self.annotations.get(labels.POD_GROUP_TOTAL_COUNT)
         count_path = job_metadata.annotation_path(labels.POD_GROUP_TOTAL_COUNT)
+        annotated = options.identifier_annotations and self.annotations.get(labels.POD_GROUP_NAME)
+        both = (
+            f"both the '{labels.POD_GROUP_TOTAL_COUNT}' annotation and the '{labels.POD_GROUP_NAME}'"
+            f" {'annotation' if annotated else 'label'} should be set"
+        )
         if not group and written is not None:
-            yield wrong.required(self._group_path(options), f"goes with the annotation {labels.POD_GROUP_TOTAL_COUNT}")
+            yield wrong.required(self._group_path(options), both)
             return
         if group:
             yield from wrong.invalid_each(self._group_path(options), group, meta.check_subdomain_name(group))
         if group and written is None:
-            yield wrong.required(count_path, "says how many pods the group has")
+            yield wrong.required(count_path, both)
         elif written is not None and total_count(self.tree) is None:
             yield wrong.invalid(count_path, written, "must be a whole number of at least 1")
 

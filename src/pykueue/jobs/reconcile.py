@@ -147,6 +147,7 @@ def _without_workload(job: Job, facts: Facts, options: Options) -> Actions:
     return (
         Create(tree, job.tree),
         Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{tree['metadata']['name']}"),
+        *job.cautions(),
     )
 
 
@@ -275,7 +276,7 @@ def _started(case: _Case) -> Actions:
     started = infos if isinstance(infos, Conflict) else case.job.start(infos, note)
     if isinstance(started, Conflict):
         return case.finish(FinishedReason.FAILED_TO_START, started.message)
-    return started
+    return (*started, *(case.job.cautions() if started else ()))
 
 
 def _check_messages(case: _Case) -> Actions:

@@ -106,9 +106,14 @@ def _ended(workload: Workload, living: list[Workload], now: Nanoseconds) -> Chan
 
 
 def _grown(job: Job, old: Workload, facts: Facts, options: Options) -> Actions:
-    """A larger slice. Its pods are those of the job as it was before anything was injected."""
+    """A larger slice. Its pods are those of the job as it was before anything was injected, but for the name of the
+    slices: as in Kueue, the pod template of every slice but the first keeps the annotation with it. A job that is
+    stopped gets it back with its template, and the first slice of a new line overwrites it when the job starts."""
     plain = job.with_tree(job.restored(podsets.original(old)))
-    pod_sets = plain.pod_sets(options)
+    pod_sets = tuple(
+        _with_slice_name(pod_set, podsets.at(job.tree, template.spot))
+        for pod_set, template in zip(plain.pod_sets(options), job.templates(), strict=True)
+    )
     rank = workloads.priority(job, pod_sets, facts)
     if isinstance(rank, workloads.MissingClass):
         return upkeep.missing_class(job, rank)
@@ -119,3 +124,11 @@ def _grown(job: Job, old: Workload, facts: Facts, options: Options) -> Actions:
     tree = trees.put(tree, ("metadata", "annotations"), {**notes, **marks})
     name = trees.get(tree, "metadata", "name")
     return (Create(tree, job.tree), Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}"))
+
+
+def _with_slice_name(pod_set: Tree, running: Tree) -> Tree:
+    """The pod set with the name of the slices that its running template carries."""
+    name = trees.get(running, "metadata", "annotations", labels.WORKLOAD_SLICE_NAME)
+    path = ("template", "metadata", "annotations")
+    notes = trees.texts(trees.get(pod_set, *path))
+    return trees.put(pod_set, path, {**notes, labels.WORKLOAD_SLICE_NAME: name}) if name else pod_set

@@ -33,11 +33,16 @@ def word_of_slice(workload: kueue.Workload) -> tuple[str, ...]:
 
 
 def released(slices: Iterable[kueue.Workload], members: Sequence[Tree]) -> Actions:
-    """Take the gate off pods that the admitted slice has room for."""
-    admitted = [each for each in slices if states.is_admitted(each) and not states.is_finished(each)]
-    if not admitted:
+    """Take the gate off pods that the active slice has room for, once it is admitted.
+
+    The active slice is the newest that holds quota and is neither finished nor evicted. An evicted slice still holds
+    its reservation until the job has stopped, but that quota is on its way to the preemptor.
+    """
+    active = [each for each in slices if states.is_reserved(each) and not states.is_finished(each)]
+    active = [each for each in active if not states.is_evicted(each)]
+    newest = max(active, key=lambda each: (states.created(each), each.metadata.uid), default=None)
+    if newest is None or not states.is_admitted(newest):
         return ()
-    newest = max(admitted, key=lambda each: (states.created(each), each.metadata.uid))
     admission = newest.status.admission
     living = [pod for pod in members if not pods.is_over(pod) and not pods.is_deleting(pod)]
     chosen: list[Tree] = []
