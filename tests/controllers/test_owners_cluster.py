@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -140,23 +141,22 @@ async def test_children_of_every_kind_are_accepted_with_the_installed_rights(clu
                 assert labels.UNREAD_OWNER not in held["metadata"].get("annotations", {}), name
                 queued.append(f"{name}-queued")
 
+        async def names() -> set[str]:
+            """The jobs that have a Workload."""
+            listed = [msgspec.json.decode(item) for item in (await client.list(kind("Workload"))).items]
+            return {one["metadata"]["ownerReferences"][0]["name"] for one in listed}
+
         async def all_have_workloads() -> bool:
-            listed = [json.loads(item) for item in (await client.list(kind("Workload"))).items]
-            found = {one["metadata"]["ownerReferences"][0]["name"] for one in listed}
-            return set(queued) <= found
+            return set(queued) <= await names()
 
         await eventually(all_have_workloads, 0.5)
-        names = {
-            one["metadata"]["ownerReferences"][0]["name"]
-            for one in map(json.loads, (await client.list(kind("Workload"))).items)
-        }
-        assert names == set(queued), "what names no queue got no Workload"
+        assert await names() == set(queued), "what names no queue got no Workload"
 
         shepherd = await owner(client, SHEEP, "managed", **{QUEUE: "lq"})
         nested = await child(client, "Job", "of-a-managed-sheep", shepherd, **{QUEUE: "lq"})
         assert nested["spec"].get("suspend") is not True, "the queue of its external owner counts"
-    # Where nothing leads from Services to this machine, the aggregated API is not reached; that is another matter.
-    refused = [(code, path) for code, path in cluster.answers() if code in (401, 403)]
+    # A manager outside of the cluster would like a Service for its visibility API; that has nothing to do with owners.
+    refused = [(code, path) for code, path in cluster.answers() if code in (401, 403) and "/services/" not in path]
     assert refused == []
     read = {path for code, path in cluster.answers() if code == 200}
     for row in OWNERS:

@@ -8,11 +8,15 @@ import msgspec
 import pytest
 
 from controllers.conftest import Story, pod_set, template
-from pykueue.api import kube, registry, topology_encoding
+from pykueue.api import codec, kube, kueue, registry, topology_encoding
+from pykueue.api.meta import SECOND, format_time
 from pykueue.api.trees import get
+from pykueue.clock import SystemClock
+from pykueue.controllers import topology
 
 HOST = "kubernetes.io/hostname"
 RACK = "example.com/rack"
+POD = registry.KUBERNETES.of(kube.Pod)
 
 
 async def _fleet(story: Story) -> None:
@@ -129,3 +133,184 @@ async def test_assignments_are_split_by_host_name_prefix_only_with_the_gate(stor
         (assigned,) = get(await story.read("Workload", "wide"), "status", "admission", "podSetAssignments")
     assert len(assigned["topologyAssignment"]["slices"]) == (2 if by_prefix else 1)
     assert len(topology_encoding.decode(assigned["topologyAssignment"]) or ()) == len(names)
+
+
+# --- Nodes that ail ---------------------------------------------------------------------------------------------------
+
+WITHOUT_TERMINATION = {"featureGates": {"TASReplaceNodeOnPodTermination": False}}
+
+
+async def _gates_off(story: Story, workload: str) -> None:
+    """Both pods of the Job are past the gate, to n1 and n2."""
+    for index in (0, 1):
+        await _pod(story, index, workload)
+        await story.until(lambda index=index: _node_of(story, index))  # type: ignore[misc]
+
+
+async def _runs(story: Story, index: int) -> None:
+    """Play the scheduler and the kubelet."""
+    name, node = f"two-{index}", await _node_of(story, index)
+    binding = {"metadata": {"name": name, "namespace": "default"}, "target": {"kind": "Node", "name": node}}
+    await story.client.create(POD, binding, subresource="binding")
+    await story.patch("Pod", name, {"status": {"phase": "Running"}}, "status")
+
+
+async def _not_ready(story: Story, name: str, since: str | None = None) -> None:
+    condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": since}
+    await story.patch("Node", name, {"status": {"conditions": [condition]}}, "status")
+
+
+async def _taint(story: Story, name: str, effect: str = "NoSchedule") -> None:
+    await story.patch("Node", name, {"spec": {"taints": [{"key": "broken", "value": "yes", "effect": effect}]}})
+
+
+async def _placed_on(story: Story, workload: str) -> set[str]:
+    found = codec.from_tree(await story.read("Workload", workload), kueue.Workload)
+    return set(topology._hosts(found))
+
+
+async def _is_failed(story: Story, name: str) -> bool:
+    """Whether a pod was failed by the manager, with its condition and its Event."""
+    found = await story.read("Pod", name)
+    said = {one["type"]: one for one in get(found, "status", "conditions") or ()}
+    mark = said.get("TerminatedByKueue")
+    if get(found, "status", "phase") != "Failed" or mark is None:
+        return False
+    assert (mark["status"], mark["reason"]) == ("True", "UnschedulableOnAssignedNode")
+    events = [event for event in await story.all("Event") if event["regarding"]["name"] == name]
+    return "PodTerminatedByKueue" in [event["reason"] for event in events]
+
+
+async def test_a_tainted_node_is_replaced_once_none_of_its_pods_goes_on(story: Story) -> None:
+    await _fleet(story)
+    async with story.manager() as manager:
+        workload = await _placed_job(story)
+        await _gates_off(story, workload)
+        await _runs(story, 1)
+        await _taint(story, "n2", "NoExecute")
+        await story.until_quiet(manager)
+        assert await _placed_on(story, workload) == {"n1", "n2"}, "a pod of it still runs there"
+        await story.patch("Pod", "two-1", {"status": {"phase": "Failed"}}, "status")
+
+        async def moved() -> bool:
+            return await _placed_on(story, workload) == {"n1", "n3"}
+
+        await story.until(moved)
+
+
+async def test_pods_that_wait_for_an_ailing_node_are_failed(story: Story) -> None:
+    await _fleet(story)
+    async with story.manager():
+        workload = await _placed_job(story)
+        await _gates_off(story, workload)
+        await _taint(story, "n2")
+        await story.until(lambda: _is_failed(story, "two-1"))
+        assert get(await story.read("Pod", "two-0"), "status", "phase") == "Pending"
+
+
+async def test_a_pod_that_waits_for_an_ailing_node_is_failed_while_another_runs_there(story: Story) -> None:
+    await _fleet(story)
+    async with story.manager():
+        workload = await _placed_job(story)
+        await _gates_off(story, workload)
+        await _runs(story, 1)
+        await _taint(story, "n2")
+        await _stray(story, workload, nodeSelector={HOST: "n2"})
+        await story.until(lambda: _is_failed(story, "stray"))
+        assert await _placed_on(story, workload) == {"n1", "n2"}
+
+
+async def test_a_tolerated_taint_costs_nothing(story: Story) -> None:
+    await _fleet(story)
+    tolerated = [{"key": "broken", "operator": "Exists"}]
+    await story.patch("ResourceFlavor", "tas", {"spec": {"tolerations": tolerated}})
+    async with story.manager() as manager:
+        workload = await _placed_job(story)
+        await _gates_off(story, workload)
+        await _taint(story, "n2")
+        await story.until_quiet(manager)
+        assert await _placed_on(story, workload) == {"n1", "n2"}
+        assert get(await story.read("Pod", "two-1"), "status", "phase") == "Pending"
+
+
+async def test_taints_are_ignored_without_their_gate(story: Story) -> None:
+    await _fleet(story)
+    async with story.manager(featureGates={"TASReplaceNodeOnNodeTaints": False}) as manager:
+        workload = await _placed_job(story)
+        await _gates_off(story, workload)
+        await _taint(story, "n2")
+        await story.until_quiet(manager)
+        assert await _placed_on(story, workload) == {"n1", "n2"}
+
+
+@pytest.mark.parametrize("how", ["not ready", "tainted"])
+async def test_without_pod_termination_an_ailing_node_is_replaced_although_pods_run_there(
+    story: Story, how: str
+) -> None:
+    await _fleet(story)
+    async with story.manager(**WITHOUT_TERMINATION):
+        workload = await _placed_job(story)
+        await _gates_off(story, workload)
+        await _runs(story, 1)
+        if how == "tainted":
+            await _taint(story, "n2")
+        else:
+            await _not_ready(story, "n2", "2020-01-01T00:00:00Z")
+
+        async def moved() -> bool:
+            return await _placed_on(story, workload) == {"n1", "n3"}
+
+        await story.until(moved)
+
+
+async def test_without_pod_termination_a_node_may_be_not_ready_for_half_a_minute(story: Story) -> None:
+    await _fleet(story)
+    async with story.manager(**WITHOUT_TERMINATION) as manager:
+        workload = await _placed_job(story)
+        await _gates_off(story, workload)
+        await _not_ready(story, "n2", format_time(SystemClock().now() + 3600 * SECOND))
+        await story.until_quiet(manager)
+        assert await _placed_on(story, workload) == {"n1", "n2"}
+
+
+async def _stray(story: Story, workload: str, **spec: Any) -> None:
+    """A pod that was made late, from a template of before a replacement."""
+    marks = {"kueue.x-k8s.io/workload": workload, "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
+    made = {**template("1")["spec"], "nodeSelector": {HOST: "n3"}, **spec}
+    await story.create("Pod", "stray", made, annotations=marks)
+
+
+async def test_a_pod_on_a_node_outside_of_the_assignment_is_failed(story: Story) -> None:
+    await _fleet(story)
+    async with story.manager():
+        workload = await _placed_job(story)
+        await _stray(story, workload)
+        await story.until(lambda: _is_failed(story, "stray"))
+        assert await _placed_on(story, workload) == {"n1", "n2"}
+
+
+async def test_a_pinned_pod_of_a_workload_that_is_not_admitted_is_failed(story: Story) -> None:
+    await _fleet(story)
+    await story.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
+    await story.workload("w")
+    async with story.manager():
+        await _stray(story, "w")
+        await story.until(lambda: _is_failed(story, "stray"))
+
+
+@pytest.mark.parametrize("why", ["gated", "scheduled", "not by topology", "no such Workload"])
+async def test_other_pods_outside_of_the_assignment_are_left_alone(story: Story, why: str) -> None:
+    await _fleet(story)
+    async with story.manager() as manager:
+        workload = await _placed_job(story)
+        more = {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]} if why == "gated" else {}
+        more |= {"nodeName": "n3"} if why == "scheduled" else {}
+        if why == "not by topology":
+            marks = {"kueue.x-k8s.io/workload": workload}
+            pinned = {**template("1")["spec"], "nodeSelector": {HOST: "n3"}}
+            await story.create("Pod", "stray", pinned, annotations=marks)
+        else:
+            await _stray(story, "other" if why == "no such Workload" else workload, **more)
+        await _taint(story, "n3")
+        await story.until_quiet(manager)
+        assert get(await story.read("Pod", "stray"), "status", "phase") == "Pending"

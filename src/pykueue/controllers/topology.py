@@ -1,19 +1,35 @@
 """Pods of Workloads that were placed on nodes: let through the gate to where they belong; nodes that fail are told.
 
 UngatingController     one Workload: its pods at the gate get the node labels of their place, and pass
-NodeController         one node: the Workloads placed on it learn when it is lost, and when it is back
+NodeController         one node: the Workloads placed on it learn when it is lost, and when it is back; pods that are
+                       pinned to it and can never run there are failed
+
+When a node is unhealthy for a Workload that is placed on it (the rule of Kueue's tas/node_controller):
+
+    node                                       with TASReplaceNodeOnPodTermination           without
+    deleted, or without a condition Ready      at once                                       at once
+    not Ready                                  once none of its pods goes on there           30 s after it turned so
+    Ready, a NoSchedule or NoExecute taint     once none of its pods goes on there           at once
+      that a pod set placed there does not
+      tolerate (TASReplaceNodeOnNodeTaints)
+    the same, tolerated for a time             once none of its pods goes on there           the same
+
+Pods that are pinned to a node by its hostname, not scheduled, Pending and past the topology gate are failed where the
+node ails while pods are looked at (all rows but those that say "at once" without the gate), and where the Workload is
+not placed on the node at all (stray pods, made late from a template of before a replacement). Workloads that are
+finished or evicted are left alone, and so are their pods.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pykueue.api import codec, kube, kueue, labels, nodes, registry
 from pykueue.api.conditions import EvictedReason, Status
-from pykueue.api.meta import format_time
+from pykueue.api.meta import SECOND, format_time, parse_time
 from pykueue.clock import Clock
 from pykueue.controllers import ranks
 from pykueue.controllers.views import Views
@@ -35,6 +51,16 @@ _BY_NODE: Final = "node"
 _BY_SLICE_NAME: Final = "slice name"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _TAINTS: Final = frozenset({"NoSchedule", "NoExecute"})
+# Without the gate TASReplaceNodeOnPodTermination, a node that is not Ready for less than this may come back.
+_NOT_READY_NANOSECONDS: Final = 30 * SECOND
+# Annotations of pods whose place was chosen by topology.
+_TOPOLOGY: Final = (
+    labels.PODSET_REQUIRED_TOPOLOGY,
+    labels.PODSET_PREFERRED_TOPOLOGY,
+    labels.PODSET_UNCONSTRAINED_TOPOLOGY,
+    labels.PODSET_SLICE_REQUIRED_TOPOLOGY,
+    labels.PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS,
+)
 
 
 # Told of a gate that a pod of a Workload has passed.
@@ -146,6 +172,14 @@ class NodeChoices:
     on_taints: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """What a node is to a Workload: whether it is lost, and whether pods that are pinned to it are failed."""
+
+    is_lost: bool
+    fails_pending: bool
+
+
 class NodeController:
     def __init__(
         self,
@@ -182,72 +216,99 @@ class NodeController:
                     self.loop.queue.add_after(node, _NODE_DELAY_SECONDS)
 
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
-        """A placement that is new may be on a node that was lost while it was being decided."""
+        """A placement that is new may be on a node that was lost while it was being decided; the one that it replaces
+        may leave pods behind that are pinned to its nodes."""
         if change.new is not None and (
             change.old is None or change.old.status.admission != change.new.status.admission
         ):
-            for node in _hosts(change.new):
-                self.loop.add(node)
+            for workload in (change.old, change.new):
+                for node in _hosts(workload) if workload is not None else ():
+                    self.loop.add(node)
 
-    async def _reconcile(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> float | None:
         node = self._views.nodes.get(name)
-        for key, _ in list(self._views.workloads.under(_BY_NODE, name)):
-            await self._judge(key, name, node)
+        waits = self._may_come_back(node)
+        if waits > 0:
+            return waits / SECOND
+        pinned: dict[Key, list[kube.Pod]] = {key: [] for key, _ in self._views.workloads.under(_BY_NODE, name)}
+        for _, pod in self._views.pods.under(_BY_NODE, name):
+            if _is_pinned(pod):
+                pinned.setdefault(Key(pod.metadata.namespace, pod.metadata.annotations[labels.WORKLOAD]), []).append(
+                    pod
+                )
+        for key in sorted(pinned):
+            await self._judge(key, name, node, pinned[key])
+        return None
 
-    async def _judge(self, key: Key, name: str, node: kube.Node | None) -> None:
+    def _may_come_back(self, node: kube.Node | None) -> int:
+        """For how many nanoseconds nothing is decided about a node that is not Ready."""
+        ready = _ready(node) if node is not None else None
+        if self._choices.on_pod_termination or ready is None or ready.status == Status.TRUE:
+            return 0
+        since = ready.last_transition_time
+        return 0 if since is None else parse_time(since) + _NOT_READY_NANOSECONDS - self._clock.now()
+
+    async def _judge(self, key: Key, name: str, node: kube.Node | None, pinned: Sequence[kube.Pod]) -> None:
         async with self._writer.turn(key):
             workload, now = self._writer.current(key), self._clock.now()
-            if workload is None or not states.is_admitted(workload) or states.is_finished(workload):
+            if workload is None or states.is_finished(workload) or states.is_evicted(workload):
                 return
-            if states.is_evicted(workload) or name not in _hosts(workload):
+            if name not in _hosts(workload):
+                found, why = _Judgement(False, True), f"is not among the nodes that Workload {key.name} is placed on"
+            elif states.is_admitted(workload):
+                found, why = self._judged(key, workload, name, node), "is lost"
+            else:
                 return
-            pods = [pod for pod in self._pods(key, workload) if name in _nodes_of_pod(pod)]
-            is_lost = self._is_lost(workload, node, pods)
-            changes = _told(workload, name, now) if is_lost else _forgotten(workload, name)
+            changes = _told(workload, name, now) if found.is_lost else _forgotten(workload, name)
             if changes:
                 await self._writer.workload(workload, changes, WORKLOADS, now)
-        if is_lost:
-            for pod in pods:
-                if not pod.spec.node_name and not ranks.is_gated(pod) and pod.status.phase in ("", "Pending"):
-                    await self._end(pod, name)
+            evicts = (
+                found.is_lost and not any(isinstance(each, SetUnhealthyNodes) for each in changes) and bool(changes)
+            )
+        if found.fails_pending and not evicts:
+            for pod in pinned:
+                await self._end(pod, f"The node {name} that the pod is pinned to {why}")
+
+    def _judged(self, key: Key, workload: kueue.Workload, name: str, node: kube.Node | None) -> _Judgement:
+        """How a node stands for a Workload that is placed on it; see the table above."""
+        if node is None or (ready := _ready(node)) is None:
+            return _Judgement(True, True)
+        goes_on = any(pod.spec.node_name == name and _goes_on(pod) for pod in self._pods(key, workload))
+        after_its_pods = _Judgement(not goes_on, True)
+        ailing = after_its_pods if self._choices.on_pod_termination else _Judgement(True, False)
+        if ready.status != Status.TRUE:
+            return ailing
+        taints = [taint for taint in node.spec.taints if taint.effect in _TAINTS] if self._choices.on_taints else []
+        borne = list(self._tolerations(workload, name))
+        if any(not nodes.tolerated(taint, each) for taint in taints for each in borne):
+            return ailing
+        lasting = [[one for one in each if one.toleration_seconds is None] for each in borne]
+        if any(not nodes.tolerated(taint, each) for taint in taints for each in lasting):
+            return after_its_pods
+        return _Judgement(False, False)
 
     def _pods(self, key: Key, workload: kueue.Workload) -> Iterator[kube.Pod]:
         slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
         for _, pod in self._views.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
             yield pod
 
-    def _is_lost(self, workload: kueue.Workload, node: kube.Node | None, pods: list[kube.Pod]) -> bool:
-        """A node that is gone is lost at once; one that ails, once nothing of the Workload goes on there."""
-        if node is None or (ready := _ready(node)) is None:
-            return True
-        goes_on = any(pod.spec.node_name and _goes_on(pod) for pod in pods)
-        if ready != Status.TRUE:
-            return self._choices.on_pod_termination and not goes_on
-        return self._choices.on_taints and not goes_on and self._is_tainted(workload, node)
-
-    def _is_tainted(self, workload: kueue.Workload, node: kube.Node) -> bool:
-        """Whether a taint of the node keeps pods of the Workload away, now or when the time that they bear it is up."""
-        taints = [taint for taint in node.spec.taints if taint.effect in _TAINTS]
-        if not taints:
-            return False
-        borne = [each for each in self._tolerations(workload) if each.toleration_seconds is None]
-        return any(not nodes.tolerated(taint, borne) for taint in taints)
-
-    def _tolerations(self, workload: kueue.Workload) -> Iterator[kube.Toleration]:
+    def _tolerations(self, workload: kueue.Workload, name: str) -> Iterator[list[kube.Toleration]]:
+        """What the pods of each pod set on a node tolerate: by their template, their flavors and their checks."""
         assert workload.status.admission is not None
-        for pod_set in workload.spec.pod_sets:
-            yield from pod_set.template.spec.tolerations
+        written = {pod_set.name: pod_set.template.spec.tolerations for pod_set in workload.spec.pod_sets}
         for assigned in workload.status.admission.pod_set_assignments:
-            for name in dict.fromkeys(assigned.flavors.values()):
-                flavor = self._views.flavors.get(name)
-                yield from flavor.spec.tolerations if flavor is not None else ()
-        for check in workload.status.admission_checks:
-            for update in check.pod_set_updates:
-                yield from update.tolerations
+            if name not in _hosts_of(assigned) or assigned.name not in written:
+                continue
+            found = list(written[assigned.name])
+            for flavor in map(self._views.flavors.get, dict.fromkeys(assigned.flavors.values())):
+                found += flavor.spec.tolerations if flavor is not None else ()
+            for check in workload.status.admission_checks:
+                for update in check.pod_set_updates:
+                    found += update.tolerations if update.name == assigned.name else ()
+            yield found
 
-    async def _end(self, pod: kube.Pod, node: str) -> None:
-        """A pod that is bound for a lost node can never run: end it, so that another takes its place."""
-        message = f"The node {node} that the pod was assigned to is lost"
+    async def _end(self, pod: kube.Pod, message: str) -> None:
+        """Fail a pod that can never run where it is pinned to, so that another takes its place."""
         condition = {
             "type": "TerminatedByKueue",
             "status": "True",
@@ -270,12 +331,15 @@ def _hosts(workload: kueue.Workload) -> tuple[str, ...]:
     admission = workload.status.admission
     if admission is None:
         return ()
-    found: dict[str, None] = {}
-    for assigned in admission.pod_set_assignments:
-        assignment = assigned.topology_assignment
-        if assignment is not None and assignment.levels and assignment.levels[-1] == labels.HOSTNAME:
-            found.update(dict.fromkeys(domain.values[-1] for domain in ranks.decoded(assignment)[1]))
-    return tuple(found)
+    return tuple(dict.fromkeys(node for assigned in admission.pod_set_assignments for node in _hosts_of(assigned)))
+
+
+def _hosts_of(assigned: kueue.PodSetAssignment) -> tuple[str, ...]:
+    """The nodes of one pod set."""
+    assignment = assigned.topology_assignment
+    if assignment is None or not assignment.levels or assignment.levels[-1] != labels.HOSTNAME:
+        return ()
+    return tuple(domain.values[-1] for domain in ranks.decoded(assignment)[1])
 
 
 def _nodes_of_pod(pod: kube.Pod) -> tuple[str, ...]:
@@ -290,8 +354,16 @@ def _goes_on(pod: kube.Pod) -> bool:
     return pod.status.phase not in _ENDED and pod.metadata.deletion_timestamp is None
 
 
-def _ready(node: kube.Node) -> str | None:
-    return next((said.status for said in node.status.conditions if said.type == "Ready"), None)
+def _is_pinned(pod: kube.Pod) -> bool:
+    """Whether a pod waits for the one node that its node selector names: placed by topology, past the gate, and not
+    scheduled."""
+    marks = pod.metadata.annotations
+    waits = not pod.spec.node_name and not ranks.is_gated(pod) and pod.status.phase in ("", "Pending")
+    return waits and labels.WORKLOAD in marks and any(key in marks for key in _TOPOLOGY)
+
+
+def _ready(node: kube.Node) -> kube.NodeCondition | None:
+    return next((said for said in node.status.conditions if said.type == "Ready"), None)
 
 
 def _health(node: kube.Node) -> tuple[tuple[str, str], ...]:
