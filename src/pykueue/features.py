@@ -109,7 +109,7 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("TASRecomputeAssignmentWithinSchedulingCycle", _ON, _B, "0.19 Beta", _HERE, "A placement that an earlier entry of the cycle took is looked for again at once.", needs=(_TAS,)),
     Gate("TASReplaceNodeDueToNotReadyOverFixedTime", _OFF, _D, "0.17 Beta, 0.19 Deprecated (off)", _NOT_YET, "A node counts as failed after being not ready for 30 seconds.", needs=(_TAS, _REPLACE)),
     Gate("TASReplaceNodeOnNodeTaints", _ON, _B, "0.17 Beta", _HERE, "A taint that a pod does not tolerate makes its node count as failed.", needs=(_TAS,)),
-    Gate("TASReplaceNodeOnPodTermination", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A pod that ends on a node that is not ready makes that node count as failed.", needs=(_TAS, _REPLACE)),
+    Gate("TASReplaceNodeOnPodTermination", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A node that is not ready, or has a taint that is not tolerated, counts as failed once no pod of the Workload goes on there; off: after 30 seconds and at once, whether pods go on or not.", needs=(_TAS, _REPLACE)),
     Gate("TASRespectNodeAffinityPreferred", _OFF, _A, "0.18 Alpha", _HERE, "Preferred node affinity orders the domains.", needs=(_TAS,)),
     # ----- elastic jobs
     Gate(_ELASTIC, _ON, _B, "0.13 Alpha, 0.18 Beta", _HERE, "A running job grows by a new slice of its Workload that takes the old one's place."),

@@ -69,6 +69,33 @@ def test_an_assigned_place_holds_pods_until_they_are_sent_there() -> None:
     assert labels.PODSET_UNCONSTRAINED_TOPOLOGY not in asked.annotations
 
 
+@pytest.mark.parametrize(
+    ("assigned", "pools"),
+    [
+        ([("a", "blue"), ("b", "green")], [{"pool": "blue"}, {"arch": "arm"}]),
+        ([("b", "green"), ("a", "blue")], [{"pool": "blue"}, {"arch": "arm"}]),
+        ([("x", "green"), ("y", "blue")], [{"arch": "arm"}, {"pool": "blue"}]),
+        ([("b", "green"), ("y", "blue")], [{"arch": "arm"}, {"pool": "blue"}]),
+    ],
+    ids=["in order", "out of order", "other names", "some other names"],
+)
+def test_assignments_belong_to_pod_sets_by_name_and_by_position_where_names_differ(
+    assigned: list[tuple[str, str]], pools: list[Tree]
+) -> None:
+    entries = [{"name": name, "flavors": {"cpu": flavor}} for name, flavor in assigned]
+    pod_sets = [{"name": name, "count": 1, "template": {"spec": {"containers": []}}} for name in ("a", "b")]
+    tree = {
+        "metadata": {"name": "w", "namespace": "main"},
+        "spec": {"podSets": pod_sets},
+        "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": entries}},
+    }
+    infos = podsets.admitted(codec.from_tree(tree, kueue.Workload), Placement(FLAVORS))
+    assert isinstance(infos, tuple)
+    assert [(info.name, info.node_selector) for info in infos] == list(zip(("a", "b"), pools, strict=True))
+    del tree["status"]["admission"]["podSetAssignments"][1]
+    assert isinstance(podsets.admitted(codec.from_tree(tree, kueue.Workload), Placement(FLAVORS)), Conflict)
+
+
 def test_a_flavor_that_is_not_there_may_still_come() -> None:
     assert isinstance(admitted({"flavors": {"cpu": "red"}}), Missing)
 

@@ -13,11 +13,12 @@ import pytest
 
 from pykueue.api import labels
 from pykueue.installing import rbac
+from pykueue.jobs import selection
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.kube.client import Client
 from pykueue.kube.errors import Unanswered
 from pykueue.kube.transport import Answer, Call, Lines
-from pykueue.webhooks import facts
+from pykueue.webhooks import facts, in_process
 from pykueue.webhooks.review import CREATE, AdmissionRequest, AdmissionResponse, Choices, Phase, review
 from webhooks.conftest import DEFAULT_NAMESPACE, choices, job
 
@@ -262,3 +263,17 @@ async def test_an_external_framework_that_discovery_does_not_show_is_unreadable_
     assert answer.object is not None
     assert is_held(answer.object)
     assert labels.UNREAD_OWNER not in answer.object["metadata"].get("annotations", {})
+
+
+async def test_inside_the_process_the_definition_gives_the_plural() -> None:
+    names = {"kind": "Sheep", "plural": "flock"}
+    definition = {"spec": {"group": "example.com", "scope": "Namespaced", "names": names}}
+    sheep = {"metadata": {"name": "top", "namespace": "default", "uid": "top"}}
+    stored = {"customresourcedefinitions.apiextensions.k8s.io": [definition], "flock.example.com": [sheep]}
+
+    def find(kind: str, namespace: str, name: str = "") -> list[Tree]:
+        return stored.get(kind, [])
+
+    sources = in_process._StoreSources(find)
+    assert await sources.owner(selection.external_kind("example.com/v1", "Sheep"), "top", "default") == sheep
+    assert await sources.owner(selection.external_kind("example.com/v1", "Goat"), "top", "default") is None

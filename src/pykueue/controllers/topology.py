@@ -254,9 +254,11 @@ class NodeController:
             if workload is None or states.is_finished(workload) or states.is_evicted(workload):
                 return
             if name not in _hosts(workload):
+                # Pods of a line of elastic slices are stray only for the slice that they name.
                 found, why = _Judgement(False, True), f"is not among the nodes that Workload {key.name} is placed on"
             elif states.is_admitted(workload):
                 found, why = self._judged(key, workload, name, node), "is lost"
+                pinned = [pod for pod in self._pods(key, workload) if name in _nodes_of_pod(pod) and _is_pinned(pod)]
             else:
                 return
             changes = _told(workload, name, now) if found.is_lost else _forgotten(workload, name)

@@ -168,7 +168,7 @@ class BatchJob(Job):
 
     @property
     def is_for_multikueue(self) -> bool:
-        return trees.get(self.tree, "spec", "managedBy") == labels.MULTIKUEUE_CONTROLLER
+        return trees.text(trees.get(self.tree, "spec", "managedBy")) == labels.MULTIKUEUE_CONTROLLER
 
     def warnings(self, options: Options) -> Iterator[str]:
         if self.is_for_multikueue and (self.queue_name or options.manage_without_queue):

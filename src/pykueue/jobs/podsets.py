@@ -162,13 +162,20 @@ class Placement:
 
 
 def admitted(workload: kueue.Workload, placement: Placement) -> tuple[PodSetInfo, ...] | Conflict | Missing:
-    """How the pods of an admitted Workload are started, a set at a time."""
+    """How the pods of an admitted Workload are started, a set at a time.
+
+    An assignment belongs to the pod set of its name, wherever it stands. Where the names differ, which webhooks refuse
+    and only a writer without them can bring about, it belongs to the pod set at its position, as in Kueue.
+    """
     admission = workload.status.admission
     if admission is None:
         return Conflict("nothing is assigned")
     assigned = {assignment.name: assignment for assignment in admission.pod_set_assignments}
-    if assigned.keys() != {pod_set.name for pod_set in workload.spec.pod_sets}:
+    names = [pod_set.name for pod_set in workload.spec.pod_sets]
+    if len(admission.pod_set_assignments) != len(names):
         return Conflict(f"there are assignments for {', '.join(sorted(assigned))}, which are not the pod sets")
+    if assigned.keys() != set(names):
+        assigned = dict(zip(names, admission.pod_set_assignments, strict=True))
     infos: list[PodSetInfo] = []
     for pod_set in workload.spec.pod_sets:
         assignment = assigned[pod_set.name]
