@@ -159,6 +159,90 @@ class TestOne:
         child = int(log(processes))
         await eventually(lambda: not _is_alive(child))
 
+    @pytest.mark.parametrize("ends", ["by itself", "killed", "deleted"])
+    async def test_process_that_left_its_session_ends_with_its_pod(
+        self, processes: Processes, tmp_path: Path, ends: str
+    ) -> None:
+        """One that starts a session of its own, is nobody's child, and holds none of the pipes."""
+        escape = (
+            "import os, sys, time\n"
+            "if os.fork() == 0:\n"
+            "    os.setsid()\n"
+            "    if os.fork(): os._exit(0)\n"
+            "    for number in range(3): os.close(number)\n"
+            f"    with open({str(tmp_path / 'escaped')!r}, 'w') as file: file.write(f'{{os.getpid()}}.')\n"
+            "    os.execvp('sleep', ['sleep', '1000'])\n"
+            "os.wait()\n"
+        )
+        forever = "" if ends == "by itself" else "time.sleep(1000)\n"
+        tree = pod("python3", "-c", escape + forever, workingDir=str(tmp_path))
+        await start(processes, tree)
+        escaped = tmp_path / "escaped"
+        await eventually(lambda: escaped.exists() and escaped.read_text().endswith("."))
+        if ends == "killed":
+            processes.stop("u1", "main", kill=True)
+        if ends == "deleted":
+            await processes.discard("u1")
+        else:
+            await ended(processes, tree)
+        assert not _is_alive(int(escaped.read_text()[:-1]))
+
+    async def test_processes_of_a_pod_cannot_outrun_its_end(self, processes: Processes, tmp_path: Path) -> None:
+        """Each starts the next in a session of its own and ends: none of them lives long enough to be looked for."""
+        runner = (
+            "import os, time\n"
+            "while True:\n"
+            "    if os.fork(): os._exit(0)\n"
+            "    os.setsid()\n"
+            f"    open({str(tmp_path / 'lives')!r}, 'a').write('x')\n"
+        )
+        tree = pod("sh", "-c", f'python3 -c "$CODE" & {UNTIL_TOLD}', workingDir=str(tmp_path))
+        tree["spec"]["containers"][0]["env"] = [{"name": "CODE", "value": runner}]
+        await start(processes, tree)
+        lives = tmp_path / "lives"
+        await eventually(lambda: lives.exists() and lives.stat().st_size > 20)
+        (tmp_path / "told").touch()
+        await ended(processes, tree)
+        size = lives.stat().st_size
+        await asyncio.sleep(0.3)
+        assert lives.stat().st_size == size
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            pytest.param(
+                "import mmap; m = mmap.mmap(-1, 300 << 20)\nfor _ in range(300): m.write(b'x' * (1 << 20))", id="shared"
+            ),
+            pytest.param(
+                "import os\nfor _ in range(4):\n    if os.fork() == 0: b = bytearray(b'x' * (40 << 20)); break\n",
+                id="several-processes",
+            ),
+        ],
+    )
+    async def test_memory_limit_holds_for_everything_that_a_container_uses(
+        self, processes: Processes, code: str
+    ) -> None:
+        script = f"import time\n{code}\ntime.sleep(1000)"
+        tree = pod("python3", "-c", script, resources={"limits": {"memory": "100Mi"}})
+        await start(processes, tree)
+        over = await ended(processes, tree)
+        assert (over.code, over.signal, over.reason) == (137, 9, "OOMKilled")
+        assert over.message.endswith("the limit is 100 MiB")
+
+    async def test_memory_that_processes_share_counts_once(self, processes: Processes, tmp_path: Path) -> None:
+        script = (
+            "import mmap, os, pathlib, time\n"
+            "shared = mmap.mmap(-1, 60 << 20); shared.write(b'x' * (60 << 20))\n"
+            "for _ in range(3):\n"
+            "    if os.fork() == 0: sum(shared[::4096]); pathlib.Path(f'read-{os.getpid()}').touch(); time.sleep(1000)\n"
+            "while len(list(pathlib.Path('.').glob('read-*'))) < 3: time.sleep(0.01)\n"
+            "time.sleep(0.5)\n"
+        )
+        tree = pod("python3", "-c", script, workingDir=str(tmp_path), resources={"limits": {"memory": "150Mi"}})
+        await start(processes, tree)
+        over = await ended(processes, tree)
+        assert (over.code, over.reason) == (0, "")
+
     async def test_secrets_do_not_stay_on_the_disk(self, processes: Processes, tmp_path: Path) -> None:
         tree = pod("sleep", "1000", env=[{"name": "WORD", "value": "hush-hush"}])
         await start(processes, tree)
@@ -166,6 +250,34 @@ class TestOne:
         assert kept
         assert not any(b"hush-hush" in path.read_bytes() for path in kept)
         assert all(path.stat().st_mode & 0o077 == 0 for path in kept)
+
+
+class TestControlGroups:
+    """The files that the kernel reads, in a folder of the test: no machine needs to offer control groups to run this."""
+
+    def at(self, folder: Path, controllers: str = "cpu memory", place: str = "/") -> str | None:
+        own, mounts = folder / "own", folder / "mounts"
+        here = folder / "mount" / place.lstrip("/")
+        here.mkdir(parents=True, exist_ok=True)
+        own.write_text(f"4:memory:/old\n0::{place}\n")
+        mounts.write_text(f"30 23 0:26 / {folder / 'mount'} rw,nosuid - cgroup2 cgroup2 rw\n")
+        (here / "cgroup.controllers").write_text(controllers)
+        (here / "cgroup.subtree_control").write_text("")
+        return supervisor._control_group("pykueue-u1-main-0", 1 << 20, str(mounts), str(own))
+
+    def test_limit_is_written_into_a_group_of_its_own(self, tmp_path: Path) -> None:
+        made = self.at(tmp_path)
+        assert made == str(tmp_path / "mount" / "pykueue-u1-main-0")
+        written = {path.name: path.read_text() for path in Path(made).iterdir()}
+        assert written == {"memory.max": str(1 << 20), "memory.swap.max": "0", "memory.oom.group": "1"}
+
+    @pytest.mark.parametrize(
+        ("controllers", "place"), [("cpu", "/"), ("cpu memory", "/system.slice/of-others.service")]
+    )
+    def test_group_without_memory_controller_or_of_others_is_not_used(
+        self, tmp_path: Path, controllers: str, place: str
+    ) -> None:
+        assert self.at(tmp_path, controllers, place) is None
 
 
 class TestStopping:

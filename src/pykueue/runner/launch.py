@@ -52,6 +52,8 @@ class Launch:
     environment: Mapping[str, str]
     directory: str
     limits: Mapping[str, int] = field(default_factory=dict)
+    # What all processes of the container may use together; None is no limit.
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ def prepare(pod: Tree, container: Tree, texts: Texts, around: Surroundings) -> L
     if any("\0" in text for text in (*command, *environment.values())):
         return Problem("StartError", f"container {name} has a zero byte in its command or environment", lasting=True)
     directory = trees.text(container.get("workingDir")) or around.directory
-    return Launch(command, environment, directory, _limits(container))
+    memory_bytes = _memory_bytes(container)
+    return Launch(command, environment, directory, _limits(memory_bytes), memory_bytes)
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
@@ -102,12 +105,18 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return _VARIABLE.sub(replaced, text)
 
 
-def _limits(container: Tree) -> dict[str, int]:
-    """Memory is held to its limit; a share of a processor is nothing that a process could be held to."""
-    limits = {"RLIMIT_CORE": 0}
+def _memory_bytes(container: Tree) -> int | None:
     written = trees.texts(trees.get(container, "resources", "limits")).get("memory")
-    if written is not None:
-        limits["RLIMIT_DATA"] = quantity.parse(written).value()
+    return quantity.parse(written).value() if written is not None else None
+
+
+def _limits(memory_bytes: int | None) -> dict[str, int]:
+    """What the kernel holds each process to. Memory of its own that a single process asks for beyond the limit it does
+    not get; what several processes use together, and what they share, is for `supervisor` to look at. A share of a
+    processor is nothing that a process could be held to, and a number of processes is counted per user, not per pod."""
+    limits = {"RLIMIT_CORE": 0}
+    if memory_bytes is not None:
+        limits["RLIMIT_DATA"] = memory_bytes
     return limits
 
 
