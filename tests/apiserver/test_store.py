@@ -235,10 +235,11 @@ class TestBackups:
         restored = SqliteJournal(tmp_path / "copy")
         loaded = restored.load()
         assert {row.key.name for row in loaded.rows} == {"a", "e"}
-        assert loaded.revision == loaded.compacted == 1002 + RESTORED_SKIP
+        assert loaded.revision == loaded.compacted == loaded.restored == 1002 + RESTORED_SKIP
         restored.close()
         again = SqliteJournal(tmp_path / "copy")
         assert again.load().revision == 1002 + RESTORED_SKIP, "skipped once, not at every start"
+        assert again.load().restored == 1002 + RESTORED_SKIP, "it stays known that it was restored"
         again.close()
 
 

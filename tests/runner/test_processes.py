@@ -20,7 +20,7 @@ from pykueue.runner import processes as processes_module
 from pykueue.runner import supervisor
 from pykueue.runner.attempts import Ended
 from pykueue.runner.logs import Logs, Reader, Wanted, shown
-from pykueue.runner.processes import Processes
+from pykueue.runner.processes import IN_MEMORY, Database, Processes
 from waiting import eventually, until
 
 GPUS = {"nvidia.com/gpu": 2}
@@ -355,6 +355,161 @@ class TestRestarting:
             await ended(processes, tree)
         assert [each.number for each in processes.attempts(tree)["main"]] == [2, 3]
         assert {path.stem for path in (tmp_path / "pods" / "u1" / "main").iterdir()} == {"2", "3"}
+
+
+class TestRecords:
+    """What is on the disk may be damaged, be somebody else's, or be from an earlier version."""
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            pytest.param("u1/main/0.end", "", id="empty-end"),
+            pytest.param("u1/main/0.end", "[]", id="end-that-is-no-object"),
+            pytest.param("u1/main/0.end", '{"code": "x"}', id="end-without-its-fields"),
+            pytest.param("u1/main/0.pid", "", id="empty-pid"),
+            pytest.param("u1/main/0.pid", "a b", id="pid-that-is-no-number"),
+            pytest.param("u1/main/x.launch", "", id="attempt-that-is-no-number"),
+            pytest.param("u1/.devices", "[]", id="devices-that-are-no-object"),
+            pytest.param(".DS_Store", "", id="file-of-others"),
+            pytest.param("lost+found/file", "", id="folder-of-others"),
+        ],
+    )
+    async def test_odd_file_keeps_no_other_pod_from_being_found(
+        self, processes: Processes, tmp_path: Path, name: str, content: str
+    ) -> None:
+        damaged, sound = pod("sh", "-c", "exit 4"), pod("sleep", "1000", uid="u2")
+        await start(processes, damaged)
+        await ended(processes, damaged)
+        await start(processes, sound)
+        await processes.close()
+        odd = tmp_path / "pods" / name
+        odd.parent.mkdir(exist_ok=True)
+        odd.write_text(content)
+        later = opened(tmp_path / "pods")
+        assert later.running == 1
+        over = later.attempts(damaged)["main"][-1].ended
+        assert over is not None
+        if odd.suffix == ".end":
+            assert (over.code, over.reason, over.message) == (137, "Lost", "the record of how it ended was damaged")
+            before = later.attempts(damaged)
+            await later.close()
+            later = opened(tmp_path / "pods")
+            assert later.attempts(damaged) == before
+        else:
+            assert over.code == 4
+        await later.sweep(["u1"])
+        assert [path for path in (tmp_path / "pods").iterdir() if path.name == "u2"] == []
+        if not name.startswith("u1"):
+            assert odd.exists()
+
+    @pytest.mark.parametrize("recorded", ["", "{pid} 1", "1 1"], ids=["nothing", "another-process", "init"])
+    async def test_signals_go_to_the_guardian_whatever_its_record_names(
+        self, processes: Processes, tmp_path: Path, recorded: str
+    ) -> None:
+        tree = pod("sleep", "1000")
+        await start(processes, tree)
+        await processes.close()
+        (path,) = (tmp_path / "pods").rglob("0.pid")
+        bystander = await asyncio.create_subprocess_exec("sleep", "1000")
+        try:
+            path.write_text(recorded.format(pid=bystander.pid))
+            later = opened(tmp_path / "pods")
+            later.stop("u1", "main", kill=True)
+            assert (await ended(later, tree)).code == 137
+            assert bystander.returncode is None
+        finally:
+            bystander.kill()
+            await bystander.wait()
+
+    @pytest.mark.parametrize("name", ["devices", "pod", "unknown"])
+    async def test_container_may_have_any_name(self, processes: Processes, tmp_path: Path, name: str) -> None:
+        tree = pod("sh", "-c", "exit 3", gpus=1)
+        tree["spec"]["containers"][0]["name"] = name
+        await start(processes, tree)
+        over = await eventually(lambda: processes.attempts(tree)[name][-1].ended)
+        assert over is not None
+        assert over.code == 3
+
+    async def test_pods_of_an_earlier_version_go_on_with_their_devices(
+        self, processes: Processes, tmp_path: Path
+    ) -> None:
+        first = pod("sleep", "1000", gpus=1)
+        await start(processes, first)
+        await processes.close()
+        place = tmp_path / "pods" / "u1"
+        (place / ".devices").rename(place / "devices")
+        (place / ".pod").unlink()
+        later = opened(tmp_path / "pods")
+        assert later.running == 1
+        second = pod("sh", "-c", "echo $CUDA_VISIBLE_DEVICES", uid="u2", gpus=1)
+        await start(later, second)
+        await ended(later, second)
+        assert log(later, "u2") == "1\n"
+        assert not (place / "devices").exists()
+        await later.sweep(())
+
+
+class TestUnknownPods:
+    """A database that cannot know a pod must not have its processes killed and its logs deleted."""
+
+    BEFORE = Database("one 0", 50)
+
+    async def begun(self, processes: Processes) -> dict[str, Any]:
+        tree = pod("sleep", "1000")
+        tree["metadata"]["resourceVersion"] = "60"
+        await start(processes, tree)
+        await processes.sweep(["u1"], self.BEFORE, discards_unknown=False)
+        await processes.close()
+        return tree
+
+    @pytest.mark.parametrize(
+        ("database", "is_kept"),
+        [
+            pytest.param(Database("one 0", 70), False, id="deleted-while-nothing-looked"),
+            pytest.param(Database("two 0", 70, is_new=True), True, id="another-database"),
+            pytest.param(Database("one 1000060", 1_000_060), True, id="restored-backup"),
+            pytest.param(Database("one 0", 55), True, id="older-file-put-back"),
+            pytest.param(IN_MEMORY, True, id="in-memory"),
+        ],
+    )
+    async def test_pod_is_ended_only_where_the_database_can_know_it(
+        self, processes: Processes, tmp_path: Path, database: Database, is_kept: bool
+    ) -> None:
+        await self.begun(processes)
+        for _ in range(2):  # the next start finds the same database, and does the same
+            later = opened(tmp_path / "pods")
+            await later.sweep((), database, discards_unknown=False)
+            assert (later.running == 1) is is_kept
+            assert (tmp_path / "pods" / "u1").exists() is is_kept
+            await later.close()
+
+    async def test_operator_may_have_unknown_pods_ended(self, processes: Processes, tmp_path: Path) -> None:
+        await self.begun(processes)
+        other = Database("two 0", 70, is_new=True)
+        for discards in (False, True):
+            later = opened(tmp_path / "pods")
+            await later.sweep((), other, discards_unknown=discards)
+            assert later.running == (0 if discards else 1)
+            await later.close()
+
+    async def test_pod_that_is_known_again_is_an_ordinary_one(self, processes: Processes, tmp_path: Path) -> None:
+        await self.begun(processes)
+        for database, known in ((Database("two 0", 70), ()), (self.BEFORE, ("u1",)), (Database("one 0", 70), ())):
+            later = opened(tmp_path / "pods")
+            await later.sweep(known, database, discards_unknown=False)
+            await later.close()
+        assert not (tmp_path / "pods" / "u1").exists()
+
+    async def test_pods_of_an_earlier_version_are_kept_from_a_new_database(
+        self, processes: Processes, tmp_path: Path
+    ) -> None:
+        await self.begun(processes)
+        (tmp_path / "pods" / ".database").unlink()
+        for database, is_kept in ((Database("two 0", 1, is_new=True), True), (Database("two 0", 70), True)):
+            later = opened(tmp_path / "pods")
+            await later.sweep((), database, discards_unknown=False)
+            assert (later.running == 1) is is_kept
+            await later.close()
 
 
 class TestDevices:

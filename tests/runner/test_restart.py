@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
+import shutil
 import signal
 from pathlib import Path
 
@@ -10,6 +13,10 @@ import pytest
 
 import started
 from pykueue import cli
+from pykueue.clock import SystemClock
+from pykueue.kube import access
+from pykueue.kube.client import Client
+from pykueue.kube.transport import Call
 from waiting import until
 
 
@@ -47,3 +54,44 @@ def test_work_survives(
         assert log.read_text() == "x\nx\n", "each of them ran once"
     finally:
         up.end(signal.SIGTERM)
+
+
+async def _back_up(kubeconfig: Path) -> None:
+    client = Client(access.connect(access.from_files([kubeconfig]), SystemClock()), random.Random(1))
+    try:
+        await client.ask(Call("POST", "/.well-known/embedded-backup", body=b"{}", content_type="application/json"))
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize("lost", ["missing", "empty", "restored"])
+def test_database_that_cannot_know_a_pod_ends_nothing(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, running = tmp_path / "data", tmp_path / "running"
+    up = started.up(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", os.fspath(up.kubeconfig))
+    try:
+        asyncio.run(_back_up(up.kubeconfig))
+        script = f"echo $$ > {running}.new; mv {running}.new {running}; sleep 1000"
+        assert run("submit", "--cpu", "100m", "--name", "long", "--", "sh", "-c", script) == 0
+        until(running.exists)
+        up.end(signal.SIGKILL)
+        for path in data.glob("*.db*"):
+            path.unlink()
+        if lost == "empty":
+            (data / "state.db").touch()
+        if lost == "restored":
+            for path in data.glob("backups/*/*.db"):
+                shutil.copy(path, data)
+        up.start()
+        _, said = up.end(signal.SIGTERM)
+        assert "holds 1 pods that the database does not know, with 1 running processes" in said
+        os.kill(int(running.read_text()), 0)
+        assert list(data.glob("pods/*/main/0.log"))
+    finally:
+        again = started.up(tmp_path, "--discard-unknown-pods")
+        again.end(signal.SIGTERM)
+    assert not list(data.glob("pods/*/main"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(running.read_text()), 0)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import random
-import statistics
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -136,5 +135,6 @@ async def test_manager_keeps_its_lease_and_answers_others_under_hostile_reviews(
     )
     assert after["renewTime"] > before["renewTime"]
     assert sum(answered.values()) >= flood.CONNECTIONS, "there was no attack to speak of"
-    print(sort, answered, "unloaded", statistics.median(unloaded), "loaded", statistics.median(loaded), max(loaded))
-    assert statistics.median(loaded) <= max(1.0, 10 * max(unloaded)), sorted(loaded)
+    # What a client has to expect that comes at any moment: one that comes during a long wait is likelier than the others.
+    expected = sum(each * each for each in loaded) / sum(loaded)
+    assert expected <= max(1.0, 10 * max(unloaded)), (sorted(loaded), answered)

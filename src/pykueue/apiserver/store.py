@@ -115,6 +115,8 @@ class Loaded:
     cluster_id: str
     rows: list[Row]
     records: list[Record]
+    # The revision with which it went on when a backup was last restored; 0 where none was.
+    restored: int = 0
 
 
 class Journal(Protocol):
@@ -268,6 +270,8 @@ class SqliteJournal:
                 f"UPDATE {name}.meta SET value = ? WHERE key = ?",
                 [(revision, "revision"), (revision, "compacted"), (0, "backup")],
             )
+        connection.execute("DELETE FROM main.meta WHERE key = 'restored'")
+        connection.execute("INSERT INTO main.meta VALUES ('restored', ?)", (revision,))
         connection.execute("COMMIT")
 
     # --- Reading ------------------------------------------------------------------------------------------------------
@@ -296,6 +300,7 @@ class SqliteJournal:
             cluster_id=connection.execute("SELECT value FROM main.meta WHERE key = 'cluster_id'").fetchone()[0],
             rows=rows,
             records=records,
+            restored=(connection.execute("SELECT value FROM main.meta WHERE key = 'restored'").fetchone() or (0,))[0],
         )
 
     def _readable(self, rows: list[Row], changes: Mapping[tuple[Key, int], bytes]) -> list[Row]:

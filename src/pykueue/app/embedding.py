@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from functools import partial
@@ -28,7 +28,7 @@ from pykueue.observe import health
 from pykueue.runner import devices
 from pykueue.runner.logs import Logs
 from pykueue.runner.machine import Machine
-from pykueue.runner.processes import Processes
+from pykueue.runner.processes import IN_MEMORY, Database, Processes
 from pykueue.runner.running import Runner, configuration_reader
 from pykueue.runner.simulated import Simulated
 from pykueue.settings import Settings
@@ -86,8 +86,15 @@ async def embedded_runner(
     machine: Machine,
     clock: Clock | None = None,
     chance: random.Random | None = None,
+    *,
+    database: Database = IN_MEMORY,
+    discards_unknown: bool = False,
 ) -> AsyncIterator[Processes | None]:
-    """Somebody who runs pods, in the process of their server; the processes, where these are any."""
+    """Somebody who runs pods, in the process of their server; the processes, where these are any.
+
+    Processes of pods that the server does not have are ended, unless its `database` cannot know them: it is new, or was
+    restored. `discards_unknown` ends these as well.
+    """
     if name is RunnerName.NONE:
         yield None
         return
@@ -96,7 +103,7 @@ async def embedded_runner(
     if name is RunnerName.SIMULATED:
         pretended = Simulated(clock, chance)
         runner = Runner(client, machine, pretended, clock, chance, serves=lambda node: True)
-        async with _run(runner, pretended):
+        async with _run(runner, pretended, pretended.sweep):
             yield None
         return
 
@@ -107,16 +114,26 @@ async def embedded_runner(
     processes = Processes(settings.data_dir / "pods", read, present, clock, os.environ)
     runner = Runner(client, machine, processes, clock, chance, serves=lambda node: node == machine.name)
     with embedded.server.answering({"pods/log": Logs(processes, clock.now)}):
-        async with _run(runner, processes, remembered=settings.durability is not Durability.MEMORY):
+
+        async def sweep(known: Iterable[str]) -> None:
+            await processes.sweep(known, database, discards_unknown=discards_unknown)
+
+        async with _run(runner, processes, sweep, remembered=settings.durability is not Durability.MEMORY):
             yield processes
 
 
 @asynccontextmanager
-async def _run(runner: Runner, executor: Processes | Simulated, *, remembered: bool = True) -> AsyncIterator[None]:
+async def _run(
+    runner: Runner,
+    executor: Processes | Simulated,
+    sweep: Callable[[Iterable[str]], Awaitable[None]],
+    *,
+    remembered: bool = True,
+) -> AsyncIterator[None]:
     """Run pods while inside. What no server will remember does not go on afterwards."""
     try:
         async with runner.reading(), asyncio.TaskGroup() as group:
-            await executor.sweep(str(trees.get(pod, "metadata", "uid")) for pod in runner.pods.values())
+            await sweep(str(trees.get(pod, "metadata", "uid")) for pod in runner.pods.values())
             running = group.create_task(runner.run())
             try:
                 yield
@@ -125,7 +142,7 @@ async def _run(runner: Runner, executor: Processes | Simulated, *, remembered: b
     finally:
         # Only now, when nobody is left who would start it again.
         if not remembered:
-            await executor.sweep(())
+            await sweep(())
         await executor.close()
 
 

@@ -31,6 +31,7 @@ from pykueue.clock import Clock, SystemClock
 from pykueue.errors import UsageError
 from pykueue.runner import node
 from pykueue.runner.machine import Machine
+from pykueue.runner.processes import IN_MEMORY, Database
 from pykueue.settings import Settings
 from pykueue.version import __version__
 from pykueue.webhooks import in_process
@@ -70,6 +71,7 @@ class Serving:
     kubeconfig: Path
     embedded: Embedded
     credentials: certificates.Credentials
+    database: Database
 
 
 def bare_parts() -> Parts:
@@ -140,7 +142,7 @@ async def api_server(
             await _start(embedded, settings)
             http = await _listen(embedded, settings, _tls(settings, credentials))
             url = f"https://{f'[{http.host}]' if ':' in http.host else http.host}:{http.port}"
-            ready = Serving(url, kubeconfig, embedded, credentials)
+            ready = Serving(url, kubeconfig, embedded, credentials, _database(loaded))
             if announced:
                 announce(settings, ready)
             yield ready
@@ -166,6 +168,13 @@ async def _start(embedded: Embedded, settings: ServerSettings) -> None:
         if why := embedded.objects.failure:
             raise UsageError(f"the data directory cannot be used: {settings.data_dir}: {why}") from error
         raise
+
+
+def _database(loaded: Loaded | None) -> Database:
+    """The database as it was found. One that has been restored is another one than before."""
+    if loaded is None:
+        return IN_MEMORY
+    return Database(f"{loaded.cluster_id} {loaded.restored}", loaded.revision, is_new=not loaded.rows)
 
 
 def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl.SSLContext:

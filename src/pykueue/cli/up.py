@@ -78,6 +78,12 @@ FEATURE_GATES = click.option(
     show_default=True,
     help="When a write counts as kept: on the disk, with the operating system, or never.",
 )
+@click.option(
+    "--discard-unknown-pods",
+    is_flag=True,
+    help="End the processes and delete the logs of pods that the database does not know, because it is new or was "
+    "restored from an older backup. They are left alone otherwise.",
+)
 @log_options
 def command(
     data_dir: Path | None,
@@ -88,6 +94,7 @@ def command(
     view_kubeconfig: Path | None,
     runner: str | None,
     durability: str,
+    discard_unknown_pods: bool,
     told: Log,
 ) -> None:
     """Run a Kubernetes-compatible API server with the queueing system, in one process.
@@ -111,7 +118,8 @@ def command(
         tls=chosen.tls.profile,
     )
     app.allow_many_files()
-    event_loop().run(_serve(settings, chosen, app.RunnerName(runner or _usual_runner(host))))
+    chosen_runner = app.RunnerName(runner or _usual_runner(host))
+    event_loop().run(_serve(settings, chosen, chosen_runner, discards_unknown=discard_unknown_pods))
 
 
 def _usual_runner(host: str) -> str:
@@ -129,7 +137,9 @@ def event_loop() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
-async def _serve(settings: app.ServerSettings, configured: Settings, runner: app.RunnerName) -> None:
+async def _serve(
+    settings: app.ServerSettings, configured: Settings, runner: app.RunnerName, *, discards_unknown: bool
+) -> None:
     from pykueue import app
     from pykueue.runner import machine
 
@@ -144,7 +154,14 @@ async def _serve(settings: app.ServerSettings, configured: Settings, runner: app
         parts = app.managed_parts(configured, here)
     async with (
         app.api_server(settings, parts, announced=False) as serving,
-        app.embedded_runner(serving.embedded, runner, settings, here) as processes,
+        app.embedded_runner(
+            serving.embedded,
+            runner,
+            settings,
+            here,
+            database=serving.database,
+            discards_unknown=discards_unknown,
+        ) as processes,
     ):
         # Whoever waits for the kubeconfig asks for a node in the next moment. The manager may have to wait as well: for
         # kinds that its Configuration names, and that only somebody with the kubeconfig can bring.

@@ -4,8 +4,14 @@ Each attempt has a guardian (`supervisor`), a program of its own that outlives t
 attempt is in the pod's folder, so that nothing differs between a process that this program started and one that it
 found when it came:
 
-    PODS/<uid>/devices             the pod's share of devices, from its first start on
+    PODS/<uid>/.devices            the pod's share of devices, from its first start on
+    PODS/<uid>/.pod                its name, and the revision of the server at its first start
+    PODS/<uid>/.unknown            says that the database does not know it, and may be the one that is wrong
     PODS/<uid>/<container>/0.*     the first attempt, see `supervisor`; of older attempts only the last one is kept
+    PODS/.database                 the database that knew these pods last
+
+Names with a dot in front are names that no container can have. Files that are none of these are left alone, and records
+that cannot be read are those of a lost attempt: one odd file must not keep all other pods from being looked after.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import shutil
 import signal
@@ -21,7 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +40,11 @@ from pykueue.runner import devices, launch, supervisor
 from pykueue.runner.attempts import Attempt, Attempts, Ended, unseen
 from pykueue.runner.launch import Launch, Problem, Surroundings
 
+log = logging.getLogger(__name__)
+
+_DEVICES, _POD, _UNKNOWN, _DATABASE = ".devices", ".pod", ".unknown", ".database"
+# What `_DEVICES` was called when a container could have the same name.
+_OLD_DEVICES: Final = "devices"
 _START_ERROR: Final = 128
 _POLL_SECONDS: Final = 0.2
 _KEPT: Final = 2
@@ -40,6 +52,19 @@ _PID_ATTEMPTS, _PID_SECONDS = 100, 0.01
 
 # (namespace, kind, name) -> the entries of a ConfigMap or a Secret, None where there is none.
 Read = Callable[[str, str, str], Awaitable[Mapping[str, str] | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The database of the server whose pods run here, as it was when the server started."""
+
+    id: str
+    revision: int
+    is_new: bool = False
+
+
+# One that is gone with its server, and that knows of no pod that it did not start itself.
+IN_MEMORY: Final = Database("memory", 0, is_new=True)
 
 
 class Processes:
@@ -66,7 +91,11 @@ class Processes:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Every pod that left something, so that no device is given away that one of them still has.
         for found in sorted(folder.iterdir()):
-            self._load(found.name)
+            try:
+                if _is_of_pod(found):
+                    self._load(found.name)
+            except OSError as error:
+                log.error("%s: the records of a pod cannot be read, and are left as they are: %s", found, error)
 
     # --- What was tried -----------------------------------------------------------------------------------------------
 
@@ -92,14 +121,15 @@ class Processes:
 
     def _load(self, uid: str) -> None:
         place = self._folder / uid
-        with contextlib.suppress(OSError, ValueError):
+        if (place / _OLD_DEVICES).is_file():
+            (place / _OLD_DEVICES).replace(place / _DEVICES)
+        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
             self._shares[uid] = {
-                name: tuple(numbers) for name, numbers in json.loads((place / "devices").read_text()).items()
+                name: tuple(map(int, numbers)) for name, numbers in json.loads((place / _DEVICES).read_text()).items()
             }
         found = self._attempts[uid] = {}
-        for container in sorted(each for each in place.iterdir() if each.is_dir()):
-            numbers = sorted(int(each.stem) for each in container.glob("*.launch"))
-            found[container.name] = [self._found(uid, container / str(number)) for number in numbers]
+        for container in sorted(each for each in place.iterdir() if each.is_dir() and not each.name.startswith(".")):
+            found[container.name] = [self._found(uid, container / str(number)) for number in _numbers(container)]
         self._free(uid)
 
     def _found(self, uid: str, path: Path) -> Attempt:
@@ -117,20 +147,32 @@ class Processes:
     def _ended(self, path: Path) -> Attempt | None:
         try:
             told = json.loads(path.with_suffix(".end").read_text())
+            ended = Ended(
+                int(told["code"]),
+                int(told["at"]),
+                int(told["signal"]),
+                str(told.get("reason") or ("StartError" if told["why"] else "")),
+                str(told["why"]),
+            )
         except FileNotFoundError:
             return None
-        reason = told.get("reason") or ("StartError" if told["why"] else "")
-        ended = Ended(told["code"], told["at"], told["signal"], reason, told["why"])
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            if _is_guarded(path):
+                return None  # it runs, and writes its end when it has come
+            log.error("%s: the record of an end cannot be read: %s", path.with_suffix(".end"), error)
+            return self._bury(path, "the record of how it ended was damaged")
         # What was never started has no guardian.
-        started = _guardian(path)[1] if path.with_suffix(".pid").exists() else ended.at
+        started = _started(path) if path.with_suffix(".pid").exists() else ended.at
         return Attempt(int(path.name), started, ended)
 
-    def _bury(self, path: Path) -> Attempt:
+    def _bury(self, path: Path, why: str = "") -> Attempt:
         """Write down that it was lost, so that it is the same story next time."""
         gone = unseen(self._clock.now())
-        told = {"code": gone.code, "at": gone.at, "signal": 0, "reason": gone.reason, "why": gone.message}
-        _write(path.with_suffix(".end"), told)
-        return self._ended(path) or Attempt(int(path.name), gone.at, gone)
+        why = why or gone.message
+        told = {"code": gone.code, "at": gone.at, "signal": 0, "reason": gone.reason, "why": why}
+        with contextlib.suppress(FileNotFoundError):  # the whole pod was taken away
+            _write(path.with_suffix(".end"), told)
+        return Attempt(int(path.name), _started(path), replace(gone, message=why))
 
     # --- Starting -----------------------------------------------------------------------------------------------------
 
@@ -170,7 +212,9 @@ class Processes:
             self._shares[uid] = share
             place = self._folder / uid
             place.mkdir(mode=0o700, exist_ok=True)
-            _write(place / "devices", share)
+            metadata = trees.mapping(pod.get("metadata"))
+            _write(place / _POD, {key: metadata.get(key) for key in ("namespace", "name", "resourceVersion")})
+            _write(place / _DEVICES, share)
         return self._shares[uid]
 
     async def _prepared(self, pod: Tree, container: Tree, share: Mapping[str, tuple[int, ...]]) -> Launch | Problem:
@@ -204,7 +248,7 @@ class Processes:
         """Devices are given back when nothing runs; a container that starts again asks for them anew."""
         if not any(made[-1].ended is None for made in self._attempts.get(uid, {}).values() if made):
             self._shares.pop(uid, None)
-            (self._folder / uid / "devices").unlink(missing_ok=True)
+            (self._folder / uid / _DEVICES).unlink(missing_ok=True)
 
     # --- Stopping -----------------------------------------------------------------------------------------------------
 
@@ -229,10 +273,55 @@ class Processes:
         self._shares.pop(uid, None)
         await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
 
-    async def sweep(self, known: Iterable[str]) -> None:
-        """Discard what belongs to pods that nobody knows any more."""
-        for uid in sorted(self._attempts.keys() - set(known)):
-            await self.discard(uid)
+    async def sweep(
+        self, known: Iterable[str], database: Database | None = None, *, discards_unknown: bool = True
+    ) -> None:
+        """Discard what belongs to pods that the server does not have.
+
+        A database that is new, or older than a pod, does not have it because it cannot know it. Its processes go on and
+        its logs stay, now and at every later start, unless the operator has them discarded.
+        """
+        alive = set(known)
+        last = self._last_database()
+        for uid in sorted(self._attempts.keys()):
+            mark = self._folder / uid / _UNKNOWN
+            if uid in alive:
+                mark.unlink(missing_ok=True)
+            elif database is None or discards_unknown:
+                await self.discard(uid)
+            elif mark.exists() or self._cannot_know(database, last, uid):
+                mark.touch(mode=0o600)
+            else:
+                await self.discard(uid)
+        if database is not None:
+            _write(self._folder / _DATABASE, database.id)
+        if kept := [uid for uid in self._attempts if uid not in alive]:
+            running = sum(self.is_running(uid, name) for uid in kept for name in self._attempts[uid])
+            log.warning(
+                "%s holds %d pods that the database does not know, with %d running processes: the database is new, or "
+                "was restored from an older backup. They are left alone; --discard-unknown-pods ends them.",
+                self._folder,
+                len(kept),
+                running,
+            )
+
+    def _last_database(self) -> str | None:
+        try:
+            return str(json.loads((self._folder / _DATABASE).read_text()))
+        except (OSError, ValueError):
+            return None
+
+    def _cannot_know(self, database: Database, last: str | None, uid: str) -> bool:
+        """Whether the pod is from a time that is not in the database."""
+        if last is None:
+            return database.is_new  # the pods of a program that left no word of its database
+        if last != database.id:
+            return True
+        try:
+            seen = int(json.loads((self._folder / uid / _POD).read_text())["resourceVersion"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
+        return database.id != IN_MEMORY.id and seen > database.revision
 
     async def close(self) -> None:
         """Look away. The processes go on."""
@@ -289,28 +378,93 @@ def _is_guarded(path: Path) -> bool:
 
 
 def _guardian(path: Path) -> tuple[int, int]:
-    """The guardian's process, and when the attempt began."""
+    """The guardian's process, 0 where it cannot be found, and when the attempt began."""
     for _ in range(_PID_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
-            pid, started = path.with_suffix(".pid").read_text().split()
-            return int(pid), int(started)
+            pid, started = _recorded(path)
+            if pid and _is_guardian(pid, path):
+                return pid, started
+            break
         # It has the lock and has not said its number yet; that takes it a moment.
         time.sleep(_PID_SECONDS)
-    raise FileNotFoundError(path)
+    found = next((pid for pid in _processes() if _is_guardian(pid, path)), 0)
+    if not found:
+        log.error("%s: its process is not the one that the record names, and cannot be found", path)
+    return found, _started(path)
+
+
+def _recorded(path: Path) -> tuple[int, int]:
+    """What the record of a guardian says; zeros where it cannot be read."""
+    try:
+        pid, started = path.with_suffix(".pid").read_text().split()
+        return int(pid), int(started)
+    except ValueError:
+        return 0, 0
+
+
+def _started(path: Path) -> int:
+    """When an attempt began: as recorded, else as the file system tells."""
+    with contextlib.suppress(OSError):
+        if (recorded := _recorded(path)[1]) > 0:
+            return recorded
+    try:
+        return path.with_suffix(".launch").stat().st_ctime_ns
+    except OSError:
+        return 0
+
+
+def _processes() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return []
+
+
+def _is_guardian(pid: int, path: Path) -> bool:
+    """Whether a process is the guardian of an attempt. A record that names another one must not lead signals there."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        # Not this system, which tells nothing about processes: the lock has to do.
+        return not Path("/proc/self/cmdline").exists()
+    if len(words) < 6 or words[5] != os.fsencode(path.name):
+        return False
+    try:
+        # Its path begins where the program was that started it.
+        return os.path.samefile(os.path.join(os.fsencode(os.readlink(f"/proc/{pid}/cwd")), words[4]), path.parent)
+    except OSError:
+        return False
 
 
 def _signal(path: Path, number: int) -> None:
     # While the lock is held the process is the guardian, and not another one that got its number.
-    if _is_guarded(path):
+    if _is_guarded(path) and (pid := _guardian(path)[0]):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(_guardian(path)[0], number)
+            os.kill(pid, number)
+
+
+def _is_of_pod(place: Path) -> bool:
+    """Whether a folder holds records of a pod. What others put beside them is left alone."""
+    if place.name.startswith(".") or not place.is_dir():
+        return False
+    marks = (_DEVICES, _OLD_DEVICES, _POD, _UNKNOWN)
+    return any((place / mark).exists() for mark in marks) or any(_numbers(each) for each in place.iterdir())
+
+
+def _numbers(container: Path) -> list[int]:
+    """The attempts of a container of which there are records."""
+    if not container.is_dir():
+        return []
+    return sorted(int(each.stem) for each in container.glob("*.launch") if each.stem.isdecimal())
 
 
 async def _gone(path: Path, pid: int) -> None:
     """Return when the guardian has ended."""
     try:
-        watching = os.pidfd_open(pid)
+        watching = os.pidfd_open(pid) if pid else -1
     except (AttributeError, OSError):
+        watching = -1
+    if watching < 0:
         # Not this system, or gone already: the lock tells.
         await _freed(path)
         return
@@ -335,4 +489,7 @@ def _write(path: Path, value: Any) -> None:
     new = path.with_name(f"{path.name}.new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(value, file)
+        file.flush()
+        # What is renamed without this may be empty after a power cut.
+        os.fsync(file.fileno())
     new.replace(path)
