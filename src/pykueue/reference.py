@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from pykueue import cli, features, settings
-from pykueue.api import conditions, config, registry, schema
+from pykueue.api import conditions, config, effects, registry, schema
 from pykueue.api.kinds import Kind, Version
 from pykueue.api.versions import Added, Gone, Limited, Needs, Renamed, Ruled
 from pykueue.apiserver import limits
@@ -216,6 +216,29 @@ def conditions_page() -> Iterator[str]:
             yield ", ".join(code(str(member)) for member in group) + "\n"
 
 
+def fields_page() -> Iterator[str]:
+    """What becomes of every field."""
+    yield "# What becomes of every field\n"
+    yield (
+        "Nothing that is accepted is inert: every field takes effect, is refused, or is named in a warning. A row"
+        " covers everything below its path unless another row does. Warnings about objects are shown by `kubectl` on"
+        " create and update, and by `pykueue lint`; those about the Configuration by `pykueue config check` and in the"
+        " log at start. Where a gate is named, the field takes effect while the gate is on, and gives a warning while"
+        " it is off.\n"
+    )
+    for kind, rows in effects.ROWS.items():
+        yield f"## {kind}\n"
+        yield from table(["field", "", "where", "gate"], map(_effect, rows))
+        if older := effects.V1BETA1_ROWS.get(kind):
+            yield "In v1beta1 only:\n"
+            yield from table(["field", "", "where", "gate"], map(_effect, older))
+
+
+def _effect(row: effects.Row) -> Sequence[str]:
+    note = f"{row.fate}: {row.note}" if row.note else row.fate.value
+    return code(row.path), note, ", ".join(map(code, row.modules)), ", ".join(map(code, row.gates))
+
+
 def metrics_page() -> Iterator[str]:
     """Metrics."""
     yield "# Metrics\n"
@@ -292,6 +315,7 @@ PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "docs/reference/feature-gates.md": gates_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/configuration.md": configuration_page,
+    "docs/reference/fields.md": fields_page,
     "docs/reference/conditions.md": conditions_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/api/index.md": api_index_page,

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from pykueue import features, tls
-from pykueue.api import config, config_v1beta1, labels, meta, schema, selectors, structural, trees
+from pykueue.api import config, config_v1beta1, effects, labels, meta, schema, selectors, structural, trees
 from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.api.kinds import Kind, Scope, Version
 from pykueue.api.trees import Tree
@@ -149,7 +149,7 @@ def load(
         gates=gates,
         tree=effective,
         pod_namespace_selector=None if pod_selector is None else msgspec.convert(pod_selector, meta.LabelSelector),
-        notices=(*notices, *features.notices(overrides), *_warnings(effective, gates)),
+        notices=(*notices, *features.notices(overrides), *_warnings(written, effective, gates)),
     )
     return replace(loaded, notices=(*loaded.notices, *loaded.tls.notices, *_idle_concurrency(loaded)))
 
@@ -322,13 +322,11 @@ def _refuse(source: str, findings: Sequence[FieldError]) -> None:
         )
 
 
-def _warnings(tree: Tree, gates: Mapping[str, bool]) -> Iterator[str]:
-    """What will surprise the operator later, said now."""
-    only_declared = trees.get(tree, "resources", "quotaCheck") == config.QuotaCheck.ONLY_DECLARED
-    if only_declared and not gates["QuotaCheck"]:
-        yield "resources.quotaCheck: has no effect while the gate QuotaCheck is off"
-    if only_declared and gates["QuotaCheck"] and trees.get(tree, "resources", "excludeResourcePrefixes"):
+def _warnings(written: Tree, effective: Tree, gates: Mapping[str, bool]) -> Iterator[str]:
+    """Fields that are accepted and have no effect."""
+    yield from effects.configuration_warnings(written, [gate for gate, is_on in gates.items() if is_on])
+    only_declared = trees.get(effective, "resources", "quotaCheck") == config.QuotaCheck.ONLY_DECLARED
+    if only_declared and gates["QuotaCheck"] and trees.get(effective, "resources", "excludeResourcePrefixes"):
         yield "resources.excludeResourcePrefixes: has no effect with quotaCheck OnlyDeclared, which ignores the list"
-    ignores = trees.get(tree, "resources", "quotaCheckStrategy") == config.QuotaCheckStrategy.IGNORE_UNDECLARED
-    if ignores and not gates["QuotaCheckStrategy"]:
-        yield "resources.quotaCheckStrategy: has no effect while the gate QuotaCheckStrategy is off"
+    if "waitForPodsReady" in written and gates["DisableWaitForPodsReady"]:
+        yield "waitForPodsReady: has no effect while the gate DisableWaitForPodsReady is on"

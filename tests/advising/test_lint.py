@@ -6,6 +6,7 @@ import pytest
 
 from pykueue import documents, planning
 from pykueue.advising import lint
+from pykueue.api.effects import NO_MULTIKUEUE
 
 SOUND = """
 kind: Namespace
@@ -41,6 +42,30 @@ kind: Job
 apiVersion: batch/v1
 metadata: {name: train, namespace: team, labels: {kueue.x-k8s.io/queue-name: queue}}
 spec: {template: {spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}}}
+"""
+
+GATES = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+featureGates: {ClusterQueueExcludeResourcePrefixes: true, DefaultLocalQueue: true}
+"""
+
+EXCLUDING = "ClusterQueueExcludeResourcePrefixes"
+EXCLUDES = "  namespaceSelector: {}\n  excludeResourcePrefixes: [mem]"
+
+MULTIKUEUE = """
+---
+kind: AdmissionCheck
+metadata: {name: mk}
+spec: {controllerName: kueue.x-k8s.io/multikueue}
+---
+kind: MultiKueueConfig
+metadata: {name: workers}
+spec: {clusters: [east]}
+---
+kind: MultiKueueCluster
+metadata: {name: east}
+spec: {clusterSource: {kubeConfig: {location: east, locationType: Secret}}}
 """
 
 # rule -> what is written in place of what, or beside it; and the finding.
@@ -177,14 +202,19 @@ SPOILT: dict[str, tuple[str, str, str]] = {
         "ClusterQueue research: is alone in cohort lonely: there is nobody to borrow from or to lend to",
     ),
     "excluded-quota": (
-        "  namespaceSelector: {}",
-        "  namespaceSelector: {}\n  excludeResourcePrefixes: [mem]",
+        "kind: Namespace",
+        f"{GATES}---\nkind: Namespace",
         "ClusterQueue research: excludes 'mem', so its quota for memory is never counted",
     ),
-    "gate-off": (
+    "no-effect": (
         "  namespaceSelector: {}",
-        "  namespaceSelector: {}\n  concurrentAdmissionPolicy: {migration: {mode: TryPreferredFlavors}}",
-        "ClusterQueue research: spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off",
+        "  namespaceSelector: {}\n  excludeResourcePrefixes: [mem]",
+        f"ClusterQueue research: spec.excludeResourcePrefixes has no effect while the gate {EXCLUDING} is off",
+    ),
+    "no-controller": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  admissionChecksStrategy: {admissionChecks: [{name: mk}]}",
+        f"ClusterQueue research: AdmissionCheck mk never becomes active ({NO_MULTIKUEUE}): the queue is inactive",
     ),
 }
 
@@ -251,7 +281,41 @@ def test_what_is_well_made_is_left_in_peace() -> None:
 def test_a_rule_finds_what_it_is_for(rule: str) -> None:
     before, after, finding = SPOILT[rule]
     assert before in SOUND
-    assert finding in found(SOUND.replace(before, after, 1))[rule]
+    spoilt = SOUND.replace(before, after, 1)
+    if rule == "excluded-quota":
+        spoilt = spoilt.replace("  namespaceSelector: {}", EXCLUDES, 1)
+    if rule == "no-controller":
+        spoilt += MULTIKUEUE
+    assert finding in found(spoilt)[rule]
+
+
+def test_an_exclusion_is_not_claimed_while_its_gate_is_off() -> None:
+    assert "excluded-quota" not in found(SOUND.replace("  namespaceSelector: {}", EXCLUDES, 1))
+
+
+def test_a_default_local_queue_is_a_way_in_only_while_its_gate_is_on() -> None:
+    text = SOUND.replace("clusterQueue: research", "clusterQueue: another").replace(
+        "  namespaceSelector: {}", "  namespaceSelector: {}\n  defaultLocalQueue: {name: own}"
+    )
+    assert "no-way-in" in found(text)
+    assert "no-way-in" not in found(f"{GATES}---{text}")
+
+
+def test_a_policy_of_concurrent_admission_is_named_while_its_gate_is_off() -> None:
+    policy = "  namespaceSelector: {}\n  concurrentAdmissionPolicy: {migration: {mode: TryPreferredFlavors}}"
+    told = found(SOUND.replace("  namespaceSelector: {}", policy, 1))["no-effect"]
+    assert told == {
+        "ClusterQueue research: spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off"
+    }
+
+
+def test_objects_of_multikueue_are_named() -> None:
+    told = found(SOUND + MULTIKUEUE)["no-effect"]
+    assert (
+        "MultiKueueConfig workers: spec.clusters has no effect: MultiKueue is not implemented in this version" in told
+    )
+    assert any(each.startswith("MultiKueueCluster east: spec.clusterSource has no effect") for each in told)
+    assert any(each.startswith("AdmissionCheck mk: spec.controllerName") for each in told)
 
 
 def test_rules_about_several_queues() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pykueue.api.validation import Gates
+from pykueue.api import defaults
+from pykueue.features import GATES
 from pykueue.jobs.admission import AdmissionFacts
 from pykueue.webhooks import spelling
 from pykueue.webhooks.review import (
@@ -88,9 +89,9 @@ def test_names_of_default_local_queues_are_compared_only_while_the_gate_is_on() 
 
 
 def test_a_warning_is_told_and_refuses_nothing() -> None:
-    excluding = replace(choices().jobs, validation=Gates(cluster_queue_exclude_resource_prefixes=True))
+    excluding = choices(featureGates={"ClusterQueueExcludeResourcePrefixes": True})
     tree = cluster_queue(excludeResourcePrefixes=["example.com"])
-    told = asked(Phase.VALIDATE, tree, chosen=replace(choices(), jobs=excluding, only_declared=True))
+    told = asked(Phase.VALIDATE, tree, chosen=replace(excluding, only_declared=True))
     assert told.refusal is None
     assert len(told.warnings) == 1
 
@@ -147,3 +148,42 @@ def test_quantities_are_stored_as_the_api_writes_them(written: object, stored: o
 def test_quantities_that_are_well_spelt_cost_no_change() -> None:
     tree = cluster_queue()
     assert spelling.canonical(tree) is tree
+
+
+@pytest.mark.parametrize(
+    ("spec", "gate"),
+    [
+        ({"excludeResourcePrefixes": ["example.com/"]}, "ClusterQueueExcludeResourcePrefixes"),
+        ({"defaultLocalQueue": {"name": "own"}}, "DefaultLocalQueue"),
+        ({"concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}}, "ConcurrentAdmission"),
+    ],
+)
+def test_a_field_whose_gate_is_off_gives_a_warning(spec: Tree, gate: str) -> None:
+    told = asked(Phase.VALIDATE, cluster_queue(**spec))
+    assert told.refusal is None
+    (name,) = spec
+    assert told.warnings == (f"spec.{name} has no effect while the gate {gate} is off",)
+    if GATES[gate].implemented:
+        assert asked(Phase.VALIDATE, cluster_queue(**spec), chosen=choices(featureGates={gate: True})).warnings == ()
+
+
+def test_a_queue_with_defaults_only_gives_no_warning_whatever_gates_are_off() -> None:
+    tree = defaults.apply(cluster_queue())
+    off = {name: False for name, gate in GATES.items() if not gate.locked}
+    assert asked(Phase.VALIDATE, tree, chosen=choices(featureGates=off)).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("AdmissionCheck", {"controllerName": "kueue.x-k8s.io/multikueue"}),
+        ("MultiKueueConfig", {"clusters": ["east"]}),
+        ("MultiKueueCluster", {"clusterSource": {"kubeConfig": {"location": "east", "locationType": "Secret"}}}),
+    ],
+)
+def test_objects_of_multikueue_give_a_warning_and_are_accepted(kind: str, spec: Tree) -> None:
+    tree = {"apiVersion": GROUP, "kind": kind, "metadata": {"name": "mk"}, "spec": spec}
+    told = asked(Phase.VALIDATE, tree)
+    assert told.refusal is None
+    (warning,) = told.warnings
+    assert "MultiKueue is not implemented in this version" in warning

@@ -15,7 +15,20 @@ from typing import Final, TypeVar
 import msgspec
 
 from pykueue import planning
-from pykueue.api import codec, kube, kueue, meta, nodes, quantity, registry, selectors, validation
+from pykueue.api import (
+    codec,
+    conversion,
+    effects,
+    kube,
+    kueue,
+    labels,
+    meta,
+    nodes,
+    quantity,
+    registry,
+    selectors,
+    validation,
+)
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, Decision
@@ -186,7 +199,8 @@ def _selects_none_here(scene: Scene) -> Told:
 def _no_way_in(scene: Scene) -> Told:
     led_to = {local_queue.spec.cluster_queue for local_queue in scene.local_queues.values()}
     for name, queue in scene.queues.items():
-        if led_to and name not in led_to and queue.spec.default_local_queue is None:
+        makes_one = queue.spec.default_local_queue is not None and "DefaultLocalQueue" in scene.case.configured.on
+        if led_to and name not in led_to and not makes_one:
             yield f"ClusterQueue {name}", "no LocalQueue leads to it: nobody can use it"
 
 
@@ -463,6 +477,8 @@ def _strict_head(scene: Scene) -> Told:
 
 
 def _excluded_and_declared(scene: Scene) -> Told:
+    if "ClusterQueueExcludeResourcePrefixes" not in scene.case.configured.on:
+        return  # `no-effect` names the field
     for name, queue in scene.queues.items():
         for prefix in queue.spec.exclude_resource_prefixes:
             hit = sorted(
@@ -472,19 +488,34 @@ def _excluded_and_declared(scene: Scene) -> Told:
                 yield f"ClusterQueue {name}", f"excludes {prefix!r}, so its quota for {', '.join(hit)} is never counted"
 
 
-def _gate_off(scene: Scene) -> Told:
-    """Fields of a feature whose gate is off."""
-    policy = scene.case.configured.policy
+# --- Fields and checks without effect ---------------------------------------------------------------------------------
+
+
+def _no_effect(scene: Scene) -> Told:
+    """Fields that are accepted and do nothing: their gate is off, or this version does not implement them."""
+    on = scene.case.configured.on
+    for thing in (*scene.owners, *scene.flavors.values(), *scene.checks.values(), *scene.workloads.values()):
+        tree = {**codec.to_tree(thing), "kind": type(thing).__name__}
+        for sentence in effects.warnings(tree, on):
+            yield (_asker(thing) if isinstance(thing, kueue.Workload) else _place(thing)), sentence
+    for place, tree in scene.case.others:
+        for sentence in effects.warnings(conversion.convert(tree, conversion.HUB), on):
+            yield place, sentence
+
+
+def _no_controller(scene: Scene) -> Told:
+    """Checks of MultiKueue never answer: whatever queues behind them is never admitted."""
+    remote = {
+        name for name, check in scene.checks.items() if check.spec.controller_name == labels.MULTIKUEUE_CONTROLLER
+    }
     for name, queue in scene.queues.items():
-        if queue.spec.concurrent_admission_policy is not None and not policy.concurrent_admission:
-            yield (
-                f"ClusterQueue {name}",
-                "spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off",
-            )
-    for name, workload in scene.workloads.items():
-        if workload.spec.preemption_gates and not (policy.concurrent_admission or policy.orchestrated_preemption):
-            names = "ConcurrentAdmission and MultiKueueOrchestratedPreemption"
-            yield f"Workload {name}", f"spec.preemptionGates has no effect while the gates {names} are off"
+        strategy = queue.spec.admission_checks_strategy
+        used = [
+            rule.name for rule in (strategy.admission_checks if strategy is not None else ()) if rule.name in remote
+        ]
+        if used:
+            why = f"never becomes active ({effects.NO_MULTIKUEUE}): the queue is inactive"
+            yield f"ClusterQueue {name}", f"AdmissionCheck {', '.join(used)} {why}"
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -497,7 +528,7 @@ def _asker(workload: kueue.Workload) -> str:
     return f"{kind} {workload.metadata.namespace}/{name}"
 
 
-def _place(thing: kueue.ClusterQueue | kueue.Cohort | kueue.ResourceFlavor) -> str:
+def _place(thing: kueue.ClusterQueue | kueue.Cohort | kueue.ResourceFlavor | kueue.AdmissionCheck) -> str:
     return f"{type(thing).__name__} {thing.metadata.name}"
 
 
@@ -542,6 +573,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "too-big": Rule(_too_big, Severity.NEVER),
     "undeclared": Rule(_undeclared, Severity.NEVER),
     "strict-head": Rule(_strict_head, Severity.NEVER),
+    "no-controller": Rule(_no_controller, Severity.NEVER),
     "beyond-nodes": Rule(_beyond_nodes),
     "tainted-nodes": Rule(_tainted_nodes),
     "units": Rule(_units),
@@ -555,5 +587,5 @@ RULES: Final[Mapping[str, Rule]] = {
     "alone-in-cohort": Rule(_alone),
     "nobody-lends": Rule(_lends_nothing),
     "excluded-quota": Rule(_excluded_and_declared),
-    "gate-off": Rule(_gate_off),
+    "no-effect": Rule(_no_effect),
 }

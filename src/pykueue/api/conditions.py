@@ -314,6 +314,7 @@ class AdmissionCheckActiveReason(StrEnum):
     BAD_CONFIG = "BadConfig"
     SOME_ACTIVE_CLUSTERS = "SomeActiveClusters"
     NO_USABLE_CLUSTERS = "NoUsableClusters"
+    NOT_IMPLEMENTED = "MultiKueueNotImplemented"  # not in Kueue, which implements it
 
 
 class MultiKueueClusterActiveReason(StrEnum):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from pykueue.clock import Clock
 from pykueue.controllers import concurrency
 from pykueue.controllers.auditing import Auditor
+from pykueue.controllers.checks.multikueue import MultiKueueChecks
 from pykueue.controllers.checks.provisioning import ProvisioningController
 from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
@@ -118,6 +119,7 @@ class Manager:
         self._provisioning = ProvisioningController(
             client, self.views, self.writer, clock, chance, cleanup=choices.cleans_up_requests
         )
+        remote = MultiKueueChecks(client, self.views, self.writer, clock, chance)
         chosen = tuple(_as_chosen(choices, tools, jobs.executor))
         own = (informer for part in chosen for informer in part.informers)
         self._jobs: tuple[Informer[Any], ...] = (*jobs.informers, self._provisioning.configs, *own)
@@ -127,6 +129,8 @@ class Manager:
             jobs.loop,
             self._provisioning.loop,
             self._provisioning.checks_loop,
+            remote.loop,
+            remote.checks_loop,
             *(part.loop for part in chosen),
         )
         concurrency.limit(self.loops, choices.concurrency, choices.kinds)

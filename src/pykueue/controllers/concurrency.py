@@ -28,6 +28,7 @@ _OF_ONE_KIND: Final[Mapping[str, str]] = {
     "priority-class": f"WorkloadPriorityClass.{kueue.GROUP}",
     "provisioning": _WORKLOAD,
     "provisioning-checks": f"AdmissionCheck.{kueue.GROUP}",
+    "multikueue": _WORKLOAD,
     "multikueue-checks": f"AdmissionCheck.{kueue.GROUP}",
 }
 _QUEUES: Final = ("ClusterQueue", "LocalQueue", "Cohort")

@@ -15,6 +15,7 @@ SCHEDULER: Final = "kueue-admission"
 WORKLOADS: Final = "kueue-workload-controller"
 POD_TERMINATION: Final = "kueue-pod-termination-controller"
 PROVISIONING: Final = "kueue-provisioning-request-controller"
+MULTIKUEUE: Final = "kueue-multikueue-controller"
 
 
 # Told of a Workload as it is after changes were written, and of the changes.

@@ -61,6 +61,8 @@ class Configured:
     accounting: requests.Accounting
     profile: Profile
     jobs: Options = field(default_factory=Options)
+    # The gates that are on.
+    on: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Case:
     passed_over: tuple[tuple[str, str], ...] = ()
     # Fields that the schemas do not know, and that a server drops or refuses: (place, sentence).
     unknown_fields: tuple[tuple[str, str], ...] = ()
+    # Objects of our group that have no part in scheduling, as they were written.
+    others: tuple[Document, ...] = ()
 
     def with_objects(self, objects: Iterable[msgspec.Struct]) -> Case:
         """The same choices over other objects."""
@@ -103,6 +107,7 @@ def read(documents: Iterable[Document]) -> Case:
         classes=tuple(found.classes),
         passed_over=tuple(found.passed_over),
         unknown_fields=tuple(found.unknown_fields),
+        others=tuple(found.others),
     ).with_objects(found.objects)
 
 
@@ -115,6 +120,7 @@ class _Found:
         self.classes: list[kueue.WorkloadPriorityClass | kube.PriorityClass] = []
         self.passed_over: list[tuple[str, str]] = []
         self.unknown_fields: list[tuple[str, str]] = []
+        self.others: list[Document] = []
         self._sources: dict[str, str] = {}
 
     def add(self, source: str, tree: dict[str, Any]) -> None:
@@ -122,6 +128,8 @@ class _Found:
         is_job = written.row_of(tree) is not None
         if typed is None and not is_job:
             self.passed_over.append((place, written.why_not(tree)))
+            if str(tree["apiVersion"]).partition("/")[0] == labels.GROUP:
+                self.others.append(Document(place, tree))
             return
         if place in self._sources:
             raise UsageError(f"{source}: {place} is already in {self._sources[place]}")
@@ -198,6 +206,7 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
         accounting=accounting,
         profile=Profile.of(loaded.gates),
         jobs=Options.of(loaded.configuration, loaded.gates, loaded.pod_namespace_selector),
+        on=frozenset(name for name, is_on in {**loaded.gates, **extra}.items() if is_on),
     )
 
 

@@ -132,7 +132,7 @@ def _webhook(
         "name": name,
         "admissionReviewVersions": ["v1"],
         "clientConfig": reach.client_config(endpoint.path),
-        "failurePolicy": "Fail",
+        "failurePolicy": "Ignore" if endpoint.only_warns else "Fail",
         "matchPolicy": "Equivalent",
         "namespaceSelector": _selector(namespaces),
         "objectSelector": _selector(objects),

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from pykueue.api import defaults, kueue, trees, validation
+from pykueue import features
+from pykueue.api import defaults, effects, kueue, trees, validation
 from pykueue.api.errors import FieldError
 from pykueue.api.trees import Tree
 from pykueue.api.validation import Gates
@@ -75,6 +76,8 @@ class Choices:
     only_declared: bool = False
     # The gate DefaultLocalQueue: names of LocalQueues that get into each other's way are refused.
     default_local_queue: bool = False
+    # The gates that are on, for warnings about fields that have no effect.
+    on: frozenset[str] = frozenset(name for name, is_on in features.DEFAULTS.items() if is_on)
 
     @property
     def gates(self) -> Gates:
@@ -82,7 +85,8 @@ class Choices:
 
     @classmethod
     def of(cls, kinds: JobKinds, jobs: Options, gates: Mapping[str, bool], *, only_declared: bool) -> Choices:
-        return cls(kinds, jobs, only_declared, gates["DefaultLocalQueue"])
+        on = frozenset(name for name, is_on in gates.items() if is_on)
+        return cls(kinds, jobs, only_declared, gates["DefaultLocalQueue"], on)
 
     @property
     def job_kinds(self) -> tuple[Row, ...]:
@@ -177,7 +181,8 @@ def _validate(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admi
         )
     if request.subresource:
         return refused(errors)  # a writer of the status is not the author of the spec
-    return refused(errors, validation.warnings(tree, gates, only_declared=choices.only_declared))
+    warnings = validation.warnings(tree, gates, only_declared=choices.only_declared)
+    return refused(errors, tuple(dict.fromkeys((*warnings, *effects.warnings(tree, choices.on)))))
 
 
 def gives_quota(request: AdmissionRequest) -> bool:

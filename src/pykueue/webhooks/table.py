@@ -29,6 +29,8 @@ class Endpoint:
     subresources: tuple[str, ...] = ("",)
     # The kind of job; None for our own kinds.
     job: Row | None = None
+    # Whether this webhook refuses nothing: Kueue has none for the kind. An API server goes on where it gets no answer.
+    only_warns: bool = False
 
     @property
     def name(self) -> str:
@@ -49,6 +51,10 @@ def _validated(type_: type, *subresources: str) -> Endpoint:
     return Endpoint(Phase.VALIDATE, registry.KUEUE.of(type_), (CREATE, UPDATE), ("", *subresources))
 
 
+def _warned_about(type_: type) -> Endpoint:
+    return Endpoint(Phase.VALIDATE, registry.KUEUE.of(type_), (CREATE, UPDATE), only_warns=True)
+
+
 def _defaulted(type_: type) -> Endpoint:
     return Endpoint(Phase.MUTATE, registry.KUEUE.of(type_), (CREATE,))
 
@@ -61,6 +67,9 @@ OWN: Final = (
     _validated(kueue.Cohort),
     _validated(kueue.ResourceFlavor),
     _validated(kueue.Workload, "status"),
+    _warned_about(kueue.AdmissionCheck),
+    _warned_about(kueue.MultiKueueCluster),
+    _warned_about(kueue.MultiKueueConfig),
 )
 
 

@@ -1,0 +1,87 @@
+"""AdmissionChecks with the controllerName `kueue.x-k8s.io/multikueue`, which this version does not implement.
+
+The manager owns such checks, as Kueue's does: it sets Active to False with the reason, also on a check that a Kueue
+left at True, so that the ClusterQueues behind it are inactive and say why; and it releases Workloads that hold quota
+while they wait for such a check. Kueue sets the condition again when it takes the cluster back.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from pykueue.api import codec, conditions, kueue, labels, registry
+from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
+from pykueue.api.effects import NO_MULTIKUEUE
+from pykueue.clock import Clock
+from pykueue.controllers.views import Views
+from pykueue.controllers.writing import Writer
+from pykueue.kube.client import METADATA, Client
+from pykueue.kube.controller import Controller
+from pykueue.kube.informer import Change, Key
+from pykueue.lifecycle import multikueue
+from pykueue.observe.reporting import MULTIKUEUE
+
+_CHECK: Final = registry.KUEUE.of(kueue.AdmissionCheck)
+
+
+class MultiKueueChecks:
+    """One loop over the checks, one over the Workloads that wait for them."""
+
+    def __init__(self, client: Client, views: Views, writer: Writer, clock: Clock, chance: random.Random) -> None:
+        self._client = client
+        self._views = views
+        self._writer = writer
+        self._clock = clock
+        self.checks_loop: Controller[str] = Controller("multikueue-checks", self._reconcile_check, chance)
+        self.loop: Controller[Key] = Controller("multikueue", self._reconcile, chance)
+        views.checks.subscribe(self._check_seen)
+        views.workloads.subscribe(self._workload_seen)
+
+    def _is_ours(self, check: kueue.AdmissionCheck | None) -> bool:
+        return check is not None and check.spec.controller_name == labels.MULTIKUEUE_CONTROLLER
+
+    def _check_seen(self, change: Change[kueue.AdmissionCheck]) -> None:
+        if not self._is_ours(change.new):
+            return
+        self.checks_loop.add(change.key.name)
+        for key, workload in self._views.workloads.items():
+            if any(check.name == change.key.name for check in workload.status.admission_checks):
+                self.loop.add(key)
+
+    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+        found = change.new.status.admission_checks if change.new is not None else ()
+        if any(self._is_ours(self._views.checks.get(check.name)) for check in found):
+            self.loop.add(change.key)
+
+    async def _reconcile_check(self, name: str) -> None:
+        check = self._views.checks.get(name)
+        if check is None or not self._is_ours(check):
+            return
+        wanted = conditions.set_condition(
+            check.status.conditions,
+            ActiveCondition.ACTIVE,
+            Status.FALSE,
+            AdmissionCheckActiveReason.NOT_IMPLEMENTED,
+            NO_MULTIKUEUE,
+            now=self._clock.now(),
+            generation=check.metadata.generation,
+        )
+        if wanted != check.status.conditions:
+            patch = {
+                "metadata": {"resourceVersion": check.metadata.resource_version},
+                "status": {"conditions": [codec.to_tree(condition) for condition in wanted]},
+            }
+            await self._client.patch(_CHECK, name, patch, subresource="status", answer=METADATA)
+
+    async def _reconcile(self, key: Key) -> None:
+        async with self._writer.turn(key):
+            workload = self._writer.current(key)
+            if workload is None:
+                return
+            found = self._views.checks
+            ours = {check.name for check in workload.status.admission_checks if self._is_ours(found.get(check.name))}
+            now = self._clock.now()
+            changes = multikueue.release(workload, ours, now)
+            if changes:
+                await self._writer.workload(workload, changes, MULTIKUEUE, now)
