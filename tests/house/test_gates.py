@@ -12,8 +12,8 @@ from pykueue.api.validation.gates import Gates
 from pykueue.features import GATES
 
 _SOURCES = Path(pykueue.__file__).parent
-# The table itself, and programs around the product that choose gates for their own runs.
-_NOT_READERS = ("features.py", "simulate", "bench")
+# The table itself, the table of fields, and what chooses gates for its own runs.
+_NOT_READERS = ("features.py", "api/effects.py", "simulate/")
 
 # Read although they are not implemented, and why.
 _READ_WHILE_MISSING = {
@@ -31,7 +31,7 @@ def _read() -> set[str]:
     """Every gate whose name is a string in the code, or a field of the gates of validation."""
     found = {field.encode_name for field in msgspec.structs.fields(Gates)}
     for path in _SOURCES.rglob("*.py"):
-        if path.relative_to(_SOURCES).parts[0] not in _NOT_READERS:
+        if not path.relative_to(_SOURCES).as_posix().startswith(_NOT_READERS):
             nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             found |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return found & GATES.keys()
