@@ -86,10 +86,13 @@ class Kueue:
         listing = self._run(self._client.caller.list(row, namespace if row.namespaced else ""))
         return [msgspec.json.decode(raw) for raw in listing.items]
 
-    def patch(self, kind: str, name: str, patch: Mapping[str, Any], namespace: str = "default") -> None:
-        """A merge patch."""
+    def patch(
+        self, kind: str, name: str, patch: Mapping[str, Any], namespace: str = "default", *, subresource: str = ""
+    ) -> None:
+        """A merge patch of an object, or of a subresource such as `status`."""
         row = _named(kind)
-        self._run(self._client.caller.patch(row, name, patch, namespace if row.namespaced else ""))
+        place = namespace if row.namespaced else ""
+        self._run(self._client.caller.patch(row, name, patch, place, subresource=subresource))
         self.advance()
 
     def delete(self, kind: str, name: str, namespace: str = "default") -> None:

@@ -18,6 +18,7 @@ from keps.system import System, system
 from pykueue.api.trees import get
 from pykueue.kube.errors import Invalid
 from pykueue.state.world import World
+from pykueue.testing import Kueue
 
 ONE_AND_TWO = pytest.mark.parametrize("names", [("c1",), ("c1", "c2")], ids=["one check", "two checks"])
 LATER = {"preemptionPolicy": "AfterCheckPassedOrOnDemand"}
@@ -245,6 +246,75 @@ async def test_after_a_retry_it_stays_out_for_a_quarter_of_an_hour(engine: Engin
         evicted = next(each for each in found["status"]["conditions"] if each["type"] == "Evicted")
         at, since = get(found, "status", "requeueState", "requeueAt"), evicted["lastTransitionTime"]
         assert 895 <= (datetime.fromisoformat(at) - datetime.fromisoformat(since)).total_seconds() <= 905
+
+
+PAID = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: AdmissionCheck
+metadata: {name: c1}
+spec: {controllerName: checks.example/c1}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: plain}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: paid}
+spec:
+  namespaceSelector: {}
+  admissionChecksStrategy: {admissionChecks: [{name: c1}]}
+  resourceGroups: [{coveredResources: [cpu, memory], flavors: [{name: plain, resources: [
+    {name: cpu, nominalQuota: 1}, {name: memory, nominalQuota: 1Gi}]}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: paid, namespace: default}
+spec: {clusterQueue: paid}
+"""
+
+
+@pytest.mark.parametrize("has_quota", [True, False], ids=["with quota", "without quota"])
+def test_after_the_default_delay_of_a_retry_the_check_is_pending_and_the_workload_queued_again(
+    kueue: Kueue, has_quota: bool
+) -> None:
+    """Design Details, `retryDelayMinutes`: suspended for 15 min; "After that the check state goes to Unknown"."""
+
+    def job_of(command: list[str]) -> str:
+        before = {each["metadata"]["name"] for each in kueue.all("workload")}
+        kueue.submit(command, queue="paid", cpu=1, memory="1Gi")
+        [made] = [n for each in kueue.all("workload") if (n := each["metadata"]["name"]) not in before]
+        return str(made)
+
+    def answer(workload: str, state: str) -> None:
+        [at] = {each["lastTransitionTime"] for each in kueue.get("workload", workload)["status"]["admissionChecks"]}
+        said = {"name": "c1", "state": state, "message": "", "lastTransitionTime": at}
+        kueue.patch("workload", workload, {"status": {"admissionChecks": [said]}}, subresource="status")
+
+    def state(workload: str) -> tuple[str, bool]:
+        status = kueue.get("workload", workload)["status"]
+        [check] = status["admissionChecks"]
+        return check["state"], "admission" in status
+
+    kueue.apply(PAID)
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
+    active["lastTransitionTime"] = kueue.get("admissioncheck", "c1")["metadata"]["creationTimestamp"]
+    kueue.patch("admissioncheck", "c1", {"status": {"conditions": [active]}}, subresource="status")
+    if not has_quota:
+        other = job_of(["sleep", "1200"])
+        answer(other, "Ready")
+        assert state(other) == ("Ready", True)
+    workload = job_of(["sleep", "60"])
+    assert state(workload) == ("Pending", has_quota)
+    answer(workload, "Retry")
+    during = ("Pending" if has_quota else "Retry", False)  # an eviction resets the state at once
+    assert state(workload) == during
+    kueue.advance(14 * 60)
+    assert state(workload) == during
+    kueue.advance(2 * 60)
+    assert state(workload) == ("Pending", has_quota)
+    kueue.advance(10 * 60)
+    assert state(workload) == ("Pending", True)
 
 
 async def test_a_check_may_say_itself_how_long(engine: Engine) -> None:

@@ -84,6 +84,11 @@ class Life:
         return self.says("Finished")
 
     @property
+    def priority(self) -> int:
+        found: int = self.spec.get("priority", 0)
+        return found
+
+    @property
     def is_going(self) -> bool:
         return "deletionTimestamp" in self.tree["metadata"]
 
@@ -199,6 +204,7 @@ class Picture:
     overtook: dict[str, tuple[str, float]] = field(default_factory=dict)
     lost_at: dict[str, float] = field(default_factory=dict)  # when a node was last seen ill, or went
     old_flavors: dict[str, list[tuple[float, Tree]]] = field(default_factory=dict)  # until when one was so
+    old_priorities: dict[str, list[tuple[float, int]]] = field(default_factory=dict)  # by UID: until when it was so
     submitted: dict[str, Tree] = field(default_factory=dict)  # the pod template of a job as it came, by UID
     # Where a LocalQueue led when it was last there.
     led_to: dict[str, str] = field(default_factory=dict)
@@ -244,6 +250,8 @@ class Picture:
         after = None if stored.op == "DELETED" else Life(msgspec.json.decode(stored.body), stored.seconds)
         if before is not None:
             self._count(before, -1)
+            if after is not None and after.priority != before.priority:
+                self.old_priorities.setdefault(before.uid, []).append((stored.seconds, before.priority))
             if after is not None and after.holds and not before.holds and before.says("QuotaReserved"):
                 self.revived[key] = stored.seconds
         if after is not None:
@@ -370,6 +378,14 @@ class Picture:
         known = self.old_flavors.get(flavor, ())
         lately = [spec for until, spec in known if until >= self.seconds - GRACE_SECONDS]
         return any(_suits(spec, pod_set) for spec in (self.flavor(flavor), *lately))
+
+    def priorities(self, life: Life) -> list[int]:
+        """Every priority that a manager could take for the Workload's."""
+        known = self.old_priorities.get(life.uid, ())
+        return [life.priority, *(priority for until, priority in known if until >= self.seconds - GRACE_SECONDS)]
+
+    def with_uid(self, uid: str) -> Life | None:
+        return next((life for life in self.lives.values() if life.uid == uid), None)
 
     def flavor(self, name: str) -> Tree:
         found: Tree = self.objects["resourceflavors"].get(f"/{name}", {}).get("spec", {})

@@ -4,7 +4,7 @@
     S2     a reservation names the queue that its LocalQueue leads to, flavors of it that suit, and its own pod sets
     S3     conditions move only as the life of a Workload allows; Finished is final
     S4     no reservation vanishes or changes without eviction, end, or deletion
-    S5     whoever is preempted had something to give, and his queue or the other's policy allows it
+    S5     a Workload that is preempted held quota, and the policy of the preemptor's queue allows it as a target
     S6     a strict queue never lets somebody in before an older one, or one of a higher priority
     S7     a job or a pod starts only while its Workload is admitted, which asks for what it asks for
     S9     a job has one Workload, unless it is elastic and grows
@@ -18,6 +18,7 @@ within the last `GRACE_SECONDS`: it is wrong only when it is wrong under each of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -239,9 +240,35 @@ def preempted_had_something(move: Move) -> Iterator[str]:
             yield f"preempted within {queue}, where nobody is"
 
 
-def _preemption(spec: Tree) -> str:
-    found: str = spec.get("preemption", {}).get("withinClusterQueue", "Never")
+def _preemption(spec: Tree, field: str = "withinClusterQueue") -> str:
+    found: str = spec.get("preemption", {}).get(field, "Never")
     return found
+
+
+_BY_UID: Final = re.compile(r"UID: ([\w-]+)")
+
+
+def preempted_is_a_legal_target(move: Move) -> Iterator[str]:
+    """By the policies and priorities of the last `GRACE_SECONDS`: also where the preemption was decided long ago, and
+    deferred until admission checks had passed (KEP-993)."""
+    picture, victim = move.picture, move.before
+    if victim is None or not move.rises("Evicted") or move.after.reason("Evicted") != "Preempted":
+        return
+    named = _BY_UID.search(str(move.after.conditions.get("Preempted", {}).get("message", "")))
+    preemptor = picture.with_uid(named[1]) if named is not None else None
+    queue = (preemptor.reservation or {}).get("clusterQueue") or picture.queue_of(preemptor) if preemptor else None
+    if preemptor is None or queue is None:
+        return
+    is_own = move.after.reason("Preempted") == "InClusterQueue"
+    field = "withinClusterQueue" if is_own else "reclaimWithinCohort"
+    policies = {_preemption(tree.specs.get(queue, {}), field) for tree in picture.recent_trees()}
+    lowest, highest = min(picture.priorities(victim)), max(picture.priorities(preemptor))
+    if policies <= {"Never"}:
+        yield f"preempted for {preemptor.name}, though {field} of {queue} is Never"
+    elif policies <= {"Never", "LowerPriority"} and lowest >= highest:
+        yield f"preempted for {preemptor.name}, whose priority {highest} is not above its own, {lowest}"
+    elif "Any" not in policies and lowest > highest:
+        yield f"preempted for {preemptor.name}, whose priority {highest} is below its own, {lowest}"
 
 
 # --- S6 ---------------------------------------------------------------------------------------------------------------
@@ -363,6 +390,7 @@ ON_WORKLOADS: Final[tuple[tuple[str, Law], ...]] = (
     ("S4", reservation_stays),
     ("S4", waits_out_its_time),
     ("S5", preempted_had_something),
+    ("S5", preempted_is_a_legal_target),
     ("S6", strict_queues_keep_order),
     ("L7", nobody_is_passed_for_ever),
     ("S9", one_workload_for_a_job),
