@@ -26,6 +26,7 @@ from pykueue.controllers.topology import NodeController
 from pykueue.controllers.writing import Writer
 from pykueue.core import order, quota
 from pykueue.core import workload as core_workload
+from pykueue.core.preemption import search
 from pykueue.core.requests import Accounting
 from pykueue.core.topology.fleet import Fleet
 from pykueue.core.workload import Workload
@@ -417,11 +418,16 @@ def _does_not_notice_that_its_clock_is_set(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClockWatch, "run", blind)
 
 
+def _preempts_whatever_its_priority(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(search, "may_take", lambda policy, workload, candidate: policy != "Never")
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
 BUGS = (
     Bug("forgets reservations at a restart", _forgets_reservations_at_a_restart, ("S1", "S8", "L1"), first_seed=1),
+    Bug("preempts a Workload whatever its priority", _preempts_whatever_its_priority, ("S5",), traits=("rush",), first_seed=1),
     Bug("counts what was given back", _counts_twice, ("L1", "L2", "promise")),
     Bug("ignores what may be borrowed", _ignores_what_may_be_borrowed, ("S1",), traits=("rush",)),
     Bug("forgets to count in cohorts", _forgets_cohorts, ("S1",), traits=("rush",)),
