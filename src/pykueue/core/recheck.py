@@ -53,19 +53,17 @@ def recheck(
     """Evaluate the reservation as if its Workload asked its queue for the same flavors and amounts now.
 
     `leaving` are targets of earlier answers whose eviction is under way. It can no longer be undone, so their room
-    counts as free, whether or not they would be legal targets now. An inactive queue gives nothing new, but what it has
-    given holds.
+    counts as free, whether or not they would be legal targets now. What an inactive queue has given holds while there
+    is room for it; nothing is preempted for it.
     """
     if queue is None:
         return Lost(f"ClusterQueue {reservation.cluster_queue} does not exist any more")
     missing = _unusable_flavor(snapshot, queue, reservation, policy)
     if missing:
         return Lost(missing)
-    if queue.name not in snapshot.queues:
-        return Holds()
     leaving = tuple(leaving)
     mark, gone = snapshot.mark(), snapshot.gone
-    snapshot.remove(reservation)
+    snapshot.withdraw(queue, reservation.numbers, reservation.placed)
     snapshot.gone = gone | {reservation.key}
     try:
         if _has_room(snapshot, queue, reservation):
@@ -75,7 +73,8 @@ def recheck(
         snapshot.gone |= {target.reservation.key for target in leaving}
         if _has_room(snapshot, queue, reservation):
             return HoldsAfter(_victims(leaving))
-        targets = preemption.find(_search(snapshot, queue, reservation, policy, now))
+        is_active = queue.name in snapshot.queues
+        targets = preemption.find(_search(snapshot, queue, reservation, policy, now)) if is_active else []
         if targets:
             return HoldsAfter(_victims((*leaving, *targets)))
         return Lost(_shortage(snapshot, queue, reservation))

@@ -6,11 +6,14 @@ room. They count together, as the larger of the two: what of a victim counts as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.core import deferral
 from pykueue.core.decision import Admit
 from pykueue.core.policy import Policy
 from pykueue.core.preemption import Target
+from pykueue.core.queue import FlavorResource
 from pykueue.core.recheck import Holds, HoldsAfter, Lost, recheck
 from pykueue.core.workload import Reservation, Workload
 from pykueue.state.loops import LoopDetector
@@ -69,21 +72,21 @@ class Reservations:
             assumed_victims={victim.key: victim.reason for victim in decision.assumes},
         )
         self._reserve(reservation)
-        self._hide_victims(reservation)
+        self._stir(self._hide_victims(reservation))
 
     def end(self, key: str) -> None:
         """A reservation is over: whoever waits in its tree may fit now, and where it was on nodes, in any other."""
         reservation = self.held.pop(key)
-        self._show_victims(reservation)
+        self._stir(self._show_victims(reservation))
         self._release(reservation)
         for successor in reservation.hidden:
             self._unblocked.add(successor)
             held = self.held.get(successor)
             if held is not None:  # the victims that are left may hide more behind it now
-                self._show_victims(held)
+                self._stir(self._show_victims(held))
                 # Should this one come back, then into room that nobody waits for.
                 held.assumed_victims = {who: why for who, why in held.assumed_victims.items() if who != key}
-                self._hide_victims(held)
+                self._stir(self._hide_victims(held))
         self._give_back(reservation)
 
     def mark_evicted(self, key: str) -> None:
@@ -105,6 +108,7 @@ class Reservations:
             and victim.evicted
             and victim.cluster_queue in self._structure.snapshot.queues
         ]
+        before = self._hidden_behind(held)
         self._show_victims(held)
         queue = self._structure.queue(held.cluster_queue)
         verdict = recheck(self._structure.snapshot, queue, held, policy, now, leaving)
@@ -112,6 +116,11 @@ class Reservations:
             victims = verdict.victims if isinstance(verdict, HoldsAfter) else ()
             held.assumed_victims = {each.key: each.reason for each in victims}
         self._hide_victims(held)
+        after = self._hidden_behind(held)
+        # An answer that changes no figure wakes no one: it is asked for every few seconds while targets stop.
+        for who in sorted(before.keys() | after.keys()):
+            if before.get(who) != after.get(who):
+                self._waking.stir(self.held[who].cluster_queue)
         return verdict
 
     def take_unblocked(self) -> set[str]:
@@ -135,22 +144,32 @@ class Reservations:
         if reservation.placed:
             self._waking.release(self._structure.on_nodes())
 
-    def _hide_victims(self, reservation: Reservation) -> None:
-        """Victims that are to go later count together with their successor, as the larger of the two."""
+    def _hide_victims(self, reservation: Reservation) -> list[Reservation]:
+        """Victims that are to go later count together with their successor, as the larger of the two. Those that count
+        otherwise now."""
         victims = [self.held[key] for key in reservation.assumed_victims if key in self.held]
-        queue = self._structure.snapshot.queues.get(reservation.cluster_queue)
-        if queue is not None and victims:
-            for victim, amounts in deferral.hide(queue, dict(reservation.numbers), victims):
-                victim.hidden[reservation.key] = amounts
-                self._recount(victim)
+        queue = self._structure.queue(reservation.cluster_queue)
+        if queue is None or not victims:
+            return []
+        for victim, amounts in deferral.hide(queue, dict(reservation.numbers), victims):
+            victim.hidden[reservation.key] = amounts
+            self._structure.recount(victim)
+        return victims
 
-    def _show_victims(self, reservation: Reservation) -> None:
-        """They count for themselves again: their successor is gone, or asked whether it needs them."""
-        for key in reservation.assumed_victims:
-            victim = self.held.get(key)
-            if victim is not None and victim.hidden.pop(reservation.key, None) is not None:
-                self._recount(victim)
+    def _show_victims(self, reservation: Reservation) -> list[Reservation]:
+        """They count for themselves again: their successor is gone, or asked whether it needs them. Those that count
+        otherwise now."""
+        victims = [self.held[key] for key in reservation.assumed_victims if key in self.held]
+        shown = [victim for victim in victims if victim.hidden.pop(reservation.key, None) is not None]
+        for victim in shown:
+            self._structure.recount(victim)
+        return shown
 
-    def _recount(self, victim: Reservation) -> None:
-        self._structure.recount(victim)
-        self._waking.stir(victim.cluster_queue)
+    def _hidden_behind(self, successor: Reservation) -> dict[str, Mapping[FlavorResource, int]]:
+        """What of each victim counts as its successor's."""
+        victims = (self.held[key] for key in successor.assumed_victims if key in self.held)
+        return {each.key: each.hidden[successor.key] for each in victims if successor.key in each.hidden}
+
+    def _stir(self, victims: Iterable[Reservation]) -> None:
+        for victim in victims:
+            self._waking.stir(victim.cluster_queue)
