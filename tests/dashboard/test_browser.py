@@ -117,6 +117,15 @@ async def test_a_workload_tells_its_story_and_what_would_let_it_in(page: Page) -
     await pictured(page, "workload")
 
 
+async def test_the_assignment_of_an_admitted_workload_reads_as_text_with_links(page: Page) -> None:
+    await page.go("#/workload/default/resnet-1")
+    await page.until("document.querySelector('h1.named')?.textContent.startsWith('resnet-1')")
+    fact = "[...document.querySelectorAll('.facts div')].find((one) => one.querySelector('dt').textContent === 'Was given')"
+    assert await page.run(f"{fact}.querySelector('dd').textContent") == "8 cpu of default, 24Gi memory of default"
+    links = await page.run(f"[...{fact}.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
+    assert links == ["#/flavor/default", "#/flavor/default"]
+
+
 async def test_it_can_be_read_in_the_dark_and_in_the_light(page: Page) -> None:
     """Text of every colour that is used stands out from its ground by 4.5 to 1 (WCAG AA)."""
     for dark in (False, True):

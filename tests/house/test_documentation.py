@@ -34,6 +34,29 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_fence_is_one_that_renders(page: Path) -> None:
+    """A fence with more than one word after its backticks stays raw text on the site, and breaks the block after it."""
+    is_open = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        if found := re.match(r"\s*(```+|~~~+)(.*)$", line):
+            shape = r"" if is_open else r"[\w+-]*"
+            assert re.fullmatch(shape, found[2].rstrip()), f"{page.name}:{number}: {line}"
+            is_open = not is_open
+    assert not is_open, f"{page.name}: a fence is never closed"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.is_relative_to(ROOT / "docs")], ids=lambda page: page.stem
+)
+def test_links_of_the_site_stay_within_it(page: Path) -> None:
+    """The site is built from docs/ alone: a link to a file beside it leads nowhere."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if "://" not in target and not target.startswith("mailto:"):
+            assert (page.parent / target).resolve().is_relative_to(ROOT / "docs"), f"{target} is not part of the site"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_named_in_a_page_exists(page: Path) -> None:
     for path in re.findall(
         r"`((?:src|tests|docs|bench|examples|deploy)/[\w./-]+\w)`", page.read_text(encoding="utf-8")

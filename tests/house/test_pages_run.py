@@ -28,9 +28,10 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """The `sh` blocks in order; a `text` block right beneath one is what it prints."""
+    """The `sh` blocks in order; a `text` block right beneath one is what it prints. One that has to fail has the line
+    `<!-- fails -->` above it: a second word after the backticks would make the fence no fence on the site."""
     text = page.read_text(encoding="utf-8")
-    pattern = r"```sh( fails)?\n(.*?)```\n(?:\n```text\n(.*?)```)?"
+    pattern = r"(<!-- fails -->\n)?```sh\n(.*?)```\n(?:\n```text\n(.*?)```)?"
     return [Block(found[2], bool(found[1]), found[3]) for found in re.finditer(pattern, text, re.DOTALL)]
 
 

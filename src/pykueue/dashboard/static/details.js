@@ -31,7 +31,7 @@ export const workload = (namespace, name) => {
         ["Created", el("span", {}, ago(data.created), " ago")],
         ["Pods", data.pods.map((each) => `${each.count} × ${each.name}`).join(", ")],
         ["Asks for", data.requests.map((each) => amounts(each.resources)).filter(Boolean).join("; ")],
-        ["Was given", data.given.length ? el("span", {}, data.given.map(given)) : ""],
+        ["Was given", data.given.length ? el("span", {}, data.given.map((each, number) => [number ? "; " : "", given(each)])) : ""],
       ]),
       el("div", {class: "columns"}, panel("Why", why.show(data)), panel("Story", story(data))),
     ],
@@ -39,7 +39,7 @@ export const workload = (namespace, name) => {
 };
 
 const given = (each) => Object.entries(each.resources).map(([resource, amount], number) => [number ? ", " : "", `${amount} ${resource}`,
-  each.flavors[resource] && [" of ", el("a", {href: to(["flavor", each.flavors[resource]])}, each.flavors[resource])]]).flat(2);
+  each.flavors[resource] && [" of ", el("a", {href: to(["flavor", each.flavors[resource]])}, each.flavors[resource])]]);
 
 function story(data) {
   return [
@@ -158,7 +158,7 @@ export const queue = (name) => ({
   },
   render: (data) => [
     el("p", {class: "path"}, el("a", {href: to(["queues"])}, "Queues"), [...data.path].reverse().map((cohort) =>
-      [" › ", el("a", {href: to(["queues"], {cohort})}, cohort)]).flat()),
+      [" › ", el("a", {href: to(["queues"], {cohort})}, cohort)])),
     el("h1", {class: "named"}, name, data.problem && el("span", {class: "problem"}, " inactive")),
     data.problem && el("p", {class: "problem"}, data.problem),
     facts([
@@ -170,7 +170,7 @@ export const queue = (name) => ({
     ]),
     panel("Quota", legend(), bars(data.figures, Infinity),
       el("p", {}, "Flavors: ", [...new Set(data.figures.map((figure) => figure.flavor))].map((flavor, number) =>
-        [number ? ", " : "", el("a", {href: to(["flavor", flavor])}, flavor)]).flat())),
+        [number ? ", " : "", el("a", {href: to(["flavor", flavor])}, flavor)]))),
     data.waiting && panel("Waiting longest", data.waiting.items.length
       ? el("ul", {class: "plain"}, data.waiting.items.map((each) => el("li", {}, workloadLink(`${each.namespace}/${each.name}`), " ",
         ago(each.created), el("span", {class: "sentence"}, each.sentence))))

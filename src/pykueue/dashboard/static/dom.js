@@ -22,7 +22,7 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 function add(element, children) {
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child === undefined || child === null || child === false) continue;
     element.append(child instanceof Node ? child : plain(child));
   }
