@@ -15,6 +15,7 @@ import difflib
 import os
 import random
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack
@@ -151,14 +152,15 @@ class AsyncClient:
     async def cancel(self, job: str) -> None:
         await self._desk.cancel(job)
 
-    async def queue(self) -> list[Entry]:
-        """Who runs and who waits, in order."""
-        return await desk.entries(self.caller, self.namespace)
+    async def queue(self, *, all: bool = False) -> list[Entry]:
+        """The jobs that run and those that wait, in order; with `all` also those that have finished."""
+        found = await desk.entries(self.caller, self.namespace)
+        return [entry for entry in found if all or not entry.standing.word.is_over]
 
     async def explain(self, job: str, *, suggest: bool = True) -> Why:
         """Why a job or a Workload waits, and what would let it in; see `pykueue.advising`."""
         key = await self._workload_of(job)
-        case = await live.case(self.caller, told=lambda _: None)
+        case = await live.case(self.caller, nodes=True, unscheduled=self.namespace, told=lambda _: None)
         return why.why(case, f"{self.namespace}/{key}", self._clock.now(), suggest=suggest)
 
     async def _workload_of(self, job: str) -> str:
@@ -211,13 +213,15 @@ class Client:
 
     def __init__(self, *, kubeconfig: str = "", context: str = "", namespace: str = "") -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="pykueue.Client", daemon=True)
+        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="pykueue.Client", daemon=True)
         self._thread.start()
         try:
             self._client = self._run(_made(kubeconfig, context, namespace))
         except BaseException:
-            self._end()
+            _end(self._loop, self._thread, None)
             raise
+        # Closes a client that was left open: when it is collected, or at the end of the program.
+        self._finalizer = weakref.finalize(self, _end, self._loop, self._thread, self._client)
 
     def __enter__(self) -> Self:
         return self
@@ -228,14 +232,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        if not self._loop.is_closed():
-            self._run(self._client.close())
-            self._end()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Close its connections. A second call does nothing."""
+        self._finalizer()
 
     @property
     def namespace(self) -> str:
@@ -260,9 +258,9 @@ class Client:
     def cancel(self, job: str) -> None:
         self._run(self._client.cancel(job))
 
-    def queue(self) -> list[Entry]:
-        """Who runs and who waits, in order."""
-        return self._run(self._client.queue())
+    def queue(self, *, all: bool = False) -> list[Entry]:
+        """The jobs that run and those that wait, in order; with `all` also those that have finished."""
+        return self._run(self._client.queue(all=all))
 
     def explain(self, job: str, *, suggest: bool = True) -> Why:
         """Why a job or a Workload waits, and what would let it in."""
@@ -291,6 +289,27 @@ class Client:
         except BaseException:
             asked.cancel()  # whoever waited has gone, by Ctrl-C for instance
             raise
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, client: AsyncClient | None) -> None:
+    """Close the client in its loop, and end the loop. Garbage may be collected in the very thread that is to end, which
+    cannot wait for itself."""
+
+    async def end() -> None:
+        try:
+            if client is not None:
+                await client.close()
+        finally:
+            loop.stop()
+
+    asyncio.run_coroutine_threadsafe(end(), loop)
+    if threading.current_thread() is not thread:
+        thread.join()
 
 
 async def _made(kubeconfig: str, context: str, namespace: str) -> AsyncClient:

@@ -25,9 +25,17 @@ from pykueue.planning import Case
 _FOR_TOPOLOGIES: Final = frozenset({kube.Node, kube.Pod})
 
 
-async def case(client: Client, *, nodes: bool = False, classes: bool = False, told: Callable[[str], None]) -> Case:
+async def case(
+    client: Client,
+    *,
+    nodes: bool = False,
+    classes: bool = False,
+    unscheduled: str = "",
+    told: Callable[[str], None],
+) -> Case:
     """What the server has now. `nodes` asks for the nodes although no topology needs them, `classes` for what jobs take
-    their priority from; `told` hears of progress."""
+    their priority from, `unscheduled` for the pods of a namespace that have no node; `told` is called with progress.
+    Nodes and pods that the caller may not list are left out, unless a topology needs them."""
     found = [Document("the configuration", await configuration_of(client))]
     has_topologies = False
     for kind in (*planning.KINDS, *(planning.CLASSES if classes else ())):
@@ -35,13 +43,32 @@ async def case(client: Client, *, nodes: bool = False, classes: bool = False, to
             continue
         row = registry.ALL.of(kind)
         told(f"reading {row.plural}")
-        listing = await client.list(row)
+        try:
+            listing = await client.list(row)
+        except errors.ApiError:
+            if kind in _FOR_TOPOLOGIES and not has_topologies:
+                continue
+            raise
         has_topologies = has_topologies or (kind is kueue.Topology and bool(listing.items))
         head = {"apiVersion": row.api_version, "kind": row.kind}
         for raw in listing.items:
             tree = msgspec.json.decode(raw)
             found.append(Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}))
+    if unscheduled and not has_topologies:
+        found += await _unscheduled(client, unscheduled)
     return planning.read(found)
+
+
+async def _unscheduled(client: Client, namespace: str) -> list[Document]:
+    """The pods of a namespace that have no node."""
+    row = registry.ALL.of(kube.Pod)
+    try:
+        listing = await client.list(row, namespace, fields="spec.nodeName=")
+    except errors.ApiError:
+        return []
+    head = {"apiVersion": row.api_version, "kind": row.kind}
+    trees = map(msgspec.json.decode, listing.items)
+    return [Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}) for tree in trees]
 
 
 async def configuration_of(client: Client) -> dict[str, Any]:

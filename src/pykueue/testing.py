@@ -32,7 +32,7 @@ from pykueue.apiserver.health import About
 from pykueue.apiserver.store import Loaded, MemoryJournal
 from pykueue.client import AsyncClient, Wishes
 from pykueue.controllers.assembly import Manager
-from pykueue.errors import UsageError
+from pykueue.errors import PykueueError, UsageError
 from pykueue.kube.client import Client as Caller
 from pykueue.kube.transport import LocalTransport
 from pykueue.runner.machine import Machine
@@ -43,6 +43,9 @@ from pykueue.work.standing import Standing
 
 Tree = dict[str, Any]
 T = TypeVar("T")
+
+# pytest leaves the frames of this module out: a test that fails shows its own line and the sentence.
+__tracebackhide__ = True
 
 # How long the controllers get to look at what was written; nobody waits for it.
 SETTLE_SECONDS: Final = 1.0
@@ -68,9 +71,8 @@ class Kueue:
     def apply(self, *objects: str | Mapping[str, Any]) -> None:
         """Put objects there, as YAML or as trees; those of the same name are replaced by server-side apply."""
         for given in objects:
-            trees = [d.tree for d in documents.parse(given, "apply")] if isinstance(given, str) else [dict(given)]
-            for tree in trees:
-                self._run(self._client.caller.apply(_kind(tree), _placed(tree), "test"))
+            for row, tree in _objects(given):
+                self._run(self._client.caller.apply(row, tree, "test"))
         self.advance()
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Tree:
@@ -118,8 +120,9 @@ class Kueue:
     def explain(self, job: str) -> Why:
         return self._run(self._client.explain(job))
 
-    def queue(self) -> list[Entry]:
-        return self._run(self._client.queue())
+    def queue(self, *, all: bool = False) -> list[Entry]:
+        """The jobs that run and those that wait, in order; with `all` also those that have finished."""
+        return self._run(self._client.queue(all=all))
 
     def metrics(self) -> str:
         """The metrics of the manager, as Prometheus reads them."""
@@ -134,6 +137,18 @@ class Kueue:
             loops = {loop.sentence() for key in known if (loop := world.loop_of(key)) is not None}
             found = "; ".join(f"preemption loop: {sentence}" for sentence in sorted(loops))
             raise Stuck(f"{stuck}; {found}" if found else str(stuck)) from None
+        except PykueueError as error:
+            # The test's own error: the frames between its call and the sentence are left out.
+            raise error.with_traceback(None) from None
+
+
+def _objects(given: str | Mapping[str, Any]) -> list[tuple[kinds.Kind, Tree]]:
+    """The objects of a text or of a tree, each with its kind."""
+    try:
+        trees = [d.tree for d in documents.parse(given, "apply")] if isinstance(given, str) else [dict(given)]
+        return [(_kind(tree), _placed(tree)) for tree in trees]
+    except PykueueError as error:
+        raise error.with_traceback(None) from None
 
 
 @contextmanager

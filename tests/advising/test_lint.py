@@ -160,10 +160,7 @@ SPOILT: dict[str, tuple[str, str, str]] = {
     "beyond-nodes": (
         "nominalQuota: 8}",
         "nominalQuota: 17}",
-        (
-            "ResourceFlavor cpu-nodes: quotas of cpu come to 17, and the nodes have 16: "
-            "pods will wait for nodes with their quota in hand"
-        ),
+        ("ResourceFlavor cpu-nodes: quotas of cpu come to 17, and the nodes have 16: admitted pods will stay Pending"),
     ),
     "tainted-nodes": (
         "status: {allocatable",

@@ -68,8 +68,8 @@ def test_json_numbers_are_quantities_too() -> None:
     ("text", "words"),
     [
         ("", "an empty text"),
-        ("ten", "'ten' has the suffix 'ten'"),
-        ("1KB", "'1KB' has the suffix 'KB'"),
+        ("ten", "'ten' is not a quantity; use 2 or 500m"),
+        ("1KB", "'1KB' is not a quantity; use 2 or 500m"),
         ("1.2.3", "'1.2.3' is not a quantity"),
         ("1e9999999999", "'1e9999999999' has an exponent beyond"),
         ("Pi", "'Pi' has a suffix and no number"),

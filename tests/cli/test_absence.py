@@ -91,7 +91,7 @@ async def test_commands_outlast_a_server_that_starts_again(up: Up, tmp_path: Pat
     assert followed.ended() == (0, "began\ngate-0\ngate-1\n")
     assert waited.ended() == (0, "job short succeeded\njob long succeeded\n")
     assert submitted.ended() == (1, "job last submitted to queue default\n")
-    assert submitted.err.endswith("job last failed: exit code 3\n")
+    assert submitted.err.endswith("job last failed with exit code 3; no retries left\n")
     server = access.from_files([up.kubeconfig]).server
     for command in commands.values():
         [said] = command.away

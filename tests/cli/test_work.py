@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,11 +72,33 @@ class TestSubmit:
         followed = shell("submit", "-f", "--name", "told", "--", "sh", "-c", "pwd; echo $0; exit 3", "--name")
         assert followed.code == 1
         assert followed.out == f"job told submitted to queue default\n{shell.home}\n--name\n"
-        assert followed.err == "job told failed: exit code 3\n"
+        assert followed.err == "job told failed with exit code 3; no retries left\n"
 
     def test_what_cannot_be_run_is_said(self, shell: Shell) -> None:
         failed = shell("submit", "--wait", "--name", "typo", "--", "pyhton")
-        assert (failed.code, failed.err) == (1, "job typo failed: cannot run 'pyhton': No such file or directory\n")
+        assert (failed.code, failed.err) == (
+            1,
+            "job typo failed: cannot run 'pyhton': No such file or directory; no retries left\n",
+        )
+
+    @pytest.mark.parametrize(
+        ("options", "script", "reason"),
+        [
+            ((), "exit 3", "failed with exit code 3; no retries left"),
+            (("--time-limit", "1s"), "sleep 600", "time limit of 1 s exceeded"),
+        ],
+    )
+    def test_every_command_gives_the_same_reason(
+        self, shell: Shell, options: tuple[str, ...], script: str, reason: str
+    ) -> None:
+        name = f"reason-{len(options)}"
+        failed = shell("submit", "--wait", *options, "--name", name, "--", "sh", "-c", script)
+        assert (failed.code, failed.err.removeprefix(f"job {name} ").removeprefix("failed: ")) == (1, f"{reason}\n")
+        until(lambda: reason in shell("queue", "-a").out)
+        [row] = [line for line in shell("queue", "-a").out.splitlines() if line.startswith(f"{name} ")]
+        assert row.endswith(f" {reason}")
+        assert f"Finished: {reason}\n" in shell("explain", name).out
+        assert reason in shell("wait", name).out
 
     def test_pods_side_by_side_are_told_apart(self, shell: Shell) -> None:
         made = shell("submit", "-f", "--cpu", "100m", "--parallelism", "2", "--name", "pair", "--", "sh", "-c",
@@ -185,7 +208,7 @@ class TestQueue:
         assert "PRIORITY" in shell("queue", "-o", "wide").out
         assert shell("cancel", "runs", "job/too-big") == (0, "job runs cancelled\njob too-big cancelled\n", "")
         until(lambda: not shell("queue").out)
-        assert shell("queue") == (0, "", "nothing waits and nothing runs\n")
+        assert shell("queue") == (0, "", "no jobs are waiting or running; -a also shows finished jobs\n")
 
     def test_a_job_that_no_workload_can_be_made_for_is_there_with_the_reason(self, shell: Shell) -> None:
         wish = order.Order(command=["true"], queue="default", namespace="default", name="lost", priority_class="urgent")
@@ -260,6 +283,17 @@ class TestLater:
         assert (late.code, late.err) == (1, "job endless has not finished after 1 s\n")
         assert (followed.code, followed.err) == (1, "job followed has not finished after 1 s\n")
 
+    def test_a_workload_is_stopped_and_resumed_by_the_name_of_its_job(self, shell: Shell) -> None:
+        shell("submit", "--name", "paused", "--cpu", "100m", "--", "sleep", "600")
+        until(lambda: "Running" in shell("queue").out)
+        stopped = shell("stop", "workload", "paused")
+        assert (stopped.code, stopped.out.split("-")[:3]) == (0, ["workload.kueue.x", "k8s.io/job", "paused"])
+        until(lambda: "deactivated" in shell("queue").out)
+        assert shell("resume", "workload", "paused").code == 0
+        until(lambda: "Running" in shell("queue").out)
+        shell("cancel", "paused")
+        assert "not found" in shell("stop", "workload", "nobody").err
+
     def test_without_a_name_the_last_job_is_meant(self, shell: Shell) -> None:
         shell("submit", "--name", "one-before", "--", "echo", "not me")
         shell("submit", "--wait", "--name", "last", "--", "echo", "here I am")
@@ -299,6 +333,37 @@ class TestLater:
         refused = shell("queue")
         assert refused.code == 2
         assert "start `pykueue up`" in refused.err
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("--help",),
+            ("submit", "--help"),
+            ("options",),
+            ("completion", "bash"),
+            ("queue", "-a", "-o", "json"),
+            ("explain", "loud"),
+            ("logs", "loud"),
+            ("logs", "-f", "loud"),
+            ("list", "workload"),
+            ("top", "--once"),
+            ("wait", "loud"),
+        ],
+        ids=" ".join,
+    )
+    def test_a_command_whose_stdout_is_closed_ends_quietly(self, shell: HomeShell, arguments: tuple[str, ...]) -> None:
+        """As SIGPIPE would end it: 141, and nothing on stderr."""
+        if "loud" not in shell("queue", "-a").out:
+            shell("submit", "--wait", "--name", "loud", "--", "sh", "-c", "yes | head -20000")
+            until(lambda: "Succeeded" in shell("queue", "-a").out)
+        reading, writing = os.pipe()
+        os.close(reading)
+        command = [sys.executable, "-m", "pykueue", *arguments]
+        with open(writing, "wb") as closed:
+            ended = subprocess.run(
+                command, stdout=closed, stderr=subprocess.PIPE, timeout=PATIENCE_SECONDS, check=False
+            )
+        assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 class TestCompletion:
@@ -413,3 +478,23 @@ async def test_the_client_of_python_works_where_a_loop_runs_as_in_notebooks(home
     client.close()  # once more does no harm
     with pytest.raises(UsageError, match="No such file"):
         pykueue.Client(kubeconfig=str(tmp_path / "none"))
+
+
+def test_a_client_that_is_left_open_closes_without_a_word(home: Path) -> None:
+    kubeconfig = str(home / ".pykueue" / "kubeconfig")
+    program = f"""
+import gc, pykueue
+client = pykueue.Client(kubeconfig={kubeconfig!r})
+print(type(client.queue()).__name__)
+client = pykueue.Client(kubeconfig={kubeconfig!r})
+gc.collect()
+client.queue(all=True)
+"""
+    left_open = subprocess.run(
+        [sys.executable, "-W", "always", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
+    )
+    assert (left_open.stdout, left_open.stderr) == ("list\n", "")

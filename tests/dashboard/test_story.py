@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykueue.api import codec, kube, kueue
-from pykueue.dashboard import story
+from pykueue.dashboard import story, table
 
 Tree = dict[str, Any]
 
@@ -23,6 +23,9 @@ def workload(*conditions: Tree, **status: Any) -> kueue.Workload:
     return codec.from_tree(tree, kueue.Workload)
 
 
+RESERVED = condition("QuotaReserved", "True", "reserved")
+
+
 @pytest.mark.parametrize(
     ("conditions", "said"),
     [
@@ -30,13 +33,22 @@ def workload(*conditions: Tree, **status: Any) -> kueue.Workload:
         ([condition("QuotaReserved", "False", "no room")], "no room"),
         ([condition("QuotaReserved", "True", "reserved")], "reserved"),
         ([condition("QuotaReserved", "True", "reserved"), condition("Admitted", "True", "runs")], "runs"),
-        ([condition("Admitted", "True", "runs"), condition("Evicted", "True", "has to go")], "has to go"),
+        ([RESERVED, condition("Admitted", "True", "runs"), condition("Evicted", "True", "has to go")], "has to go"),
+        ([condition("QuotaReserved", "False", "no room"), condition("Evicted", "True", "has to go")], "no room"),
         ([condition("Evicted", "True", "has to go"), condition("Finished", "True", "done")], "done"),
         ([condition("QuotaReserved", "False", "")], "Why"),
     ],
 )
-def test_the_most_telling_condition_is_the_sentence(conditions: list[Tree], said: str) -> None:
+def test_the_sentence_is_that_of_the_condition_that_the_state_rests_on(conditions: list[Tree], said: str) -> None:
     assert story.sentence(workload(*conditions)) == said
+
+
+def test_a_line_has_the_state_of_the_object_that_its_sentence_is_from() -> None:
+    """Also where the row was read before the object changed."""
+    before = workload(RESERVED, condition("Admitted", "True", "runs"))
+    after = workload(condition("QuotaReserved", "False", "no room"), condition("Evicted", "True", "has to go"))
+    line = story.line(after, table.row(before, "cq"))
+    assert (line["state"], line["sentence"]) == ("Pending", "no room")
 
 
 def event(reason: str, time: str, **more: Any) -> kube.Event:

@@ -49,15 +49,15 @@ def test_a_pod_counts_once_however_often_it_is_seen() -> None:
 @pytest.mark.parametrize(
     ("wanted", "there", "why"),
     [
-        (pod("8"), node("a"), "without enough cpu"),
-        (pod(), node("a", ready=False), "not ready"),
-        (pod(), node("a", unschedulable=True), "unschedulable"),
-        (pod(nodeSelector={"zone": "x"}), node("a", labels={"zone": "y"}), "without the labels"),
-        (pod(), node("a", taints=[{"key": "k", "effect": "NoSchedule"}]), "with taint k"),
+        (pod("8"), node("a"), "has too little cpu"),
+        (pod(), node("a", ready=False), "is not ready"),
+        (pod(), node("a", unschedulable=True), "is unschedulable"),
+        (pod(nodeSelector={"zone": "x"}), node("a", labels={"zone": "y"}), "lacks the labels"),
+        (pod(), node("a", taints=[{"key": "k", "effect": "NoSchedule"}]), "has taint k"),
     ],
 )
 def test_a_node_that_will_not_do_says_why(wanted: Any, there: Any, why: str) -> None:
-    with pytest.raises(LookupError, match=f"none of 1 nodes will do: 1 {why}"):
+    with pytest.raises(LookupError, match=f"^no node fits: 1 of 1 {why}"):
         placing.choose(wanted, [there], Room())
 
 
@@ -65,8 +65,14 @@ def test_places_for_pods_run_out_too() -> None:
     room = Room()
     for number in range(3):
         room.take(f"u{number}", "a", pod("0"))
-    with pytest.raises(LookupError, match="without enough pods"):
+    with pytest.raises(LookupError, match="has too many pods"):
         placing.choose(pod("0"), [node("a")], room)
+
+
+def test_reasons_are_counted() -> None:
+    there = [node("a"), node("b"), node("c", ready=False)]
+    with pytest.raises(LookupError, match=r"^no node fits: 2 of 3 have too little cpu, 1 of 3 is not ready$"):
+        placing.choose(pod("8"), there, Room())
 
 
 def test_no_nodes_at_all_is_a_reason_too() -> None:

@@ -154,12 +154,21 @@ class TestThePod:
         async def unschedulable() -> bool:
             pods = await here.all("Pod")
             return any(
-                each.get("reason") == "Unschedulable" and "without enough cpu" in each["message"]
+                each.get("reason") == "Unschedulable" and each["message"] == "no node fits: 1 of 1 has too little cpu"
                 for pod in pods
                 for each in get(pod, "status", "conditions") or ()
             )
 
         await here.until(unschedulable)
+
+        async def said() -> list[str]:
+            events = await here.all("Event")
+            return [
+                each["note"] for each in events if (each["reason"], each["type"]) == ("FailedScheduling", "Warning")
+            ]
+
+        await here.until(said)
+        assert await said() == ["no node fits: 1 of 1 has too little cpu"]
         end.touch()
 
         async def both_are_over() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykueue.errors import AnswerIsNo, UsageError
+from pykueue.errors import AnswerIsNo, PykueueError, UsageError
 from pykueue.testing import Kueue
 
 
@@ -44,6 +44,43 @@ def test_objects_are_written_read_changed_and_deleted(kueue: Kueue) -> None:
         kueue.get("configmap", "a")
     with pytest.raises(UsageError, match="no kind that is known here"):
         kueue.get("unicorn", "a")
+
+
+def test_what_apply_refuses_shows_the_line_of_the_test_and_the_sentence(kueue: Kueue) -> None:
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "Not A Name"}}
+    for wrong in (queue, "kind: [", "{apiVersion: v1, kind: Unicorn, metadata: {name: u}}"):
+        with pytest.raises(PykueueError) as refused:
+            kueue.apply(wrong)
+        shown = refused.traceback.filter(refused)
+        assert [entry.name for entry in shown] == [
+            "test_what_apply_refuses_shows_the_line_of_the_test_and_the_sentence"
+        ]
+        assert len(str(refused.value).splitlines()) == 1
+
+
+def test_the_queue_has_what_runs_and_waits_and_all_of_it_when_asked(kueue: Kueue) -> None:
+    over = kueue.submit(["sleep", "1"], name="over")
+    kueue.wait(over)
+    kueue.submit(["sleep", "600"], cpu=8, name="runs")
+    kueue.submit(["sleep", "600"], cpu=8, name="waits")
+    assert [entry.name for entry in kueue.queue()] == ["runs", "waits"]
+    assert [entry.name for entry in kueue.queue(all=True)] == ["runs", "waits", "over"]
+    assert repr(kueue.queue()[0]) == "<Entry default/runs in default: running, cpu 8>"
+
+
+def test_a_cancelled_job_is_never_shown_as_succeeded(kueue: Kueue) -> None:
+    """Also in the moment in which its Workload has finished for want of an owner, and is still there."""
+    kueue.submit(["sleep", "600"], cpu=8, name="runs")
+    kueue.submit(["sleep", "600"], cpu=8, name="waits")
+    for workload in kueue.all("workload"):
+        finalizers = [*workload["metadata"].get("finalizers", ()), "example.com/kept"]
+        kueue.patch("workload", workload["metadata"]["name"], {"metadata": {"finalizers": finalizers}})
+    for name in ("waits", "runs"):
+        kueue.delete("job", name)
+    kueue.advance(60)
+    shown = kueue.queue(all=True)
+    assert shown
+    assert {entry.standing.word.value for entry in shown} == {"Cancelled"}
 
 
 def test_a_command_is_a_list_of_words(kueue: Kueue) -> None:

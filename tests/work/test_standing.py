@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from pykueue.api import codec, kube, kueue, meta
@@ -45,10 +46,33 @@ RESERVED = ("QuotaReserved", "True", "")
         (workload(RESERVED, ("Admitted", "True", ""), ("PodsReady", "True", "")), Standing(Word.RUNNING)),
         (workload(RESERVED, ("Evicted", "True", "preempted")), Standing(Word.STOPPING, "preempted")),
         (workload(("Finished", "True", "")), Standing(Word.SUCCEEDED)),
+        (workload(("QuotaReserved", "False", "no cpu"), ("Evicted", "True", "old")), Standing(Word.WAITING, "no cpu")),
     ],
 )
 def test_a_workload(found: kueue.Workload, stands: Standing) -> None:
     assert standing.of_workload(found) == stands
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("Succeeded", Word.SUCCEEDED),
+        ("JobFinished", Word.SUCCEEDED),  # Kueue before v0.9
+        ("Failed", Word.FAILED),
+        ("FailedToStart", Word.FAILED),
+        ("OutOfSync", Word.FAILED),
+        ("OwnerNotFound", Word.CANCELLED),
+        ("WorkloadSliceReplaced", Word.CANCELLED),
+    ],
+)
+def test_only_success_is_shown_as_success(reason: str, word: Word) -> None:
+    over = workload(("Finished", "True", "why"))
+    [condition] = over.status.conditions
+    ended = msgspec.structs.replace(condition, reason=reason)
+    status = msgspec.structs.replace(over.status, conditions=(ended,))
+    shown = standing.of_workload(msgspec.structs.replace(over, status=status))
+    assert shown == Standing(word, "" if word is Word.SUCCEEDED else "why")
+    assert shown.word.is_over
 
 
 def job(suspend: bool = False, labels: dict[str, str] | None = None, **status: Any) -> kube.Job:
@@ -88,9 +112,9 @@ def test_a_failure_is_told_in_the_words_of_the_last_container_that_failed() -> N
         status = {"name": "main", "ready": False, "restartCount": 0, "image": "i", "state": {"terminated": over}}
         return codec.from_tree({"status": {"containerStatuses": [status]}}, kube.Pod)
 
-    assert standing.failure([pod(1, 5), pod(2, 9), pod(0, 12)]) == "exit code 2"
-    assert standing.failure([pod(137, 1, signal=9)]) == "ended by signal 9"
-    assert standing.failure([pod(127, 1, message="cannot run 'x'")]) == "cannot run 'x'"
+    assert standing.failure([pod(1, 5), pod(2, 9), pod(0, 12)]) == "failed with exit code 2"
+    assert standing.failure([pod(137, 1, signal=9)]) == "failed: killed by signal 9"
+    assert standing.failure([pod(127, 1, message="cannot run 'x'")]) == "failed: cannot run 'x'"
     assert standing.failure([pod(0, 1)]) == ""
 
 

@@ -270,7 +270,7 @@ def _beyond_nodes(scene: Scene) -> Told:
             if total > there:
                 told = (
                     f"quotas of {resource} come to {amounts.text(resource, total)}, and the nodes have "
-                    f"{amounts.text(resource, there)}: pods will wait for nodes with their quota in hand"
+                    f"{amounts.text(resource, there)}: admitted pods will stay Pending"
                 )
                 yield " and ".join(places), told
 

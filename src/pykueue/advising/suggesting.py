@@ -43,10 +43,14 @@ _GRAINS: Final = {amounts.CPU: 1000, "memory": 2**20}
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A change that lets the Workload in. Every part of it is needed."""
+    """A change that lets the Workload in. Every part of it is needed.
+
+    `caveat` says what is still missing once it is made: quota without a node that fits is quota that nothing runs on.
+    """
 
     parts: tuple[Part, ...]
     way: str
+    caveat: str = ""
 
     def sentence(self) -> str:
         return "; and ".join(part.sentence() for part in self.parts)
@@ -70,8 +74,8 @@ def suggestions(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iter
 
 
 def ordered(found: Sequence[Suggestion]) -> list[Suggestion]:
-    """The smallest first: fewer parts, then in the order of the ways."""
-    return sorted(found, key=lambda suggestion: len(suggestion.parts))
+    """Those that suffice first, then the smallest: fewer parts, then in the order of the ways."""
+    return sorted(found, key=lambda suggestion: (bool(suggestion.caveat), len(suggestion.parts)))
 
 
 # --- Making it smaller ------------------------------------------------------------------------------------------------

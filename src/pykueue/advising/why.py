@@ -6,21 +6,21 @@ the Workload by itself, so that one who waits behind others learns its own short
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
 from pykueue import planning
-from pykueue.advising import suggesting
+from pykueue.advising import placement, suggesting
 from pykueue.advising.gates import Gate, gates
-from pykueue.advising.parts import Objects, indexed
+from pykueue.advising.parts import Objects, Part, indexed
 from pykueue.advising.suggesting import Suggestion
 from pykueue.advising.trial import Effort, Exhausted, Trial, narrowed, without_rivals
 from pykueue.api import kueue
-from pykueue.api.conditions import EvictedReason, Status, WorkloadCondition
+from pykueue.api.conditions import EvictedReason, WorkloadCondition
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
 from pykueue.core.decision import Wait
@@ -28,9 +28,9 @@ from pykueue.documents import Document
 from pykueue.errors import UsageError
 from pykueue.lifecycle import states
 from pykueue.lifecycle.queues import References
+from pykueue.lifecycle.states import State
 from pykueue.observe import visibility
 from pykueue.planning import Case, Plan
-from pykueue.state import reading
 
 PENDING: Final = "Pending"
 
@@ -88,6 +88,7 @@ def suggestion_tree(suggestion: Suggestion) -> dict[str, Any]:
     return {
         "way": suggestion.way,
         "change": suggestion.sentence(),
+        "caveat": suggestion.caveat,
         "parts": [{"change": part.sentence(), "command": part.how()} for part in suggestion.parts],
     }
 
@@ -114,7 +115,7 @@ def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort:
             state=state,
             queue=local_queue,
             cluster_queue=cluster_queue,
-            causes=tuple(_of_conditions(workload)),
+            causes=tuple(_of_conditions(workload, case)),
             warnings=() if states.is_finished(workload) else _loop_warnings(narrowed(case, key), key, workload, now),
         )
     limit = (effort or Effort(EFFORT)) if suggest else None
@@ -133,32 +134,29 @@ def explainer(configuration: dict[str, Any]) -> Callable[[Iterable[msgspec.Struc
 
 
 def state_of(workload: kueue.Workload) -> str:
-    """One word for where a Workload is in its life."""
-    if states.is_finished(workload):
-        return WorkloadCondition.FINISHED.value
-    if states.is_admitted(workload):
-        return WorkloadCondition.ADMITTED.value
-    if reading.holds_quota(workload):
-        return WorkloadCondition.QUOTA_RESERVED.value
-    return PENDING
+    """The state as one word."""
+    return _STATES[states.state(workload)]
 
 
-_TELLING: Final = (
-    WorkloadCondition.FINISHED,
-    WorkloadCondition.ADMITTED,
-    WorkloadCondition.QUOTA_RESERVED,
-    WorkloadCondition.EVICTED,
-)
+_STATES: Final = {
+    State.PENDING: PENDING,
+    State.RESERVED: WorkloadCondition.QUOTA_RESERVED.value,
+    State.ADMITTED: WorkloadCondition.ADMITTED.value,
+    State.EVICTED: WorkloadCondition.EVICTED.value,
+    State.FINISHED: WorkloadCondition.FINISHED.value,
+}
 
 
-def _of_conditions(workload: kueue.Workload) -> Iterator[str]:
-    """What its own status says, for one that does not wait for quota."""
-    for condition in workload.status.conditions:
-        if condition.status == Status.TRUE and condition.type in _TELLING:
-            yield f"{condition.type}: {condition.message or condition.reason}"
+def _of_conditions(workload: kueue.Workload, case: Case) -> Iterator[str]:
+    """What its own status says, for one that does not wait for quota; of one that is admitted, what its pods say."""
+    condition = states.state_condition(workload)
+    if condition is not None:
+        yield f"{condition.type}: {condition.message or condition.reason}"
     for check in workload.status.admission_checks:
         if check.state != kueue.CheckState.READY:
             yield f"AdmissionCheck {check.name} is {check.state}" + (f": {check.message}" if check.message else "")
+    if states.state(workload) is State.ADMITTED:
+        yield from placement.unscheduled_pods(case.objects, workload)
 
 
 def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, effort: Effort | None) -> Why:
@@ -183,6 +181,8 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, e
     if not causes and not starts:
         causes = [_overtaken(ahead)]
     found, search = ([], Search.NONE) if starts or effort is None else _suggested(trial, objects, closed, effort)
+    if placement.knows_nodes(objects):
+        causes += _without_nodes(trial, objects, found, starts=starts)
     return Why(
         workload=key,
         state=PENDING,
@@ -241,12 +241,27 @@ def _suggested(
     opening = [gate.part for gate in closed if gate.part is not None]
     found: list[Suggestion] = []
     trial.effort = effort
+    search = Search.COMPLETE
     try:
         for suggestion in suggesting.suggestions(trial, objects, opening):
             found.append(suggestion)
     except Exhausted:
-        return suggesting.ordered(found), Search.CUT_SHORT
-    return suggesting.ordered(found), Search.COMPLETE
+        search = Search.CUT_SHORT
+    if placement.knows_nodes(objects):
+        found = [replace(each, caveat=_caveat(trial, objects, each.parts)) for each in found]
+    return suggesting.ordered(found), search
+
+
+def _caveat(trial: Trial, objects: Objects, change: Sequence[Part] = ()) -> str:
+    """Why the pods of the Workload would not run once the change let it in."""
+    made = Trial(trial.case, trial.target, trial.now).run(change)  # each is asked once: no effort is counted
+    return placement.pending_pods(objects, made, trial.target)
+
+
+def _without_nodes(trial: Trial, objects: Objects, found: Sequence[Suggestion], *, starts: bool) -> list[str]:
+    """The nodes as a cause of their own, where they are in the way of everything that would help with quota."""
+    caveats = [_caveat(trial, objects)] if starts else [each.caveat for each in found]
+    return caveats[:1] if caveats and all(caveats) else []
 
 
 def _line(made: Plan, cluster_queue: str) -> list[visibility.Place]:

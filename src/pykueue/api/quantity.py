@@ -257,7 +257,7 @@ def _suffix(spelling: str, letters: str, exponent: str) -> _Suffix:
     if not exponent and (known := _SUFFIXES.get(letters)):
         return known
     if letters not in ("e", "E") or not exponent.lstrip("+-"):
-        raise QuantityError(f"{spelling!r} has the suffix {letters + exponent!r}, which no quantity has")
+        raise QuantityError(f"{spelling!r} is not a quantity; use 2 or 500m")
     power = int(exponent)
     if abs(power) > _LARGEST_EXPONENT:
         raise QuantityError(f"{spelling!r} has an exponent beyond {_LARGEST_EXPONENT}")

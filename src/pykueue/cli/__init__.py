@@ -9,9 +9,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from os import EX_SOFTWARE
 from typing import Any, Final, NamedTuple
 
@@ -33,14 +35,14 @@ VERBS: Final[dict[str, Verb]] = {
     "manager": Verb("manager", "Run the queueing system beside an API server."),
     "submit": Verb("submit", "Submit a command as a job."),
     "queue": Verb("queue", "Show jobs that wait or run."),
-    "wait": Verb("wait", "Wait until jobs are over."),
+    "wait": Verb("wait", "Wait until jobs have finished."),
     "logs": Verb("logs", "Show the log of a job."),
     "cancel": Verb("cancel", "Cancel jobs."),
     "top": Verb("top", "Watch cohorts, queues and pending Workloads, live."),
     "plan": Verb("plan", "Decide offline: the objects given, the scheduling decisions out."),
-    "replay": Verb("replay", "Play the trace of a manager again, and say whether the same is decided."),
-    "explain": Verb("explain", "Say why a Workload waits, and the smallest change that would let it in."),
-    "whatif": Verb("whatif", "Say who would start, wait or have to go if objects changed."),
+    "replay": Verb("replay", "Replay the trace of a manager, and compare the decisions."),
+    "explain": Verb("explain", "Explain why a Workload waits, and the smallest change that would admit it."),
+    "whatif": Verb("whatif", "Show which Workloads would start, wait or be evicted if objects changed."),
     "lint": Verb("lint", "Find configurations that can never work, or that will surprise."),
     "create": Verb("create", "Create a ClusterQueue, a LocalQueue or a ResourceFlavor."),
     "list": Verb("lists", "List ClusterQueues, LocalQueues, Workloads, ResourceFlavors or pods."),
@@ -56,10 +58,23 @@ VERBS: Final[dict[str, Verb]] = {
     "uninstall": Verb("uninstall", "Take away what install brought, and leave what people made."),
     "populator": Verb("populator", "Make a LocalQueue in every namespace that a ClusterQueue selects."),
     "testenv": Verb("testenv", "Stand in for kube-apiserver and etcd in envtest suites."),
-    "options": Verb("options", "List the flags that every command takes which talks to a server."),
+    "options": Verb("options", "List the connection flags shared by all commands."),
     "completion": Verb("completion", "Print shell completion for bash, zsh or fish."),
     "version": Verb("version", "Print the version."),
 }
+
+
+class OutputClosed(Exception):
+    """The reader of stdout (`| head`) went away. Not an OSError: a client would take that for a broken connection."""
+
+
+@contextmanager
+def output_may_close() -> Iterator[None]:
+    """Writing to a closed stdout raises OutputClosed."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise OutputClosed from None
 
 
 class _LazyGroup(click.Group):
@@ -73,14 +88,15 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(f"pykueue.cli.{verb.module}"), verb.attribute)
         return command
 
+    # click would end with 1 where stdout is closed, which is the answer no here. Help is printed while the context is
+    # made, everything else by the command.
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with output_may_close():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with output_may_close():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            # The reader (`| head`) went away: not an error of ours, and not the 1 that click makes of it, which is "no"
-            # here. Python would complain again at exit.
-            sys.stdout = None
-            raise click.exceptions.Exit(0) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -127,8 +143,26 @@ def help_texts() -> Iterator[tuple[str, str]]:
         yield from below(verb, click.Context(verb, info_name=name, parent=root, max_content_width=100))
 
 
+# What a shell reports of a program that SIGPIPE ended, as it does `yes | head`.
+_CLOSED_OUTPUT_CODE: Final = 128 + signal.SIGPIPE
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program; a person never sees a traceback for what they typed."""
+    """Run the program. Input errors never show a traceback; a closed stdout ends it without a word."""
+    try:
+        try:
+            _main(arguments)
+        finally:
+            if sys.stdout is not None:
+                with output_may_close():
+                    sys.stdout.flush()
+    except OutputClosed:
+        # Python flushes stdout once more at exit, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_CLOSED_OUTPUT_CODE)
+
+
+def _main(arguments: Sequence[str] | None) -> None:
     try:
         _run(arguments)
     except click.exceptions.Exit as exit_:
@@ -151,6 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout = None
         click.echo(f"pykueue: {error.filename or 'the answer cannot be written'}: {error.strerror or error}", err=True)
         sys.exit(2)
+    except OutputClosed:
+        raise
     except Exception as error:
         if os.environ.get("PYKUEUE_TRACEBACK"):
             raise

@@ -40,7 +40,7 @@ def command(
     """Say why a Workload waits: every cause, who holds what it needs, and the smallest change that would let it in.
 
     NAME is a Workload or a job; KIND/NAME, such as job/train, where several have that name. Each suggestion was tried
-    on a copy: with it the Workload gets its quota, and without any part of it not.
+    on a copy and is minimal: all of its parts are needed. One that the nodes cannot hold comes last, and says so.
     """
     from pykueue.advising.trial import Effort
     from pykueue.advising.why import why
@@ -70,7 +70,7 @@ def command(
 async def _live(client: Client, namespace: str, told: Any) -> tuple[Case, str]:
     from pykueue import live
 
-    return await live.case(client, told=told), namespace
+    return await live.case(client, nodes=True, unscheduled=namespace, told=told), namespace
 
 
 class Named(NamedTuple):
@@ -170,6 +170,8 @@ def lines(answer: Why) -> list[str]:
                 said.append(f"  {f'{number}.' if not n else '  and'} {part.sentence()}")
                 if part.how():
                     said.append(f"       {part.how()}")
+            if suggestion.caveat:
+                said.append(f"     but {suggestion.caveat}")
     if answer.search is Search.CUT_SHORT:
         said += ["", "The search was cut short because many Workloads wait in this cohort; --thorough continues it"]
     elif answer.search is Search.COMPLETE and not answer.suggestions:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import completing
+from pykueue.cli import completing, output_may_close
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import aside, progress
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command("logs")
 @click.argument("name", required=False, default="", shell_complete=completing.objects("job"))
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
-@click.option("-p", "--previous", is_flag=True, help="What was said before the container started again.")
+@click.option("-p", "--previous", is_flag=True, help="Show the log of the previous container instance.")
 @click.option("--tail", type=click.IntRange(0), default=None, help="The last lines of each pod only.")
 @click.option("-c", "--container", default="", help="The container; the first one by default.")
 @connects
@@ -53,7 +53,8 @@ def printed(several: bool) -> Callable[[Line], None]:
 
     def say(line: Line) -> None:
         head = f"[{line.pod}] ".encode() if several else b""
-        sys.stdout.buffer.write(head + line.text.removesuffix(b"\n") + b"\n")
-        sys.stdout.buffer.flush()
+        with output_may_close():
+            sys.stdout.buffer.write(head + line.text.removesuffix(b"\n") + b"\n")
+            sys.stdout.buffer.flush()
 
     return say

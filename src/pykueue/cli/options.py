@@ -1,4 +1,4 @@
-"""`pykueue options`: the flags that every command takes which talks to a server."""
+"""`pykueue options`: the connection flags shared by all commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykueue.cli.reach import FLAGS
 
 @click.command("options")
 def command() -> None:
-    """List the flags that every command takes which talks to a server; they are kubectl's."""
+    """List the connection flags shared by all commands. They are the same as kubectl's."""
     formatter = click.HelpFormatter(width=100)
     flags = [(f"{flag.short}, --{flag.name}" if flag.short else f"    --{flag.name}", flag.help) for flag in FLAGS]
     formatter.write_dl(

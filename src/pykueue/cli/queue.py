@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @click.command("queue", cls=flags.Command)
 @click.option("-q", "--queue", default="", shell_complete=completing.objects("localqueue"), help="One LocalQueue only.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Also what is over.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also show finished jobs.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Show jobs of all namespaces.")
 @printing.prints("wide", "name", "json", "yaml", "kyaml")
 @connects
 def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, form: Form) -> None:
@@ -55,5 +55,5 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
         form,
         name=lambda entry: entry.title,
         tree=lambda entry: entry.tree,
-        nothing="nothing waits and nothing runs",
+        nothing="no jobs" if everything else "no jobs are waiting or running; -a also shows finished jobs",
     )

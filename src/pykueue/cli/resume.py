@@ -26,7 +26,9 @@ def _resumes(kind: str, title: str, spec: dict[str, Any]) -> click.Command:
     def resume(connection: Connection, name: str, dry_run: str, form: Form) -> None:
         change(connection, kind, name, spec, "resumed", dry_run, form)
 
-    resume.help = f"Resume a {title} that was stopped."
+    resume.help = (
+        f"Resume a {title} that was stopped{', by its name or that of its job' if kind == 'workload' else ''}."
+    )
     return resume
 
 

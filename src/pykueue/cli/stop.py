@@ -40,7 +40,7 @@ def _stops_queue(kind: str, title: str) -> click.Command:
 @kinds.prints
 @connects
 def _workload(connection: Connection, name: str, dry_run: str, form: Form) -> None:
-    """Stop a Workload: it is evicted, and does not queue again until it is resumed."""
+    """Stop a Workload, by its name or its job's: it is evicted, and does not queue again until it is resumed."""
     change(connection, "workload", name, {"active": False}, "stopped", dry_run, form)
 
 
@@ -52,7 +52,7 @@ command.add_command(_workload)
 def change(
     connection: Connection,
     kind: str,
-    name: str,
+    given: str,
     spec: dict[str, Any],
     done: str,
     dry_run: str,
@@ -65,9 +65,22 @@ def change(
 
     async def work(client: Client, namespace: str) -> dict[str, Any]:
         where = namespace if row.namespaced else ""
+        name = await _workload_name(client, where, given) if kind == "workload" else given
         if dry_run == "client":
             found = await client.get(row, name, where)
             return {**found, "spec": {**found.get("spec", {}), **spec}}
         return await client.patch(row, name, {"spec": spec}, where, dry_run=dry_run == "server")
 
     kinds.tell(connection.talk(work), form, done, dry_run)
+
+
+async def _workload_name(client: Client, namespace: str, given: str) -> str:
+    """The Workload of that name, or that of the job of that name."""
+    from pykueue.work import desk
+
+    if await client.find(desk.WORKLOADS, given, namespace) is not None:
+        return given
+    clerk = desk.Desk(client, namespace)
+    if (job := await clerk.find_job(given)) is not None and (workload := await clerk.workload(job)) is not None:
+        return workload.metadata.name
+    return given  # the server refuses it

@@ -236,4 +236,4 @@ async def _watch(clerk: Desk, job: kube.Job, timeout_seconds: int | None, *, fol
                 await clerk.logs(name, podlog.Wish(follow=True), say, told)
             over = await clerk.finished(name, told)
     if over.word is not standing.Word.SUCCEEDED:
-        raise AnswerIsNo(f"job {name} failed: {over.why}")
+        raise AnswerIsNo(f"job {name} {over.end}")

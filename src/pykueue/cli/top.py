@@ -35,7 +35,12 @@ def command(connection: Connection, once: bool, every: float) -> None:
     from pykueue.kube.again import passes
     from pykueue.kube.errors import KubeError
 
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    class _Console(Console):
+        def on_broken_pipe(self) -> None:
+            """rich would end with 1, which is the answer no here."""
+            raise BrokenPipeError
+
+    console = _Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
     async def watch(client: Client, _: str) -> None:
         if once or not sys.stdout.isatty():

@@ -76,7 +76,7 @@ FEATURE_GATES = click.option(
     type=click.Choice(["full", "relaxed", "memory"]),
     default="full",
     show_default=True,
-    help="When a write counts as kept: on the disk, with the operating system, or never.",
+    help="Sync writes to disk (full), to the OS (relaxed), or not at all (memory).",
 )
 @click.option(
     "--discard-unknown-pods",
@@ -190,7 +190,7 @@ async def _manage(serving: app.Serving, configured: Settings) -> None:
 
 _PODS: Final = {
     "process": "started pods run as processes of this machine, as the user who started this",
-    "simulated": "started pods are pretended: nothing runs (--runner simulated)",
+    "simulated": "Pods are simulated; no command runs (--runner simulated)",
     "none": "started pods are left alone: nobody runs them (--runner none)",
 }
 
@@ -202,8 +202,8 @@ def _greet(serving: app.Serving, settings: app.ServerSettings, runner: str) -> N
     lines = [
         f"API server at {serving.url}",
         f"export KUBECONFIG={shlex.quote(str(serving.kubeconfig.resolve()))}",
-        f"data in {settings.data_dir} ({settings.durability} durability; Secrets are kept as they are, not encrypted)",
-        "whoever has the kubeconfig may do everything: RBAC is stored but not enforced",
+        f"data in {settings.data_dir} ({settings.durability} durability; Secrets are stored unencrypted)",
+        "Anyone with this kubeconfig has full access: RBAC is stored but not enforced",
         _PODS[runner],
     ]
     if "KUBECONFIG" not in os.environ and access.default(os.environ).is_file():

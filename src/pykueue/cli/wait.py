@@ -36,7 +36,7 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
         for name in await clerk.meant(names):
             with progress() as told:
                 over = await clerk.finished(name, told, most)
-            click.echo(f"job {name} {over.word.lower()}{f': {over.why}' if over.why else ''}")
+            click.echo(f"job {name} {over.end}")
             if over.word is not standing.Word.SUCCEEDED:
                 failed.append(name)
         return failed

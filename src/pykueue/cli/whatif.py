@@ -34,11 +34,10 @@ def command(
     timeout_seconds: float,
     output: str,
 ) -> None:
-    """Say what a change would do, before it is made: who would start, who would wait, who would have to go.
+    """Show what a change would do before it is made: which Workloads would start, wait or be evicted.
 
-    The objects that -f names replace those of the same name, or join them; jobs among them are submitted. The brain
-    decides twice, as things are and as they would be, until nothing moves any more; running Workloads are taken to go
-    on.
+    The objects that -f names replace those of the same name, or are added; jobs among them are submitted. Runs the
+    scheduler on the current and on the changed objects until each settles; running Workloads do not end meanwhile.
     """
     from pykueue import live, planning
     from pykueue.advising import whatif

@@ -135,8 +135,11 @@ class Board:
         lines = []
         for row in found[offset : offset + limit]:
             workload = self._sources.workloads.get(row.name, row.namespace)
-            if workload is not None:  # else it went since the last look
-                lines.append(story.line(workload, row))
+            if workload is None:
+                continue  # deleted since the rows were read
+            line = story.line(workload, row)
+            if question.state in ("", line["state"]):  # else it left the state that was asked for
+                lines.append(line)
         return {"items": lines, "total": len(found), "offset": offset}
 
     def workload(self, namespace: str, name: str) -> tuple[kueue.Workload, Tree] | None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from pykueue.api import conditions, kube, kueue
-from pykueue.api.conditions import WorkloadCondition
+from pykueue.dashboard import table
 from pykueue.dashboard.table import Row
+from pykueue.lifecycle import states
 
 Tree = dict[str, Any]
 
@@ -36,37 +37,24 @@ def detail(workload: kueue.Workload, row: Row) -> Tree:
 
 
 def line(workload: kueue.Workload, row: Row) -> Tree:
-    """What a list shows of it."""
+    """What a list shows of it. State and sentence are read from the same object: the row may be a second older."""
     return {
         "namespace": row.namespace,
         "name": row.name,
         "queue": row.queue,
         "clusterQueue": row.cluster_queue,
         "job": row.job,
-        "state": row.word.value,
+        "state": table.word(workload).value,
         "priority": row.priority,
         "created": row.created,
         "sentence": _cut(sentence(workload)),
     }
 
 
-# Which condition tells best where a Workload is; the first that is there.
-_TELLING: Final = (
-    (WorkloadCondition.FINISHED, conditions.Status.TRUE),
-    (WorkloadCondition.EVICTED, conditions.Status.TRUE),
-    (WorkloadCondition.ADMITTED, conditions.Status.TRUE),
-    (WorkloadCondition.QUOTA_RESERVED, conditions.Status.FALSE),
-    (WorkloadCondition.QUOTA_RESERVED, conditions.Status.TRUE),
-)
-
-
 def sentence(workload: kueue.Workload) -> str:
-    """Where it is, in its own status's words."""
-    for type_, status in _TELLING:
-        found = conditions.find(workload.status.conditions, type_)
-        if found is not None and found.status == status:
-            return found.message or found.reason
-    return ""
+    """The message of the condition that its state rests on; empty where there is none."""
+    found = states.state_condition(workload)
+    return (found.message or found.reason) if found is not None else ""
 
 
 def _cut(text: str) -> str:

@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import Final
 
 from pykueue.api import conditions, kueue, labels, meta
-from pykueue.api.conditions import QuotaReservedReason, WorkloadCondition
+from pykueue.api.conditions import EvictedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
 from pykueue.api.meta import Nanoseconds, TimeText
 
@@ -68,6 +68,32 @@ def state(workload: Workload) -> State:
             return State.EVICTED
         return State.ADMITTED if is_admitted(workload) else State.RESERVED
     return State.PENDING
+
+
+# What a state rests on: the condition, and the status in which it says so.
+_CONDITION_OF: Final[Mapping[State, tuple[WorkloadCondition, conditions.Status]]] = {
+    State.FINISHED: (WorkloadCondition.FINISHED, conditions.Status.TRUE),
+    State.EVICTED: (WorkloadCondition.EVICTED, conditions.Status.TRUE),
+    State.ADMITTED: (WorkloadCondition.ADMITTED, conditions.Status.TRUE),
+    State.RESERVED: (WorkloadCondition.QUOTA_RESERVED, conditions.Status.TRUE),
+    State.PENDING: (WorkloadCondition.QUOTA_RESERVED, conditions.Status.FALSE),
+}
+
+
+def state_condition(workload: Workload) -> meta.Condition | None:
+    """The condition that the state rests on, the only one whose message may be shown beside the state.
+
+    Others stay True after their time: Evicted, for one, until the next reservation. A deactivated Workload rests on the
+    eviction that deactivated it, and on none where it had not been evicted.
+    """
+    now = state(workload)
+    type_, status = _CONDITION_OF[now]
+    if now is State.PENDING and not workload.spec.active:
+        found = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
+        is_cause = found is not None and found.reason.startswith(EvictedReason.DEACTIVATED)
+        return found if is_cause and is_evicted(workload) else None
+    found = conditions.find(workload.status.conditions, type_)
+    return found if found is not None and found.status == status else None
 
 
 def check_move(before: Workload, after: Workload) -> None:

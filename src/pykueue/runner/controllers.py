@@ -254,7 +254,9 @@ class PodsController:
             self._waiting[key] = None
             said = Said("PodScheduled", False, "Unschedulable", str(why))
             status = {**tree.get("status", {}), "conditions": self._conditions(tree, said)}
-            await self._write(key, tree, status)
+            if status != tree.get("status"):
+                await self._write(key, tree, status)
+                _tell(self._notes, tree, recorder.WARNING, "FailedScheduling", str(why), by="default-scheduler")
             return None
         # Ours before the server has it: nobody else gives room away, and the watch will say the same.
         self._room.take(_metadata(tree, "uid"), node, tree)

@@ -105,6 +105,23 @@ class Score:
     restarts: int
     # The word of a failure policy that the whole Job has failed.
     fatal: str = ""
+    # How the last failed pod ended.
+    failure: str = ""
+
+
+BACKOFF_LIMIT: Final = "BackoffLimitExceeded"
+
+
+def failure(exit_code: int, signal: int = 0, message: str = "") -> str:
+    """How a container failed: what the runner noted, the signal, or else the exit code."""
+    if message:
+        return f"failed: {message}"
+    return f"failed: killed by signal {signal}" if signal else f"failed with exit code {exit_code}"
+
+
+def without_retries(failure: str) -> str:
+    """The reason of a Job whose last retry ended so."""
+    return f"{failure}; no retries left"
 
 
 def judge(job: Tree, score: Score, now: int) -> End | None:
@@ -128,14 +145,14 @@ def _by_backoff_limit(job: Tree, score: Score, now: int) -> End | None:
     limit = 6 if limit is None else limit
     restarted = score.restarts > 0 and score.restarts >= max(limit, 1)
     if score.failed > limit or restarted:
-        return End(False, "BackoffLimitExceeded", f"more pods failed than the backoffLimit of {limit} allows")
+        return End(False, BACKOFF_LIMIT, without_retries(score.failure or "failed"))
     return None
 
 
 def _by_deadline(job: Tree, score: Score, now: int) -> End | None:
     deadline = deadline_of(job)
     if deadline is not None and now >= deadline:
-        return End(False, "DeadlineExceeded", "the job was active for longer than its activeDeadlineSeconds")
+        return End(False, "DeadlineExceeded", f"time limit of {_number(job, 'activeDeadlineSeconds')} s exceeded")
     return None
 
 
@@ -167,7 +184,7 @@ def _by_completions(job: Tree, score: Score, now: int) -> End | None:
     else:
         complete = score.succeeded >= completions
     return (
-        End(True, "CompletionsReached", f"{score.succeeded} pods have succeeded, as many as wanted")
+        End(True, "CompletionsReached", f"{score.succeeded} of {completions or score.succeeded} pods succeeded")
         if complete
         else None
     )

@@ -118,6 +118,31 @@ class _Seen:
         return max((meta.parse_time(end) for end in ends if end), default=0)
 
     @property
+    def failure(self) -> tuple[str, str] | None:
+        """When and how its last container failed, also one that was started again since."""
+        ends = [
+            end
+            for field_name in ("initContainerStatuses", "containerStatuses")
+            for _, status in trees.entries(self.tree, "status", field_name)
+            for state in ("lastState", "state")
+            if (end := trees.mapping(trees.get(status, state, "terminated"))).get("exitCode")
+        ]
+        return max(
+            (
+                (
+                    trees.text(end.get("finishedAt")),
+                    ending.failure(
+                        trees.integer(end.get("exitCode")) or 0,
+                        trees.integer(end.get("signal")) or 0,
+                        trees.text(end.get("message")),
+                    ),
+                )
+                for end in ends
+            ),
+            default=None,
+        )
+
+    @property
     def order(self) -> tuple[Any, ...]:
         """Who is given up last: what runs before what does not, the older before the younger."""
         created = trees.text(trees.get(self.tree, "metadata", "creationTimestamp"))
@@ -139,6 +164,7 @@ class _Tally:
     failures: dict[int, int] = field(default_factory=dict)
     counted: list[Tree] = field(default_factory=list)
     fatal: str = ""
+    failure: str = ""
     is_indexed: bool = False
 
     @property
@@ -158,6 +184,7 @@ class _Tally:
             failed_indexes=self.failed_indexes,
             restarts=sum(pod.restarts for pod in active),
             fatal=self.fatal,
+            failure=self.failure,
         )
 
 
@@ -185,6 +212,8 @@ def _count(job: Tree, seen: Sequence[_Seen]) -> _Tally:
     for pod in seen:
         if pod.succeeded or pod.failed:
             _count_one(job, pod, tally, completions)
+    failures = [found for pod in seen if (found := pod.failure) is not None]
+    tally.failure = max(failures)[1] if failures else ""
     return tally
 
 

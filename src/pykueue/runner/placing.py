@@ -1,10 +1,11 @@
-"""Which node a pod goes to: the first, by name, that it may run on and that has room. Words for why none will do."""
+"""Which node a pod goes to: the first, by name, that it may run on and that has room; and why none fits."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from pykueue.api import codec, kube, nodes, quantity
 from pykueue.api.trees import Tree
@@ -45,33 +46,62 @@ def needs(pod: kube.Pod) -> dict[str, Amount]:
 def choose(pod: Tree, among: Iterable[Tree], room: Room) -> str:
     """The node for a pod; `LookupError` with the reasons where there is none."""
     wanted = codec.from_tree(pod, kube.Pod)
-    required = nodes.required(wanted.spec.node_selector, wanted.spec.affinity)
-    asked = needs(wanted)
-    reasons: Counter[str] = Counter()
+    demand = Demand.of(wanted)
+    reasons: list[str] = []
     for tree in among:
         node = codec.from_tree(tree, kube.Node)
-        why = _why_not(wanted, required, asked, node, room.taken(node.metadata.name))
+        why = demand.why_not(node, room.taken(node.metadata.name))
         if not why:
             return node.metadata.name
-        reasons[why] += 1
-    told = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items()))
-    raise LookupError(f"none of {reasons.total()} nodes will do: {told}" if reasons else "there are no nodes")
+        reasons.append(why)
+    raise LookupError(none_fits(reasons))
 
 
-def _why_not(
-    pod: kube.Pod, required: nodes.Required, asked: Mapping[str, Amount], node: kube.Node, taken: Mapping[str, Amount]
-) -> str:
-    if node.spec.unschedulable:
-        return "unschedulable"
-    if not any(each.type == "Ready" and each.status == "True" for each in node.status.conditions):
-        return "not ready"
-    if not required.matches(node.metadata.labels, node.metadata.name):
-        return "without the labels that the pod wants"
-    if taint := nodes.untolerated(node.spec.taints, pod.spec.tolerations):
-        return f"with taint {taint.key}, which the pod does not tolerate"
-    for resource, amount in sorted(asked.items()):
-        has = node.status.allocatable.get(resource)
-        there = amounts.of_request(resource, quantity.parse(has)) if has is not None else 0
-        if amount and there - taken.get(resource, 0) < amount:
-            return f"without enough {resource}"
-    return ""
+def none_fits(reasons: Collection[str]) -> str:
+    """Why no node fits, from the reason of each: `no node fits: 2 of 3 have too little cpu, 1 of 3 is not ready`."""
+    if not reasons:
+        return "no node fits: there are no nodes"
+    of = len(reasons)
+    told = [f"{n} of {of} {why if n == 1 else _plural(why)}" for why, n in sorted(Counter(reasons).items())]
+    return f"no node fits: {', '.join(told)}"
+
+
+def _plural(reason: str) -> str:
+    verb, _, rest = reason.partition(" ")
+    return f"{_PLURALS[verb]} {rest}"
+
+
+_PLURALS: Final = {"is": "are", "has": "have", "lacks": "lack"}
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a pod demands of a node."""
+
+    required: nodes.Required
+    tolerations: tuple[kube.Toleration, ...]
+    asked: Mapping[str, Amount]
+
+    @classmethod
+    def of(cls, pod: kube.Pod) -> Demand:
+        return cls(nodes.required(pod.spec.node_selector, pod.spec.affinity), tuple(pod.spec.tolerations), needs(pod))
+
+    def why_not(self, node: kube.Node, taken: Mapping[str, Amount]) -> str:
+        """Why the node does not fit, as the rest of a sentence about it; empty where it fits."""
+        if node.spec.unschedulable:
+            return "is unschedulable"
+        if not any(each.type == "Ready" and each.status == "True" for each in node.status.conditions):
+            return "is not ready"
+        if not self.required.matches(node.metadata.labels, node.metadata.name):
+            return "lacks the labels that the pod selects"
+        if taint := nodes.untolerated(node.spec.taints, self.tolerations):
+            return f"has taint {taint.key}, which the pod does not tolerate"
+        for resource, amount in sorted(self.asked.items()):
+            if amount and allocatable(node, resource) - taken.get(resource, 0) < amount:
+                return "has too many pods" if resource == amounts.PODS else f"has too little {resource}"
+        return ""
+
+
+def allocatable(node: kube.Node, resource: str) -> Amount:
+    has = node.status.allocatable.get(resource)
+    return amounts.of_request(resource, quantity.parse(has)) if has is not None else 0

@@ -75,7 +75,8 @@ def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, Problem] | 
     running = any(one.is_running for one in (*inits, *mains))
     status = _status(pod, "Running" if over and running else phase, inits, mains, wants, now)
     if reason and over and not running:
-        status |= {"reason": reason, "message": "the pod ran longer than its activeDeadlineSeconds"}
+        seconds = trees.integer(trees.get(pod, "spec", "activeDeadlineSeconds"))
+        status |= {"reason": reason, "message": f"time limit of {seconds} s exceeded"}
     again = max(min(wants.wakes), 0.01) if wants.wakes else None
     return Step(status, tuple(wants.start), tuple(wants.stop), again)
 

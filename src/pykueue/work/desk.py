@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from pykueue.kube.again import Outlasting, passes
 from pykueue.kube.client import Client
 from pykueue.kube.errors import KubeError
 from pykueue.kube.transport import Call
+from pykueue.runner import ending
 from pykueue.work import listing, order, podlog, standing, unqueued
 from pykueue.work.podlog import PODS
 from pykueue.work.standing import Standing, Word
@@ -98,10 +99,14 @@ class Desk:
     # --- Finding ------------------------------------------------------------------------------------------------------
 
     async def job(self, name: str) -> kube.Job:
-        tree = await self._client.find(JOBS, name, self.namespace)
-        if tree is None:
+        found = await self.find_job(name)
+        if found is None:
             raise UsageError(f"job {name} not found in namespace {self.namespace}")
-        return codec.from_tree(tree, kube.Job)
+        return found
+
+    async def find_job(self, name: str) -> kube.Job | None:
+        tree = await self._client.find(JOBS, name, self.namespace)
+        return codec.from_tree(tree, kube.Job) if tree is not None else None
 
     async def meant(self, given: Sequence[str]) -> list[str]:
         """The jobs that somebody means: NAME, TYPE/NAME, or the name of a Workload, as lists of them show it. One that
@@ -136,7 +141,11 @@ class Desk:
         workload = await self.workload(job) if job.spec.suspend else None
         trouble = await unqueued.trouble(self._client, job) if job.spec.suspend and workload is None else ""
         found = standing.of_job(job, workload, trouble)
-        return Standing(found.word, standing.starting(await self.pods(job))) if found.word is Word.STARTING else found
+        if found.word is Word.STARTING:
+            return Standing(found.word, standing.starting(await self.pods(job)))
+        if standing.has_spent_retries(job) and (failure := standing.failure(await self.pods(job))):
+            return Standing(found.word, ending.without_retries(failure))
+        return found
 
     async def pods(self, job: kube.Job) -> list[kube.Pod]:
         """The pods of a job, the older first."""
@@ -161,12 +170,9 @@ class Desk:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _still(self, name: str) -> Standing:
-        """How a job stands that was there when somebody began to wait for it; of one that failed, how its pods did."""
+        """How a job stands that existed when the wait began."""
         try:
-            now = await self.standing(name)
-            if now.word is Word.FAILED:
-                return Standing(now.word, standing.failure(await self.pods(await self.job(name))) or now.why)
-            return now
+            return await self.standing(name)
         except UsageError:
             raise AnswerIsNo(f"job {name} was deleted while it was waited for") from None
 
@@ -256,7 +262,7 @@ def _moment(job: kube.Job) -> tuple[str, str, str]:
 # --- Everybody --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Entry:
     """A Workload, or a job or pod without one, as a line of the queue."""
 
@@ -275,6 +281,11 @@ class Entry:
     # The jobs or pods that it is for.
     names: tuple[str, ...]
     tree: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """One line: a notebook shows lists of these, and `tree` is the whole object."""
+        asks = f", {self.asks}" if self.asks else ""
+        return f"<Entry {self.namespace}/{self.name} in {self.queue}: {self.standing}{asks}>"
 
     @property
     def title(self) -> str:
@@ -305,7 +316,33 @@ async def entries(client: Client, namespace: str) -> list[Entry]:
     trees = map(msgspec.json.decode, found.items)
     entries = [_entry(one, places, tree) for one, tree in zip(workloads, trees, strict=True)]
     others = await unqueued.look(client, namespace, workloads)
+    entries = await _with_pods(client, namespace, entries, workloads)
     return sorted((*entries, *map(_entry_of, others)), key=_order)
+
+
+async def _with_pods(
+    client: Client, namespace: str, entries: list[Entry], workloads: Sequence[kueue.Workload]
+) -> list[Entry]:
+    """The entries, those that start with what their pods wait for. Nothing for those who may not list pods."""
+    if not any(entry.standing.word is Word.STARTING for entry in entries):
+        return entries
+    try:
+        found = await client.list(PODS, namespace, fields="spec.nodeName=")
+    except errors.ApiError:
+        return entries
+    pods: dict[str, list[kube.Pod]] = {}
+    for item in found.items:
+        pod = codec.decode(item, kube.Pod)
+        for uid in (pod.metadata.uid, *(owner.uid for owner in pod.metadata.owner_references)):
+            pods.setdefault(uid, []).append(pod)
+
+    def described(entry: Entry, workload: kueue.Workload) -> Entry:
+        own = [pod for owner in workload.metadata.owner_references for pod in pods.get(owner.uid, ())]
+        if entry.standing.word is not Word.STARTING or not own:
+            return entry
+        return replace(entry, standing=Standing(Word.STARTING, standing.starting(own)))
+
+    return [described(*pair) for pair in zip(entries, workloads, strict=True)]
 
 
 def _order(entry: Entry) -> tuple[Any, ...]:

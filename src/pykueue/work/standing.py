@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from pykueue.api import conditions, kube, kueue, labels, quantity
-from pykueue.api.conditions import WorkloadCondition
+from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.core import requests
 from pykueue.lifecycle import states
 from pykueue.lifecycle.states import State
+from pykueue.runner import ending
 
 
 class Word(StrEnum):
@@ -21,10 +23,11 @@ class Word(StrEnum):
     STOPPING = "Stopping"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+    CANCELLED = "Cancelled"
 
     @property
     def is_over(self) -> bool:
-        return self in (Word.SUCCEEDED, Word.FAILED)
+        return self in (Word.SUCCEEDED, Word.FAILED, Word.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,12 @@ class Standing:
 
     def __str__(self) -> str:
         return f"{self.word.lower()}, {self.why}" if self.why else self.word.lower()
+
+    @property
+    def end(self) -> str:
+        """How it ended, as the rest of a sentence about the job: `failed with exit code 3; no retries left`."""
+        word = self.word.lower()
+        return self.why if self.why.startswith(word) else f"{word}: {self.why}" if self.why else word
 
 
 def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") -> Standing:
@@ -51,6 +60,14 @@ def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") ->
     if not job.metadata.labels.get(labels.QUEUE_NAME):
         return Standing(Word.WAITING, "the job is suspended and has no queue label")
     return without_workload(trouble)
+
+
+def has_spent_retries(job: kube.Job) -> bool:
+    """Whether the Job failed because its last retry did. Kubernetes then names the limit, and not the failure."""
+    return any(
+        condition.type == "Failed" and condition.status == "True" and condition.reason == ending.BACKOFF_LIMIT
+        for condition in job.status.conditions
+    )
 
 
 def without_workload(trouble: str) -> Standing:
@@ -76,7 +93,7 @@ def starting(pods: Sequence[kube.Pod]) -> str:
 
 
 def failure(pods: Iterable[kube.Pod]) -> str:
-    """How the last container ended that failed, in words; empty where none did."""
+    """How the last container that failed ended; empty where none did."""
     ended = [
         (status.state.terminated.finished_at or "", status.name, status.state.terminated)
         for pod in pods
@@ -86,7 +103,7 @@ def failure(pods: Iterable[kube.Pod]) -> str:
     if not ended:
         return ""
     over = max(ended, key=lambda each: each[:2])[2]
-    return over.message or (f"ended by signal {over.signal}" if over.signal else f"exit code {over.exit_code}")
+    return ending.failure(over.exit_code, over.signal or 0, over.message)
 
 
 def of_workload(workload: kueue.Workload) -> Standing:
@@ -94,10 +111,10 @@ def of_workload(workload: kueue.Workload) -> Standing:
     match states.state(workload):
         case State.FINISHED:
             found = conditions.find(workload.status.conditions, WorkloadCondition.FINISHED)
-            failed = found is not None and found.reason == "Failed"
-            return Standing(Word.FAILED if failed else Word.SUCCEEDED, found.message if found and failed else "")
+            word = _ENDS.get(found.reason, Word.SUCCEEDED) if found is not None else Word.SUCCEEDED
+            return Standing(word, found.message if found is not None and word is not Word.SUCCEEDED else "")
         case State.EVICTED:
-            return Standing(Word.STOPPING, _message(workload, WorkloadCondition.EVICTED))
+            return Standing(Word.STOPPING, _message(workload))
         case State.ADMITTED:
             ready = states.has(workload, WorkloadCondition.PODS_READY)
             return Standing(Word.RUNNING if ready else Word.STARTING)
@@ -105,12 +122,23 @@ def of_workload(workload: kueue.Workload) -> Standing:
             open_checks = [check.name for check in workload.status.admission_checks if check.state != "Ready"]
             return Standing(Word.WAITING, f"quota is reserved; waits for checks: {', '.join(open_checks)}")
     if not workload.spec.active:
-        return Standing(Word.WAITING, "the Workload is deactivated")
-    return Standing(Word.WAITING, _message(workload, WorkloadCondition.QUOTA_RESERVED))
+        cause = states.state_condition(workload)
+        return Standing(Word.WAITING, cause.message if cause is not None else "the Workload is deactivated")
+    return Standing(Word.WAITING, _message(workload))
 
 
-def _message(workload: kueue.Workload, type_: WorkloadCondition) -> str:
-    found = conditions.find(workload.status.conditions, type_)
+# How a Workload ended other than by success. A Workload without its job was cancelled, not successful.
+_ENDS: Final[Mapping[str, Word]] = {
+    FinishedReason.FAILED: Word.FAILED,
+    FinishedReason.FAILED_TO_START: Word.FAILED,
+    FinishedReason.OUT_OF_SYNC: Word.FAILED,
+    FinishedReason.OWNER_NOT_FOUND: Word.CANCELLED,
+    FinishedReason.WORKLOAD_SLICE_REPLACED: Word.CANCELLED,
+}
+
+
+def _message(workload: kueue.Workload) -> str:
+    found = states.state_condition(workload)
     return found.message if found is not None else "the scheduler has not considered it yet"
 
 

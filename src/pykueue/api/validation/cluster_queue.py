@@ -86,7 +86,9 @@ def _checks_on_known_flavors(spec: Mapping[str, Any], tolerated: Mapping[str, se
             continue
         for j, flavor in enumerate(wanted):
             if flavor not in known:
-                yield wrong.unsupported(f"{_CHECKS}[{i}].onFlavors[{j}]", flavor, known)
+                yield wrong.unsupported(
+                    f"{_CHECKS}[{i}].onFlavors[{j}]", flavor, known, "the ClusterQueue defines no flavors"
+                )
 
 
 def _flavors_by_check(spec: Mapping[str, Any], old_spec: Mapping[str, Any]) -> dict[str, set[str]]:

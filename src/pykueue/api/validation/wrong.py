@@ -45,7 +45,8 @@ def unknown(path: str, value: object) -> FieldError:
     return FieldError(path, ErrorSort.NOT_FOUND, "", value)
 
 
-def unsupported(path: str, value: object, supported: Iterable[str]) -> FieldError:
+def unsupported(path: str, value: object, supported: Iterable[str], none: str = "no value is supported") -> FieldError:
+    """A value that is not among the supported ones; `none` is the reason where there are none."""
     choices = ", ".join(f'"{choice}"' for choice in sorted(supported))
-    why = f"must be one of {choices}" if choices else "there is nothing it could be"
+    why = f"must be one of {choices}" if choices else none
     return FieldError(path, ErrorSort.NOT_SUPPORTED, why, value)

@@ -134,7 +134,8 @@ function ways(suggestions, search) {
   const isCut = search === "cut short";
   if (!suggestions.length && !isCut) return el("p", {}, "No single change of quota, priority, order or pods was found that lets it in.");
   const found = el("ol", {class: "ways", tabindex: -1}, suggestions.map((each) => el("li", {}, each.parts.map((part, number) =>
-    el("div", {}, number ? `and ${part.change}` : part.change, part.command && command(part.command))))));
+    el("div", {}, number ? `and ${part.change}` : part.change, part.command && command(part.command))),
+    each.caveat && el("p", {class: "hint"}, `but ${each.caveat}`))));
   return isCut ? [found, el("p", {class: "hint"}, "The search was cut short because many Workloads wait in this cohort; pykueue explain --thorough continues it.")] : found;
 }
 
