@@ -23,7 +23,10 @@ def test_one_that_waits_can_be_asked_why(kueue: Kueue) -> None:
     second = kueue.submit(["sleep", "100"], cpu=1)
     told = kueue.explain(second)
     assert told.causes[0] == "cpu of flavor default-flavor: 1 asked, 0 free, 1 short"
-    assert "raise nominalQuota of cpu" in told.suggestions[0].sentence()
+    waiting, *others = told.suggestions
+    assert (waiting.way, waiting.caveat) == ("waiting", "")
+    assert "raise nominalQuota of cpu" in others[0].sentence()
+    assert "until pods of other Workloads end: no node fits" in others[0].caveat
     with pytest.raises(AnswerIsNo, match="has not finished after 5 s"):
         kueue.wait(second, timeout_seconds=5)
 

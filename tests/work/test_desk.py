@@ -64,7 +64,7 @@ def test_a_job_that_no_workload_can_be_made_for_is_in_the_queue_with_the_reason(
 
     kueue.apply({"apiVersion": version, "kind": kind, "metadata": {"name": "urgent"}, "value": 7})
     kueue.advance(120)
-    [entry] = kueue.queue()
+    [entry] = kueue.queue(all=True)
     assert (entry.workload != "", entry.name, entry.priority) == (True, "lost", 7)
 
 
