@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completing.objects("job"))
 @connects
 def command(connection: Connection, names: tuple[str, ...]) -> None:
-    """Cancel jobs: what waits leaves its queue, what runs is stopped, and their logs go with them."""
+    """Cancel jobs: a waiting job leaves its queue, a running job is stopped, and its log is deleted."""
     from pykueue.work import desk
 
     async def work(client: Client, namespace: str) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @click.argument("name", shell_complete=completing.objects("job"))
 @flags.files("Objects from a file, a folder, or - instead of a server's; may be repeated.")
 @click.option("--now", "now_text", default=None, help="With -f: the time to decide at, RFC 3339; else the present.")
-@click.option("--no-suggestions", is_flag=True, help="Say why, and do not look for what would help.")
-@click.option("--thorough", is_flag=True, help="Look for everything that would help, however long it takes.")
+@click.option("--no-suggestions", is_flag=True, help="Give the causes only, without suggestions.")
+@click.option("--thorough", is_flag=True, help="Search all suggestions, without a limit on the time.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
 @connects
 def command(
@@ -37,7 +37,7 @@ def command(
     thorough: bool,
     output: str,
 ) -> None:
-    """Say why a Workload waits: every cause, who holds what it needs, and the smallest change that would let it in.
+    """Explain why a Workload waits: every cause, what holds the quota, and the smallest change that would admit it.
 
     NAME is a Workload or a job; KIND/NAME, such as job/train, where several have that name. Each suggestion was tried
     on a copy and is minimal: all of its parts are needed. One that the nodes cannot hold comes last, and says so.
@@ -159,7 +159,7 @@ def lines(answer: Why) -> list[str]:
         more = f" and {(answer.position or (0, 0))[0] - 1 - _SHOWN} more" if len(answer.ahead) > _SHOWN else ""
         said += ["", "Ahead of it", f"  {', '.join(answer.ahead[:_SHOWN])}{more}"]
     if answer.holders:
-        said += ["", "Who holds what it needs"]
+        said += ["", "Held by"]
         for held in answer.holders[:_SHOWN]:
             why = f" ({held['protectedBy']})" if held["protectedBy"] else ""
             said.append(f"  {held['workload']}: {held['amount']} {held['resource']} of {held['flavor']}{why}")

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @click.command("logs")
 @click.argument("name", required=False, default="", shell_complete=completing.objects("job"))
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the job has finished.")
 @click.option("-p", "--previous", is_flag=True, help="Show the log of the previous container instance.")
 @click.option("--tail", type=click.IntRange(0), default=None, help="The last lines of each pod only.")
 @click.option("-c", "--container", default="", help="The container; the first one by default.")
 @connects
 def command(connection: Connection, name: str, follow: bool, previous: bool, tail: int | None, container: str) -> None:
-    """Show the log of a job: of NAME, or of the job that was submitted last.
+    """Show the log of job NAME, or of the job that was submitted last.
 
-    Where a job has several pods, each line begins with the pod that it is from. With -f, a server that goes away is
-    waited for, up to 5 minutes, and what was printed before is not printed again.
+    Where a job has several pods, each line begins with the name of its pod. With -f, an unreachable server is retried
+    for up to 5 minutes, and no line is printed twice.
     """
     from pykueue.cli.wait import say_if_nobody_runs_pods
     from pykueue.work import desk, podlog

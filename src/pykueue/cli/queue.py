@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @printing.prints("wide", "name", "json", "yaml", "kyaml")
 @connects
 def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, form: Form) -> None:
-    """Show jobs that wait or run: those that run first, then the others in the order of their queues."""
+    """Show jobs that run, and then those that wait, in the order of their queues."""
     from pykueue.clock import SystemClock
     from pykueue.work import desk, listing
 

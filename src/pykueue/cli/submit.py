@@ -119,14 +119,14 @@ class SubmitCommand(click.Command):
     help="Pods at the same time; each finds its number in JOB_COMPLETION_INDEX.",
 )
 @click.option(
-    "--retries", type=click.IntRange(0), default=0, show_default=True, help="How often it may fail and be tried again."
+    "--retries", type=click.IntRange(0), default=0, show_default=True, help="How often a failed pod is tried again."
 )
 @click.option(
     "--time-limit",
     "time_limit_seconds",
     default="",
     callback=_seconds,
-    help="When to give up, such as 90s or 2h30m.",
+    help="Stop the job after this long, such as 90s or 2h30m.",
 )
 @click.option(
     "-e",
@@ -146,14 +146,14 @@ class SubmitCommand(click.Command):
 @click.option(
     "--workdir", "directory", default="", help="The directory to start in; the current one with `pykueue up`."
 )
-@click.option("--wait", is_flag=True, help="Return when it is over: 0 when it succeeded, 1 when not.")
-@click.option("-f", "--follow", is_flag=True, help="The same, and show its log meanwhile.")
+@click.option("--wait", is_flag=True, help="Return when the job has finished: 0 if it succeeded, 1 if not.")
+@click.option("-f", "--follow", is_flag=True, help="The same, and show the log meanwhile.")
 @click.option(
     "--timeout",
     "timeout_seconds",
     default="",
     callback=_seconds,
-    help="With these: stop waiting after this long, such as 90s or 2h; the job goes on.",
+    help="With --wait or -f: stop waiting after this long, such as 90s or 2h; the job continues.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the Job, and submit nothing.")
 @printing.prints("name", "json", "yaml", "kyaml")
@@ -172,7 +172,7 @@ def command(
     words: tuple[str, ...],
     **wishes: Any,
 ) -> None:
-    """Submit a command as a job: it waits in a queue until there is room, and then runs.
+    """Submit a command as a job. It waits in its queue until quota is available, and then runs.
 
     \b
     pykueue submit -- python train.py --epochs 3
@@ -222,7 +222,7 @@ def _tell(job: kube.Job, queue: str, form: Form) -> None:
 
 
 async def _watch(clerk: Desk, job: kube.Job, timeout_seconds: int | None, *, follow: bool) -> None:
-    """Until it is over; a failure is the answer no."""
+    """Wait until the job has finished; a failure is the answer no."""
     from pykueue.cli.logs import printed
     from pykueue.cli.wait import say_if_nobody_runs_pods
     from pykueue.work import desk, podlog, standing

@@ -1,4 +1,4 @@
-"""`pykueue wait`: until a job is over."""
+"""`pykueue wait`: until a job has finished."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @click.option("--timeout", default="", help="Give up after this long, such as 90s or 2h.")
 @connects
 def command(connection: Connection, names: tuple[str, ...], timeout: str) -> None:
-    """Wait until jobs are over: 0 when all of them succeeded, 1 when one did not.
+    """Wait until jobs have finished: exit code 0 when all succeeded, 1 when one did not.
 
-    A server that goes away meanwhile is waited for, up to 5 minutes.
+    An unreachable server is retried for up to 5 minutes.
     """
     from pykueue.work import desk, order, standing
 

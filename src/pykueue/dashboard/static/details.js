@@ -107,7 +107,7 @@ class Explanation {
       causes.length ? el("ul", {class: "causes"}, causes.map((cause) => el("li", {}, cause))) : null,
       ahead.length ? el("details", {}, el("summary", {}, `${count(ahead.length, "Workload")} ahead of it`),
         el("ul", {}, ahead.map((key) => el("li", {}, workloadLink(key))))) : null,
-      holders.length ? el("details", {open: holders.length <= 5}, el("summary", {}, "Who holds what it needs"),
+      holders.length ? el("details", {open: holders.length <= 5}, el("summary", {}, "Held by"),
         el("ul", {}, holders.map((held) => el("li", {}, workloadLink(held.workload), `: ${held.amount} ${held.resource} of ${held.flavor}`,
           held.protectedBy && el("span", {class: "dim"}, ` (${held.protectedBy})`))))) : null,
       note && el("p", {class: "hint"}, note),
