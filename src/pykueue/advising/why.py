@@ -254,7 +254,8 @@ def _suggested(
 
 def _caveat(trial: Trial, objects: Objects, change: Sequence[Part] = ()) -> str:
     """Why the pods of the Workload would not run once the change let it in."""
-    made = Trial(trial.case, trial.target, trial.now).run(change)  # each is asked once: no effort is counted
+    # Where no other Workload waits, which is fast; each change is tried once, so that no effort is counted.
+    made = Trial(without_rivals(trial.case, trial.target), trial.target, trial.now).run(change)
     return placement.pending_pods(objects, made, trial.target)
 
 
