@@ -76,7 +76,7 @@ _ROWS: Final[tuple[Gate, ...]] = (
     # ----- queues, quota and order
     Gate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues that used less of a ClusterQueue lately are admitted first, where the ClusterQueue asks for it."),
     Gate("AdmissionGatedBy", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "A Workload waits until every gate named in its `admission-gated-by` annotation is removed."),
-    Gate("ConcurrentAdmission", _OFF, _A, "0.18 Alpha", _NOT_YET, "One Workload is tried on several flavors at once, as variants of a parent."),
+    Gate("ConcurrentAdmission", _OFF, _A, "0.18 Alpha", _HERE, "In a ClusterQueue with a `concurrentAdmissionPolicy`, a Workload is tried on every flavor at once, by one variant for each, and may move to a more favorable flavor."),
     Gate("FairSharingPreemptWithinNominal", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, a ClusterQueue inside its nominal quota may preempt whatever the shares are."),
     Gate("FairSharingPrioritizeNonBorrowing", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, subtrees that do not borrow the flavors asked for come first."),
     Gate("FlavorFungibility", _ON, _B, "0.5 Beta", _HERE, "The policies `whenCanBorrow` and `whenCanPreempt` decide how long flavors are searched."),

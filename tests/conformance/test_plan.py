@@ -137,7 +137,12 @@ def test_the_order_of_the_objects_carries_no_meaning() -> None:
 
 
 # Gates that are off by default and change a decision only where their API is used, or in a cycle after a preemption.
-OFF_BY_DEFAULT = ("ElasticJobsViaWorkloadSlicesWithTAS", "PrioritizePreemptorWorkloads")
+OFF_BY_DEFAULT = (
+    "ConcurrentAdmission",
+    "ElasticJobsViaWorkloadSlicesWithTAS",
+    "MultiKueueOrchestratedPreemption",
+    "PrioritizePreemptorWorkloads",
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))

@@ -242,6 +242,7 @@ class Teller:
                     preference=said.get("preference"),
                 ),
                 admission_checks_strategy=kueue.AdmissionChecksStrategy(admission_checks=rules) if rules else None,
+                concurrent_admission_policy=_concurrent(said) if "concurrent" in names else None,
             ),
         )
         self._put(queue)
@@ -407,6 +408,7 @@ class Teller:
                 uid=name,
                 generation=int(said.get("generation", "1")),
                 annotations=_annotations(said),
+                owner_references=_owners(said),
                 creation_timestamp=meta.format_time(created),
             ),
             spec=kueue.WorkloadSpec(
@@ -482,10 +484,29 @@ def _opened(said: Words) -> tuple[kueue.PreemptionGateState, ...]:
     )
 
 
+def _concurrent(said: Words) -> kueue.ConcurrentAdmissionPolicy:
+    """`concurrent last=f`: Workloads are tried on every flavor, and may move to one not behind `f`."""
+    constraints = kueue.ConcurrentAdmissionConstraints(last_acceptable_flavor_name=said.get("last"))
+    return kueue.ConcurrentAdmissionPolicy(
+        migration=kueue.ConcurrentAdmissionMigration(
+            mode="TryPreferredFlavors", constraints=constraints if "last" in said else None
+        )
+    )
+
+
+def _owners(said: Words) -> tuple[meta.OwnerReference, ...]:
+    """`variant-of=p allowed=f`: the variant of a Workload for one flavor."""
+    if "variant-of" not in said:
+        return ()
+    name = said["variant-of"]
+    return (meta.OwnerReference(api_version=kueue.API_VERSION, kind="Workload", name=name, uid=name),)
+
+
 def _annotations(said: Words) -> dict[str, str]:
     """`elastic=yes`: the Workload of an elastic job; `replaces=w`: a slice that takes over from another."""
     return {
         **({labels.ELASTIC_JOB: "true"} if "elastic" in said else {}),
+        **({labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS: said["allowed"]} if "allowed" in said else {}),
         **({labels.WORKLOAD_SLICE_REPLACEMENT_FOR: f"{NAMESPACE}/{said['replaces']}"} if "replaces" in said else {}),
     }
 
@@ -544,6 +565,8 @@ def _told(decision: Decision) -> str:
             placed = " at " + ", ".join(f"{'/'.join(d.values)}: {d.count}" for d in places) if places else ""
             return f"{name} {outcome}: {pods} on {', '.join(flavors) or 'no flavor'}{placed}{later}"
         case Preempt():
+            if decision.migrates:
+                return f"{name} evicts {_short(decision.migrates)} to take its place on a better flavor"
             victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in decision.victims)
             return f"{name} preempts {victims}"
         case Wait():

@@ -38,6 +38,14 @@ def workload_name(kind: str, group: str, name: str, uid: str, *, extra: str = ""
     return _cut(f"{kind.lower()}-{name}", digits, _LONGEST_SHORT if short else _LONGEST)
 
 
+def variant_name(parent: str, uid: str, flavor: str, *, short: bool = False) -> str:
+    """The variant of a Workload for one flavor: `job-train-variant-spot-1a2b3`. The hash of the parent's name is left
+    out, and one over the whole of it takes its place."""
+    base = parent.rpartition("-")[0] or parent
+    digits = _hash("Workload", "kueue.x-k8s.io", parent, uid, flavor)
+    return _cut(f"{base}-variant-{flavor}", digits, _LONGEST_SHORT if short else _LONGEST)
+
+
 def _limited(name: str) -> str:
     """The name itself as long as it leaves room for a hash, else cut and with a hash over all of it."""
     longest = _LONGEST - 1 - _HASH_DIGITS

@@ -29,6 +29,7 @@ from pykueue.controllers.priority_class import PriorityClassController
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.topology import NodeChoices, NodeController, UngatingController
+from pykueue.controllers.variants import VariantsController
 from pykueue.controllers.views import Views
 from pykueue.controllers.workload import WorkloadController
 from pykueue.controllers.writing import Writer
@@ -232,6 +233,18 @@ def _as_chosen(choices: Choices, tools: _Tools, executor: Executor) -> Iterator[
     if choices.default_local_queues:
         kinds = views.cluster_queues, views.namespaces, views.local_queues
         yield _Part(DefaultLocalQueues(client, *kinds, tools.reporter, BY_SPEC, chance).loop)
+    if choices.policy.concurrent_admission:
+        family = VariantsController(
+            client,
+            views,
+            writer,
+            tools.scheduler,
+            choices.life,
+            tools.clock,
+            chance,
+            short_names=choices.jobs.short_names,
+        )
+        yield _Part(family.loop)
     pods = choices.kinds.framework("pod")
     if choices.jobs.elastic and pods is not None:
         elastic = ElasticController(client, views, writer, executor, pods, chance)

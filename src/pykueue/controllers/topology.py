@@ -37,7 +37,7 @@ from pykueue.controllers.writing import Writer
 from pykueue.kube.client import METADATA, Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Change, Key
-from pykueue.lifecycle import eviction, states
+from pykueue.lifecycle import eviction, states, variants
 from pykueue.lifecycle.change import Changes, EventType, SetUnhealthyNodes
 from pykueue.observe.reporting import POD_TERMINATION, WORKLOADS, Reporter
 
@@ -81,7 +81,8 @@ class UngatingController:
         views.workloads.subscribe(self._workload_seen)
 
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
-        if change.new is not None and _is_placed(change.new):
+        # The pods of a job are those of its own Workload; a variant of that has none.
+        if change.new is not None and _is_placed(change.new) and variants.parent_of(change.new) is None:
             self.loop.add(change.key)
 
     def _pod_seen(self, change: Change[kube.Pod]) -> None:

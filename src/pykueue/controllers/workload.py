@@ -19,7 +19,7 @@ from pykueue.controllers.writing import Writer
 from pykueue.core.recheck import Holds, HoldsAfter, Lost
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Change, Key
-from pykueue.lifecycle import checks, states
+from pykueue.lifecycle import checks, states, variants
 from pykueue.lifecycle.facts import Facts, KnownFailure, Options
 from pykueue.lifecycle.step import Step, step
 from pykueue.observe.reporting import WORKLOADS
@@ -136,6 +136,8 @@ class WorkloadController:
             cluster_queue=self._views.cluster_queue_facts(self._views.cluster_queue_of(workload)),
             problem=world.problem(str(key)),
             known_failure=None if known is None else KnownFailure(known, known.value),
+            is_variant=self._options.concurrent_admission and variants.parent_of(workload) is not None,
+            is_parent=self._options.concurrent_admission and variants.is_parent(workload),
         )
 
 

@@ -25,7 +25,7 @@ from pykueue.kube.client import METADATA, Client
 from pykueue.kube.election import Election
 from pykueue.kube.informer import Change, Informer, Key
 from pykueue.lifecycle import change, states
-from pykueue.lifecycle.change import Changes, Deactivate, Delete, RemoveFinalizer, Tell
+from pykueue.lifecycle.change import Activate, Changes, Deactivate, Delete, MarkParent, RemoveFinalizer, Tell
 from pykueue.observe.reporting import Reporter
 
 log = logging.getLogger(__name__)
@@ -112,6 +112,11 @@ class Writer:
             match each:
                 case Deactivate():
                     made = await self._patch(before, {"spec": {"active": False}})
+                case Activate():
+                    made = await self._patch(before, {"spec": {"active": True}})
+                case MarkParent():
+                    marked = {labels.CONCURRENT_ADMISSION_PARENT: "true"}
+                    made = await self._patch(before, {"metadata": {"labels": marked}})
                 case RemoveFinalizer():
                     made = await self._remove_finalizer(before, made)
                 case Delete():

@@ -209,6 +209,9 @@ class Cycle:
             return Refusal(QuotaReservedReason.SUSPENDED, f"ClusterQueue {name} is inactive")
         if name not in self.snapshot.queues:
             return Refusal(QuotaReservedReason.MISCONFIGURED, f"ClusterQueue {name} does not exist")
+        if self.policy.concurrent_admission and variants.is_unmarked_parent(workload, self.snapshot.queues[name]):
+            # It is about to be marked as a parent. Until the mark is seen, it must not take quota itself.
+            return Refusal(QuotaReservedReason.PENDING_EVALUATION, "its variants compete for quota in its place")
         return head.refusal
 
     # Processing.

@@ -53,6 +53,7 @@ class Cause(StrEnum):
     """What stood in the way of a flavor."""
 
     NOT_NOMINATED = "pinned to another flavor in this cycle"
+    OTHER_VARIANT = "not the flavor of this variant"
     NOT_ELIGIBLE = "not eligible"
     OTHER_SLICE_FLAVOR = "the slice being replaced is on another flavor"
     BEYOND_CAPACITY = "more than the whole tree could ever give"

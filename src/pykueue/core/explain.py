@@ -33,7 +33,7 @@ def of_finding(finding: Finding) -> str:
             return f"the ClusterQueue declares no quota for {finding.resource}"
         case Cause.OTHER_SLICE_FLAVOR:
             return f"flavor {finding.flavor}: the slice to be replaced has its {finding.resource} on {finding.detail}"
-        case Cause.NOT_NOMINATED:
+        case Cause.NOT_NOMINATED | Cause.OTHER_VARIANT:
             return f"flavor {finding.flavor}: {finding.cause.value}"
         case Cause.NO_PLACEMENT | Cause.NOT_ELIGIBLE | Cause.BROKEN:
             return f"flavor {finding.flavor}: {finding.detail}" if finding.flavor else finding.detail

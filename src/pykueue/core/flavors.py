@@ -327,7 +327,7 @@ class _FlavorSearch:
             obstacle = self._obstacle(column)
             if obstacle is not None:
                 self.findings.append(obstacle)
-                if obstacle.cause is not Cause.NOT_NOMINATED:
+                if obstacle.cause not in (Cause.NOT_NOMINATED, Cause.OTHER_VARIANT):
                     self.attempts.append(
                         FlavorAttempt(
                             column.flavor, Kind.NO_FIT, 0, (obstacle,), QuotaReservedReason.NO_MATCHING_FLAVOR
@@ -361,7 +361,7 @@ class _FlavorSearch:
             return Finding(Cause.NOT_NOMINATED, flavor=column.flavor)
         allowed = assigner.workload.details.allowed_flavors
         if assigner.policy.concurrent_admission and allowed is not None and column.flavor not in allowed:
-            return Finding(Cause.NOT_NOMINATED, flavor=column.flavor)
+            return Finding(Cause.OTHER_VARIANT, flavor=column.flavor)
         return eligibility.obstacle(
             assigner.snapshot, assigner.policy, assigner.queue, column.flavor, self.group, self.pod_sets
         )

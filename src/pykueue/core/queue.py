@@ -85,6 +85,7 @@ class QueueSpec:
     is_multikueue: bool = False
     is_usage_based: bool = False
     is_topology_only: bool = False
+    has_variants: bool = False  # a concurrentAdmissionPolicy: Workloads are tried on its flavors by variants
     last_acceptable_flavor: str | None = None
     listed: bool = True
 

@@ -6,6 +6,11 @@ from pykueue.core.snapshot import Queue
 from pykueue.core.workload import Reservation, Workload
 
 
+def is_unmarked_parent(workload: Workload, queue: Queue) -> bool:
+    """Whether a Workload that waits is to be tried by variants, and is none itself."""
+    return queue.spec.has_variants and not workload.details.parent_uid and workload.reservation is None
+
+
 def better_sibling(workload: Workload, queue: Queue) -> Reservation | None:
     """An admitted variant of the same parent on a flavor that the queue lists before this one's."""
     return next((sibling for place, sibling in _siblings(workload, queue) if place < _place(workload, queue)), None)

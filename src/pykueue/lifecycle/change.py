@@ -4,7 +4,7 @@
     ├── on the status     SetCondition, DropCondition, SetAdmission, SetChecks, SetCheckConditions, SetRequeue,
     │                     SetPastExecution, SetRequests, SetReclaimable, SetNominations, SetUnhealthyNodes,
     │                     SetPreemptionGates, CountEviction
-    ├── on the object     Deactivate, RemoveFinalizer, Delete
+    ├── on the object     Deactivate, Activate, MarkParent, RemoveFinalizer, Delete
     └── news              Tell (an Event), Reserved, Admitted, Evicted, Released, Finished (for metrics)
 
 Changes on the status travel in one write of the status, those on the object in one of the object; a decision never
@@ -131,6 +131,16 @@ class Deactivate:
 
 
 @dataclass(frozen=True, slots=True)
+class Activate:
+    """Set `spec.active` to true."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkParent:
+    """Set the label of a Workload that is tried on several flavors at once by its variants."""
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveFinalizer:
     """Take our finalizer off, and no other."""
 
@@ -228,7 +238,7 @@ StatusChange: TypeAlias = (
     | SetPreemptionGates
     | CountEviction
 )
-ObjectChange: TypeAlias = Deactivate | RemoveFinalizer | Delete
+ObjectChange: TypeAlias = Deactivate | Activate | MarkParent | RemoveFinalizer | Delete
 News: TypeAlias = Tell | Reserved | Admitted | Evicted | Released | Finished
 Change: TypeAlias = StatusChange | ObjectChange | News
 Changes: TypeAlias = tuple[Change, ...]
@@ -252,7 +262,7 @@ _ON_STATUS: Final = (
     SetPreemptionGates,
     CountEviction,
 )
-_ON_OBJECT: Final = (Deactivate, RemoveFinalizer, Delete)
+_ON_OBJECT: Final = (Deactivate, Activate, MarkParent, RemoveFinalizer, Delete)
 
 
 def on_status(changes: Changes) -> tuple[StatusChange, ...]:
@@ -280,6 +290,10 @@ def apply_to(workload: kueue.Workload, changes: Iterable[Change], now: Nanosecon
         match change:
             case Deactivate():
                 spec = replace(spec, active=False)
+            case Activate():
+                spec = replace(spec, active=True)
+            case MarkParent():
+                metadata = replace(metadata, labels={**metadata.labels, labels.CONCURRENT_ADMISSION_PARENT: "true"})
             case RemoveFinalizer():
                 kept = tuple(name for name in metadata.finalizers if name != labels.RESOURCE_IN_USE_FINALIZER)
                 metadata = replace(metadata, finalizers=kept)

@@ -51,6 +51,8 @@ class ClusterQueueFacts:
     is_active: bool = True
     flavors: frozenset[str] = frozenset()
     checks: tuple[CheckFacts, ...] = ()
+    # Whether Workloads are tried on its flavors at once, each by a variant of its own.
+    has_variants: bool = False
 
     @property
     def is_stopped(self) -> bool:
@@ -72,6 +74,7 @@ class ClusterQueueFacts:
             checks=tuple(
                 _check(rule, checks.get(rule.name)) for rule in (strategy.admission_checks if strategy else ())
             ),
+            has_variants=spec.concurrent_admission_policy is not None,
         )
 
 
@@ -120,6 +123,8 @@ class Facts:
     reservation_lost: str = ""  # why it does not hold
     # One of several Workloads that try different flavors for the same job; its pods are the job's affair.
     is_variant: bool = False
+    # The Workload of the job whose variants compete for quota in its place.
+    is_parent: bool = False
 
 
 # --- The choices ------------------------------------------------------------------------------------------------------
@@ -149,6 +154,7 @@ class Options:
     finish_orphaned: bool = True
     equivalence_hashing: bool = True
     orchestrated_preemption: bool = False
+    concurrent_admission: bool = False
     dynamic_resources: bool = False
     refuse_claims: bool = True
     skip_reassignment_for_pod_owned: bool = True
@@ -174,6 +180,7 @@ GATES: Final[Mapping[str, str]] = {
     "finish_orphaned": "FinishOrphanedWorkloads",
     "equivalence_hashing": "SchedulingEquivalenceHashing",
     "orchestrated_preemption": "MultiKueueOrchestratedPreemption",
+    "concurrent_admission": "ConcurrentAdmission",
     "dynamic_resources": "KueueDRAIntegration",
     "refuse_claims": "KueueDRARejectWorkloadsWhenDRADisabled",
     "skip_reassignment_for_pod_owned": "SkipReassignmentForPodOwnedWorkloads",

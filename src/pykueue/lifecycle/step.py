@@ -24,6 +24,7 @@ from pykueue.lifecycle.rules.check_delay import check_delay
 from pykueue.lifecycle.rules.checks import check_list, rejected, retry
 from pykueue.lifecycle.rules.claims import claims
 from pykueue.lifecycle.rules.execution_time import execution_time
+from pykueue.lifecycle.rules.family import family
 from pykueue.lifecycle.rules.finished import finished
 from pykueue.lifecycle.rules.orphan import orphan
 from pykueue.lifecycle.rules.pods_ready import pods_ready
@@ -35,6 +36,7 @@ from pykueue.lifecycle.rules.waiting import waiting
 RULES: Final[tuple[Rule, ...]] = (
     orphan,
     preemption_gates,
+    family,
     finished,
     check_delay,
     claims,

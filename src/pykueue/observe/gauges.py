@@ -21,7 +21,7 @@ from pykueue.core import amounts, fairness
 from pykueue.core.cohort import Node
 from pykueue.core.queue import FlavorResource, Quota
 from pykueue.core.workload import Reservation, Workload
-from pykueue.lifecycle import states
+from pykueue.lifecycle import states, variants
 from pykueue.observe.metrics import BY_NAME, Metrics, TenantCounts, Type, When
 from pykueue.state.world import World
 
@@ -64,8 +64,8 @@ class Gauges(Collector):
     def workload_seen(self, old: kueue.Workload | None, new: kueue.Workload | None) -> None:
         """A Workload came, changed or went."""
         for workload, step in ((old, -1), (new, 1)):
-            if workload is None:
-                continue
+            if workload is None or variants.parent_of(workload) is not None:
+                continue  # a variant is not counted beside its parent
             if states.is_finished(workload):
                 self._finished[self._place(workload)] += step
             elif not states.is_admitted(workload) and not workload.metadata.deletion_timestamp:

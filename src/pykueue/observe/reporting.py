@@ -14,6 +14,7 @@ from pykueue.lifecycle.change import Change, EventType, Tell
 SCHEDULER: Final = "kueue-admission"
 WORKLOADS: Final = "kueue-workload-controller"
 POD_TERMINATION: Final = "kueue-pod-termination-controller"
+CONCURRENT_ADMISSION: Final = "concurrent-admission-controller"
 PROVISIONING: Final = "kueue-provisioning-request-controller"
 MULTIKUEUE: Final = "kueue-multikueue-controller"
 

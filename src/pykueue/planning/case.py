@@ -170,7 +170,6 @@ def _placed(tree: dict[str, Any], number: int) -> dict[str, Any]:
 _OF_PLANS: Final = frozenset(
     {
         "ClusterQueueExcludeResourcePrefixes",
-        "ConcurrentAdmission",
         "QuotaCheck",
     }
 )

@@ -15,7 +15,7 @@ from pykueue.core import requests, topology
 from pykueue.core.policy import Policy
 from pykueue.core.topology import PlacedPods, Placement
 from pykueue.core.workload import NO_DETAILS, AssignedPodSet, CheckState, Details, Reservation, Shape, Workload
-from pykueue.lifecycle import states
+from pykueue.lifecycle import states, variants
 
 # Looked up once, as in `lifecycle.states`: every event asks.
 _EVICTED: Final = WorkloadCondition.EVICTED
@@ -69,7 +69,7 @@ def was_preempted(workload: kueue.Workload, held: Reservation) -> bool:
 
 def has_variants(workload: kueue.Workload, policy: Policy) -> bool:
     """Whether others compete in the Workload's place, each for a flavor of its own."""
-    return policy.concurrent_admission and workload.metadata.labels.get(labels.CONCURRENT_ADMISSION_PARENT) == "true"
+    return policy.concurrent_admission and variants.is_parent(workload)
 
 
 def priority(workload: kueue.Workload, policy: Policy) -> int:
@@ -130,7 +130,7 @@ def pending(workload: kueue.Workload, shape: Shape, cluster_queue: str, policy: 
 
 def _details(workload: kueue.Workload, policy: Policy) -> Details:
     annotations, status = workload.metadata.annotations, workload.status
-    parent = _parent(workload)
+    parent = variants.parent_of(workload)
     allowed = annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS)
     updates: dict[str, list[kueue.PodSetUpdate]] = {}
     for check in status.admission_checks:
@@ -143,7 +143,7 @@ def _details(workload: kueue.Workload, policy: Policy) -> Details:
         has_closed_gate=_has_closed_gate(workload),
         allowed_flavors=_listed(allowed) if allowed is not None and policy.concurrent_admission else None,
         parent_uid=parent.uid if parent is not None else "",
-        variant_flavor=_first(allowed) if parent is not None else "",
+        variant_flavor=variants.flavor_of(workload) if parent is not None else "",
         unhealthy_nodes=tuple(node.name for node in status.unhealthy_nodes),
         is_owned_by_pod=states.is_owned_by_single_pod(workload),
         is_elastic=states.is_elastic(workload),
@@ -156,24 +156,8 @@ def _details(workload: kueue.Workload, policy: Policy) -> Details:
     return NO_DETAILS if details == NO_DETAILS else details
 
 
-def _parent(workload: kueue.Workload) -> meta.OwnerReference | None:
-    """The Workload that this one is a variant of."""
-    return next(
-        (
-            owner
-            for owner in workload.metadata.owner_references
-            if owner.kind == "Workload" and owner.api_version == kueue.API_VERSION
-        ),
-        None,
-    )
-
-
 def _listed(text: str) -> frozenset[str]:
     return frozenset(name for part in text.split(",") if (name := part.strip()))
-
-
-def _first(text: str | None) -> str:
-    return next((name for part in (text or "").split(",") if (name := part.strip())), "")
 
 
 def _has_closed_gate(workload: kueue.Workload) -> bool:
@@ -192,7 +176,7 @@ def reservation(workload: kueue.Workload, shape: Shape, policy: Policy) -> Reser
     assert admission is not None, "a reservation is read from a Workload that has one"
     reserved = WorkloadCondition.QUOTA_RESERVED
     pod_sets = tuple(_assigned(assignment, workload, policy) for assignment in admission.pod_set_assignments)
-    parent = _parent(workload)
+    parent = variants.parent_of(workload)
     return Reservation(
         key=states.key(workload),
         uid=workload.metadata.uid,
@@ -207,9 +191,7 @@ def reservation(workload: kueue.Workload, shape: Shape, policy: Policy) -> Reser
         placed=placed_pods(pod_sets, shape),
         shape=shape,
         parent_uid=parent.uid if parent is not None else "",
-        variant_flavor=_first(workload.metadata.annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS))
-        if parent is not None
-        else "",
+        variant_flavor=variants.flavor_of(workload) if parent is not None else "",
     )
 
 

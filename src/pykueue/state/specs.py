@@ -103,6 +103,7 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQ
             and scope is not None
             and scope.admission_mode == kueue.AdmissionMode.USAGE_BASED,
             is_topology_only=around.policy.topology and flavors <= topologies.keys(),
+            has_variants=concurrent is not None,
             last_acceptable_flavor=constraints.last_acceptable_flavor_name if constraints is not None else None,
             listed=not is_blocked and references.topologies.issuperset(topologies.values()),
         ),

@@ -241,7 +241,8 @@ class World:
             self._loops.changed(self._target_of(workload))
         is_news = self._revisions.get(key) != workload.metadata.resource_version
         self._revisions[key] = workload.metadata.resource_version
-        holds_quota = reading.holds_quota(workload)
+        # A parent shows the admission of its variant, which holds the quota.
+        holds_quota = reading.holds_quota(workload) and not reading.has_variants(workload, self.policy)
         if key in self.ledger:
             is_over = states.is_finished(workload) or not states.is_active(workload)
             if is_over:

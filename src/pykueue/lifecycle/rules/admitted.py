@@ -10,6 +10,8 @@ from pykueue.lifecycle.rules import Verdict, View
 
 def admitted(view: View) -> Verdict | None:
     workload = view.workload
+    if view.facts.is_parent and states.is_reserved(workload):
+        return None  # it follows its variant
     if states.is_admitted(workload):
         # It ends where quota is given back, not here; without quota it cannot go on.
         return None if states.is_reserved(workload) else Verdict(reservation.admitted(workload, view.options, view.now))

@@ -18,6 +18,8 @@ _KEPT: Final = 2 * SECOND
 def check_list(view: View) -> Verdict | None:
     """The checks that the ClusterQueue asks for, each in both forms."""
     workload, queue = view.workload, view.cluster_queue
+    if view.facts.is_parent:
+        return None  # the checks are those of its variants
     if queue is None:
         return Verdict(checks.synced(workload, None, view.now))
     names = set(checks.required(queue, workload.status.admission))

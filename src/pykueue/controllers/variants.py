@@ -1,0 +1,128 @@
+"""Workloads that are tried on several flavors at once: a parent and its variants are kept as the policy of their
+ClusterQueue says (gate ConcurrentAdmission). `lifecycle.variants` decides, this writes."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from typing import Final
+
+from pykueue.api import codec, kueue, registry
+from pykueue.api.meta import SECOND
+from pykueue.clock import Clock
+from pykueue.controllers.scheduler import Scheduler
+from pykueue.controllers.views import Views
+from pykueue.controllers.writing import Writer, revision
+from pykueue.kube.client import Client
+from pykueue.kube.controller import Controller
+from pykueue.kube.errors import AlreadyExists
+from pykueue.kube.informer import Change, Key
+from pykueue.lifecycle import states, variants
+from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.variants import Apply, Create, FamilyPolicy
+from pykueue.observe.reporting import CONCURRENT_ADMISSION
+
+_WORKLOAD: Final = registry.KUEUE.of(kueue.Workload)
+_BY_PARENT: Final = "parent"
+_BEHIND_SECONDS: Final = 0.05
+
+
+class VariantsController:
+    """A key is a parent."""
+
+    def __init__(
+        self,
+        client: Client,
+        views: Views,
+        writer: Writer,
+        scheduler: Scheduler,
+        options: Options,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        short_names: bool = False,
+    ) -> None:
+        self._client = client
+        self._views = views
+        self._writer = writer
+        self._scheduler = scheduler
+        self._options = options
+        self._clock = clock
+        self._short_names = short_names
+        self.loop: Controller[Key] = Controller("concurrent-admission", self._reconcile, chance, workers=4)
+        views.workloads.index(_BY_PARENT, _parent_words)
+        views.workloads.subscribe(self._workload_seen)
+        views.cluster_queues.subscribe(self._cluster_queue_seen)
+        scheduler.carrier.on_settled.append(self._settled)
+
+    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+        for workload in (change.old, change.new):
+            if workload is not None:
+                self._add(change.key, workload)
+
+    def _settled(self, key: Key) -> None:
+        workload = self._writer.current(key)
+        if workload is not None:
+            self._add(key, workload)
+
+    def _add(self, key: Key, workload: kueue.Workload) -> None:
+        parent = variants.parent_of(workload)
+        if parent is not None:
+            self.loop.add(Key(key.namespace, parent.name))
+        elif variants.is_parent(workload):
+            self.loop.add(key)
+
+    def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
+        """A flavor that comes or goes brings or takes a variant of every family."""
+        old, new = (FamilyPolicy.of(each) if each is not None else None for each in (change.old, change.new))
+        if old == new:
+            return
+        for key in self._views.workloads_of(change.key.name):
+            workload = self._writer.current(key)
+            if workload is not None and variants.is_parent(workload):
+                self.loop.add(key)
+
+    async def _reconcile(self, key: Key) -> float | None:
+        parent = self._writer.current(key)
+        if parent is None or not variants.is_parent(parent):
+            return None
+        cluster_queue = self._views.cluster_queues.get(self._views.cluster_queue_of(parent))
+        policy = FamilyPolicy.of(cluster_queue) if cluster_queue is not None else None
+        if policy is None:
+            return None
+        found = (self._writer.current(each) for each, _ in self._views.workloads.under(_BY_PARENT, parent.metadata.uid))
+        family = [each for each in found if each is not None]
+        now = self._clock.now()
+        step = variants.decide(parent, family, policy, self._options, now, short_names=self._short_names)
+        is_behind = False
+        for action in step.actions:
+            match action:
+                case Create(variant, told):
+                    with suppress(AlreadyExists):
+                        await self._client.create(_WORKLOAD, codec.to_tree(variant))
+                        self._writer.tell(parent, told, CONCURRENT_ADMISSION)
+                case Apply():
+                    is_behind = not await self._apply(parent, action) or is_behind
+        if is_behind:
+            return _BEHIND_SECONDS
+        return None if step.wake_at is None else max(0.0, (step.wake_at - now) / SECOND)
+
+    async def _apply(self, parent: kueue.Workload, action: Apply) -> bool:
+        """Write it, if the object is still the one that was decided on; whether it was."""
+        decided_on = action.workload
+        key = Key(decided_on.metadata.namespace, decided_on.metadata.name)
+        async with self._writer.turn(key):
+            current = self._writer.current(key)
+            if current is None:
+                return True
+            if revision(current) != revision(decided_on) or states.key(current) in self._scheduler.world.ledger:
+                return False
+            await self._writer.workload(current, action.changes, CONCURRENT_ADMISSION, self._clock.now())
+            if action.told is not None:
+                self._writer.tell(parent, action.told, CONCURRENT_ADMISSION)
+            return True
+
+
+def _parent_words(workload: kueue.Workload) -> tuple[str, ...]:
+    parent = variants.parent_of(workload)
+    return (parent.uid,) if parent is not None else ()

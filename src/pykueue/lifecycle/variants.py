@@ -1,0 +1,419 @@
+"""A Workload that is tried on several flavors at once: a parent, and a variant for each flavor (ConcurrentAdmission).
+
+The parent belongs to the job and holds no quota; its variants compete for quota, each on one flavor. `decide` compares
+the family with the policy of its ClusterQueue and returns what is due:
+
+    parent finished              every variant is finished
+    flavor without variant       a variant is created; one whose flavor has left the ClusterQueue is deleted
+    running variant evicted      the parent is evicted; once its job has stopped, the variant gives its quota back
+    variant admitted             the parent is admitted with the variant's admission; worse variants are deactivated
+    no variant admitted          an admitted parent is evicted, and every variant is activated
+    variant blocked              the preemption gate of the most favorable one is opened, one in five minutes
+
+The order of flavors in the resource group of the ClusterQueue is the order of preference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
+
+from pykueue.api import conditions, kueue, labels, meta, names
+from pykueue.api.conditions import Status, WorkloadCondition
+from pykueue.api.kueue import Workload
+from pykueue.api.meta import MINUTE, Nanoseconds
+from pykueue.lifecycle import change, eviction, reservation, states
+from pykueue.lifecycle.change import (
+    Activate,
+    Changes,
+    Deactivate,
+    Delete,
+    RemoveFinalizer,
+    SetCondition,
+    SetPreemptionGates,
+    Tell,
+)
+from pykueue.lifecycle.facts import Options
+
+# How long an open preemption gate keeps the gates of the other variants closed.
+_GATE_PAUSE: Final = 5 * MINUTE
+_GATE: Final = labels.CONCURRENT_ADMISSION_PREEMPTION_GATE
+
+
+# --- Who is who -------------------------------------------------------------------------------------------------------
+
+
+def is_parent(workload: Workload) -> bool:
+    return workload.metadata.labels.get(labels.CONCURRENT_ADMISSION_PARENT) == "true"
+
+
+def parent_of(workload: Workload) -> meta.OwnerReference | None:
+    """The Workload that this one is a variant of."""
+    return next(
+        (
+            owner
+            for owner in workload.metadata.owner_references
+            if owner.kind == "Workload" and owner.api_version == kueue.API_VERSION
+        ),
+        None,
+    )
+
+
+def flavor_of(workload: Workload) -> str:
+    """The flavor that a variant is tried on; a variant has one."""
+    allowed = workload.metadata.annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS, "")
+    return next((name for part in allowed.split(",") if (name := part.strip())), "")
+
+
+# --- The policy -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyPolicy:
+    """What a ClusterQueue says about the Workloads that are tried on its flavors."""
+
+    flavors: tuple[str, ...]  # by preference
+    retains_first: bool = False
+    last_acceptable: str | None = None
+
+    @classmethod
+    def of(cls, cluster_queue: kueue.ClusterQueue) -> FamilyPolicy | None:
+        """None where the ClusterQueue has no policy, or no flavors."""
+        policy, groups = cluster_queue.spec.concurrent_admission_policy, cluster_queue.spec.resource_groups
+        if policy is None or not groups:
+            return None
+        constraints = policy.migration.constraints
+        return cls(
+            flavors=tuple(flavor.name for flavor in groups[0].flavors),
+            retains_first=policy.migration.mode == kueue.ConcurrentAdmissionMigrationMode.RETAIN_FIRST_ADMISSION,
+            last_acceptable=constraints.last_acceptable_flavor_name if constraints is not None else None,
+        )
+
+    def place(self, flavor: str | None) -> int:
+        """The rank of a flavor; one that is not listed comes last."""
+        return self.flavors.index(flavor) if flavor in self.flavors else len(self.flavors)
+
+    def is_worth_a_move(self, flavor: str) -> bool:
+        """Whether a Workload that runs may move to this flavor."""
+        return self.last_acceptable is None or self.place(flavor) <= self.place(self.last_acceptable)
+
+
+# --- What is due ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A new variant, and the Event about it on the parent."""
+
+    variant: Workload
+    told: Tell
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Changes of one member of the family. `told` is an Event on the parent."""
+
+    workload: Workload
+    changes: Changes
+    told: Tell | None = None
+
+
+Action: TypeAlias = Create | Apply
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyStep:
+    """What to write now, at most one action for each object, and when to look again."""
+
+    actions: tuple[Action, ...] = ()
+    wake_at: Nanoseconds | None = None
+
+
+def decide(
+    parent: Workload,
+    variants: Sequence[Workload],
+    policy: FamilyPolicy,
+    options: Options,
+    now: Nanoseconds,
+    *,
+    short_names: bool = False,
+) -> FamilyStep:
+    """What is due for one family. `short_names` is the gate ShortWorkloadNames."""
+    if parent.metadata.deletion_timestamp is not None:
+        return FamilyStep()  # its variants are deleted with it
+    if states.is_finished(parent):
+        return FamilyStep(tuple(_finished(parent, variants)))
+    created = tuple(_created(parent, variants, policy, options, short_names))
+    stale = tuple(_stale(variants, policy))
+    family = sorted(
+        (each for each in variants if flavor_of(each) in policy.flavors),
+        key=lambda each: policy.place(flavor_of(each)),
+    )
+    evicted = _evicted(parent, family, options, now)
+    if evicted is None:
+        return FamilyStep((*created, *stale))  # the job of the evicted variant is still stopping
+    if any(action.workload is parent for action in evicted):
+        return FamilyStep((*created, *stale, *evicted))
+    running = next((each for each in family if states.is_admitted(each) and not states.is_evicted(each)), None)
+    turned = tuple(_turned(parent, family, running, policy))
+    synced, again = _synced(parent, running, options, now)
+    opened, pause = _opened(family, now)
+    times = [time for time in (again, pause) if time is not None]
+    actions = _once((*created, *stale, *evicted, *turned, *synced, *opened))
+    return FamilyStep(actions, min(times, default=None))
+
+
+def _once(actions: Sequence[Action]) -> tuple[Action, ...]:
+    """The first action for each object: the next is decided on what that one leaves."""
+    kept: list[Action] = []
+    seen: set[str] = set()
+    for action in actions:
+        key = states.key(action.workload if isinstance(action, Apply) else action.variant)
+        if key not in seen:
+            seen.add(key)
+            kept.append(action)
+    return tuple(kept)
+
+
+def _finished(parent: Workload, variants: Sequence[Workload]) -> Iterator[Apply]:
+    end = conditions.find(parent.status.conditions, WorkloadCondition.FINISHED)
+    assert end is not None, "a finished Workload has the condition"
+    for variant in variants:
+        if not states.is_finished(variant):
+            said = SetCondition(WorkloadCondition.FINISHED, Status.TRUE, end.reason, end.message)
+            yield Apply(variant, (said,))
+
+
+# --- Which variants there are -----------------------------------------------------------------------------------------
+
+
+def _created(
+    parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy, options: Options, short_names: bool
+) -> Iterator[Create]:
+    """A variant copies the annotations of its parent, so none is created while one of them gates the admission."""
+    if states.is_gated(parent, gates_count=options.admission_gated_by):
+        return
+    known = {flavor_of(each) for each in variants}
+    for flavor in policy.flavors:
+        if flavor not in known:
+            variant = _variant(parent, flavor, short_names)
+            yield Create(variant, change.normal("CreatedVariant", f'Variant Workload "{states.key(variant)}" created'))
+
+
+def _variant(parent: Workload, flavor: str, short_names: bool) -> Workload:
+    metadata, spec = parent.metadata, parent.spec
+    gates = spec.preemption_gates
+    if all(gate.name != _GATE for gate in gates):
+        gates = (*gates, kueue.PreemptionGate(name=_GATE))
+    owner = meta.OwnerReference(
+        api_version=kueue.API_VERSION,
+        kind="Workload",
+        name=metadata.name,
+        uid=metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    kept = {key: value for key, value in metadata.labels.items() if key != labels.CONCURRENT_ADMISSION_PARENT}
+    return Workload(
+        metadata=meta.ObjectMeta(
+            name=names.variant_name(metadata.name, metadata.uid, flavor, short=short_names),
+            namespace=metadata.namespace,
+            labels=kept,
+            annotations={**metadata.annotations, labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS: flavor},
+            owner_references=(owner,),
+        ),
+        spec=replace(spec, preemption_gates=gates),
+    )
+
+
+def _stale(variants: Sequence[Workload], policy: FamilyPolicy) -> Iterator[Apply]:
+    for variant in variants:
+        flavor = flavor_of(variant)
+        if flavor not in policy.flavors and variant.metadata.deletion_timestamp is None:
+            note = f'Variant Workload "{states.key(variant)}" deleted; flavor "{flavor}" no longer in ClusterQueue'
+            yield Apply(variant, (RemoveFinalizer(), Delete()), change.normal("DeletedVariant", note))
+
+
+# --- Evictions --------------------------------------------------------------------------------------------------------
+
+
+def _evicted(
+    parent: Workload, family: Sequence[Workload], options: Options, now: Nanoseconds
+) -> tuple[Apply, ...] | None:
+    """What follows from variants that were evicted and still hold quota; None while the job of one is stopping.
+
+    The quota of a variant that runs is held until the parent has lost its own, because its pods run until then. A
+    variant that never ran gives its quota back at once.
+    """
+    released: list[Apply] = []
+    for variant in family:
+        if not states.is_evicted(variant) or not states.is_reserved(variant):
+            continue
+        if states.is_admitted(variant) and states.is_reserved(parent):
+            return None if states.is_evicted(parent) else (Apply(parent, _evict_parent("VariantEvicted", _LOST)),)
+        released.append(Apply(variant, eviction.release(variant, options, now)))
+    return tuple(released)
+
+
+_LOST: Final = "Admitted variant was evicted"
+_NONE_RUNS: Final = "No variant is running"
+
+
+def _evict_parent(reason: str, message: str) -> Changes:
+    return (SetCondition(WorkloadCondition.EVICTED, Status.TRUE, reason, message),)
+
+
+# --- Activation -------------------------------------------------------------------------------------------------------
+
+
+def _turned(
+    parent: Workload, family: Sequence[Workload], running: Workload | None, policy: FamilyPolicy
+) -> Iterator[Apply]:
+    """Variants that have to be deactivated, or activated, each with the reason in an Event."""
+    for variant in family:
+        is_active = states.is_active(variant)
+        if is_active and (why := _against(variant, parent, running, policy)):
+            note = f"Variant Workload deactivated due to {why}"
+            yield Apply(variant, (Deactivate(), change.normal("DeactivatedVariant", note)))
+        elif not is_active and (why := _for(variant, parent, running, policy)):
+            note = f"Variant Workload activated due to {why}"
+            yield Apply(variant, (Activate(), change.normal("ActivatedVariant", note)))
+
+
+def _against(variant: Workload, parent: Workload, running: Workload | None, policy: FamilyPolicy) -> str:
+    """Why a variant is not to be tried; empty where nothing is against it."""
+    if not states.is_active(parent):
+        return f'Parent Workload "{states.key(parent)}" not active'
+    if running is None or variant is running:
+        return ""
+    name = f'"{states.key(running)}"'
+    if policy.retains_first:
+        return f"RetainFirstAdmission: another Variant {name} is admitted"
+    if not policy.is_worth_a_move(flavor_of(variant)):
+        return f'being below lastAcceptableFlavor: "{policy.last_acceptable}" and another Variant admitted {name}'
+    if policy.place(flavor_of(variant)) > policy.place(flavor_of(running)):
+        return f"being lower priority than admitted Variant {name}"
+    return ""
+
+
+def _for(variant: Workload, parent: Workload, running: Workload | None, policy: FamilyPolicy) -> str:
+    """Why a variant is to be tried again; empty where it is not.
+
+    A variant that was deactivated for a cause of its own, such as a check that rejected it, stays inactive: activated
+    again, it would be rejected again, without end.
+    """
+    evicted = conditions.find(variant.status.conditions, WorkloadCondition.EVICTED)
+    own_cause = evicted is not None and evicted.status == Status.TRUE and evicted.reason.startswith("DeactivatedDueTo")
+    if not states.is_active(parent) or own_cause:
+        return ""
+    if running is None:
+        return "no other Variant being admitted"
+    flavor = flavor_of(variant)
+    is_better = policy.place(flavor) < policy.place(flavor_of(running))
+    if policy.retains_first or not is_better or not policy.is_worth_a_move(flavor):
+        return ""
+    name = f'"{states.key(running)}"'
+    if policy.last_acceptable is not None:
+        last = policy.last_acceptable
+        return f'being at least lastAcceptableFlavor: "{last}" and higher priority than admitted Variant {name}'
+    return f"being higher priority than admitted Variant {name}"
+
+
+# --- The parent -------------------------------------------------------------------------------------------------------
+
+
+def _synced(
+    parent: Workload, running: Workload | None, options: Options, now: Nanoseconds
+) -> tuple[tuple[Apply, ...], Nanoseconds | None]:
+    """The parent follows the variant that runs, which in turn has the readiness of the parent's pods."""
+    if running is None:
+        lost = states.is_admitted(parent) and not states.is_evicted(parent)
+        return ((Apply(parent, _evict_parent("ConcurrentAdmission", _NONE_RUNS)),) if lost else ()), None
+    ready = _pods_ready(parent, running)
+    if states.is_admitted(parent) or states.is_reserved(parent) or not states.is_active(parent):
+        return ready, None
+    again = _backs_off_until(parent)
+    if again is not None and again > now:
+        return ready, again
+    return (*ready, Apply(parent, _adopted(parent, running, options, now))), None
+
+
+def _backs_off_until(parent: Workload) -> Nanoseconds | None:
+    """When a parent whose pods were not ready in time may start again."""
+    state = parent.status.requeue_state
+    return states.moment(state.requeue_at) if state is not None and state.requeue_at else None
+
+
+def _adopted(parent: Workload, running: Workload, options: Options, now: Nanoseconds) -> Changes:
+    """The admission of the variant becomes that of the parent. News of a reservation was told about the variant."""
+    assert running.status.admission is not None, "an admitted variant has an admission"
+    made = change.on_status(reservation.reserve(parent, running.status.admission, (), options, now))
+    message = f"The variant {running.metadata.name} is admitted"
+    return (*made, SetCondition(WorkloadCondition.ADMITTED, Status.TRUE, "Admitted", message))
+
+
+def _pods_ready(parent: Workload, running: Workload) -> tuple[Apply, ...]:
+    said = conditions.find(parent.status.conditions, WorkloadCondition.PODS_READY)
+    if said is None:
+        return ()
+    copied = SetCondition(WorkloadCondition.PODS_READY, Status(said.status), said.reason, said.message)
+    shown = conditions.find(running.status.conditions, WorkloadCondition.PODS_READY)
+    is_same = shown is not None and (shown.status, shown.reason, shown.message) == (
+        said.status,
+        said.reason,
+        said.message,
+    )
+    return () if is_same else (Apply(running, (copied,)),)
+
+
+# --- Preemption gates -------------------------------------------------------------------------------------------------
+
+
+def _opened(family: Sequence[Workload], now: Nanoseconds) -> tuple[tuple[Apply, ...], Nanoseconds | None]:
+    """One variant at a time may preempt: the most favorable that needs to, another one only after a pause."""
+    competing = [each for each in family if _competes(each)]
+    candidate = _candidate(competing)
+    if candidate is None:
+        return (), None
+    since = [gate.last_transition_time for each in competing for gate in each.status.preemption_gates if _is_open(gate)]
+    last = max((states.moment(time) or 0 for time in since), default=None)
+    if last is not None and now < last + _GATE_PAUSE:
+        return (), last + _GATE_PAUSE
+    others = tuple(gate for gate in candidate.status.preemption_gates if gate.name != _GATE)
+    opened = kueue.PreemptionGateState(
+        name=_GATE, position=kueue.PreemptionGatePosition.OPEN.value, last_transition_time=meta.format_time(now)
+    )
+    note = f'Opened preemption gate for variant workload "{states.key(candidate)}"'
+    changes: Changes = (
+        SetPreemptionGates((*others, opened)),
+        change.normal("PreemptionUngatedVariant", note),
+    )
+    return (Apply(candidate, changes),), now + _GATE_PAUSE
+
+
+def _candidate(competing: Sequence[Workload]) -> Workload | None:
+    """The most favorable variant that is blocked; none while a more favorable one has not been evaluated."""
+    for variant in competing:
+        if any(_is_open(gate) for gate in variant.status.preemption_gates):
+            continue
+        if states.has(variant, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES):
+            return variant
+        if conditions.find(variant.status.conditions, WorkloadCondition.QUOTA_RESERVED) is None:
+            return None
+    return None
+
+
+def _competes(variant: Workload) -> bool:
+    return (
+        states.is_active(variant)
+        and not states.is_finished(variant)
+        and not states.is_reserved(variant)
+        and not states.is_on_hold(variant)
+    )
+
+
+def _is_open(gate: kueue.PreemptionGateState) -> bool:
+    return gate.name == _GATE and gate.position == kueue.PreemptionGatePosition.OPEN

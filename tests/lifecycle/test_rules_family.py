@@ -1,0 +1,274 @@
+"""Concurrent admission: the rule `family`, and what `variants.decide` finds due for a parent and its variants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace as with_facts
+from typing import Any
+
+from msgspec.structs import replace
+
+from lifecycle.stories import START, Life, assigned, workload, world
+from pykueue.api import conditions, kueue, labels, meta
+from pykueue.api.conditions import EvictedReason, Status, WorkloadCondition
+from pykueue.api.kueue import Workload
+from pykueue.api.meta import MINUTE, SECOND
+from pykueue.lifecycle import change, eviction, reservation, states, variants
+from pykueue.lifecycle.change import Activate, Deactivate, Delete, MarkParent, Tell
+from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.variants import Apply, Create, FamilyPolicy, FamilyStep
+
+OPTIONS = Options(concurrent_admission=True)
+ABC = FamilyPolicy(("a", "b", "c"))
+GATE = labels.CONCURRENT_ADMISSION_PREEMPTION_GATE
+
+
+# --- family -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_workload_in_a_queue_with_a_policy_is_marked_as_a_parent() -> None:
+    life = Life(facts=world(has_variants=True), options=OPTIONS)
+    assert life.look().changes == (MarkParent(),)
+    life.write((MarkParent(),))
+    assert variants.is_parent(life.workload)
+    life.facts = with_facts(life.facts, is_parent=True)
+    assert life.look().changes == ()
+
+
+def test_a_variant_is_not_marked_nor_is_one_that_holds_quota() -> None:
+    facts = world(has_variants=True)
+    assert Life(facts=with_facts(facts, is_variant=True), options=OPTIONS).look().changes == ()
+    assert MarkParent() not in Life(facts=facts, options=OPTIONS).reserved().look().changes
+
+
+def test_without_the_gate_or_the_policy_nothing_is_marked() -> None:
+    assert Life(facts=world(has_variants=True)).look().changes == ()
+    assert Life(facts=world(), options=OPTIONS).look().changes == ()
+
+
+# --- variants ---------------------------------------------------------------------------------------------------------
+
+
+def parent(**spec: Any) -> Workload:
+    made = workload(**spec)
+    metadata = replace(
+        made.metadata, name="job-train-12345", uid="p", labels={labels.CONCURRENT_ADMISSION_PARENT: "true", "x": "y"}
+    )
+    return replace(made, metadata=metadata)
+
+
+def family(of: Workload | None = None, policy: FamilyPolicy = ABC) -> list[Workload]:
+    """The variants that are created for a parent, by preference."""
+    found = variants.decide(of or parent(), (), policy, OPTIONS, START)
+    return [action.variant for action in found.actions if isinstance(action, Create)]
+
+
+def admitted(variant: Workload) -> Workload:
+    given = reservation.reserve(variant, assigned(variants.flavor_of(variant)), (), OPTIONS, START)
+    return change.apply_to(variant, given, START)
+
+
+def evicted(variant: Workload, reason: EvictedReason = EvictedReason.PREEMPTED) -> Workload:
+    return change.apply_to(variant, eviction.evict(variant, reason, "because", START), START)
+
+
+def inactive(variant: Workload) -> Workload:
+    return replace(variant, spec=replace(variant.spec, active=False))
+
+
+def blocked(variant: Workload) -> Workload:
+    said = (
+        change.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "AdmissionGated", ""),
+        change.SetCondition(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.TRUE, "PreemptionGated", ""),
+    )
+    return change.apply_to(variant, said, START)
+
+
+def due(of: Workload, members: Sequence[Workload], policy: FamilyPolicy = ABC, seconds: int = 0) -> FamilyStep:
+    return variants.decide(of, members, policy, OPTIONS, START + seconds * SECOND)
+
+
+def turned(step: FamilyStep) -> dict[str, type]:
+    """The variants that are activated or deactivated, by flavor."""
+    return {
+        variants.flavor_of(action.workload): type(one)
+        for action in step.actions
+        if isinstance(action, Apply)
+        for one in action.changes
+        if isinstance(one, Activate | Deactivate)
+    }
+
+
+def after(step: FamilyStep, member: Workload) -> Workload:
+    """A member as the step leaves it."""
+    for action in step.actions:
+        if isinstance(action, Apply) and action.workload is member:
+            return change.apply_to(member, action.changes, START)
+    return member
+
+
+def events(step: FamilyStep) -> list[str]:
+    told = [action.told for action in step.actions if action.told is not None]
+    own = [one for action in step.actions if isinstance(action, Apply) for one in action.changes]
+    return [one.reason for one in (*told, *own) if isinstance(one, Tell)]
+
+
+def says(member: Workload, type: WorkloadCondition) -> str:
+    found = conditions.find(member.status.conditions, type)
+    return f"{found.status}/{found.reason}" if found is not None else ""
+
+
+def test_each_flavor_gets_a_variant_that_the_parent_owns() -> None:
+    step = due(parent(priority=7, preemption_gates=(kueue.PreemptionGate(name="g"),)), ())
+    made = [action.variant for action in step.actions if isinstance(action, Create)]
+    assert [variants.flavor_of(each) for each in made] == ["a", "b", "c"]
+    assert events(step) == ["CreatedVariant"] * 3
+    first = made[0]
+    assert first.metadata.name.startswith("job-train-variant-a-")
+    assert first.metadata.labels == {"x": "y"}
+    assert [(one.kind, one.uid, one.controller) for one in first.metadata.owner_references] == [("Workload", "p", True)]
+    assert first.spec.priority == 7
+    assert [gate.name for gate in first.spec.preemption_gates] == ["g", GATE]
+    assert due(parent(), made).actions == ()
+
+
+def test_no_variant_is_created_while_the_admission_of_the_parent_is_gated() -> None:
+    gated = parent()
+    gated = replace(gated, metadata=replace(gated.metadata, annotations={labels.ADMISSION_GATED_BY: "example.com/g"}))
+    assert due(gated, ()).actions == ()
+
+
+def test_a_variant_whose_flavor_has_left_the_cluster_queue_is_deleted() -> None:
+    step = due(parent(), family(), FamilyPolicy(("a", "c")))
+    assert [variants.flavor_of(a.workload) for a in step.actions if isinstance(a, Apply) and Delete() in a.changes] == [
+        "b"
+    ]
+    assert "DeletedVariant" in events(step)
+
+
+def test_an_admitted_variant_admits_its_parent_and_worse_variants_are_deactivated() -> None:
+    of = parent()
+    a, b, c = family(of)
+    step = due(of, (a, admitted(b), c))
+    assert turned(step) == {"c": Deactivate}
+    became = after(step, of)
+    assert says(became, WorkloadCondition.ADMITTED) == "True/Admitted"
+    assert became.status.admission is not None
+    assert became.status.admission.pod_set_assignments[0].flavors == {"cpu": "b"}
+    [adopted] = [action.changes for action in step.actions if isinstance(action, Apply) and action.workload is of]
+    assert change.news(adopted) == (), "the reservation was counted for the variant"
+
+
+def test_retain_first_admission_deactivates_every_other_variant() -> None:
+    a, b, c = family()
+    assert turned(due(parent(), (a, admitted(b), c), FamilyPolicy(ABC.flavors, retains_first=True))) == {
+        "a": Deactivate,
+        "c": Deactivate,
+    }
+    held = due(parent(), (inactive(a), admitted(b), inactive(c)), FamilyPolicy(ABC.flavors, retains_first=True))
+    assert turned(held) == {}
+
+
+def test_with_a_last_acceptable_flavor_only_variants_up_to_it_stay_active() -> None:
+    policy = FamilyPolicy(ABC.flavors, last_acceptable="a")
+    a, b, c = family()
+    assert turned(due(parent(), (a, b, admitted(c)), policy)) == {"b": Deactivate}
+    assert turned(due(parent(), (inactive(a), inactive(b), admitted(c)), policy)) == {"a": Activate}
+
+
+def test_better_variants_are_activated_while_a_worse_one_runs() -> None:
+    a, b, c = family()
+    assert turned(due(parent(), (inactive(a), admitted(b), inactive(c)))) == {"a": Activate}
+
+
+def test_without_an_admitted_variant_all_are_activated() -> None:
+    a, b, c = family()
+    assert turned(due(parent(), (inactive(a), b, inactive(c)))) == {"a": Activate, "c": Activate}
+
+
+def test_a_variant_that_was_deactivated_for_its_own_cause_stays_inactive() -> None:
+    a, b, c = family()
+    rejected = inactive(evicted(a, EvictedReason.DEACTIVATED_DUE_TO_ADMISSION_CHECK))
+    assert turned(due(parent(), (rejected, b, inactive(c)))) == {"c": Activate}
+
+
+def test_an_inactive_parent_deactivates_its_variants() -> None:
+    assert turned(due(parent(active=False), family())) == dict.fromkeys("abc", Deactivate)
+
+
+def test_the_parent_of_an_evicted_variant_is_evicted_and_the_quota_waits_for_its_job() -> None:
+    a, b, c = family()
+    lost, of = evicted(admitted(b)), admitted(parent())
+    step = due(of, (a, lost, c))
+    assert [action.workload for action in step.actions if isinstance(action, Apply)] == [of]
+    stopping = after(step, of)
+    assert says(stopping, WorkloadCondition.EVICTED) == "True/VariantEvicted"
+    assert due(stopping, (a, lost, c)).actions == ()  # its job still runs on the quota
+    stopped = change.apply_to(stopping, eviction.release(stopping, OPTIONS, START), START)
+    freed = after(due(stopped, (a, lost, c)), lost)
+    assert not states.is_reserved(freed)
+    assert says(freed, WorkloadCondition.REQUEUED) == "True/Preempted"
+
+
+def test_an_evicted_variant_that_never_ran_leaves_the_parent_alone() -> None:
+    """A sibling with quota that waits for its checks is deactivated when another one is admitted."""
+    a, b, c = family()
+    checked = reservation.reserve(c, assigned("c"), ("check",), OPTIONS, START)
+    waiting = inactive(evicted(change.apply_to(c, checked, START), EvictedReason.DEACTIVATED))
+    of = admitted(parent())
+    step = due(of, (a, admitted(b), waiting))
+    assert not states.is_evicted(after(step, of))
+    assert not states.is_reserved(after(step, waiting))
+
+
+def test_a_parent_without_a_variant_that_runs_is_evicted() -> None:
+    of = admitted(parent())
+    assert says(after(due(of, family()), of), WorkloadCondition.EVICTED) == "True/ConcurrentAdmission"
+
+
+def test_a_parent_that_backs_off_is_not_admitted_before_its_time() -> None:
+    a, b, c = family()
+    later = meta.format_time(START + MINUTE)
+    of = parent()
+    of = replace(of, status=replace(of.status, requeue_state=kueue.RequeueState(count=1, requeue_at=later)))
+    step = due(of, (admitted(a), inactive(b), inactive(c)))
+    assert (step.actions, step.wake_at) == ((), START + MINUTE)
+    assert due(of, (admitted(a), inactive(b), inactive(c)), seconds=60).actions
+
+
+def test_the_readiness_of_the_pods_is_copied_to_the_variant_that_runs() -> None:
+    a, b, c = family()
+    said = change.SetCondition(WorkloadCondition.PODS_READY, Status.TRUE, "Started", "all run")
+    of = change.apply_to(admitted(parent()), (said,), START)
+    runs = admitted(a)
+    step = due(of, (runs, inactive(b), inactive(c)))
+    assert says(after(step, runs), WorkloadCondition.PODS_READY) == "True/Started"
+    assert due(of, (after(step, runs), inactive(b), inactive(c))).actions == ()
+
+
+def test_a_finished_parent_finishes_its_variants() -> None:
+    said = change.SetCondition(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded", "done")
+    a, b, c = family()
+    step = due(change.apply_to(parent(), (said,), START), (a, b, c))
+    assert [says(after(step, each), WorkloadCondition.FINISHED) for each in (a, b, c)] == ["True/Succeeded"] * 3
+
+
+def test_the_gate_of_the_best_blocked_variant_is_opened_and_the_next_after_five_minutes() -> None:
+    a, b, c = (blocked(each) for each in family())
+    step = due(parent(), (a, b, c))
+    assert [action.workload for action in step.actions if isinstance(action, Apply)] == [a]
+    assert events(step) == ["PreemptionUngatedVariant"]
+    opened = after(step, a)
+    assert [(gate.name, gate.position) for gate in opened.status.preemption_gates] == [(GATE, "Open")]
+    early = due(parent(), (opened, b, c), seconds=299)
+    assert (early.actions, early.wake_at) == ((), START + 5 * MINUTE)
+    late = due(parent(), (opened, b, c), seconds=300)
+    assert [action.workload for action in late.actions if isinstance(action, Apply)] == [b]
+
+
+def test_no_gate_is_opened_before_a_better_variant_was_evaluated() -> None:
+    a, b, c = family()
+    assert due(parent(), (a, blocked(b), c)).actions == ()
+    waits = change.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "ExceedsMaxQuota", "")
+    tried = change.apply_to(a, (waits,), START)
+    assert [one.workload for one in due(parent(), (tried, blocked(b), c)).actions if isinstance(one, Apply)]
