@@ -184,6 +184,27 @@ async def test_variants_follow_the_flavors_of_the_cluster_queue(tmp_path: Path) 
         await story.until(lambda: story.events(parent["metadata"]["name"], "DeletedVariant"))
 
 
+async def test_a_job_that_moves_to_a_queue_without_policy_is_admitted_there(tmp_path: Path) -> None:
+    async with _concurrent(tmp_path, {"a": "0", "b": "0"}) as story:
+        await story.create("ResourceFlavor", "plain", {})
+        await story.create("ClusterQueue", "other", {"namespaceSelector": {}, "resourceGroups": _groups(plain="4")})
+        await story.create("LocalQueue", "other", {"clusterQueue": "other"})
+        await story.job("job")
+
+        async def has_variants() -> bool:
+            return len(await _variants(story)) == 2
+
+        await story.until(has_variants)
+        await story.patch("Job", "job", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})
+
+        async def runs() -> bool:
+            return get(await story.read("Job", "job"), "spec", "suspend") is False
+
+        await story.until(runs)
+        assert await _variants(story) == {}
+        assert await _parent(story) is None
+
+
 async def test_a_finished_job_finishes_its_variants_and_frees_their_quota(tmp_path: Path) -> None:
     async with _concurrent(tmp_path, {"a": "1", "b": "1"}) as story:
         await story.job("job")

@@ -146,6 +146,23 @@ def test_a_variant_whose_flavor_has_left_the_cluster_queue_is_deleted() -> None:
     assert "DeletedVariant" in events(step)
 
 
+def test_variants_in_a_local_queue_that_the_parent_has_left_are_deleted() -> None:
+    moved = parent()
+    moved = replace(moved, spec=replace(moved.spec, queue_name="other"))
+    step = due(moved, family())
+    assert [Delete() in one.changes for one in step.actions if isinstance(one, Apply)] == [True] * 3
+    assert {variant.spec.queue_name for variant in family(moved)} == {"other"}
+
+
+def test_a_parent_in_a_queue_without_policy_is_an_ordinary_workload_once_its_variants_are_gone() -> None:
+    step = variants.decide(parent(), family(), None, OPTIONS, START)
+    assert [Delete() in one.changes for one in step.actions if isinstance(one, Apply)] == [True] * 3
+    alone = parent()
+    step = variants.decide(alone, (), None, OPTIONS, START)
+    assert not variants.is_parent(after(step, alone))
+    assert variants.decide(admitted(parent()), family(), None, OPTIONS, START).actions == ()
+
+
 def test_an_admitted_variant_admits_its_parent_and_worse_variants_are_deactivated() -> None:
     of = parent()
     a, b, c = family(of)

@@ -87,9 +87,9 @@ class VariantsController:
         if parent is None or not variants.is_parent(parent):
             return None
         cluster_queue = self._views.cluster_queues.get(self._views.cluster_queue_of(parent))
-        policy = FamilyPolicy.of(cluster_queue) if cluster_queue is not None else None
-        if policy is None:
+        if cluster_queue is None:
             return None
+        policy = FamilyPolicy.of(cluster_queue)
         found = (self._writer.current(each) for each, _ in self._views.workloads.under(_BY_PARENT, parent.metadata.uid))
         family = [each for each in found if each is not None]
         now = self._clock.now()

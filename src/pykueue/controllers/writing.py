@@ -25,7 +25,16 @@ from pykueue.kube.client import METADATA, Client
 from pykueue.kube.election import Election
 from pykueue.kube.informer import Change, Informer, Key
 from pykueue.lifecycle import change, states
-from pykueue.lifecycle.change import Activate, Changes, Deactivate, Delete, MarkParent, RemoveFinalizer, Tell
+from pykueue.lifecycle.change import (
+    Activate,
+    Changes,
+    Deactivate,
+    Delete,
+    MarkParent,
+    RemoveFinalizer,
+    Tell,
+    UnmarkParent,
+)
 from pykueue.observe.reporting import Reporter
 
 log = logging.getLogger(__name__)
@@ -117,6 +126,9 @@ class Writer:
                 case MarkParent():
                     marked = {labels.CONCURRENT_ADMISSION_PARENT: "true"}
                     made = await self._patch(before, {"metadata": {"labels": marked}})
+                case UnmarkParent():
+                    unmarked = {labels.CONCURRENT_ADMISSION_PARENT: None}
+                    made = await self._patch(before, {"metadata": {"labels": unmarked}})
                 case RemoveFinalizer():
                     made = await self._remove_finalizer(before, made)
                 case Delete():

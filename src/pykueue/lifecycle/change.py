@@ -4,7 +4,7 @@
     ├── on the status     SetCondition, DropCondition, SetAdmission, SetChecks, SetCheckConditions, SetRequeue,
     │                     SetPastExecution, SetRequests, SetReclaimable, SetNominations, SetUnhealthyNodes,
     │                     SetPreemptionGates, CountEviction
-    ├── on the object     Deactivate, Activate, MarkParent, RemoveFinalizer, Delete
+    ├── on the object     Deactivate, Activate, MarkParent, UnmarkParent, RemoveFinalizer, Delete
     └── news              Tell (an Event), Reserved, Admitted, Evicted, Released, Finished (for metrics)
 
 Changes on the status travel in one write of the status, those on the object in one of the object; a decision never
@@ -141,6 +141,11 @@ class MarkParent:
 
 
 @dataclass(frozen=True, slots=True)
+class UnmarkParent:
+    """Remove that label."""
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveFinalizer:
     """Take our finalizer off, and no other."""
 
@@ -238,7 +243,7 @@ StatusChange: TypeAlias = (
     | SetPreemptionGates
     | CountEviction
 )
-ObjectChange: TypeAlias = Deactivate | Activate | MarkParent | RemoveFinalizer | Delete
+ObjectChange: TypeAlias = Deactivate | Activate | MarkParent | UnmarkParent | RemoveFinalizer | Delete
 News: TypeAlias = Tell | Reserved | Admitted | Evicted | Released | Finished
 Change: TypeAlias = StatusChange | ObjectChange | News
 Changes: TypeAlias = tuple[Change, ...]
@@ -262,7 +267,7 @@ _ON_STATUS: Final = (
     SetPreemptionGates,
     CountEviction,
 )
-_ON_OBJECT: Final = (Deactivate, Activate, MarkParent, RemoveFinalizer, Delete)
+_ON_OBJECT: Final = (Deactivate, Activate, MarkParent, UnmarkParent, RemoveFinalizer, Delete)
 
 
 def on_status(changes: Changes) -> tuple[StatusChange, ...]:
@@ -294,6 +299,9 @@ def apply_to(workload: kueue.Workload, changes: Iterable[Change], now: Nanosecon
                 spec = replace(spec, active=True)
             case MarkParent():
                 metadata = replace(metadata, labels={**metadata.labels, labels.CONCURRENT_ADMISSION_PARENT: "true"})
+            case UnmarkParent():
+                others = {k: v for k, v in metadata.labels.items() if k != labels.CONCURRENT_ADMISSION_PARENT}
+                metadata = replace(metadata, labels=others)
             case RemoveFinalizer():
                 kept = tuple(name for name in metadata.finalizers if name != labels.RESOURCE_IN_USE_FINALIZER)
                 metadata = replace(metadata, finalizers=kept)

@@ -5,6 +5,7 @@ the family with the policy of its ClusterQueue and returns what is due:
 
     parent finished              every variant is finished
     flavor without variant       a variant is created; one whose flavor has left the ClusterQueue is deleted
+    parent moved                 its variants are deleted, and created in the new queue where that has a policy
     running variant evicted      the parent is evicted; once its job has stopped, the variant gives its quota back
     variant admitted             the parent is admitted with the variant's admission; worse variants are deactivated
     no variant admitted          an admitted parent is evicted, and every variant is activated
@@ -35,6 +36,7 @@ from pykueue.lifecycle.change import (
     SetCondition,
     SetPreemptionGates,
     Tell,
+    UnmarkParent,
 )
 from pykueue.lifecycle.facts import Options
 
@@ -81,13 +83,13 @@ class FamilyPolicy:
 
     @classmethod
     def of(cls, cluster_queue: kueue.ClusterQueue) -> FamilyPolicy | None:
-        """None where the ClusterQueue has no policy, or no flavors."""
+        """None where the ClusterQueue has no policy."""
         policy, groups = cluster_queue.spec.concurrent_admission_policy, cluster_queue.spec.resource_groups
-        if policy is None or not groups:
+        if policy is None:
             return None
         constraints = policy.migration.constraints
         return cls(
-            flavors=tuple(flavor.name for flavor in groups[0].flavors),
+            flavors=tuple(flavor.name for flavor in groups[0].flavors) if groups else (),
             retains_first=policy.migration.mode == kueue.ConcurrentAdmissionMigrationMode.RETAIN_FIRST_ADMISSION,
             last_acceptable=constraints.last_acceptable_flavor_name if constraints is not None else None,
         )
@@ -135,21 +137,25 @@ class FamilyStep:
 def decide(
     parent: Workload,
     variants: Sequence[Workload],
-    policy: FamilyPolicy,
+    policy: FamilyPolicy | None,
     options: Options,
     now: Nanoseconds,
     *,
     short_names: bool = False,
 ) -> FamilyStep:
-    """What is due for one family. `short_names` is the gate ShortWorkloadNames."""
+    """What is due for one family. `policy` is None where its ClusterQueue has none; `short_names` is the gate
+    ShortWorkloadNames."""
     if parent.metadata.deletion_timestamp is not None:
         return FamilyStep()  # its variants are deleted with it
     if states.is_finished(parent):
         return FamilyStep(tuple(_finished(parent, variants)))
+    if policy is None:
+        return FamilyStep(tuple(_dissolved(parent, variants)))
     created = tuple(_created(parent, variants, policy, options, short_names))
-    stale = tuple(_stale(variants, policy))
+    stale = tuple(_stale(parent, variants, policy))
+    gone = [action.workload for action in stale]
     family = sorted(
-        (each for each in variants if flavor_of(each) in policy.flavors),
+        (each for each in variants if flavor_of(each) in policy.flavors and each not in gone),
         key=lambda each: policy.place(flavor_of(each)),
     )
     evicted = _evicted(parent, family, options, now)
@@ -229,12 +235,31 @@ def _variant(parent: Workload, flavor: str, short_names: bool) -> Workload:
     )
 
 
-def _stale(variants: Sequence[Workload], policy: FamilyPolicy) -> Iterator[Apply]:
+def _stale(parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy) -> Iterator[Apply]:
+    """Variants of flavors that the ClusterQueue has no longer; and those that wait in a LocalQueue that the parent has
+    left, which are created again in the new one."""
     for variant in variants:
         flavor = flavor_of(variant)
-        if flavor not in policy.flavors and variant.metadata.deletion_timestamp is None:
-            note = f'Variant Workload "{states.key(variant)}" deleted; flavor "{flavor}" no longer in ClusterQueue'
-            yield Apply(variant, (RemoveFinalizer(), Delete()), change.normal("DeletedVariant", note))
+        if flavor not in policy.flavors:
+            yield from _deleted(variant, f'flavor "{flavor}" no longer in ClusterQueue')
+        elif variant.spec.queue_name != parent.spec.queue_name and not states.is_reserved(variant):
+            yield from _deleted(variant, "its parent moved to another LocalQueue")
+
+
+def _dissolved(parent: Workload, variants: Sequence[Workload]) -> Iterator[Apply]:
+    """A parent that moved to a ClusterQueue without policy competes itself, once its variants are gone."""
+    if states.is_reserved(parent):
+        return
+    for variant in variants:
+        yield from _deleted(variant, "its ClusterQueue has no concurrentAdmissionPolicy")
+    if not variants:
+        yield Apply(parent, (UnmarkParent(),))
+
+
+def _deleted(variant: Workload, why: str) -> Iterator[Apply]:
+    if variant.metadata.deletion_timestamp is None:
+        note = f'Variant Workload "{states.key(variant)}" deleted; {why}'
+        yield Apply(variant, (RemoveFinalizer(), Delete()), change.normal("DeletedVariant", note))
 
 
 # --- Evictions --------------------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ LATER: Final[Mapping[str, int]] = {
     "taints": 8,  # flavors have labels and taints, which people change; some work asks for these, or stands them
     "retention": 8,  # what is done, or was given up, is deleted after some seconds
     "prebuilt": 8,  # people make the Workloads of some Jobs themselves: before, after, wrong or never
+    "alpha gates": 25,  # gates of the scheduler are on that are off by default
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {
@@ -67,6 +68,14 @@ GATES: Final = (
     "ManagedJobsNamespaceSelectorAlwaysRespected",
     "ClusterQueueExcludeResourcePrefixes",
     "QuotaCheck",
+)
+
+# Gates that are off by default, on in stories with the trait "alpha gates".
+ALPHA_GATES: Final = (
+    "ConcurrentAdmission",
+    "ElasticJobsViaWorkloadSlicesWithTAS",
+    "MultiKueueOrchestratedPreemption",
+    "PrioritizePreemptorWorkloads",
 )
 
 # Where jobs without a queue name are ours.
@@ -90,6 +99,8 @@ def configuration(traits: Traits, chance: random.Random) -> Tree:
         "featureGates": {name: chance.random() < 0.5 for name in GATES},
         "leaderElection": {"leaderElect": "two managers" in traits},
     }
+    if "alpha gates" in traits:
+        found["featureGates"] |= dict.fromkeys(ALPHA_GATES, True)
     if "pods" in traits:
         found["integrations"] = {"frameworks": ["batch/job", "pod"]}
     if "fair sharing" in traits:
