@@ -32,6 +32,7 @@ def test_a_workload_in_a_queue_with_a_policy_is_marked_as_a_parent() -> None:
     life.write((MarkParent(),))
     assert variants.is_parent(life.workload)
     life.facts = with_facts(life.facts, is_parent=True)
+    assert life.steps().conditions["QuotaReserved"] == "False/PendingEvaluation"
     assert life.look().changes == ()
 
 

@@ -109,7 +109,8 @@ class Carrier:
             case Preempt():
                 for victim in decision.victims:
                     self.evict(victim, decision.workload, decision.cluster_queue)
-                if decision.migrates:
+                if decision.migrates and decision.migrates not in self._evicting:
+                    self._evicting.add(decision.migrates)
                     self._start(self._migrate(decision))
                 self._say(decision)
             case Wait():
@@ -313,17 +314,20 @@ class Carrier:
 
     async def _migrate(self, decision: Preempt) -> None:
         """Evict the admitted variant on a less favorable flavor (ConcurrentAdmission)."""
-        better = self._writer.current(key_of(decision.workload))
-        uid = better.metadata.uid if better is not None else ""
-        message = f"Evicted to accommodate a workload (UID: {uid}) due to migration to more favorable resource flavor"
-        await self._take_away(
-            key_of(decision.migrates),
-            lambda workload, now: (
-                ()
-                if states.is_evicted(workload)
-                else eviction.evict(workload, EvictedReason.FLAVOR_MIGRATION, message, now)
-            ),
-        )
+        try:
+            better = self._writer.current(key_of(decision.workload))
+            uid = better.metadata.uid if better is not None else ""
+            why = "due to migration to more favorable resource flavor"
+            message = f"Evicted to accommodate a workload (UID: {uid}) {why}"
+
+            def evicted(workload: kueue.Workload, now: int) -> Changes:
+                if states.is_evicted(workload):
+                    return ()
+                return eviction.evict(workload, EvictedReason.FLAVOR_MIGRATION, message, now)
+
+            await self._take_away(key_of(decision.migrates), evicted)
+        finally:
+            self._evicting.discard(decision.migrates)
 
     async def _evict_for_nodes(self, name: str, message: str) -> None:
         await self._take_away(

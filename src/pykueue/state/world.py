@@ -471,7 +471,8 @@ class World:
             case Preempt():
                 self._evict(decision.victims)
                 requeue = Requeue.PENDING_MIGRATION if decision.migrates else Requeue.PENDING_PREEMPTION
-                if decision.migrates:
+                if decision.migrates and not self.reservations[decision.migrates].evicted:
+                    # Marked once: every mark has the queues evaluated again, and the head would be decided for ever.
                     self._reservations.mark_evicted(decision.migrates)
                 self._requeue(decision, requeue, now)
             case Wait():

@@ -34,6 +34,7 @@ _KEPT: Final = frozenset(
 _REPLACEABLE: Final = frozenset({"", _R.DEACTIVATED, _R.SUSPENDED, _R.PENDING_EVALUATION, _R.PENDING})
 
 _NOT_YET: Final = "The Workload has not been evaluated yet"
+_HAS_VARIANTS: Final = "The variants of the Workload compete for quota in its place"
 
 
 def waiting(view: View) -> Verdict | None:
@@ -63,6 +64,8 @@ def _reason(view: View, before: Condition | None) -> tuple[QuotaReservedReason, 
         return _R.MISCONFIGURED, view.facts.problem
     if states.is_gated(workload, gates_count=options.admission_gated_by):
         return _R.ADMISSION_GATED, GATED
+    if view.facts.is_parent:
+        return _R.PENDING_EVALUATION, _HAS_VARIANTS
     known = view.facts.known_failure
     speaks = before is not None or options.explicit_status
     if speaks and options.equivalence_hashing and known is not None and current in _REPLACEABLE:
@@ -93,6 +96,8 @@ def _old_reason(view: View, before: Condition | None) -> tuple[QuotaReservedReas
         return reservation.word(blocked[0], view.options), blocked[1]
     if states.is_gated(view.workload, gates_count=view.options.admission_gated_by):
         return _R.ADMISSION_GATED, GATED
+    if view.facts.is_parent:
+        return _R.PENDING, _HAS_VARIANTS
     current = before.reason if before else ""
     if current == _R.ADMISSION_GATED and not _is_held_by_preemption_gates(view, current):
         return _R.PENDING, _NOT_YET
