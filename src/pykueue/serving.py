@@ -610,6 +610,8 @@ def _request(incoming: web.BaseRequest, protocol: _Protocol) -> Request:
     path, _, query = incoming.raw_path.partition("?")
     transport = incoming.transport
     peer: Any = transport.get_extra_info("peercert") if transport is not None else None
+    if peer:
+        protocol.identified()
     return Request(
         method=incoming.method,
         path=path,

@@ -174,6 +174,8 @@ class Door:
         except KubeError as error:
             log.warning("the API server could not be asked who may pass: %s", error)
             return Refusal(503, "the API server could not be asked; try again")
+        if allowed and user is not NOBODY:
+            request.identified()
         return None if allowed else Refusal(403, f"{user.name} may not do this")
 
     async def _by_token(self, authorization: str) -> User | None:
