@@ -284,7 +284,7 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     ),
     Explanation(
         "an empty list that says nothing is not kept, and so has no owner",
-        what=r"^create (LimitRange|ClusterRole|EndpointSlice)|: a list at \.(rules|spec\.limits|spec\.devices\.requests)",
+        what=r"^create (LimitRange|ClusterRole|EndpointSlice)|: a list at \.(rules|spec\.limits|spec\.devices\.requests|endpoints|ports)",
         lines=r"^\.body\.metadata\.managedFields",
     ),
     Explanation(
@@ -344,7 +344,7 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
     ),
     Explanation(
         "no address and no node port is allocated here",
-        what="^create Service without an address",
+        what="Service",
         lines=r"^\.body\.spec\.(clusterIPs?|ports\[0\]\.nodePort): real .*, ours \"<absent>\"",
     ),
     Explanation(

@@ -142,6 +142,9 @@ def _validate_addresses(spec: Tree) -> Errors:
     elif many and not one:
         yield invalid("spec.clusterIPs", many, "must be empty when clusterIP is not specified")
     yield from checks.unique((f"spec.ipFamilies[{index}]", family) for index, family in enumerate(families))
+    for index, family in enumerate(families):
+        if not family:
+            yield not_supported(f"spec.ipFamilies[{index}]", family, ("IPv4", "IPv6"))
     if one != _NONE or spec.get("selector"):
         # As a cluster whose services have IPv4 alone; what is headless and without selector may name both.
         if spec.get("ipFamilyPolicy") == "RequireDualStack":
@@ -157,7 +160,7 @@ def _validate_addresses(spec: Tree) -> Errors:
                 yield invalid(f"spec.clusterIPs[{index}]", text, "'None' is the only value where it is one")
         elif (address := parsed(text)) is None:
             yield invalid(f"spec.clusterIPs[{index}]", text, "must be a valid IP address")
-        elif index < len(families) and families[index] != _family(address):
+        elif families[index : index + 1] not in ([], [""], [_family(address)]):
             yield invalid(f"spec.clusterIPs[{index}]", text, f"expected an {families[index]} value")
     found = [_family(address) for address in map(parsed, many) if address is not None]
     if len(set(found)) < len(found):
