@@ -298,3 +298,24 @@ def test_devices_that_nobody_counts_yet_are_refused_by_default() -> None:
     assert options.refuse_claims
     assert not options.dynamic_resources
     assert "KueueDRAIntegration" in findings(featureGates={"KueueDRAIntegration": True})[0]
+
+
+class TestBesideACluster:
+    """A manager outside of its cluster follows no field that says where to listen in one."""
+
+    def test_fields_that_only_count_in_a_cluster_are_named(self) -> None:
+        chosen = load(
+            webhook={"port": 9000, "certDir": "/certs"},
+            visibilityServer={"bindPort": 9001},
+            internalCertManagement={"enable": False},
+        )
+        named = [notice.partition(":")[0] for notice in settings.notices_beside(chosen)]
+        assert named == [
+            "webhook.port",
+            "webhook.certDir",
+            "visibilityServer.bindPort",
+            "internalCertManagement.enable",
+        ]
+
+    def test_defaults_are_not_named(self) -> None:
+        assert not list(settings.notices_beside(settings.defaults()))

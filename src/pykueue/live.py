@@ -1,13 +1,14 @@
 """A running system as a case: everything its decisions rest on, read from its API server.
 
-The Configuration is asked of whoever has it: an embedded server tells its own, a cluster keeps the manager's in a
-ConfigMap. Nothing is written.
+The Configuration comes from an embedded server itself, or from the ConfigMap of the manager in a cluster, in the
+namespace in which it is installed. Where it cannot be read, the case says so in `notices`. Nothing is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -36,7 +37,8 @@ async def case(
     """What the server has now. `nodes` asks for the nodes although no topology needs them, `classes` for what jobs take
     their priority from, `unscheduled` for the pods of a namespace that have no node; `told` is called with progress.
     Nodes and pods that the caller may not list are left out, unless a topology needs them."""
-    found = [Document("the configuration", await configuration_of(client))]
+    configuration = await configuration_of(client)
+    found = [Document("the configuration", configuration.tree)]
     has_topologies = False
     for kind in (*planning.KINDS, *(planning.CLASSES if classes else ())):
         if kind in _FOR_TOPOLOGIES and not has_topologies and not (nodes and kind is kube.Node):
@@ -56,7 +58,7 @@ async def case(
             found.append(Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}))
     if unscheduled and not has_topologies:
         found += await _unscheduled(client, unscheduled)
-    return planning.read(found)
+    return replace(planning.read(found), notices=configuration.notices)
 
 
 async def _unscheduled(client: Client, namespace: str) -> list[Document]:
@@ -71,21 +73,49 @@ async def _unscheduled(client: Client, namespace: str) -> list[Document]:
     return [Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}) for tree in trees]
 
 
-async def configuration_of(client: Client) -> dict[str, Any]:
-    """The Configuration that the manager runs with; its defaults where nobody says."""
+class Found(NamedTuple):
+    """A Configuration, and what is uncertain about it."""
+
+    tree: dict[str, Any]
+    notices: tuple[str, ...] = ()
+
+
+async def configuration_of(client: Client) -> Found:
+    """The Configuration that the manager runs with. Where it cannot be read, the default one with a notice."""
     try:
         answer = await client.ask(Call("GET", CONFIGURATION_PATH))
-        return dict(msgspec.json.decode(answer.body))
+        return Found(dict(msgspec.json.decode(answer.body)))
     except (errors.ApiError, msgspec.DecodeError):
         pass
-    kept = await _kept(client)
+    kept, why = await _kept(client)
     trees = [document.tree for document in documents.parse(kept, "the manager's configuration")] if kept else []
-    return trees[0] if trees else {"apiVersion": config.V1BETA2, "kind": config.KIND}
+    if trees:
+        return Found(trees[0], (why,) if why else ())
+    return Found({"apiVersion": config.V1BETA2, "kind": config.KIND}, (f"{why}; {_DEFAULTS}",))
 
 
-async def _kept(client: Client) -> str:
+_DEFAULTS: Final = "the answer assumes the default Configuration (no fair sharing, default gates, no exclusions)"
+
+
+async def _kept(client: Client) -> tuple[str, str]:
+    """The text of the Configuration in a cluster, and what is to be said about it: of an installation in another
+    namespace, or why there is none."""
+    kind = registry.ALL.of(kube.ConfigMap)
     try:
-        found = await client.find(registry.ALL.of(kube.ConfigMap), names.CONFIG_MAP, config.DEFAULT_NAMESPACE)
-    except errors.ApiError:  # whoever asks may not be allowed to look there
-        return ""
-    return str(((found or {}).get("data") or {}).get(names.CONFIG_FILE, ""))
+        found = await client.find(kind, names.CONFIG_MAP, config.DEFAULT_NAMESPACE)
+        if found is not None:
+            return _text(found), ""
+        listing = await client.list(kind, fields=f"metadata.name={names.CONFIG_MAP}")
+    except errors.ApiError as error:
+        return "", f"the Configuration of the manager (ConfigMap {names.CONFIG_MAP}) cannot be read: {error}"
+    others = [msgspec.json.decode(item, type=dict[str, Any]) for item in listing.items]
+    places = sorted(str(other["metadata"]["namespace"]) for other in others)
+    if not others:
+        return "", f"there is no ConfigMap {names.CONFIG_MAP} with the Configuration of a manager"
+    first = min(others, key=lambda other: str(other["metadata"]["namespace"]))
+    several = f"several managers have a Configuration ({', '.join(places)}); that of {places[0]} is used"
+    return _text(first), several if len(places) > 1 else ""
+
+
+def _text(found: dict[str, Any]) -> str:
+    return str((found.get("data") or {}).get(names.CONFIG_FILE, ""))

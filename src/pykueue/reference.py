@@ -265,11 +265,15 @@ def migration_page() -> Iterator[str]:
     """Move from Kueue: what is the same, what differs, what is missing."""
     yield "# Move from Kueue\n"
     yield (
-        "pykueue speaks the API of Kueue: the same kinds, labels, conditions, events, metrics and Configuration,"
-        " and the same decisions. Manifests, dashboards and clients stay as they are.\n"
+        "pykueue implements the API of Kueue: the same kinds, labels, conditions and Configuration, and the same"
+        " decisions. [What becomes of every field](../reference/fields.md) says which fields have no effect here, the"
+        " tables below what is missing.\n"
     )
     yield "## Do it\n"
-    yield "1. `pykueue config check FILE` on the Configuration of your manager: what cannot be had is named.\n"
+    yield (
+        "1. `pykueue config check FILE` on the Configuration of your manager: gates and frameworks that are not"
+        " implemented are errors, and fields without effect are named.\n"
+    )
     yield "2. `pykueue lint` looks at the queues of the cluster that your kubeconfig names. It changes nothing.\n"
     yield (
         f"3. Take Kueue's manager away and leave everything else: `kubectl -n {config.DEFAULT_NAMESPACE}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, Final
 
@@ -62,6 +62,8 @@ class Settings:
     pod_namespace_selector: meta.LabelSelector | None = None
     # What the operator should know: old spellings, settings without effect.
     notices: tuple[str, ...] = ()
+    # What the operator wrote, without defaults.
+    written: Tree = field(default_factory=dict)
 
     @cached_property
     def tls(self) -> tls.Reading:
@@ -150,8 +152,35 @@ def load(
         tree=effective,
         pod_namespace_selector=None if pod_selector is None else msgspec.convert(pod_selector, meta.LabelSelector),
         notices=(*notices, *features.notices(overrides), *_warnings(written, effective, gates)),
+        written=given,
     )
     return replace(loaded, notices=(*loaded.notices, *loaded.tls.notices, *_idle_concurrency(loaded)))
+
+
+# Fields that a manager outside of its cluster does not follow: it listens on the loopback address, on ports that it
+# registers with the API server, with a certificate that it makes.
+_IN_CLUSTER_ONLY: Final = (
+    ("webhook", "host"),
+    ("webhook", "port"),
+    ("webhook", "certDir"),
+    ("visibilityServer", "bindAddress"),
+    ("visibilityServer", "bindPort"),
+    ("internalCertManagement", "webhookServiceName"),
+)
+
+
+def notices_beside(settings: Settings) -> Iterator[str]:
+    """Fields that are set and have no effect in a manager that runs outside of its cluster."""
+    for path in _IN_CLUSTER_ONLY:
+        if trees.get(settings.written, *path) is not None:
+            yield (
+                f"{'.'.join(path)}: has no effect outside of a cluster: the manager listens on the loopback address, on"
+                " ports that it registers"
+            )
+    if trees.get(settings.written, "internalCertManagement", "enable") is False:
+        yield (
+            "internalCertManagement.enable: false has no effect outside of a cluster: the manager makes its certificate"
+        )
 
 
 def _idle_concurrency(settings: Settings) -> Iterator[str]:

@@ -503,6 +503,10 @@ def _no_effect(scene: Scene) -> Told:
             yield place, sentence
 
 
+def _unread_configuration(scene: Scene) -> Told:
+    return (("Configuration", notice) for notice in scene.case.notices)
+
+
 def _no_controller(scene: Scene) -> Told:
     """Checks of MultiKueue never answer: whatever queues behind them is never admitted."""
     remote = {
@@ -588,4 +592,5 @@ RULES: Final[Mapping[str, Rule]] = {
     "nobody-lends": Rule(_lends_nothing),
     "excluded-quota": Rule(_excluded_and_declared),
     "no-effect": Rule(_no_effect),
+    "unread-configuration": Rule(_unread_configuration),
 }

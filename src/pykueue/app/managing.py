@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import socket
 import uuid
@@ -27,10 +28,12 @@ from pykueue.kube.election import Election
 from pykueue.kube.transport import Transport
 from pykueue.observe.metrics import Role
 from pykueue.observe.visibility import SERVICE
-from pykueue.settings import Settings
+from pykueue.settings import Settings, notices_beside
 from pykueue.version import __version__
 from pykueue.webhooks import running
 from pykueue.webhooks.facts import InformedSources
+
+log = logging.getLogger(__name__)
 
 
 async def manage(
@@ -59,6 +62,8 @@ async def manage(
 
     term = _Term(transport, settings, clock, chance, in_pod=in_pod, own_connection=own_connection)
     built(term.manager)
+    for notice in () if in_pod else notices_beside(settings):
+        log.warning("configuration: %s", notice)
     try:
         await term.serve(dashboard, explain, webhook_client_authority)
     finally:

@@ -44,7 +44,7 @@ def command(
     """
     from pykueue.advising.trial import Effort
     from pykueue.advising.why import why
-    from pykueue.cli.plan import at, case_of, tell_left_out
+    from pykueue.cli.plan import at, case_of, tell_left_out, tell_notices
 
     with progress() as told:
         if files:
@@ -53,6 +53,7 @@ def command(
         else:
             case, namespace = connection.talk(lambda client, namespace: _live(client, namespace, told))
         named = Named.of(name)
+        tell_notices(case)
         key = _key(case, namespace, named)
         if key is None:
             _tell_unqueued(None if files else _unqueued(connection, named), namespace, named, output)

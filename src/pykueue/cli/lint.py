@@ -21,7 +21,7 @@ def command(connection: Connection, files: tuple[str, ...], output: str) -> None
     """
     from pykueue import live
     from pykueue.advising import lint
-    from pykueue.cli.plan import at, case_of, tell_passed_over
+    from pykueue.cli.plan import at, case_of, tell_notices, tell_passed_over
 
     with progress() as told:
         if files:
@@ -30,6 +30,7 @@ def command(connection: Connection, files: tuple[str, ...], output: str) -> None
         else:
             case = connection.talk(lambda client, _: live.case(client, nodes=True, told=told))
         findings = lint.lint(case)
+    tell_notices(case)
     if output != "text":
         printing.document([finding.tree() for finding in findings], output)
     else:

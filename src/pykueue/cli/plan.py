@@ -156,6 +156,12 @@ def read(files: Iterable[str]) -> Case:
 _PASSED_OVER_SHOWN: Final = 5
 
 
+def tell_notices(case: Case) -> None:
+    """Say on stderr what limits the answers about a case."""
+    for notice in case.notices:
+        click.echo(f"note: {notice}", err=True)
+
+
 def tell_passed_over(case: Case) -> None:
     """What was given and plays no part is said, for whoever thinks that it did."""
     for place, why in case.passed_over[:_PASSED_OVER_SHOWN]:

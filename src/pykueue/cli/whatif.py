@@ -42,7 +42,7 @@ def command(
     from pykueue import live, planning
     from pykueue.advising import whatif
     from pykueue.advising.parts import indexed
-    from pykueue.cli.plan import at, case_of, read, tell_left_out, tell_passed_over, within
+    from pykueue.cli.plan import at, case_of, read, tell_left_out, tell_notices, tell_passed_over, within
 
     if not changes and not gone:
         raise UsageError("nothing would change: give objects with -f, or names with --delete")
@@ -55,6 +55,7 @@ def command(
         else:
             has_jobs = bool(change.jobs)
             case = connection.talk(lambda client, _: live.case(client, classes=has_jobs, told=told))
+            tell_notices(case)
         told("Computing decisions")
         names = [_named(text, connection.namespace or "default") for text in gone]
         there = indexed(case.objects)

@@ -80,6 +80,8 @@ class Case:
     unknown_fields: tuple[tuple[str, str], ...] = ()
     # Objects of our group that have no part in scheduling, as they were written.
     others: tuple[Document, ...] = ()
+    # What limits the answers about this case, a sentence each.
+    notices: tuple[str, ...] = ()
 
     def with_objects(self, objects: Iterable[msgspec.Struct]) -> Case:
         """The same choices over other objects."""
