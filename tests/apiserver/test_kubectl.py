@@ -105,9 +105,9 @@ def test_unknown_fields_are_refused_before_anything_happens(kubectl: Kubectl) ->
 
 
 def test_a_kind_that_is_not_there_is_said_to_be_missing_and_not_invalid(kubectl: Kubectl) -> None:
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
-    refused = kubectl.run("apply", "-f", "-", given=service, code=1).stderr
-    assert 'no matches for kind "Service" in version "v1"' in refused
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
+    refused = kubectl.run("apply", "-f", "-", given=quota, code=1).stderr
+    assert 'no matches for kind "ResourceQuota" in version "v1"' in refused
 
 
 def test_label_annotate_patch_and_edit(kubectl: Kubectl) -> None:
