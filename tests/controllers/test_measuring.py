@@ -241,3 +241,64 @@ async def test_a_port_that_is_taken_costs_the_metrics_and_not_the_manager(
             await story.workload("first")
             await story.until_said("first", "Admitted", "True/Admitted")
     assert f"no metrics: cannot listen on 127.0.0.1:{port}" in caplog.text
+
+
+def cohort_series(found: dict[str, float], metric: str) -> dict[str, float]:
+    """cohort -> value of the series of one metric."""
+    start = f'kueue_cohort_{metric}{{cohort="'
+    return {
+        name.removeprefix(start).partition('"')[0]: value for name, value in found.items() if name.startswith(start)
+    }
+
+
+async def test_cohort_series_follow_creation_move_and_deletion(story: Story) -> None:
+    quota = {
+        "coveredResources": ["cpu"],
+        "flavors": [{"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "1"}]}],
+    }
+    async with story.manager() as manager:
+        await story.create("Cohort", "ch1", {"parentName": "root", "resourceGroups": [quota]})
+        await story.queues("3", cohortName="ch1")
+        await story.workload("first")
+        await story.until_said("first", "Admitted", "True/Admitted")
+        await story.until_quiet(manager)
+        found = await page(story)
+        assert cohort_series(found, "subtree_quota") == {"ch1": 4, "root": 4}
+        assert cohort_series(found, "subtree_resource_reservations") == {"ch1": 1, "root": 1}
+        assert cohort_series(found, "subtree_admitted_workloads_total") == {"ch1": 1, "root": 1}
+        assert cohort_series(found, "subtree_admitted_active_workloads") == {"ch1": 1, "root": 1}
+        assert cohort_series(found, "info").keys() == {"ch1", "root"}
+
+        # The ClusterQueue goes on under an implicit cohort `ch1`; `root` has no child any more.
+        await story.delete("Cohort", "ch1")
+        await story.until_quiet(manager)
+        found = await page(story)
+        for metric in (
+            "subtree_quota",
+            "subtree_resource_reservations",
+            "subtree_admitted_workloads_total",
+            "subtree_admitted_active_workloads",
+            "info",
+        ):
+            assert cohort_series(found, metric) == {}, metric
+
+        await story.workload("second")
+        await story.until_said("second", "Admitted", "True/Admitted")
+        await story.until_quiet(manager)
+        found = await page(story)
+        assert cohort_series(found, "subtree_quota") == {"ch1": 3}
+        assert cohort_series(found, "subtree_admitted_workloads_total") == {"ch1": 1}
+        assert cohort_series(found, "subtree_admitted_active_workloads") == {"ch1": 2}
+
+        await story.patch("ClusterQueue", "cq", {"spec": {"cohortName": "ch2"}})
+        await story.until_quiet(manager)
+        found = await page(story)
+        assert cohort_series(found, "subtree_quota") == {"ch2": 3}
+        assert cohort_series(found, "subtree_resource_reservations") == {"ch2": 2}
+        assert cohort_series(found, "subtree_admitted_workloads_total") == {}
+        assert cohort_series(found, "subtree_admitted_active_workloads") == {"ch2": 2}
+        assert cohort_series(found, "info").keys() == {"ch2"}
+
+        await story.create("Cohort", "ch1", {"resourceGroups": [quota]})
+        await story.until_quiet(manager)
+        assert cohort_series(await page(story), "subtree_quota") == {"ch1": 1, "ch2": 3}

@@ -24,10 +24,10 @@ from pykueue.api.meta import SECOND
 from pykueue.core.decision import Admit, Preempt, Requeue, Victim, Wait
 from pykueue.lifecycle.change import Admitted, Evicted, Finished, Released, Reserved, SetCondition
 from pykueue.observe.gauges import Gauges, Sources
-from pykueue.observe.metrics import BY_NAME, METRICS, OWN, Choices, Metrics, Role, Type, When
+from pykueue.observe.metrics import BY_NAME, METRICS, OWN, Choices, Metrics, Role, When
 from scenarios import story
 
-PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "reference" / "features.md"
+RECORDED = Path(__file__).with_name("kueue-metrics.tsv")
 
 EVERYTHING = Choices(on=frozenset(When))
 
@@ -53,38 +53,40 @@ def workload(queue: str = "lq", priority_class: str = "high", **status: Any) -> 
 # --- The table --------------------------------------------------------------------------------------------------------
 
 
-def public_rows() -> dict[str, tuple[str, tuple[str, ...], str]]:
-    """name -> (type, labels, buckets) of the published inventory."""
-    rows = re.findall(
-        r"^\| `([a-z_]+)` \| (Counter|Gauge|Histogram) \| ([^|]*) \| [^|]* \| ([^|]*) \|", PUBLIC.read_text(), re.M
-    )
+def recorded_metrics() -> dict[str, tuple[str, list[str], list[float]]]:
+    """name -> (type, labels, buckets) of every metric that Kueue registers."""
+    rows = [line.split("\t") for line in RECORDED.read_text().splitlines() if not line.startswith("#")]
     return {
-        name: (type_.lower(), tuple(label.strip() for label in labels.split(",")), buckets.strip())
-        for name, type_, labels, buckets in rows
+        name: (type_, labels.split(), [float(bound) for bound in buckets.split()])
+        for name, type_, labels, _, buckets in rows
     }
 
 
-@pytest.mark.skipif(not PUBLIC.is_file(), reason="the published inventory is not here")
-def test_every_metric_has_the_published_name_type_labels_and_buckets() -> None:
-    sizes = {"E14": 14, "E16": 16, "F11": 11, "Def": len(BY_NAME["kueue_pod_scheduling_gate_removal_seconds"].buckets)}
-    public = public_rows()
-    for metric in METRICS:
-        if metric.name.startswith(OWN):
-            continue
-        type_, labels, buckets = public[metric.name]
-        assert (metric.type, sorted(metric.labels)) == (type_, sorted(labels)), metric.name
-        if metric.type is Type.HISTOGRAM:
-            assert len(metric.buckets) == sizes[buckets], metric.name
+def test_metrics_equal_the_recorded_list_of_kueue() -> None:
+    declared = {
+        metric.name: (metric.type.value, list(metric.labels), [round(bound, 9) for bound in metric.buckets])
+        for metric in METRICS
+        if not metric.name.startswith(OWN)
+    }
+    # Labels have no order in a scrape.
+    by_set = {name: (type_, sorted(labels), buckets) for name, (type_, labels, buckets) in declared.items()}
+    recorded = {name: (type_, sorted(labels), buckets) for name, (type_, labels, buckets) in recorded_metrics().items()}
+    assert by_set == recorded
+    assert len(recorded) == 64
 
 
-@pytest.mark.skipif(not PUBLIC.is_file(), reason="the published inventory is not here")
-def test_only_these_published_metrics_are_missing() -> None:
-    assert sorted(public_rows().keys() - BY_NAME.keys()) == [
-        "kueue_admission_cycle_preemption_skips",
-        "kueue_preemption_target_recomputations_total",
-        "multikueue_workloads_admitted_total",
-        "multikueue_workloads_dispatched_total",
-    ]
+def test_buckets_of_the_exposition_equal_the_recorded_list() -> None:
+    metrics = Metrics(EVERYTHING)
+    metrics.cycle([Admit(workload="a", cluster_queue="cq", pod_sets=(), is_admitted=True)], 0.001)
+    bounds = re.findall(r'kueue_admission_attempt_duration_seconds_bucket\{le="([^"]+)"', metrics.exposition().decode())
+    recorded = recorded_metrics()["kueue_admission_attempt_duration_seconds"][2]
+    assert [float(bound) for bound in bounds] == [*recorded, float("inf")]
+
+
+def test_metrics_of_multikueue_are_declared_and_have_no_series() -> None:
+    metrics = Metrics(EVERYTHING)
+    assert "# TYPE multikueue_workloads_dispatched_total counter" in metrics.exposition().decode()
+    assert not [name for name in series(metrics) if name.startswith("multikueue_")]
 
 
 def test_buckets_double() -> None:
@@ -194,6 +196,85 @@ def test_a_victim_is_counted_for_who_preempts_and_only_when_it_is_told_to_go() -
     assert series(metrics)[f"kueue_preempted_workloads_total{{{labels}}}"] == 1
 
 
+OVERLAP = (
+    "cluster-queue p cohort=c cpu=5 reclaim=Any",
+    "cluster-queue q cohort=c cpu=5 reclaim=Any",
+    "cluster-queue r cohort=c cpu=0",
+    "holds v queue=r cpu=10",
+    "submit p1 queue=p cpu=5 at=1",
+    "submit q1 queue=q cpu=5 at=2",
+)
+ELSEWHERE = (
+    "cluster-queue p cohort=c cpu=5 reclaim=Any within=LowerPriority",
+    "cluster-queue q cohort=c cpu=5 reclaim=Any within=LowerPriority",
+    "cluster-queue r cohort=c cpu=0",
+    "holds qown queue=q cpu=4 priority=1",
+    "holds v queue=r cpu=6",
+    "submit p1 queue=p cpu=5 at=1 priority=9",
+    "submit q1 queue=q cpu=5 at=2 priority=9",
+)
+
+
+def measured_cycle(*commands: str) -> dict[str, float]:
+    """The series that one cycle of a small world leaves."""
+    teller, metrics = story.Teller(), Metrics(EVERYTHING)
+    for command in commands:
+        teller.run(command)
+    metrics.cycle(teller.world.decide(teller.now), 0.0)
+    return series(metrics)
+
+
+def recomputations(found: dict[str, float]) -> dict[str, float]:
+    metric = "kueue_preemption_target_recomputations_total"
+    labels = 'cluster_queue="q",replica_role="standalone",result="'
+    return {
+        name.removeprefix(f"{metric}{{{labels}").removesuffix('"}'): value
+        for name, value in found.items()
+        if name.startswith(f"{metric}{{{labels}")
+    }
+
+
+def test_overlapping_targets_are_counted_as_deferred_fit() -> None:
+    found = measured_cycle(*OVERLAP)
+    assert recomputations(found) == {"deferred_fit": 1}
+    assert not [name for name in found if name.startswith("kueue_admission_cycle_preemption_skips{")]
+
+
+def test_overlapping_targets_are_counted_as_new_targets() -> None:
+    found = measured_cycle(*ELSEWHERE)
+    assert recomputations(found) == {"new_targets": 1}
+
+
+def test_preemption_given_up_in_a_cycle_is_counted_as_skip() -> None:
+    found = measured_cycle("gate RecomputeAssignmentUponPreemptionTargetsOverlap=off", *OVERLAP)
+    assert found['kueue_admission_cycle_preemption_skips{cluster_queue="q",replica_role="standalone"}'] == 1
+    assert recomputations(found) == {}
+
+
+def test_preemption_skips_keep_the_count_of_the_last_cycle_that_had_some() -> None:
+    def skip(workload: str) -> Wait:
+        return Wait(
+            workload=workload,
+            cluster_queue="cq",
+            reason=QuotaReservedReason.WAITING_FOR_QUOTA,
+            requeue=Requeue.FAILED_AFTER_NOMINATION,
+            skips_preemption=True,
+        )
+
+    metrics, name = (
+        Metrics(EVERYTHING),
+        'kueue_admission_cycle_preemption_skips{cluster_queue="cq",replica_role="standalone"}',
+    )
+    metrics.cycle([skip("a"), skip("b")], 0.0)
+    assert series(metrics)[name] == 2
+    metrics.cycle([skip("a")], 0.0)
+    assert series(metrics)[name] == 1
+    metrics.cycle([Admit(workload="b", cluster_queue="cq", pod_sets=(), is_admitted=True)], 0.0)
+    assert series(metrics)[name] == 1
+    metrics.forget_cluster_queue("cq")
+    assert name not in series(metrics)
+
+
 def test_a_queue_that_is_gone_takes_its_series_along() -> None:
     metrics = Metrics(EVERYTHING)
     metrics.changes(workload(), (Reserved("cq", 0),))
@@ -294,6 +375,50 @@ def test_the_tree_is_told_by_its_links() -> None:
     link = 'cluster_queue="a",parent_cohort="eng",replica_role="standalone",root_cohort="eng"'
     assert found[f"kueue_cluster_queue_info{{{link}}}"] == 1
     assert found['kueue_cohort_info{cohort="eng",parent_cohort="",replica_role="standalone",root_cohort="eng"}'] == 1
+
+
+TREE = (
+    "cohort root",
+    "cohort ch1 parent=root cpu=1",
+    "cohort child parent=implied cpu=3",
+    "cluster-queue a cohort=ch1 cpu=4",
+    "cluster-queue b stopped cohort=ch1 cpu=2",
+    "cluster-queue c cohort=root cpu=7",
+    "holds a1 queue=a cpu=3",
+    "holds b1 queue=b cpu=2",
+    "holds c1 queue=c cpu=5",
+    "cycle",
+)
+
+
+def of_cohorts(found: dict[str, float], metric: str) -> dict[str, float]:
+    """cohort -> value of one metric."""
+    rows = ((re.search(r'cohort="([^"]*)"', name), name, value) for name, value in found.items())
+    return {match[1]: value for match, name, value in rows if match and name.startswith(f"kueue_{metric}{{")}
+
+
+def test_cohort_reservations_are_the_sum_over_the_subtree_of_used_quota() -> None:
+    found = of_cohorts(series(told(*TREE)[0]), "cohort_subtree_resource_reservations")
+    # Those of a stopped ClusterQueue count; cohorts without any have no series.
+    assert found == {"ch1": 5, "root": 10}
+
+
+def test_cohort_quota_has_series_where_there_is_quota() -> None:
+    found = of_cohorts(series(told(*TREE)[0]), "cohort_subtree_quota")
+    assert found == {"ch1": 7, "root": 14, "implied": 3, "child": 3}
+
+
+def test_implicit_cohorts_have_info_series() -> None:
+    names = {name for name in series(told(*TREE)[0]) if name.startswith("kueue_cohort_info{")}
+    assert names == {
+        f'kueue_cohort_info{{cohort="{cohort}",parent_cohort="{parent}",replica_role="standalone",root_cohort="{root}"}}'
+        for cohort, parent, root in (
+            ("root", "", "root"),
+            ("ch1", "root", "root"),
+            ("implied", "", "implied"),
+            ("child", "implied", "implied"),
+        )
+    }
 
 
 def test_ended_and_waiting_workloads_are_counted_as_they_come_and_go() -> None:

@@ -16,7 +16,7 @@ from pykueue.jobs.actions import Create, Replace
 from pykueue.jobs.kinds import Row
 from pykueue.kube.informer import Change as News
 from pykueue.lifecycle import ending, states
-from pykueue.lifecycle.change import Change, Finished
+from pykueue.lifecycle.change import Admitted, Change, Finished, Released, Reserved
 from pykueue.observe.gauges import Gauges, Requests, Sources
 from pykueue.observe.metrics import Choices, Metrics
 from pykueue.state.world import World
@@ -37,6 +37,7 @@ class Measures:
         views.workloads.subscribe(self._workload_seen)
         views.cluster_queues.subscribe(self._cluster_queue_seen)
         views.local_queues.subscribe(self._local_queue_seen)
+        views.cohorts.subscribe(self._cohort_seen)
 
     def job_action(self, row: Row, action: Create | Replace, after: Tree) -> None:
         """What was done for a job: how long its Workload took to come, how long its pods stood at their gates."""
@@ -68,6 +69,10 @@ class Measures:
 
     def written(self, workload: kueue.Workload, changes: Sequence[Change]) -> None:
         """What was written about a Workload. Its end is counted when it is seen: others may write that too."""
+        for change in changes:
+            if isinstance(change, Reserved | Admitted | Released):
+                for cohort in self._ancestors(change.cluster_queue):
+                    self._gauges.cohort_used(cohort)
         self.metrics.changes(workload, [change for change in changes if not isinstance(change, Finished)])
 
     def _workload_seen(self, news: News[kueue.Workload]) -> None:
@@ -93,9 +98,39 @@ class Measures:
         node = self._world.structure.node(cluster_queue)
         return [above.name for above in node.ancestors] if node is not None else []
 
-    def _cluster_queue_seen(self, news: News[Any]) -> None:
+    def _cluster_queue_seen(self, news: News[kueue.ClusterQueue]) -> None:
         if news.new is None:
             self.metrics.forget_cluster_queue(news.key.name)
+        before, after = (each.spec if each is not None else None for each in (news.old, news.new))
+        if before != after:
+            self._parent_changed(before.cohort_name if before else None, after.cohort_name if after else None)
+
+    def _cohort_seen(self, news: News[kueue.Cohort]) -> None:
+        """Counters go with their cohort: when its object is deleted, and an implicit one with its last child."""
+        before, after = (each.spec if each is not None else None for each in (news.old, news.new))
+        if after is None:
+            self.metrics.forget_cohort(news.key.name)
+            self._gauges.cohort_deleted(news.key.name)
+        elif before != after:
+            self._gauges.cohort_used(news.key.name)
+        if before != after:
+            self._parent_changed(before.parent_name if before else None, after.parent_name if after else None)
+
+    def _parent_changed(self, before: str | None, after: str | None) -> None:
+        """A child of a cohort was created, changed, moved or deleted."""
+        if after:
+            self._gauges.cohort_used(after)
+        if before and before != after and not self._is_cohort(before):
+            self.metrics.forget_cohort(before)
+            self._gauges.cohort_used(before)
+
+    def _is_cohort(self, name: str) -> bool:
+        """Whether a Cohort object has this name, or a child names it."""
+        return (
+            self._views.cohorts.get(name) is not None
+            or any(queue.spec.cohort_name == name for queue in self._views.cluster_queues.values())
+            or any(cohort.spec.parent_name == name for cohort in self._views.cohorts.values())
+        )
 
     def _local_queue_seen(self, news: News[Any]) -> None:
         if news.new is None or not self._counts_tenant(news.key.namespace, news.key.name):

@@ -25,6 +25,7 @@ from pykueue.core.decision import (
     Evict,
     Preempt,
     Rank,
+    Recomputation,
     Requeue,
     Retry,
     Victim,
@@ -73,6 +74,8 @@ class Entry:
     placed: tuple[PlacedPods, ...] = ()
     keeps_memory: bool = True  # of where the search for flavors stopped
     rank: Rank = ()  # where the order without fair sharing put it
+    recomputation: Recomputation | None = None
+    skips_preemption: bool = False
 
     @property
     def workload(self) -> Workload:
@@ -185,7 +188,13 @@ class Cycle:
         for entry in self._in_order(entries):
             with _judging(entry.head):
                 decision = self._process(entry)
-            decided[entry.workload.key] = replace(decision, scan=entry.scan, rank=entry.rank)
+            decided[entry.workload.key] = replace(
+                decision,
+                scan=entry.scan,
+                rank=entry.rank,
+                recomputation=entry.recomputation,
+                skips_preemption=entry.skips_preemption,
+            )
         left_out = [
             replace(self._left_out(entry), scan=entry.scan) for entry in entries if entry.workload.key not in decided
         ]
@@ -253,9 +262,11 @@ class Cycle:
 
     def _overtaken(self, entry: Entry, fits: _Fits) -> Decision | None:
         """What it was to have went to others in this very cycle."""
-        if any(t.reservation.key in self.issued or t.reservation.key in self.vanished for t in entry.targets):
+        if self._has_taken_targets(entry):
+            entry.skips_preemption = True
             return self._skip(entry, "its victims are those of another Workload")
         if fits is not _Fits.YES:
+            entry.skips_preemption = entry.assignment.mode is Mode.PREEMPT
             return self._skip(entry, "no longer fits after another Workload was processed")
         must_fit_now = entry.assignment.mode is Mode.FIT and bool(self.issued) and self.policy.departures
         if must_fit_now and self._fits_beside_victims(entry) is not _Fits.YES:
@@ -289,9 +300,9 @@ class Cycle:
     def _refresh(self, entry: Entry) -> _Fits:
         """§5.7 Assign anew where earlier entries took the victims or the place; whether it fits then."""
         is_shared = any(target.reservation.key in self.issued for target in entry.targets)
-        overlaps = is_shared or any(target.reservation.key in self.vanished for target in entry.targets)
+        recomputes_targets = self._has_taken_targets(entry) and self.policy.recompute_on_overlap
         fits = self._fits(entry)
-        if overlaps and self.policy.recompute_on_overlap:
+        if recomputes_targets:
             mark = self.snapshot.mark()
             before = self.snapshot.gone
             for victim in self.issued.values():
@@ -306,7 +317,21 @@ class Cycle:
             self._assign_anew(entry)
         else:
             return fits
-        return self._fits(entry)
+        fits = self._fits(entry)
+        if recomputes_targets:
+            entry.recomputation = self._recomputation(entry, fits)
+        return fits
+
+    def _has_taken_targets(self, entry: Entry) -> bool:
+        """Whether an earlier entry of this cycle preempts one of its targets, now or once checks have passed."""
+        return any(t.reservation.key in self.issued or t.reservation.key in self.vanished for t in entry.targets)
+
+    def _recomputation(self, entry: Entry, fits: _Fits) -> Recomputation:
+        if entry.assignment.mode is Mode.DEFERRED_FIT:
+            return Recomputation.DEFERRED_FIT
+        if entry.targets and fits is _Fits.YES and not self._has_taken_targets(entry):
+            return Recomputation.NEW_TARGETS
+        return Recomputation.SKIPPED
 
     def _assign_anew(self, entry: Entry) -> None:
         """[CY6] From the first flavor, but never to another flavor than the one nominated."""

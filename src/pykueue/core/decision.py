@@ -39,6 +39,14 @@ class Requeue(StrEnum):
     SET_ASIDE = "SetAside"  # ours: it cannot be judged, or what was decided cannot be written
 
 
+class Recomputation(StrEnum):
+    """What came of assigning an entry again whose targets an earlier entry of the cycle had taken."""
+
+    NEW_TARGETS = "new_targets"  # other targets, and it fits with them
+    DEFERRED_FIT = "deferred_fit"  # it fits once the targets of the earlier entry are gone
+    SKIPPED = "skipped"  # neither: it waits for another cycle
+
+
 class Kind(IntEnum):
     """How well a flavor suits, worst to best (§4.4)."""
 
@@ -116,7 +124,9 @@ class Decision:
 
     `scan` is where the next scan of the Workload's flavors continues, for `state` to store. `rank` is its place in the
     scheduling order, comparable between the decisions of several trees; empty where the order gave it none. `failure`
-    is the exception that the evaluation ended with, for the log. None of the three is part of what was decided.
+    is the exception that the evaluation ended with, for the log. `recomputation` and `skips_preemption` are for the
+    metrics: what came of overlapping preemption targets, and whether a preemption was given up because of an earlier
+    entry of the cycle. None of the five is part of what was decided.
     """
 
     workload: str
@@ -125,6 +135,8 @@ class Decision:
     scan: ScanMemory | None = field(default=None, repr=False, compare=False)
     rank: Rank = field(default=(), repr=False, compare=False)
     failure: BaseException | None = field(default=None, repr=False, compare=False)
+    recomputation: Recomputation | None = field(default=None, repr=False, compare=False)
+    skips_preemption: bool = field(default=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

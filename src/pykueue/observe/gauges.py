@@ -57,6 +57,7 @@ class Gauges(Collector):
         self._counts_tenant = counts_tenant
         self._finished: Counter[tuple[str, str, str]] = Counter()  # ClusterQueue, LocalQueue, its namespace
         self._unadmitted: Counter[tuple[str, str, str, str, str]] = Counter()  # and the two reasons
+        self._deleted_cohorts: set[str] = set()
         metrics.registry.register(self)
 
     # --- Counts that are kept -----------------------------------------------------------------------------------------
@@ -113,8 +114,8 @@ class Gauges(Collector):
             "local_queue_admission_fair_sharing_usage": self._tenants_history,
             "cluster_queue_weighted_share": self._shares,
             "cohort_weighted_share": self._cohort_shares,
-            "cohort_subtree_quota": lambda: self._subtree(lambda node: node.subtree),
-            "cohort_subtree_resource_reservations": lambda: self._subtree(lambda node: node.usage),
+            "cohort_subtree_quota": self._subtree_quota,
+            "cohort_subtree_resource_reservations": self._subtree_reservations,
             "cohort_subtree_admitted_active_workloads": self._subtree_admitted,
             "cohort_info": self._cohort_places,
             "cluster_queue_info": self._places,
@@ -278,32 +279,61 @@ class Gauges(Collector):
 
     # --- Cohorts ------------------------------------------------------------------------------------------------------
 
+    def cohort_deleted(self, name: str) -> None:
+        """Drop the series of a cohort whose Cohort object was deleted. Where children still name it, it goes on as an
+        implicit cohort and has series again with the next event in it, as in Kueue."""
+        self._deleted_cohorts.add(name)
+
+    def cohort_used(self, name: str) -> None:
+        """Show the series of a cohort again: it was created, a child was changed, or a Workload below it was."""
+        self._deleted_cohorts.discard(name)
+
     def _cohorts(self) -> Iterator[Node]:
-        """Every cohort, also those that nobody made but somebody names."""
-        found: dict[str, Node] = {}
-        for name in self._names():
-            node = self._world.structure.node(name)
-            found |= {above.name: above for above in (node.ancestors if node is not None else ())}
-        for cohort in self._sources.cohorts():
-            node = self._world.structure.cohort_node(cohort.metadata.name)
-            found |= {node.name: node} if node is not None else {}
-        yield from (found[name] for name in sorted(found))
+        """Every cohort, implicit ones included."""
+        yield from sorted(
+            (node for node in self._world.structure.cohort_nodes() if node.name not in self._deleted_cohorts),
+            key=lambda node: node.name,
+        )
 
     def _cohort_shares(self) -> Iterator[Sample]:
+        """Kueue reports the share of cohorts that have an object."""
+        explicit = {cohort.metadata.name for cohort in self._sources.cohorts()}
         for node in self._cohorts():
-            share = fairness.share(node)
-            yield (node.name,), math.inf if share.is_boundless else share.rank[1]
+            if node.name in explicit:
+                share = fairness.share(node)
+                yield (node.name,), math.inf if share.is_boundless else share.rank[1]
 
-    def _subtree(self, figures: Callable[[Node], list[int]]) -> Iterator[Sample]:
+    def _subtree_quota(self) -> Iterator[Sample]:
         for node in self._cohorts():
             for number in node.known:
                 pair = node.tree.pairs[number]
-                yield (node.name, pair.flavor, pair.resource), _figure(pair.resource, figures(node)[number])
+                if node.subtree[number] > 0:
+                    yield (node.name, pair.flavor, pair.resource), _figure(pair.resource, node.subtree[number])
+
+    def _subtree_reservations(self) -> Iterator[Sample]:
+        total: dict[str, dict[tuple[str, str], int]] = {}
+        for name, above in self._ancestors():
+            for node in above:
+                _add_up(total.setdefault(node.name, {}), self._world.structure.held(name))
+        for node in self._cohorts():
+            for (flavor, resource), amount in sorted(total.get(node.name, {}).items()):
+                if amount > 0:
+                    yield (node.name, flavor, resource), _figure(resource, amount)
 
     def _subtree_admitted(self) -> Iterator[Sample]:
+        admitted: Counter[str] = Counter()
+        for name, above in self._ancestors():
+            count = sum(map(_admitted, self._world.structure.held(name)))
+            admitted.update({node.name: count for node in above})
         for node in self._cohorts():
-            below = (self._world.structure.held(queue.name) for queue in node.subtree_queues())
-            yield (node.name,), sum(sum(map(_admitted, held)) for held in below)
+            yield (node.name,), admitted[node.name]
+
+    def _ancestors(self) -> Iterator[tuple[str, tuple[Node, ...]]]:
+        """Every ClusterQueue with the cohorts above it. Inactive ones are included: what they hold is reserved."""
+        for name in self._names():
+            node = self._world.structure.node(name)
+            if node is not None:
+                yield name, node.ancestors
 
     def _cohort_places(self) -> Iterator[Sample]:
         for node in self._cohorts():

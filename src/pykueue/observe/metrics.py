@@ -8,10 +8,9 @@ What is, is read when somebody asks (`gauges`, which joins in): nothing has to b
     metrics.cycle(decisions, seconds)       after every scheduling cycle
     metrics.exposition()                    what `/metrics` answers
 
-Names, labels and buckets are those of the public system; dashboards and alerts keep working. What only this program
-counts begins with `pykueue_`. Metrics of what this
-program does not have yet (MultiKueue) or does not tell (skips and recomputed targets inside of a cycle) are not
-declared: a series that is always zero would be a lie.
+Names, types, labels and buckets are those of Kueue; dashboards and alerts keep working. What only this program counts
+begins with `pykueue_`. The two metrics of MultiKueue are declared and have no series, because this program dispatches
+no Workload to other clusters: a series that is always zero would be wrong.
 """
 
 from __future__ import annotations
@@ -56,6 +55,7 @@ class When(StrEnum):
     FAIR_SHARING = "fair sharing"
     HASHING = "the gate SchedulingEquivalenceHashing"
     CREATION = "the gate MetricForWorkloadCreationLatency"
+    NEVER = "never: MultiKueue is not implemented, the metric has no series"
 
 
 class Metric(NamedTuple):
@@ -76,7 +76,8 @@ def _doubling(first: float, count: int) -> tuple[float, ...]:
 E14: Final = (1.0, *_doubling(2.5, 13))
 E16: Final = (1.0, *_doubling(2.5, 15))
 F11: Final = _doubling(0.01, 11)
-DEFAULT: Final = tuple(Histogram.DEFAULT_BUCKETS)[:-1]
+# The default buckets of the Go client, which Kueue uses; those of the Python client are others.
+DEFAULT: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 OWN: Final = "pykueue_"
 ROLE: Final = "replica_role"
@@ -117,6 +118,18 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("admission_attempts_total", ("result",), "Scheduling cycles that had something to decide, by outcome."),
     _histogram("admission_attempt_duration_seconds", ("result",), "How long a scheduling cycle took.", DEFAULT),
     _counter("preempted_workloads_total", ("preempting_cluster_queue", "reason"), "Workloads told to make room."),
+    _gauge(
+        "admission_cycle_preemption_skips",
+        _QUEUE,
+        "Preemptions that the last scheduling cycle with any gave up, because an earlier entry took the preemption "
+        "targets or the quota.",
+    ),
+    _counter(
+        "preemption_target_recomputations_total",
+        (*_QUEUE, "result"),
+        "Assignments computed again because an earlier entry of the cycle took the preemption targets: new_targets, "
+        "deferred_fit or skipped.",
+    ),
     # Lives.
     *_twice(_counter("quota_reserved_workloads_total", (*_QUEUE, _PRIORITY), "Reservations of quota.")),
     *_twice(_histogram("quota_reserved_wait_time_seconds", (*_QUEUE, _PRIORITY), "From queueing to reservation.", E14)),
@@ -219,8 +232,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     # Cohorts, as they are now.
     _gauge("cohort_weighted_share", ("cohort",), "How far it is beyond its quota.", When.FAIR_SHARING),
-    _gauge("cohort_subtree_quota", ("cohort", "flavor", "resource"), "Quota of everybody below it."),
-    _gauge("cohort_subtree_resource_reservations", ("cohort", "flavor", "resource"), "Quota reserved below it."),
+    _gauge("cohort_subtree_quota", ("cohort", "flavor", "resource"), "Quota of a cohort and of everything below it."),
+    _gauge(
+        "cohort_subtree_resource_reservations",
+        ("cohort", "flavor", "resource"),
+        "Quota reserved in the ClusterQueues below it.",
+    ),
     _gauge("cohort_subtree_admitted_active_workloads", ("cohort",), "Workloads that may run below it."),
     _gauge("cohort_info", ("cohort", "parent_cohort", "root_cohort"), "1; where a cohort is in the tree.", When.TREE),
     _gauge(
@@ -228,6 +245,21 @@ METRICS: Final[tuple[Metric, ...]] = (
         (*_QUEUE, "parent_cohort", "root_cohort"),
         "1; where a ClusterQueue is in the tree.",
         When.TREE,
+    ),
+    # MultiKueue.
+    Metric(
+        "multikueue_workloads_dispatched_total",
+        Type.COUNTER,
+        (*_QUEUE, "cluster", ROLE),
+        "Workloads created in worker clusters.",
+        when=When.NEVER,
+    ),
+    Metric(
+        "multikueue_workloads_admitted_total",
+        Type.COUNTER,
+        (*_QUEUE, "cluster", ROLE),
+        "Workloads admitted in worker clusters.",
+        when=When.NEVER,
     ),
     # This program itself; the public system has no such figures.
     Metric(f"{OWN}api_requests_total", Type.COUNTER, ("verb", "resource", ROLE), "Requests to the API server."),
@@ -265,6 +297,9 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
 )
 
+# Gauges that are written, not read.
+_WRITTEN: Final = ("kueue_build_info", "kueue_admission_cycle_preemption_skips")
+
 BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRICS}
 
 
@@ -275,7 +310,9 @@ BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRIC
 class Choices:
     """Which metrics are fed."""
 
-    on: frozenset[When] = frozenset({When.ALWAYS, When.LOCAL_QUEUES, When.TREE, When.HASHING, When.CREATION})
+    on: frozenset[When] = frozenset(
+        {When.ALWAYS, When.LOCAL_QUEUES, When.TREE, When.HASHING, When.CREATION, When.NEVER}
+    )
     # The LocalQueues that have series of their own.
     tenants: Selector = field(default_factory=lambda: selectors.EVERYTHING)
 
@@ -291,6 +328,7 @@ class Choices:
             When.FAIR_SHARING: configuration.fair_sharing is not None,
             When.HASHING: gates["SchedulingEquivalenceHashing"],
             When.CREATION: gates["MetricForWorkloadCreationLatency"],
+            When.NEVER: True,
         }
         selector = tenants.local_queue_selector
         return cls(
@@ -386,6 +424,10 @@ class Metrics:
         for series in self._series.values():
             series.forget(cluster_queue=name)
 
+    def forget_cohort(self, name: str) -> None:
+        """Drop what was counted for a cohort that does not exist any more."""
+        self._series["kueue_cohort_subtree_admitted_workloads_total"].forget(cohort=name)
+
     def forget_local_queue(self, namespace: str, name: str) -> None:
         for series in self._series.values():
             series.forget(namespace=namespace, name=name)
@@ -450,10 +492,19 @@ class Metrics:
         result = "success" if succeeded else "inadmissible"
         self._add("kueue_admission_attempts_total", result)
         self._observe("kueue_admission_attempt_duration_seconds", int(seconds * SECOND), result)
+        skips: dict[str, int] = {}
         for decision in found:
+            if decision.skips_preemption:
+                skips[decision.cluster_queue] = skips.get(decision.cluster_queue, 0) + 1
+            if decision.recomputation is not None:
+                result = str(decision.recomputation)
+                self._add("kueue_preemption_target_recomputations_total", decision.cluster_queue, result)
             for victim in decision.victims if isinstance(decision, Preempt | Retry) else ():
                 if not victim.already_evicted:
                     self._add("kueue_preempted_workloads_total", decision.cluster_queue, str(victim.reason))
+        # A cycle without skips leaves the figure of the last one that had some, as Kueue does.
+        for cluster_queue, count in skips.items():
+            self._series["kueue_admission_cycle_preemption_skips"][cluster_queue, self.role.value].set(count)
 
     def audited(self, differences: int) -> None:
         """The memory was held against one that was built anew."""
@@ -514,11 +565,9 @@ class Metrics:
 
 
 def is_read(metric: Metric) -> bool:
-    """Whether it is read when somebody asks, as gauges are. One of them is written once, and one counter is kept
-    elsewhere."""
-    return metric.name == f"{OWN}api_requests_total" or (
-        metric.type is Type.GAUGE and metric.name != "kueue_build_info"
-    )
+    """Whether it is read when the metrics are scraped, as gauges are. One gauge is written once, one by scheduling
+    cycles, and one counter is kept elsewhere."""
+    return metric.name == f"{OWN}api_requests_total" or (metric.type is Type.GAUGE and metric.name not in _WRITTEN)
 
 
 def _class_of(workload: kueue.Workload) -> str:

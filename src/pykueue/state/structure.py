@@ -267,12 +267,14 @@ class Structure:
 
     def cohort_node(self, cohort_name: str) -> Node | None:
         """A cohort's place in its tree, declared or not."""
+        return next((node for node in self.cohort_nodes() if node.name == cohort_name), None)
+
+    def cohort_nodes(self) -> Iterator[Node]:
+        """Every cohort in its tree: those with a Cohort object, and those that only a parentName or cohortName names.
+        Cohorts of a cycle are in no tree."""
         for grown in self._trees.values():
             if grown.plan.single is None:
-                for node in grown.tree.nodes:
-                    if node.name == cohort_name and not node.is_queue:
-                        return node
-        return None
+                yield from (node for node in grown.tree.nodes if not node.is_queue)
 
     # Reservations.
 
