@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from controllers.conftest import Story
-from pykueue.api import kube, registry
+from pykueue import planning
+from pykueue.advising.why import Why, why
+from pykueue.api import kube, meta, registry
 from pykueue.api.kinds import Kind
 from pykueue.api.trees import get
 from pykueue.controllers.assembly import Manager
+from pykueue.documents import Document
 from pykueue.kube.errors import AlreadyExists, Conflict, NotFound
 from pykueue.kube.recorder import EVENTS
 from pykueue.webhooks.registration import CRD
@@ -184,6 +187,18 @@ class System(Story):
         found = [msgspec.json.decode(item) for item in (await self.client.list(EVENTS)).items]
         own = [each for each in found if each["reportingInstance"] == self.manager_now.recorder.instance]
         return [each for each in own if each["regarding"]["name"] == name and each["reason"] == reason]
+
+    async def explain(self, workload: str, **configuration: Any) -> Why:
+        """What `pykueue explain` finds about a Workload, on the objects that the server has now."""
+        head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+        found = [Document("the configuration", {**head, **configuration})]
+        for kind in planning.KINDS:
+            row = registry.ALL.of(kind)
+            trees = [msgspec.json.decode(item) for item in (await self.client.list(row)).items]
+            about = {"apiVersion": row.api_version, "kind": row.kind}
+            found += [Document(tree["metadata"]["name"], {**tree, **about}) for tree in trees]
+        moment = int(datetime.datetime.now(datetime.UTC).timestamp()) * meta.SECOND
+        return why(planning.read(found), f"default/{workload}", moment, suggest=False)
 
     async def quiet(self) -> None:
         """Wait until the manager has read all there is, and has nothing to do."""

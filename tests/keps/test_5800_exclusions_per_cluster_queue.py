@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
+from keps.autoscaler import Autoscaler
 from keps.engines import Engine
 from keps.system import System, gates, system
+from pykueue.api import kube, meta
 from pykueue.api.trees import get
+from pykueue.cli import explain
+from pykueue.core import requests
+from pykueue.core.policy import Policy
 from pykueue.kube.errors import Invalid
+from pykueue.state.shapes import Demands
 from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
 from webhooks.conftest import choices, cluster_queue
 
@@ -192,3 +198,85 @@ async def test_what_was_left_out_is_logged_once_however_long_a_workload_waits(
             await story.until_said("w", "Admitted", "True/Admitted")
             await story.quiet()
         assert len([each for each in caplog.messages if each.startswith("default/w: not counted")]) == 1
+
+
+async def test_what_was_left_out_is_reported_once_though_quota_is_reserved_again(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with system(engine, **ON) as story:
+        await story.queue({"cpu": "1"}, excludeResourcePrefixes=["vendor.example/"])
+        with caplog.at_level(logging.INFO, "pykueue"):
+            await story.asks("w", NET)
+            await story.until_said("w", "Admitted", "True/Admitted")
+            await story.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "HoldAndDrain"}})
+            await story.until_said("w", "Evicted", "True/ClusterQueueStopped")
+            await story.release("w")
+            await story.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "None"}})
+            await story.until_said("w", "Admitted", "True/Admitted")
+            await story.quiet()
+        notes = [event["note"] for event in await story.events("w", "QuotaReserved")]
+        assert len([note for note in notes if "not counted" in note]) == 1
+        assert len([each for each in caplog.messages if each.startswith("default/w: not counted")]) == 1
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_explain_shows_what_is_left_out_and_by_which_list(engine: Engine, waits: bool) -> None:
+    async with system(engine, **ON, **GLOBAL) as story:
+        await story.queue({"cpu": "1"}, excludeResourcePrefixes=["vendor.example/"])
+        cpu = "8" if waits else "1"
+        await story.asks("w", {**NET, "cpu": cpu, "example.com/gpu": "1"})
+        await story.until_said(
+            "w", *(("QuotaReserved", "False/ExceedsMaxQuota") if waits else ("Admitted", "True/Admitted"))
+        )
+        found = await story.explain("w", **ON, **GLOBAL)
+        text = "\n".join(explain.lines(found))
+        assert "\nNot counted against quota\n  example.com/gpu (prefix 'example.com' of the configuration)\n" in text
+        assert "\n  vendor.example/net (prefix 'vendor.example/' of the ClusterQueue)" in text
+        assert found.tree()["notCounted"] == [
+            {"resource": "example.com/gpu", "reason": "Excluded", "prefix": "example.com", "list": "Configuration"},
+            {
+                "resource": "vendor.example/net",
+                "reason": "Excluded",
+                "prefix": "vendor.example/",
+                "list": "ClusterQueue",
+            },
+        ]
+
+
+# --- Behavior: excluded resources are not included in admission checks ------------------------------------------------
+
+
+async def test_no_nodes_are_requested_for_excluded_resources(engine: Engine) -> None:
+    disk = {"cpu": "1", "ephemeral-storage": "1Gi"}
+    async with system(engine, **ON) as story:
+        autoscaler = Autoscaler(story)
+        await autoscaler.install()
+        settings = {"provisioningClassName": "check-capacity.autoscaling.x-k8s.io"}
+        managed = {**settings, "managedResources": ["ephemeral-storage"]}
+        await story.create("ProvisioningRequestConfig", "nodes", managed)
+        reference = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "nodes"}
+        spec = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": reference}
+        await story.create("AdmissionCheck", "nodes", spec)
+        checked = {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes"}]}}
+        await story.queue({"cpu": "5", "ephemeral-storage": "9Gi"}, **checked)
+        await story.until_said("nodes", "Active", "True/Active", "AdmissionCheck")
+        await story.asks("counted", disk)
+        await autoscaler.asked("counted-nodes-1")
+        await story.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": ["ephemeral-"]}})
+        await story.asks("excluded", disk)
+        await story.until_said("excluded", "Admitted", "True/Admitted")
+        await story.quiet()
+        assert "excluded-nodes-1" not in await autoscaler.requests()
+
+
+# --- Risks and Mitigations: compiled lists ----------------------------------------------------------------------------
+
+
+def test_a_list_is_compiled_once_for_each_cluster_queue_and_list() -> None:
+    demands = Demands(Policy(queue_exclusions=True), requests.accounting(["example.com"]))
+    first = demands.accounting(("vendor.example/",))
+    demands.put_limit_range(kube.LimitRange(metadata=meta.ObjectMeta(name="l", namespace="n")))
+    assert demands.accounting(("vendor.example/",)) is first
+    assert first.excluded == ("example.com", "vendor.example/")
+    assert demands.accounting(("other.example/",)) is not first
+    assert demands.accounting(()).excluded == ("example.com",)

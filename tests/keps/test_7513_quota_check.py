@@ -11,6 +11,7 @@ from keps.engines import Engine
 from keps.system import gates, system
 from pykueue import settings
 from pykueue.api.trees import get
+from pykueue.cli import explain
 from pykueue.errors import ConfigurationError
 from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
 from webhooks.conftest import choices, cluster_queue
@@ -144,6 +145,16 @@ async def test_what_was_skipped_is_told_and_logged_once(engine: Engine, caplog: 
         ]
         (event,) = await story.events("second", "QuotaReserved")
         assert skipped in event["note"]
+
+
+async def test_explain_shows_what_is_skipped(engine: Engine) -> None:
+    async with system(engine, **ONLY_DECLARED) as story:
+        await story.queue({"cpu": "1"})
+        await story.asks("w", FPGA)
+        await story.until_said("w", "Admitted", "True/Admitted")
+        found = await story.explain("w", **ONLY_DECLARED)
+        assert "\nNot counted against quota\n  vendor.example/fpga (not declared)" in "\n".join(explain.lines(found))
+        assert found.tree()["notCounted"] == [{"resource": "vendor.example/fpga", "reason": "NotDeclared"}]
 
 
 # --- Non-Goals: placement ---------------------------------------------------------------------------------------------

@@ -92,18 +92,18 @@ async def test_what_came_while_nobody_looked_is_served_at_the_start(engine: Engi
             await story.until_there("one", "LocalQueue", "team-queue")
 
 
-@pytest.mark.parametrize(("selector", "served"), [(None, []), ({}, ["default", "kube-system", "one"])])
-async def test_no_selector_selects_nothing_and_an_empty_one_everything(
-    engine: Engine, selector: Any, served: list[str]
-) -> None:
+@pytest.mark.parametrize("selector", [None, {}])
+async def test_no_selector_selects_nothing_and_an_empty_one_everything(engine: Engine, selector: Any) -> None:
     async with system(engine, **ON) as story:
         await story.namespace("one")
+        namespaces = [each["metadata"]["name"] for each in await story.all("Namespace")]
+        assert {"default", "kube-system", "one"} <= set(namespaces)
         await story.cluster_queue("cq", namespaceSelector=selector, **MAKES)
+        served = namespaces if selector is not None else []
         for name in served:
             await story.until_there(name, "LocalQueue", "team-queue")
         await story.quiet()
-        found = {name.partition("/")[0] for name in await local_queues(story)}
-        assert bool(found) == bool(served)
+        assert await local_queues(story) == sorted(f"{name}/team-queue" for name in served)
 
 
 async def test_with_the_gate_off_the_field_is_kept_and_does_nothing(engine: Engine) -> None:
@@ -252,7 +252,7 @@ async def test_only_what_an_event_concerns_is_looked_at(engine: Engine) -> None:
             assert await looked_at() == []
             await story.cluster_queue("plain")
             await story.cluster_queue("cq", **RED, **MAKES)
-            assert await looked_at() == ["cq in one"]
+            assert await looked_at() == ["cq", "cq in one"]
             await story.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
             await story.say("ClusterQueue", "cq", "Active", "True", "Ready")
             await story.patch("Namespace", "one", {"metadata": {"annotations": {"a": "b"}}})
@@ -314,6 +314,37 @@ async def test_two_that_could_meet_in_some_namespace_are_refused_though_none_mat
         apart = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["red"]}]}
         await story.cluster_queue("second", namespaceSelector=apart, **MAKES)
         await story.cluster_queue("third", namespaceSelector=overlapping, defaultLocalQueue={"name": "another"})
+
+
+async def test_overlapping_cluster_queues_that_were_both_accepted_are_reported_on_both(engine: Engine) -> None:
+    """Goals: the webhook decides on what it has seen, so two that are created at the same moment can both pass it.
+
+    Here they are created while the gate is off and no webhook compares them, which leaves the same state behind.
+    """
+    async with engine.served() as story:
+        await story.cluster_queue("first", **RED, **MAKES)
+        await story.cluster_queue("second", namespaceSelector={}, **MAKES)
+        await story.cluster_queue("other-name", namespaceSelector={}, defaultLocalQueue={"name": "another"})
+        blue = {"matchLabels": {"team": "blue"}}
+        await story.cluster_queue("apart", namespaceSelector=blue, **MAKES)
+        async with story.manager(**ON) as story.running:
+
+            async def reported() -> bool:
+                return bool(await story.events("first", "DefaultLocalQueueConflict"))
+
+            await story.until(reported)
+            await story.namespace("red", team="red")
+            await story.until_there("red", "LocalQueue", "team-queue")
+            await story.quiet()
+            (event,) = await story.events("first", "DefaultLocalQueueConflict")
+            assert event["type"] == "Warning"
+            assert event["note"].startswith("ClusterQueue second also creates LocalQueues named team-queue")
+            named = [each["note"].split()[1] for each in await story.events("second", "DefaultLocalQueueConflict")]
+            assert sorted(named) == ["apart", "first"]
+            (event,) = await story.events("apart", "DefaultLocalQueueConflict")
+            assert event["note"].startswith("ClusterQueue second ")
+            assert await story.events("other-name", "DefaultLocalQueueConflict") == []
+            assert len([name for name in await local_queues(story) if name == "red/team-queue"]) == 1
 
 
 # --- Beside any manager: `pykueue populator` --------------------------------------------------------------------------

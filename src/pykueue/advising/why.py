@@ -29,7 +29,8 @@ from pykueue.errors import UsageError
 from pykueue.lifecycle import states
 from pykueue.lifecycle.queues import References
 from pykueue.lifecycle.states import State
-from pykueue.observe import visibility
+from pykueue.observe import explaining, visibility
+from pykueue.observe.explaining import NotCounted
 from pykueue.planning import Case, Plan
 
 PENDING: Final = "Pending"
@@ -57,6 +58,7 @@ class Why:
     cluster_queue: str
     position: tuple[int, int] | None = None  # in the ClusterQueue and in the LocalQueue, from 1
     causes: tuple[str, ...] = ()
+    not_counted: tuple[NotCounted, ...] = ()  # requested resources that take no part in quota
     ahead: tuple[str, ...] = ()  # those who are tried before it in its queue, first come first
     tried: tuple[dict[str, Any], ...] = ()
     holders: tuple[dict[str, Any], ...] = ()
@@ -74,6 +76,7 @@ class Why:
             "clusterQueue": self.cluster_queue,
             "position": position,
             "causes": list(self.causes),
+            "notCounted": [each.tree() for each in self.not_counted],
             "ahead": list(self.ahead),
             "tried": list(self.tried),
             "holders": list(self.holders),
@@ -117,6 +120,7 @@ def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort:
             cluster_queue=cluster_queue,
             causes=tuple(_of_conditions(workload, case)),
             warnings=() if states.is_finished(workload) else _loop_warnings(narrowed(case, key), key, workload, now),
+            not_counted=_not_counted(case, workload, cluster_queue, now),
         )
     limit = (effort or Effort(EFFORT)) if suggest else None
     return _waiting(narrowed(case, key), key, workload, now, limit)
@@ -190,6 +194,7 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, e
         cluster_queue=cluster_queue,
         position=(place.in_cluster_queue + 1, place.in_local_queue + 1) if place is not None else None,
         causes=tuple(dict.fromkeys(causes)),
+        not_counted=_not_counted(case, workload, cluster_queue, now),
         ahead=tuple(ahead[:_AHEAD_SHOWN]),
         tried=tuple(told.get("tried", ())),
         holders=tuple(told.get("holders", ())),
@@ -223,6 +228,13 @@ def _loop_warnings(case: Case, key: str, workload: kueue.Workload, now: Nanoseco
 def evictions(workload: kueue.Workload) -> Iterable[kueue.WorkloadSchedulingStatsEviction]:
     stats = workload.status.scheduling_stats
     return stats.evictions if stats is not None else ()
+
+
+def _not_counted(case: Case, workload: kueue.Workload, cluster_queue: str, now: Nanoseconds) -> tuple[NotCounted, ...]:
+    """What the Workload requests and quota does not count, by the lists of today."""
+    world = planning.world_of(case.with_objects(t for t in case.objects if not isinstance(t, kueue.Workload)), now)
+    world.settle(now)
+    return explaining.not_counted(world.exclusions(workload), world.skipped(workload, cluster_queue))
 
 
 def _references(case: Case, in_circle: frozenset[str]) -> References:

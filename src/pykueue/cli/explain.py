@@ -156,6 +156,8 @@ def lines(answer: Why) -> list[str]:
         said += ["", "Warning", *(f"  {warning}" for warning in answer.warnings)]
     if answer.causes:
         said += ["", "Why", *(f"  {cause}" for cause in answer.causes)]
+    if answer.not_counted:
+        said += ["", "Not counted against quota", *(f"  {each}" for each in answer.not_counted)]
     if answer.ahead:
         more = f" and {(answer.position or (0, 0))[0] - 1 - _SHOWN} more" if len(answer.ahead) > _SHOWN else ""
         said += ["", "Ahead of it", f"  {', '.join(answer.ahead[:_SHOWN])}{more}"]

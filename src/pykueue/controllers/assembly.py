@@ -118,7 +118,13 @@ class Manager:
             measures.job_action,
         )
         self._provisioning = ProvisioningController(
-            client, self.views, self.writer, clock, chance, cleanup=choices.cleans_up_requests
+            client,
+            self.views,
+            self.writer,
+            clock,
+            chance,
+            cleanup=choices.cleans_up_requests,
+            excluded=self.world.excluded_from_checks,
         )
         remote = MultiKueueChecks(client, self.views, self.writer, clock, chance)
         chosen = tuple(_as_chosen(choices, tools, jobs.executor))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
@@ -41,6 +42,8 @@ _REASON_PAUSE_SECONDS: Final = 0.1
 _LONGEST_REASON_PAUSE_SECONDS: Final = 5.0
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
 _REFUSED_PAUSE_SECONDS: Final = 1.0
+# Workloads whose resources that are not counted were reported, newest last; for a forgotten one it is reported again.
+_REPORTED_MAX: Final = 10_000
 
 # How an API server reports that our webhook for Workloads denied a write.
 _DENIED_BY_US: Final = 'admission webhook "vworkload.kb.io" denied the request'
@@ -77,6 +80,7 @@ class Carrier:
         self._admitting = 0
         self._nobody_is_admitted = asyncio.Event()
         self._nobody_is_admitted.set()
+        self._reported_not_counted: OrderedDict[str, str] = OrderedDict()  # by UID
         self._unsaid: dict[str, Preempt | Wait] = {}  # why they wait, by Workload, as decided last
         self._saying: dict[str, Preempt | Wait] = {}  # what is being written about them
         self._speakers = 0
@@ -175,12 +179,22 @@ class Carrier:
             return reservation.repair(workload, given)
         facts = self._cluster_queue_facts(decision.cluster_queue)
         required = checks.required(facts, given) if facts is not None else ()
-        note = explaining.left_out(
-            self._world.exclusions(workload), self._world.skipped(workload, decision.cluster_queue)
-        )
-        if note:
-            log.info("%s: %s", decision.workload, note)
+        note = self._not_counted(workload, decision.cluster_queue)
         return reservation.reserve(workload, given, required, self._options, self._clock.now(), note=note)
+
+    def _not_counted(self, workload: kueue.Workload, cluster_queue: str) -> str:
+        """Which of its resources quota does not count. It is logged, and added to an Event, once for each Workload and
+        each list: one that is evicted and reserves quota again gets it again only if something else is left out."""
+        exclusions, skipped = self._world.exclusions(workload), self._world.skipped(workload, cluster_queue)
+        note = explaining.left_out(explaining.not_counted(exclusions, skipped))
+        uid = workload.metadata.uid
+        if not note or self._reported_not_counted.get(uid) == note:
+            return ""
+        self._reported_not_counted[uid] = note
+        if len(self._reported_not_counted) > _REPORTED_MAX:
+            self._reported_not_counted.popitem(last=False)
+        log.info("%s: %s", states.key(workload), note)
+        return note
 
     async def _book(self, key: Key, workload: kueue.Workload, changes: Changes) -> None:
         """Write a reservation. A lost answer is settled by sending the same conditional write until it is answered."""
@@ -254,6 +268,9 @@ class Carrier:
         """What was decided did not happen: the memory goes back to what the object says."""
         if str(key) in self._world.ledger:
             self._world.refuse(str(key))
+        workload = self._writer.current(key)
+        if workload is not None:
+            self._reported_not_counted.pop(workload.metadata.uid, None)  # its Event was not emitted
         self.put_current(key)
         self._wake()
         self.settled(key)

@@ -33,6 +33,7 @@ CLUSTER_QUEUES: Final = "kueue-clusterqueue-controller"  # the name under which 
 _LOCAL_QUEUE: Final = registry.KUEUE.of(kueue.LocalQueue)
 _MAKERS: Final = "makesLocalQueues"
 _ALL: Final = ""
+_EVERYWHERE: Final = ""  # a ClusterQueue by itself, in no particular namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Wish:
     is_ours: Callable[[kueue.LocalQueue, kueue.ClusterQueue], bool]
     # The namespaces that come into question at all, beside what each ClusterQueue selects.
     namespaces: Selector = selectors.EVERYTHING
+    # Whether two ClusterQueues that could create the same LocalQueue are a mistake to report.
+    has_rivals: bool = False
 
 
 def _named_in_spec(cluster_queue: kueue.ClusterQueue) -> str:
@@ -61,19 +64,19 @@ def _is_signed(local_queue: kueue.LocalQueue, cluster_queue: kueue.ClusterQueue)
     return local_queue.metadata.annotations.items() >= _signature(cluster_queue).items()
 
 
-BY_SPEC: Final = Wish(_named_in_spec, _signature, _is_signed)
+BY_SPEC: Final = Wish(_named_in_spec, _signature, _is_signed, has_rivals=True)
 """As `spec.defaultLocalQueue` says, signed with the ClusterQueue's name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """One ClusterQueue in one namespace."""
+    """One ClusterQueue in one namespace, or, without a namespace, the ClusterQueue among the others."""
 
     cluster_queue: str
     namespace: str
 
     def __str__(self) -> str:
-        return f"{self.cluster_queue} in {self.namespace}"
+        return f"{self.cluster_queue} in {self.namespace}" if self.namespace else self.cluster_queue
 
 
 class DefaultLocalQueues:
@@ -98,6 +101,7 @@ class DefaultLocalQueues:
         self._reports_as = reports_as
         self._selectors: dict[str, Selector] = {}  # of the ClusterQueues, read once: every namespace meets all of them
         self._warned: dict[Place, tuple[str, str, str]] = {}  # of which LocalQueue, for which UIDs
+        self._rivals: dict[frozenset[str], tuple[str, str]] = {}  # reported pairs of names: LocalQueue and UIDs
         self.loop: Controller[Place] = Controller("default-local-queues", self._reconcile, chance, workers=4)
         cluster_queues.index(_MAKERS, lambda queue: (_ALL,) if wish.name(queue) else ())
         cluster_queues.subscribe(self._cluster_queue_seen)
@@ -110,10 +114,13 @@ class DefaultLocalQueues:
         if new is None:
             self._selectors.pop(change.key.name, None)
             self._forget(lambda place: place.cluster_queue == change.key.name)
+            self._rivals = {pair: about for pair, about in self._rivals.items() if change.key.name not in pair}
             return
         if not self._wish.name(new) or (old is not None and self._asks_alike(old, new)):
             return
         selector = self._selectors[change.key.name] = selectors.compile(new.spec.namespace_selector)
+        if self._wish.has_rivals:
+            self.loop.add(Place(change.key.name, _EVERYWHERE), patient=change.initial)
         for namespace in self._namespaces.values():
             if selector.matches(namespace.metadata.labels):
                 self.loop.add(Place(change.key.name, namespace.metadata.name), patient=change.initial)
@@ -144,6 +151,10 @@ class DefaultLocalQueues:
 
     async def _reconcile(self, place: Place) -> None:
         cluster_queue = self._cluster_queues.get(place.cluster_queue)
+        if place.namespace == _EVERYWHERE:
+            if cluster_queue is not None and cluster_queue.metadata.deletion_timestamp is None:
+                self._report_rivals(cluster_queue)
+            return
         namespace = self._namespaces.get(place.namespace)
         if cluster_queue is None or namespace is None or not self._is_served(cluster_queue, namespace):
             return
@@ -155,6 +166,30 @@ class DefaultLocalQueues:
             found = codec.from_tree(tree, kueue.LocalQueue) if tree is not None else None
         if found is not None and not self._wish.is_ours(found, cluster_queue):
             self._warn(name, place, cluster_queue, namespace)
+
+    def _report_rivals(self, cluster_queue: kueue.ClusterQueue) -> None:
+        """Emit a Warning on both ClusterQueues that create LocalQueues of the same name and could select the same
+        namespace. The webhook refuses the second of them; two that were created at the same moment, or while no
+        webhook was served, were both accepted. Every pair is reported once."""
+        metadata, name = cluster_queue.metadata, self._wish.name(cluster_queue)
+        selector = self._selectors.get(metadata.name)
+        if selector is None or not name:
+            return
+        for key, rival in list(self._cluster_queues.under(_MAKERS, _ALL)):
+            if key.name == metadata.name or self._wish.name(rival) != name or rival.metadata.deletion_timestamp:
+                continue
+            pair = frozenset((metadata.name, key.name))
+            about = name, "/".join(sorted((metadata.uid, rival.metadata.uid)))
+            if self._rivals.get(pair) == about or not selector.overlaps(self._selectors[key.name]):
+                continue
+            self._rivals[pair] = about
+            for one, other in ((cluster_queue, rival), (rival, cluster_queue)):
+                note = (
+                    f"ClusterQueue {other.metadata.name} also creates LocalQueues named {name}, and a namespace could "
+                    "match both namespaceSelectors: the first to create the LocalQueue keeps it. "
+                    "Change the name or the namespaceSelector of one of them"
+                )
+                self._tell(one, EventType.WARNING, "DefaultLocalQueueConflict", note)
 
     def _is_served(self, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace) -> bool:
         """Nothing is made for what is going, and nothing in what is going."""

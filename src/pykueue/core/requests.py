@@ -216,6 +216,11 @@ class Accounting:
     prefixes: tuple[str, ...] = ()
     queue_prefixes: tuple[str, ...] = ()
     transformations: Mapping[str, _Transformation] = field(default_factory=dict)
+    # Both lists together, in the form that every request is compared with.
+    excluded: tuple[str, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "excluded", self.prefixes + self.queue_prefixes)
 
     def for_queue(self, prefixes: Iterable[str]) -> Accounting:
         """The same with the prefixes that one ClusterQueue leaves out besides."""
@@ -232,9 +237,8 @@ class Accounting:
 
     def charged(self, asked: Quantities) -> Quantities:
         """[AM11], [AM12] What is charged for one pod that asks for this."""
-        left_out = self.prefixes + self.queue_prefixes
-        if left_out:
-            asked = {resource: q for resource, q in asked.items() if not resource.startswith(left_out)}
+        if self.excluded:
+            asked = {resource: q for resource, q in asked.items() if not resource.startswith(self.excluded)}
         if self.transformations.keys().isdisjoint(asked):
             return asked
         retained: dict[str, Quantity] = {}

@@ -104,6 +104,19 @@ def pod_sets(workload: Workload, config: ProvisioningRequestConfigSpec) -> tuple
     )
 
 
+# A list of managed resources that matches no pod: an empty list would mean every resource.
+_NONE_MANAGED: Final = ("",)
+
+
+def without_excluded(config: ProvisioningRequestConfigSpec, excluded: frozenset[str]) -> ProvisioningRequestConfigSpec:
+    """The settings for a Workload whose ClusterQueue excludes these resources: no nodes are requested for them, since
+    excluded resources take no part in admission checks (KEP-5800)."""
+    if not excluded & frozenset(config.managed_resources):
+        return config
+    managed = tuple(name for name in config.managed_resources if name not in excluded)
+    return replace(config, managed_resources=managed or _NONE_MANAGED)
+
+
 def granted(workload: Workload, pod_set: PodSet) -> int:
     """How many pods of the set may run; none where the set was given nothing."""
     admission = workload.status.admission

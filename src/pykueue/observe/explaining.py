@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from pykueue.core import explain
 from pykueue.core.decision import Decision
@@ -14,9 +15,37 @@ def sentence(decision: Decision) -> str:
     return "; ".join(explain.of_decision(decision)) or "No details are known"
 
 
-def left_out(exclusions: Iterable[Exclusion], skipped: Iterable[str]) -> str:
-    """What is asked for and not counted, and who says so; empty when everything counts (KEP-5800, KEP-7513)."""
-    lists = {False: "the configuration", True: "the ClusterQueue"}
-    said = [f"{each.resource} (prefix {each.prefix!r} of {lists[each.by_queue]})" for each in exclusions]
-    said += [f"{resource} (not declared)" for resource in skipped]
-    return f"not counted: {', '.join(said)}" if said else ""
+@dataclass(frozen=True, slots=True)
+class NotCounted:
+    """A resource that a Workload requests and quota does not count: excluded by a prefix of one of the two lists
+    (KEP-5800), or, with an empty prefix, not declared by the ClusterQueue (KEP-7513)."""
+
+    resource: str
+    prefix: str = ""
+    by_queue: bool = False
+
+    def __str__(self) -> str:
+        if not self.prefix:
+            return f"{self.resource} (not declared)"
+        where = "the ClusterQueue" if self.by_queue else "the configuration"
+        return f"{self.resource} (prefix {self.prefix!r} of {where})"
+
+    def tree(self) -> dict[str, str]:
+        if not self.prefix:
+            return {"resource": self.resource, "reason": "NotDeclared"}
+        where = "ClusterQueue" if self.by_queue else "Configuration"
+        return {"resource": self.resource, "reason": "Excluded", "prefix": self.prefix, "list": where}
+
+
+def not_counted(exclusions: Iterable[Exclusion], skipped: Iterable[str]) -> tuple[NotCounted, ...]:
+    """What is requested and not counted, and why."""
+    return (
+        *(NotCounted(each.resource, each.prefix, each.by_queue) for each in exclusions),
+        *(NotCounted(resource) for resource in skipped),
+    )
+
+
+def left_out(found: Iterable[NotCounted]) -> str:
+    """The same as one phrase; empty where everything counts."""
+    said = ", ".join(map(str, found))
+    return f"not counted: {said}" if said else ""

@@ -45,6 +45,8 @@ class Demands:
         self._limit_ranges: dict[str, dict[str, kube.LimitRange]] = {}
         self._runtime_classes: dict[str, kube.RuntimeClass] = {}
         self._rules: dict[tuple[str, tuple[str, ...]], Rules] = {}  # by namespace and the queue's own exclusions
+        # By the queue's own exclusions. Queues with equal lists share one; nothing but another list makes another.
+        self._compiled: dict[tuple[str, ...], Accounting] = {(): self._accounting}
         self._shapes = _Shapes()
 
     def put_limit_range(self, limit_range: kube.LimitRange) -> None:
@@ -70,16 +72,23 @@ class Demands:
     def exclusions(self, workload: kueue.Workload, excluded: tuple[str, ...] = ()) -> tuple[Exclusion, ...]:
         """What a Workload asks for and is not charged, and which list leaves it out (KEP-5800)."""
         rules = self._rules_of(workload.metadata.namespace, excluded)
-        if not (rules.accounting.prefixes or rules.accounting.queue_prefixes):
+        if not rules.accounting.excluded:
             return ()
         needs = (rules.needs(pod_set) for pod_set in workload.spec.pod_sets)
         return rules.accounting.exclusions({resource for pod in needs for resource in pod.figure})
+
+    def accounting(self, excluded: tuple[str, ...]) -> Accounting:
+        """The global list and a queue's own, compiled once for each list of a queue (KEP-5800)."""
+        found = self._compiled.get(excluded)
+        if found is None:
+            found = self._compiled[excluded] = self._accounting.for_queue(excluded)
+        return found
 
     def _rules_of(self, namespace: str, excluded: tuple[str, ...]) -> Rules:
         rules = self._rules.get((namespace, excluded))
         if rules is None:
             rules = self._rules[namespace, excluded] = Rules(
-                accounting=self._accounting.for_queue(excluded) if excluded else self._accounting,
+                accounting=self.accounting(excluded),
                 limits=requests.merge_limit_ranges(self._limit_ranges.get(namespace, {}).values()),
                 runtime_classes=self._runtime_classes,
             )

@@ -368,6 +368,13 @@ class World:
         """What a Workload asks for and is not charged, and which list leaves it out (KEP-5800)."""
         return self._demands.exclusions(workload, self._excluded_by(self._target_of(workload)))
 
+    def excluded_from_checks(self, workload: kueue.Workload) -> frozenset[str]:
+        """The resources that admission checks do not look at: what either list excludes, where ClusterQueues have lists
+        of their own (KEP-5800). Without them the global list concerns quota alone, as in Kueue."""
+        if not self._demands.by_queue:
+            return frozenset()
+        return frozenset(each.resource for each in self.exclusions(workload))
+
     def skipped(self, workload: kueue.Workload, cluster_queue: str) -> tuple[str, ...]:
         """What a Workload asks for and nobody looks at, because the ClusterQueue does not declare it (KEP-7513)."""
         read = self.structure.read.get(cluster_queue)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pykueue.api import codec, conditions, kueue, labels, meta, registry
@@ -45,13 +45,22 @@ class ProvisioningController:
     """One loop over Workloads, one over the checks that ask for nodes; `run` follows the requests."""
 
     def __init__(
-        self, client: Client, views: Views, writer: Writer, clock: Clock, chance: random.Random, *, cleanup: bool
+        self,
+        client: Client,
+        views: Views,
+        writer: Writer,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        cleanup: bool,
+        excluded: Callable[[kueue.Workload], frozenset[str]],
     ) -> None:
         self._client = client
         self._views = views
         self._writer = writer
         self._clock = clock
         self._cleanup = cleanup
+        self._excluded = excluded  # the resources of a Workload that its ClusterQueue or the Configuration excludes
         self.configs = _copy(client, _CONFIG, kueue.ProvisioningRequestConfig, chance)
         self._asking = Asking(client, lambda: {key.name: flavor for key, flavor in views.flavors.items()})
         self._requests = _copy(client, REQUEST, ProvisioningRequest, chance)
@@ -196,7 +205,7 @@ class ProvisioningController:
             if workload is None:
                 return
             configs = {
-                check.name: self._config(check.name)
+                check.name: self._config_for(workload, check.name)
                 for check in workload.status.admission_checks
                 if self._is_ours(check.name)
             }
@@ -210,6 +219,10 @@ class ProvisioningController:
             await (self._asking.delete if request in plan.unused else self._asking.hand_over)(request)
         for attempt in plan.attempts:
             await self._ask(key, workload, attempt)
+
+    def _config_for(self, workload: kueue.Workload, check: str) -> kueue.ProvisioningRequestConfigSpec | None:
+        config = self._config(check)
+        return None if config is None else provisioning.without_excluded(config, self._excluded(workload))
 
     async def _ask(self, key: Key, workload: kueue.Workload, attempt: Attempt) -> None:
         """Make a request. What keeps it from being made is told, and it is tried again."""
