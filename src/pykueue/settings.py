@@ -138,6 +138,8 @@ def load(
     asked = trees.mapping(effective.get("featureGates"))
     overrides = {name: value for name, value in asked.items() if isinstance(value, bool)}
     gates, problems = features.resolve(overrides)
+    if not findings and not problems:
+        effective = _with_quota_check(effective, gates)
     findings += [FieldError(f"featureGates.{name}", ErrorSort.INVALID, message) for name, message in problems]
     findings += [
         *rules.contradicting_quota_checks(written, gates),
@@ -327,6 +329,16 @@ def _computed_defaults(tree: Tree) -> Tree:
     return tree
 
 
+def _with_quota_check(tree: Tree, gates: Mapping[str, bool]) -> Tree:
+    """The default of `resources.quotaCheck`, which exists only under its gate (KEP-7513). Where the other spelling
+    already ignores undeclared resources there is nothing to default."""
+    resources = trees.mapping(tree.get("resources"))
+    ignores = resources.get("quotaCheckStrategy") == config.QuotaCheckStrategy.IGNORE_UNDECLARED
+    if not gates["QuotaCheck"] or "resources" not in tree or resources.get("quotaCheck") or ignores:
+        return tree
+    return trees.put(tree, ("resources", "quotaCheck"), config.QuotaCheck.ALL.value)
+
+
 def _unknown(shape: structural.Structural, tree: Tree) -> Iterator[FieldError]:
     """Fields that nobody knows, each with the nearest name that somebody does."""
     if "metadata" in tree:
@@ -352,10 +364,15 @@ def _refuse(source: str, findings: Sequence[FieldError]) -> None:
 
 
 def _warnings(written: Tree, effective: Tree, gates: Mapping[str, bool]) -> Iterator[str]:
-    """Fields that are accepted and have no effect."""
+    """Fields that are accepted and have no effect, or are deprecated."""
     yield from effects.configuration_warnings(written, [gate for gate, is_on in gates.items() if is_on])
     only_declared = trees.get(effective, "resources", "quotaCheck") == config.QuotaCheck.ONLY_DECLARED
-    if only_declared and gates["QuotaCheck"] and trees.get(effective, "resources", "excludeResourcePrefixes"):
-        yield "resources.excludeResourcePrefixes: has no effect with quotaCheck OnlyDeclared, which ignores the list"
+    if gates["QuotaCheck"] and trees.get(effective, "resources", "excludeResourcePrefixes"):
+        yield (
+            "resources.excludeResourcePrefixes: has no effect with quotaCheck OnlyDeclared, which ignores the list"
+            if only_declared
+            else "resources.excludeResourcePrefixes: is deprecated (KEP-7513); with resources.quotaCheck OnlyDeclared "
+            "quota counts declared resources only, and the list is not needed"
+        )
     if "waitForPodsReady" in written and gates["DisableWaitForPodsReady"]:
         yield "waitForPodsReady: has no effect while the gate DisableWaitForPodsReady is on"

@@ -95,7 +95,8 @@ def test_both_together_are_accepted_with_one_warning() -> None:
     resources = {"quotaCheck": "OnlyDeclared", "excludeResourcePrefixes": ["vendor.example/"]}
     (notice,) = load(**gates("QuotaCheck"), resources=resources).notices
     assert notice.startswith("resources.excludeResourcePrefixes: has no effect")
-    assert load(**gates("QuotaCheck"), resources={**resources, "quotaCheck": "All"}).notices == ()
+    (notice,) = load(**gates("QuotaCheck"), resources={**resources, "quotaCheck": "All"}).notices
+    assert "has no effect" not in notice
 
 
 def test_a_cluster_queue_with_a_list_of_its_own_is_warned_of() -> None:
@@ -155,6 +156,24 @@ async def test_explain_shows_what_is_skipped(engine: Engine) -> None:
         found = await story.explain("w", **ONLY_DECLARED)
         assert "\nNot counted against quota\n  vendor.example/fpga (not declared)" in "\n".join(explain.lines(found))
         assert found.tree()["notCounted"] == [{"resource": "vendor.example/fpga", "reason": "NotDeclared"}]
+
+
+# --- Goals: one option, and the list of exclusions is deprecated ------------------------------------------------------
+
+
+def test_list_of_exclusions_is_deprecated_where_the_gate_is_on() -> None:
+    listed = {"resources": {"excludeResourcePrefixes": ["example.com"]}}
+    (notice,) = load(**gates("QuotaCheck"), **listed).notices
+    assert notice.startswith("resources.excludeResourcePrefixes: is deprecated (KEP-7513)")
+    assert load(**listed).notices == (), "KEP-5800 keeps the list, and without the gate it is not replaced"
+
+
+def test_all_is_the_default_that_config_check_shows() -> None:
+    listed = {"resources": {"excludeResourcePrefixes": ["example.com"]}}
+    assert load(**gates("QuotaCheck"), **listed).tree["resources"]["quotaCheck"] == "All"
+    assert "quotaCheck" not in load(**listed).tree["resources"]
+    ignores = {"resources": {"quotaCheckStrategy": "IgnoreUndeclared"}}
+    assert "quotaCheck" not in load(**gates("QuotaCheck"), **ignores).tree["resources"]
 
 
 # --- Non-Goals: placement ---------------------------------------------------------------------------------------------
