@@ -473,7 +473,7 @@ async def test_a_check_may_ask_for_preemptions_by_the_reason_of_its_condition(en
         ]
         assert not (await story.condition("bold", "Admitted")).startswith("True")
         await story.release("meek")
-        passed = {**said, "status": "True", "reason": "Ready", "lastTransitionTime": "2099-01-01T00:00:00Z"}
+        passed = {**said, "status": "True", "reason": "Ready", "lastTransitionTime": "2101-01-01T00:00:00Z"}
         await story.patch("Workload", "bold", {"status": {"admissionChecksConditions": [passed]}}, "status")
         await story.until_said("bold", "Admitted", "True/Admitted")
 
