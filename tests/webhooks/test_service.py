@@ -12,6 +12,7 @@ import pytest
 from pykueue import serving
 from pykueue.api.kinds import Kind
 from pykueue.webhooks import lanes, limits, service
+from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
 from webhooks.conftest import (
     DEFAULT_NAMESPACE,
     GROUP,
@@ -160,6 +161,15 @@ def test_absurdly_long_list_is_found_without_decoding_its_entries() -> None:
     found = limits.excess_in_json(encoded)
     assert found is not None
     assert found.value == 200
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_absurdly_long_list_is_refused_in_the_process_as_well(phase: Phase) -> None:
+    """The embedded server asks for decisions without a wire between."""
+    asked = AdmissionRequest(phase=phase, operation="CREATE", object=workload(73), namespace="default", name="w")
+    refusal = review(asked, NO_FACTS, choices()).refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.message) == (422, "spec.podSets: Too many: 73: must have at most 18 items")
 
 
 async def test_list_that_is_a_little_too_long_is_left_to_the_schema() -> None:
