@@ -294,6 +294,16 @@ def migration_page() -> Iterator[str]:
         ([f"[{number}](../decisions/{name})", title] for number, name, title in _decisions()),
     )
     yield "Without an entry there, a decision that differs is a bug.\n"
+    yield "## Messages\n"
+    yield (
+        "These messages of conditions and Events are equal to Kueue's, figures and punctuation included: why a Workload"
+        " got no flavors or no place (`couldn't assign flavors to pod set …`), preemption with its UIDs and paths,"
+        " reservation and admission, evictions by queues, checks, deactivation, time limits and readiness of pods,"
+        " `PodsReady`, gates of admission, reset checks, and `Active` of ClusterQueues and LocalQueues. Figures beyond"
+        " them are in `pykueue explain` and `pykueue plan`. Not equal: messages of what only pykueue does (a"
+        " reservation that does not hold when its checks have passed, preemption loops, a Workload that cannot be"
+        " evaluated), of ProvisioningRequests, of malformed node affinity, and of refusals by webhooks and schemas.\n"
+    )
     missing = features.missing_by_default()
     yield f"## What is missing: gates that are on in Kueue ({len(missing)})\n"
     yield from table(["gate", "what is missing"], ([code(gate.name), gate.meaning] for gate in missing))

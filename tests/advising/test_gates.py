@@ -25,7 +25,7 @@ def test_a_topology_that_is_not_there() -> None:
         return msgspec.structs.replace(thing, spec=spec)
 
     told = why(CASE.with_objects(map(placed, CASE.objects)), "ns/w1", NOW)
-    assert told.causes == ("ClusterQueue q0 admits nobody: Topologies are missing: racks",)
+    assert told.causes == ('ClusterQueue q0 admits nobody: there is no Topology "racks" for TAS flavor "f0"',)
     assert not told.starts_next
 
 

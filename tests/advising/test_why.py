@@ -25,8 +25,9 @@ def asked(*workloads: WorkloadOf, queue: QueueOf = QUEUE, key: str = "ns/w1") ->
 def test_a_shortage_is_told_with_who_holds_it_and_what_protects_them() -> None:
     told = asked(HOLDER, WorkloadOf(1, "q0", 6, 0, 1))
     assert told.causes == (
-        "cpu of flavor f0: 6 asked, 2 free, 4 short",
-        "flavor f0: nobody may be preempted for it",
+        "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor f0, 4 more needed",
+        "cpu in flavor f0: requested 6, unused 2",
+        "flavor f0: no preemption candidates",
     )
     assert [(held["workload"], held["amount"], held["protectedBy"]) for held in told.holders] == [
         ("ns/w0", "8", "withinClusterQueue is Never")

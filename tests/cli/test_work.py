@@ -183,14 +183,16 @@ class TestQueue:
         def settled() -> Said | None:
             """Both stand as they will, and nobody of before is left."""
             said = shell("queue")
-            return said if said.out.count("\n") == 3 and "Running" in said.out and "asked" in said.out else None
+            return (
+                said if said.out.count("\n") == 3 and "Running" in said.out and "maximum capacity" in said.out else None
+            )
 
         shown = until(settled)
         assert shown is not None
         assert shell("queue", "-A").out.splitlines()[1].split()[:2] == ["default", "runs"]
         by_job, by_kind = shell("explain", "too-big").out, shell("explain", "job/too-big").out
         assert by_job == by_kind
-        assert "9999 asked" in by_job
+        assert "current podset request (9999)" in by_job
         assert shell("explain", "nope").err == (
             "pykueue: Workload or job nope not found in namespace default, or it has no queue label\n"
         )
@@ -199,7 +201,7 @@ class TestQueue:
         assert head.split() == ["NAME", "QUEUE", "STATE", "PLACE", "PODS", "ASKS", "FOR", "AGE", "WHY"]
         assert first.split()[:3] == ["runs", "default", "Running"]
         assert second.split()[:5] == ["too-big", "default", "Waiting", "1", "1"]
-        assert "9999 asked" in second
+        assert "current podset request (9999)" in second
         assert "\x1b" not in shown.out, "no colours in a pipe"
         assert shell("logs", "too-big").err.startswith("job too-big has no log: waiting, ")
         names = shell("queue", "-o", "name").out.splitlines()

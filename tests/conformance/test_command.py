@@ -72,7 +72,7 @@ def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
 def test_the_table_says_why_somebody_waits() -> None:
     output = run("-f", "-", "--until-stable", stdin=OBJECTS).output
     assert "x/w1      a             admitted" in output
-    assert "cpu of flavor f: 3 asked, 1 free, 2 short" in output
+    assert "cpu in flavor f: requested 3, unused 1" in output
 
 
 def test_asked_to_explain_it_names_who_holds_the_quota_and_what_protects_them() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from controllers.conftest import Story, Tree
+from pykueue.kube.recorder import EVENTS
 
 
 async def test_a_workload_is_admitted_and_its_end_makes_room_for_the_next(story: Story) -> None:
@@ -56,3 +59,46 @@ async def test_a_reservation_that_another_client_wrote_is_admitted_though_its_qu
         await story.until_quiet(manager)
         assert await story.condition("imported", "QuotaReserved") == "True/Imported"
         assert await story.condition("imported", "Evicted") == ""
+
+
+async def test_preemption_is_reported_with_uids_and_paths_and_as_one_series(story: Story) -> None:
+    async with story.manager() as manager:
+        await story.create("Cohort", "team", {"parentName": "root"})
+        await story.queues(cpu="2", cohortName="team", preemption={"withinClusterQueue": "LowerPriority"})
+        for name in ("low-1", "low-2"):
+            await story.workload(name, priority=1)
+            await story.until_said(name, "Admitted", "True/Admitted")
+        await story.until_quiet(manager)
+        bold = await story.workload("bold", cpu="2", priority=7)
+        uid = bold["metadata"]["uid"]
+        path = "/root/team/cq"
+        for name in ("low-1", "low-2"):
+            await story.until_said(name, "Evicted", "True/Preempted")
+            for condition in (await story.read("Workload", name))["status"]["conditions"]:
+                if condition["type"] in ("Evicted", "Preempted"):
+                    assert condition["message"] == (
+                        f"Preempted to accommodate a workload (UID: {uid}, JobUID: UNKNOWN) due to prioritization in the"
+                        f" ClusterQueue; preemptor path: {path}; preemptee path: {path}"
+                    )
+        await story.until_said("bold", "QuotaReserved", "False/WaitingForPreemptedWorkloads")
+        found = (await story.read("Workload", "bold"))["status"]["conditions"]
+        (message,) = (each["message"] for each in found if each["type"] == "QuotaReserved")
+        assert message == (
+            "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor plain, 2 more needed."
+            " Pending the preemption of 2 workload(s)"
+        )
+        await story.until_quiet(manager)
+        events = [msgspec.json.decode(each) for each in (await story.client.list(EVENTS, "default")).items]
+        (one,) = (event for event in events if event["reason"] == "PreemptedWorkload")
+        assert one["series"]["count"] == 2
+        low = (await story.read("Workload", one["note"].split()[2].partition("/")[2]))["metadata"]
+        priorities = "; ".join(
+            f"{role} effective priority: {priority} (base: {priority}, boost: 0)"
+            for role, priority in (("preemptor", 7), ("preemptee", 1))
+        )
+        assert one["note"] == (
+            f"Preempted workload default/{low['name']} (UID: {low['uid']}) in ClusterQueue cq; {priorities}"
+        )
+        of_victims = [event["note"] for event in events if event["reason"] == "Preempted"]
+        assert len(of_victims) == 2
+        assert all(note.endswith(f"preemptee path: {path}; {priorities}") for note in of_victims)

@@ -109,7 +109,7 @@ async def test_a_workload_tells_its_story_and_what_would_let_it_in(page: Page) -
     await page.screen(1280, 620)
     await page.go("#/workload/default/segment-5")
     await page.until("document.querySelector('.causes')")
-    assert "nvidia.com/gpu of flavor a100: 2 asked, 0 free, 2 short" in await page.text()
+    assert "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed" in await page.text()
     assert await page.run("document.querySelector('.story li b').textContent") == "Created"
     await page.run("document.querySelector('.help button').click()")
     await page.until("document.querySelector('.ways')")

@@ -309,7 +309,7 @@ def test_a_missing_class_is_told_and_waited_for() -> None:
     stage = Stage(batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "later"}})).settle()
     assert not stage.workloads
     assert stage.told == ["Warning WorkloadPriorityClassNotFound"]
-    assert stage.retries == ["The WorkloadPriorityClass later does not exist"]
+    assert stage.retries == ['WorkloadPriorityClass "later" not found']
     stage.facts = replace(stage.facts, workload_priority_classes=_class("later", 7))
     assert stage.settle().workload.spec.priority == 7
 
@@ -318,7 +318,7 @@ def test_a_missing_class_of_its_pods_is_only_waited_for() -> None:
     stage = Stage(batch_job(spec={"template": {"spec": {"priorityClassName": "later", "containers": []}}})).settle()
     assert not stage.workloads
     assert not stage.told
-    assert stage.retries == ["The PriorityClass later does not exist"]
+    assert stage.retries == ['PriorityClass "later" not found']
 
 
 def test_changing_the_class_of_a_waiting_job_changes_its_workload() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -54,10 +55,51 @@ async def test_the_same_note_again_is_counted_not_repeated(client: Client) -> No
     assert found["Started"]["series"]["count"] == 2, "the first repetition is written at once, the rest after a while"
 
 
+async def written_events(client: Client, recorder: Recorder, *notes: Note) -> list[tuple[str, int]]:
+    """Note and count of every Event that these notes leave, in the order of writing."""
+    for each in notes:
+        recorder.tell(each)
+    running = asyncio.ensure_future(recorder.run(writers=1))
+
+    async def idle() -> bool:
+        return recorder.idle
+
+    await eventually(idle)
+    running.cancel()
+    found = sorted(await events(client), key=lambda event: str(event["eventTime"]))
+    return [(event["note"], event.get("series", {}).get("count", 1)) for event in found]
+
+
+async def test_events_that_differ_in_their_note_only_are_one_series(client: Client) -> None:
+    recorder = Recorder(client, SystemClock(), "me")
+    found = await written_events(client, recorder, note(text="first"), note(text="second"))
+    assert found == [("first", 2)]
+
+
+async def test_event_about_a_newer_revision_starts_a_new_series(client: Client) -> None:
+    recorder = Recorder(client, SystemClock(), "me")
+    newer = replace(REGARDING, resource_version="2")
+    found = await written_events(client, recorder, note(), replace(note(), regarding=newer))
+    assert found == [("it started", 1), ("it started", 1)]
+
+
+async def test_events_with_different_actions_are_different_series(client: Client) -> None:
+    recorder = Recorder(client, SystemClock(), "me")
+    found = await written_events(client, recorder, note(action="A"), note(action="B"))
+    assert [count for _, count in found] == [1, 1]
+
+
+async def test_recorder_of_a_kubernetes_component_compares_notes(client: Client) -> None:
+    recorder = Recorder(client, SystemClock(), "me", compares_notes=True)
+    newer = replace(note(text="first"), regarding=replace(REGARDING, resource_version="2"))
+    found = await written_events(client, recorder, note(text="first"), note(text="second"), newer)
+    assert found == [("first", 2), ("second", 1)]
+
+
 async def test_in_a_rush_what_another_note_says_as_well_is_left_out(client: Client) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     for number in range(60):
-        recorder.tell(note(text=str(number)))
+        recorder.tell(note(f"Reason{number}"))
     recorder.tell(note("QuotaReserved", redundant=True))
     recorder.tell(note("Admitted"))
     assert recorder.left_out == 1
@@ -66,14 +108,14 @@ async def test_in_a_rush_what_another_note_says_as_well_is_left_out(client: Clie
 async def test_a_full_line_loses_the_oldest_and_says_how_many(client: Client) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     for number in range(303):
-        recorder.tell(note(text=str(number)))
+        recorder.tell(note(f"Reason{number}"))
     assert recorder.left_out == 3
 
 
 async def test_important_event_is_written_first_however_many_wait(client: Client) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     for number in range(250):
-        recorder.tell(note(text=str(number)))
+        recorder.tell(note(f"Reason{number}"))
     recorder.tell(note("EvictionLoop", important=True))
     for number in range(300):
         recorder.tell(note(text=f"later {number}"))
@@ -89,7 +131,7 @@ async def test_a_recorder_is_idle_when_all_is_written() -> None:
     async with virtual.server() as client:
         recorder = Recorder(client, SystemClock(), "me")
         for number in range(103):
-            recorder.tell(note(text=str(number)))
+            recorder.tell(note(f"Reason{number}"))
         running = asyncio.ensure_future(recorder.run())
         await eventually(lambda: recorder.idle)
         running.cancel()
@@ -102,7 +144,7 @@ async def test_a_rush_is_written_at_once_and_then_at_a_pace() -> None:
     async with virtual.server() as client:
         recorder = Recorder(client, SystemClock(), "me")
         for number in range(200):
-            recorder.tell(note(text=str(number)))
+            recorder.tell(note(f"Reason{number}"))
         running = asyncio.ensure_future(recorder.run())
         await asyncio.sleep(0.01)
         assert client.sent["POST", "events"] == 100

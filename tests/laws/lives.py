@@ -180,8 +180,7 @@ facts = st.builds(
         ).map(tuple),
     ),
     problem=st.sampled_from(["", "", "the namespace is not selected"]),
-    known_failure=st.none()
-    | st.just(KnownFailure(conditions.QuotaReservedReason.WAITING_FOR_QUOTA, "cpu: 3 more needed")),
+    known_failure=st.none() | st.just(KnownFailure(conditions.QuotaReservedReason.WAITING_FOR_QUOTA)),
     reservation_holds=st.sampled_from([None, True, False]),
     is_variant=st.booleans(),
 )

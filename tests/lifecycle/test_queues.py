@@ -89,7 +89,7 @@ def test_without_its_gate_a_topology_is_not_missed(on: bool, reasons: list[str])
 
 def test_the_message_has_every_reason() -> None:
     (active,) = queues.cluster_queue_status(cluster_queue(check("ok"), stop="Hold"), NOTHING, Counted(), NOW).conditions
-    for word in ("stopped", "fast, cheap", "AdmissionChecks are missing: ok"):
+    for word in ("stopped", "fast,cheap", "references missing AdmissionCheck(s): ok"):
         assert word in active.message
 
 

@@ -225,7 +225,7 @@ def test_a_rejection_counts_more_than_a_retry_and_names_only_who_rejected() -> N
     life = reserving(TWO_CHECKS).says("c1", "Retry", message="busy").says("c2", "Rejected", message="over budget")
     life.write(life.look().changes)
     assert "Evicted" not in life.conditions
-    assert life.message(WorkloadCondition.DEACTIVATION_TARGET).endswith("c2: over budget")
+    assert life.message(WorkloadCondition.DEACTIVATION_TARGET).endswith('"c2" (over budget)')
 
 
 # --- retry and check_delay --------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def test_a_blocker_is_told_and_when_it_is_gone_the_workload_waits_to_be_evaluate
 def test_the_first_blocker_is_the_one_that_is_told() -> None:
     everything = with_(local(RUNNING, None), cluster_queue=None, problem="namespace")
     life = Life(facts=everything).annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).steps()
-    assert life.message(WorkloadCondition.QUOTA_RESERVED) == "LocalQueue lq does not exist"
+    assert life.message(WorkloadCondition.QUOTA_RESERVED) == "LocalQueue lq doesn't exist"
     assert life.activate(False).steps().conditions["QuotaReserved"] == "False/Deactivated"
 
 
@@ -181,10 +181,11 @@ def test_what_the_scheduler_said_stays_until_it_speaks_again(word: str) -> None:
 
 
 def test_the_verdict_over_one_that_is_scheduled_alike_is_taken_over() -> None:
-    known = with_(RUNNING, known_failure=KnownFailure(QuotaReservedReason.EXCEEDS_MAX_QUOTA, "cpu: never"))
+    known = with_(RUNNING, known_failure=KnownFailure(QuotaReservedReason.EXCEEDS_MAX_QUOTA))
     life = Life(facts=known).told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.SUSPENDED).steps()
     assert life.conditions["QuotaReserved"] == "False/ExceedsMaxQuota"
-    assert life.message(WorkloadCondition.QUOTA_RESERVED).endswith("cpu: never")
+    bypassed = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+    assert life.message(WorkloadCondition.QUOTA_RESERVED) == bypassed
     assert Life(facts=known).look().changes == ()
     spoken = Life(facts=known).told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "WaitingForQuota").steps()
     assert spoken.conditions["QuotaReserved"] == "False/WaitingForQuota"

@@ -22,7 +22,10 @@ def test_one_that_waits_can_be_asked_why(kueue: Kueue) -> None:
     kueue.submit(["sleep", "100"], cpu=8)
     second = kueue.submit(["sleep", "100"], cpu=1)
     told = kueue.explain(second)
-    assert told.causes[0] == "cpu of flavor default-flavor: 1 asked, 0 free, 1 short"
+    assert told.causes[0] == (
+        "couldn't assign flavors to pod set main: "
+        "insufficient unused quota for cpu in flavor default-flavor, 1 more needed"
+    )
     waiting, *others = told.suggestions
     assert (waiting.way, waiting.caveat) == ("waiting", "")
     assert "raise nominalQuota of cpu" in others[0].sentence()

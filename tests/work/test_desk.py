@@ -55,7 +55,7 @@ def test_a_job_that_no_workload_can_be_made_for_is_in_the_queue_with_the_reason(
             "template": {"spec": {"restartPolicy": "Never", "containers": [container], **of_pods}},
         },
     })  # fmt: skip
-    why = f"The {kind} urgent does not exist"
+    why = f'{kind} "urgent" not found'
     [entry] = kueue.queue()
     assert (entry.title, entry.queue, entry.pods, entry.asks) == ("job.batch/lost", "default", 2, "cpu 4")
     assert str(entry.standing) == str(kueue.standing("lost")) == f"unqueued, {why}"
@@ -87,7 +87,7 @@ def test_pods_that_no_workload_can_be_made_for_are_in_the_queue_with_the_reason(
     assert (half.name, half.title, half.pods, half.asks) == ("half", "pod/one", 2, "cpu 4")
     assert str(half.standing) == "unqueued, 'half' group has fewer runnable pods than expected"
     assert (lost.name, lost.title, lost.pods, lost.queue) == ("lost", "pod/lost", 1, "default")
-    assert str(lost.standing) == "unqueued, The WorkloadPriorityClass urgent does not exist"
+    assert str(lost.standing) == 'unqueued, WorkloadPriorityClass "urgent" not found'
     assert [entry.names for entry in kueue.queue() if entry.workload] == [("fine",)]
 
     named = explain.Named.of("pod/two")

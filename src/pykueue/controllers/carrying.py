@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
-from pykueue.api import conditions, kueue
+from pykueue.api import conditions, kueue, labels, meta
 from pykueue.api.conditions import EvictedReason, FinishedReason, QuotaReservedReason
 from pykueue.clock import Clock
 from pykueue.controllers.writing import Writer, revision
@@ -179,7 +179,7 @@ class Carrier:
             return reservation.repair(workload, given)
         facts = self._cluster_queue_facts(decision.cluster_queue)
         required = checks.required(facts, given) if facts is not None else ()
-        note = self._not_counted(workload, decision.cluster_queue)
+        note = explaining.reserved(decision, self._not_counted(workload, decision.cluster_queue))
         return reservation.reserve(workload, given, required, self._options, self._clock.now(), note=note)
 
     def _not_counted(self, workload: kueue.Workload, cluster_queue: str) -> str:
@@ -301,7 +301,8 @@ class Carrier:
         async with self._writer.turn(key):
             replaced = self._writer.current(key)
             if replaced is not None:
-                message = f"Replaced by {by}"
+                newer = self._writer.current(key_of(by))
+                message = f"{_replacing(newer)} due to workload slice aggregation"
                 changes = ending.finish(replaced, FinishedReason.WORKLOAD_SLICE_REPLACED, message, self._clock.now())
                 told = Tell(EventType.NORMAL, "WorkloadSliceReplaced", message)
                 await self._writer.workload(replaced, (*changes, told), SCHEDULER, self._clock.now())
@@ -318,16 +319,30 @@ class Carrier:
     async def _preempt(self, victim: Victim, name: str, cluster_queue: str) -> None:
         try:
             preemptor = self._writer.current(key_of(name))
-            uid = preemptor.metadata.uid if preemptor is not None else ""
-            message = f"Preempted to make room for {name} (UID: {uid}) in {cluster_queue}"
-            if await self._take_away(
-                key_of(victim.key), lambda workload, now: eviction.preempt(workload, victim.reason, message, now)
-            ):
-                note = f"Preempted {victim.key} in {victim.cluster_queue}"
-                if preemptor is not None:
-                    self._writer.tell(preemptor, Tell(EventType.NORMAL, "PreemptedWorkload", note), SCHEDULER)
+            paths = (self._world.cohort_path(queue) for queue in (cluster_queue, victim.cluster_queue))
+            message = eviction.preemption_message(preemptor, victim.reason, *paths)
+            target = self._writer.current(key_of(victim.key))
+            priorities = "; ".join(
+                f"{role} effective priority: {self._priority(workload)}"
+                for role, workload in (("preemptor", preemptor), ("preemptee", target))
+            )
+
+            def preempted(workload: kueue.Workload, now: int) -> Changes:
+                return eviction.preempt(workload, victim.reason, message, now, note=f"{message}; {priorities}")
+
+            if await self._take_away(key_of(victim.key), preempted) and preemptor is not None:
+                uid = target.metadata.uid if target is not None else ""
+                what = f"Preempted workload {victim.key} (UID: {uid}) in ClusterQueue {victim.cluster_queue}"
+                note = f"{what}; {priorities}"
+                self._writer.tell(preemptor, Tell(EventType.NORMAL, "PreemptedWorkload", note), SCHEDULER)
         finally:
             self._evicting.discard(victim.key)
+
+    def _priority(self, workload: kueue.Workload | None) -> str:
+        """The priority that counts, with its two parts."""
+        base = (workload.spec.priority or 0) if workload is not None else 0
+        counts = self._world.priority(workload) if workload is not None else 0
+        return f"{counts} (base: {base}, boost: {counts - base})"
 
     async def _migrate(self, decision: Preempt) -> None:
         """Evict the admitted variant on a less favorable flavor (ConcurrentAdmission)."""
@@ -460,7 +475,10 @@ class Carrier:
         async with self._writer.turn(key):
             workload, now = self._writer.current(key), self._clock.now()
             if workload is not None and not states.is_reserved(workload):
-                reason, message = QuotaReservedReason.WAITING_FOR_PODS_READY, "Waits for the pods of others to be ready"
+                reason, message = (
+                    QuotaReservedReason.WAITING_FOR_PODS_READY,
+                    "waiting for all admitted workloads to be in PodsReady condition",
+                )
                 asked = workload.status.resource_requests
                 changes = waiting.wait(workload, reason, message, asked, self._options, now, tell=False)
                 await self._writer.workload(workload, changes, SCHEDULER, now)
@@ -470,6 +488,13 @@ def key_of(name: str) -> Key:
     """The key of a Workload that the memory knows as `namespace/name`."""
     namespace, _, name = name.rpartition("/")
     return Key(namespace, name)
+
+
+def _replacing(newer: kueue.Workload | None) -> str:
+    """The start of the message of an elastic slice that another one replaces."""
+    metadata = newer.metadata if newer is not None else meta.ObjectMeta()
+    uid, job_uid = metadata.uid, metadata.labels.get(labels.JOB_UID, "")
+    return f"Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid})"
 
 
 def _may_have_been_carried_out(error: BaseException) -> bool:

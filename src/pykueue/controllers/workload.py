@@ -135,7 +135,7 @@ class WorkloadController:
             local_queue=self._views.local_queue_facts(workload),
             cluster_queue=self._views.cluster_queue_facts(self._views.cluster_queue_of(workload)),
             problem=world.problem(str(key)),
-            known_failure=None if known is None else KnownFailure(known, known.value),
+            known_failure=None if known is None else KnownFailure(known),
             is_variant=self._options.concurrent_admission and variants.parent_of(workload) is not None,
             is_parent=self._options.concurrent_admission and variants.is_parent(workload),
         )

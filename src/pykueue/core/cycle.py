@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import Final
 
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.meta import Nanoseconds
@@ -37,6 +38,12 @@ from pykueue.core.preemption import Target
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacedPods
 from pykueue.core.workload import AssignedPodSet, Reservation, ScanMemory, Workload
+
+# What Kueue writes of entries that lost to an earlier entry of the cycle; the last two are ours.
+_OVERLAP: Final = "Workload has overlapping preemption targets with another workload"
+_NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
+_STILL_HELD: Final = "Its quota is still used by workloads that are being preempted"
+_LEFT_OUT: Final = "Another workload of the ClusterQueue was processed first in this cycle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +219,12 @@ class Cycle:
     def _refusal(self, head: Head) -> Refusal | None:
         workload = head.workload
         if workload.details.has_failed_checks:
-            return Refusal(QuotaReservedReason.PENDING_EVALUATION, "the Workload has failed admission checks")
+            return Refusal(QuotaReservedReason.PENDING_EVALUATION, "The workload has failed admission checks")
         name = workload.cluster_queue
         if name in self.snapshot.inactive:
             return Refusal(QuotaReservedReason.SUSPENDED, f"ClusterQueue {name} is inactive")
         if name not in self.snapshot.queues:
-            return Refusal(QuotaReservedReason.MISCONFIGURED, f"ClusterQueue {name} does not exist")
+            return Refusal(QuotaReservedReason.MISCONFIGURED, f"ClusterQueue {name} not found")
         if self.policy.concurrent_admission and variants.is_unmarked_parent(workload, self.snapshot.queues[name]):
             # It is about to be marked as a parent. Until the mark is seen, it must not take quota itself.
             return Refusal(QuotaReservedReason.PENDING_EVALUATION, "its variants compete for quota in its place")
@@ -228,7 +235,7 @@ class Cycle:
     def _process(self, entry: Entry) -> Decision:
         """§5.6, step by step: what is against it, and otherwise what it gets."""
         if self.policy.concurrent_admission and variants.better_sibling(entry.workload, entry.queue) is not None:
-            why = "a more favorable variant is admitted already"
+            why = "A more favorable variant is already admitted"
             return self._skip(entry, why, QuotaReservedReason.PENDING_EVALUATION)
         fits = self._refresh(entry)
         return self._unassigned(entry) or self._overtaken(entry, fits) or self._granted(entry)
@@ -247,7 +254,7 @@ class Cycle:
             has_gates = self.policy.concurrent_admission or self.policy.orchestrated_preemption
             if has_gates and workload.details.has_closed_gate:
                 entry.keeps_memory = False
-                why = "needs preemption, and its gate is closed"
+                why = "Workload requires preemption, but it's gated"
                 return self._wait(entry, QuotaReservedReason.ADMISSION_GATED, Requeue.PREEMPTION_GATED, why)
         if mode is Mode.DEFERRED_FIT:
             entry.keeps_memory = False
@@ -256,21 +263,21 @@ class Cycle:
                 entry,
                 QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS,
                 Requeue.PENDING_PREEMPTION,
-                "will fit once the victims of other Workloads are gone",
+                f"{_OVERLAP}, but will fit after these preemptions complete",
             )
         return None
 
     def _overtaken(self, entry: Entry, fits: _Fits) -> Decision | None:
-        """What it was to have went to others in this very cycle."""
+        """An earlier entry of this cycle took its preemption targets or its quota."""
         if self._has_taken_targets(entry):
             entry.skips_preemption = True
-            return self._skip(entry, "its victims are those of another Workload")
+            return self._skip(entry, _OVERLAP)
         if fits is not _Fits.YES:
             entry.skips_preemption = entry.assignment.mode is Mode.PREEMPT
-            return self._skip(entry, "no longer fits after another Workload was processed")
+            return self._skip(entry, _NO_LONGER_FITS)
         must_fit_now = entry.assignment.mode is Mode.FIT and bool(self.issued) and self.policy.departures
         if must_fit_now and self._fits_beside_victims(entry) is not _Fits.YES:
-            return self._skip(entry, "its room is still held by Workloads that are about to be preempted")
+            return self._skip(entry, f"{_NO_LONGER_FITS}. {_STILL_HELD}")
         return None
 
     def _granted(self, entry: Entry) -> Decision:
@@ -415,7 +422,7 @@ class Cycle:
                 entry,
                 QuotaReservedReason.PENDING_EVALUATION,
                 Requeue.GENERIC,
-                "its flavor is below the last acceptable one",
+                "Target flavor is below LastAcceptableFlavorName",
             )
         entry.keeps_memory = False
         return Preempt(
@@ -453,7 +460,7 @@ class Cycle:
                 cluster_queue=entry.queue.name,
                 explanation=entry.assignment.explanation(),
                 victims=victims,
-                message="waits for its victims to go",
+                message="",
             )
         return Preempt(
             workload=workload.key,
@@ -510,7 +517,10 @@ class Cycle:
     def _left_out(self, entry: Entry) -> Decision:
         """An entry that the order never came to: fair sharing takes one of each queue."""
         return self._wait(
-            entry, QuotaReservedReason.PENDING_EVALUATION, Requeue.GENERIC, "another entry of the queue went first"
+            entry,
+            QuotaReservedReason.PENDING_EVALUATION,
+            Requeue.GENERIC,
+            _LEFT_OUT if all(not pod_set.findings for pod_set in entry.assignment.pod_sets) else "",
         )
 
     def _told(self, reason: QuotaReservedReason) -> QuotaReservedReason:

@@ -73,8 +73,9 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that stood in the way: of which flavor and resource, and by how much. `room` is below zero where the
-    tree is in debt: that much has to come back before anybody gets anything."""
+    """One thing that stood in the way: of which flavor and resource, and by how much. `requested` includes `earlier`,
+    what pod sets before this one were given. `room` is below zero where the tree is in debt: that much has to come back
+    before any Workload gets quota."""
 
     cause: Cause
     flavor: str = ""
@@ -82,6 +83,7 @@ class Finding:
     requested: int = 0
     room: int = 0
     detail: str = ""
+    earlier: int = 0
 
     @property
     def short_by(self) -> int:

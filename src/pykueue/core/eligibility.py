@@ -47,17 +47,18 @@ def _obstacle(
 ) -> Finding | None:
     spec = snapshot.flavors.get(flavor)
     if spec is None:
-        return Finding(Cause.NOT_ELIGIBLE, flavor, detail="the ResourceFlavor does not exist")
+        return Finding(Cause.NOT_ELIGIBLE, flavor, detail=f"flavor {flavor} not found")
     if policy.topology:
         mismatch = _topology_mismatch(snapshot, queue, spec, group, pod_set)
         if mismatch:
             return Finding(Cause.NOT_ELIGIBLE, flavor, detail=mismatch)
     taint = nodes.untolerated(spec.taints, (*pod_set.terms.tolerations, *spec.tolerations))
     if taint is not None:
-        told = f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
+        # The form in which Kueue writes a taint.
+        told = f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor}"
         return Finding(Cause.NOT_ELIGIBLE, flavor, detail=told)
     if any(spec.node_labels[key] != value for key, value in pod_set.terms.node_selector if key in spec.node_labels):
-        return Finding(Cause.NOT_ELIGIBLE, flavor, detail="the node selector asks for something else")
+        return Finding(Cause.NOT_ELIGIBLE, flavor, detail=f"flavor {flavor} doesn't match node affinity")
     return _affinity_obstacle(pod_set.terms, spec)
 
 
@@ -68,16 +69,16 @@ def _topology_mismatch(
     if pod_set.wish is None:
         if queue.spec.is_topology_only or flavor.topology is None:
             return ""
-        return "serves only pod sets with a topology request"
+        return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling'
     if flavor.topology is None:
         # Resources that exist in quota only (made by transformations) may come from a flavor without a topology.
         if any(resource in group.resources for resource, _ in pod_set.pod):
-            return "has no topology"
+            return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
         return ""
     if not snapshot.fleet.has_flavor(flavor.name):
-        return "its topology is not known"
+        return f'Flavor "{flavor.name}" information missing in TAS cache'
     if not snapshot.fleet.has_levels(flavor.name, pod_set.wish):
-        return "does not have the level asked for"
+        return f'Flavor "{flavor.name}" does not contain the requested level'
     return ""
 
 
@@ -94,4 +95,4 @@ def _affinity_obstacle(terms: NodeTerms, flavor: FlavorSpec) -> Finding | None:
     complaints = [complaint for term in alternatives for complaint in term.complaints]
     if complaints:
         return Finding(Cause.BROKEN, flavor.name, detail=f"node affinity is malformed: {complaints[0]}")
-    return Finding(Cause.NOT_ELIGIBLE, flavor.name, detail="the node affinity asks for something else")
+    return Finding(Cause.NOT_ELIGIBLE, flavor.name, detail=f"flavor {flavor.name} doesn't match node affinity")

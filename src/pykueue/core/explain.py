@@ -1,50 +1,92 @@
-"""Why, in words: the findings of a decision as sentences, and who holds what is short.
+"""Why, in words: a decision as the message that Kueue writes, what is known beyond it, and which Workloads hold the
+quota that is short.
 
-Decisions carry facts; this turns them into what a person reads, the same for the command line, the condition's message
-and the dashboard. Who holds the quota is asked for on demand: it is a look at the whole tree.
+Decisions carry facts; this turns them into text. Conditions and Events have the `message`, which tools parse; plans,
+`explain` and the dashboard show the `details` after it. Which Workloads hold the quota is computed on demand: it needs
+the whole tree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import amounts, quota
 from pykueue.core.cohort import Node
-from pykueue.core.decision import Admit, Cause, Decision, Evict, Finding, Kind, Preempt, Retry, Wait
+from pykueue.core.decision import Admit, Cause, Decision, Evict, Finding, FlavorAttempt, Kind, Preempt, Retry, Wait
 from pykueue.core.preemption.search import may_take
 from pykueue.core.snapshot import Snapshot
 from pykueue.core.workload import Reservation, Workload
 
 
 def of_finding(finding: Finding) -> str:
-    """What was in the way, with the figures."""
+    """What was in the way of a pod set, in the words of Kueue."""
+    flavor, resource = finding.flavor, finding.resource
     match finding.cause:
         case Cause.SHORT:
-            asked, free = _amount(finding, finding.requested), _amount(finding, max(0, finding.room))
-            short = _amount(finding, finding.short_by)
-            debt = f" ({_amount(finding, -finding.room)} overdrawn)" if finding.room < 0 else ""
-            return f"{finding.resource} of flavor {finding.flavor}: {asked} asked, {free} free{debt}, {short} short"
+            # Kueue reckons from what is free, which is never below zero.
+            more = _amount(finding, finding.requested - max(0, finding.room))
+            return f"insufficient unused quota for {resource} in flavor {flavor}, {more} more needed"
         case Cause.BEYOND_CAPACITY:
-            asked, most = _amount(finding, finding.requested), _amount(finding, finding.room)
-            return f"{finding.resource} of flavor {finding.flavor}: {asked} asked, {most} at most were everything idle"
+            before, now = (_amount(finding, each) for each in (finding.earlier, finding.requested - finding.earlier))
+            requested = f"previously considered podsets requests ({before}) + current podset request ({now})"
+            most = _amount(finding, finding.room)
+            return f"insufficient quota for {resource} in flavor {flavor}, {requested} > maximum capacity ({most})"
         case Cause.UNDECLARED:
-            return f"the ClusterQueue declares no quota for {finding.resource}"
+            return f"resource {resource} unavailable in ClusterQueue"
         case Cause.OTHER_SLICE_FLAVOR:
-            return f"flavor {finding.flavor}: the slice to be replaced has its {finding.resource} on {finding.detail}"
-        case Cause.NOT_NOMINATED | Cause.OTHER_VARIANT:
-            return f"flavor {finding.flavor}: {finding.cause.value}"
+            return f"could not assign {flavor} flavor since the original workload is assigned: {finding.detail}"
+        case Cause.NOT_NOMINATED:
+            return f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
+        case Cause.OTHER_VARIANT:
+            return f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
         case Cause.NO_PLACEMENT | Cause.NOT_ELIGIBLE | Cause.BROKEN:
-            return f"flavor {finding.flavor}: {finding.detail}" if finding.flavor else finding.detail
+            return finding.detail
 
 
 def _amount(finding: Finding, amount: int) -> str:
     return amounts.text(finding.resource, amount)
 
 
-def of_decision(decision: Decision) -> Iterator[str]:
-    """The decision, and everything that was in the way of a better one; each pod set that says something new."""
+def message(decision: Decision) -> str:
+    """What a condition or an Event states about the decision: the message that Kueue writes. Empty for an Admit."""
+    match decision:
+        case Preempt():
+            return ". ".join(filter(None, (_unassigned(decision), _pending(decision))))
+        case Retry(message="") if decision.victims:
+            return ". ".join(filter(None, (_unassigned(decision), _pending(decision))))
+        case Wait() | Retry():
+            return decision.message or _unassigned(decision)
+        case Evict():
+            return f"Workload was evicted as there was no replacement for unhealthy node(s): {','.join(decision.nodes)}"
+        case _:
+            return ""
+
+
+def _pending(decision: Preempt | Retry) -> str:
+    if isinstance(decision, Preempt) and decision.migrates:
+        return "Pending the migration of 1 workload(s)"
+    return f"Pending the preemption of {len(decision.victims)} workload(s)"
+
+
+def _unassigned(decision: Decision) -> str:
+    """Why the pod sets have no flavors: each with its reasons in alphabetical order. A pod set that cannot be evaluated
+    is stated alone."""
+    found = []
+    for explained in decision.explanation:
+        broken = next((finding for finding in explained.findings if finding.cause is Cause.BROKEN), None)
+        if broken is not None:
+            return f"failed to assign flavors to pod set {explained.pod_set}: {broken.detail}"
+        if explained.findings:
+            reasons = ", ".join(sorted(map(of_finding, explained.findings)))
+            found.append(f"couldn't assign flavors to pod set {explained.pod_set}: {reasons}")
+    return "; ".join(found)
+
+
+def details(decision: Decision) -> Iterator[str]:
+    """What is known beyond the message, a sentence each: the figures, the preemption targets, flavors without any."""
     match decision:
         case Admit():
             for pod_set in decision.pod_sets:
@@ -52,31 +94,57 @@ def of_decision(decision: Decision) -> Iterator[str]:
                 yield f"{pod_set.name}: {pod_set.count} pods" + (f", {flavors}" if flavors else "")
             if decision.borrowing_level:
                 yield "borrows from its cohort"
-        case Preempt():
+            return
+        case Preempt() | Retry():
             for victim in decision.victims:
-                yield f"takes the place of {victim.key} of {victim.cluster_queue} ({victim.reason.value})"
-            if decision.migrates:
-                yield f"takes the place of its less favorable variant {decision.migrates}"
-        case Wait() | Retry():
-            if decision.message:
-                yield decision.message
-        case Evict():
-            yield f"no replacement for lost nodes: {', '.join(decision.nodes)}"
-    if isinstance(decision, Admit):
-        return
-    told = set()
+                yield f"preempts {victim.key} of ClusterQueue {victim.cluster_queue} ({victim.reason.value})"
+            if isinstance(decision, Preempt) and decision.migrates:
+                yield f"replaces its less favorable variant {decision.migrates}"
+    yield from dict.fromkeys(_figures(decision))
+
+
+def _figures(decision: Decision) -> Iterator[str]:
     for explained in decision.explanation:
-        tried = [finding for attempt in explained.attempts for finding in attempt.findings]
-        for finding in (*tried, *explained.findings):
-            sentence = of_finding(finding)
-            if sentence not in told:
-                told.add(sentence)
-                yield sentence
+        for finding in (*(each for attempt in explained.attempts for each in attempt.findings), *explained.findings):
+            if finding.cause is Cause.SHORT:
+                debt = f", {_amount(finding, -finding.room)} used beyond quota" if finding.room < 0 else ""
+                figures = (
+                    f"requested {_amount(finding, finding.requested)}, unused {_amount(finding, max(0, finding.room))}"
+                )
+                yield f"{finding.resource} in flavor {finding.flavor}: {figures}{debt}"
         for attempt in explained.attempts:
-            sentence = f"flavor {attempt.flavor}: nobody may be preempted for it"
-            if attempt.kind is Kind.NO_CANDIDATES and sentence not in told:
-                told.add(sentence)
-                yield sentence
+            if attempt.kind is Kind.NO_CANDIDATES:
+                yield f"flavor {attempt.flavor}: no preemption candidates"
+
+
+def of_decision(decision: Decision) -> Iterator[str]:
+    """The message of the decision, then what is known beyond it: what a plan and `explain` show."""
+    if stated := message(decision):
+        yield stated
+    yield from details(decision)
+
+
+_POSSIBILITY: Final = {Kind.NO_CANDIDATES: "NoCandidates", Kind.PREEMPT: "Preempt", Kind.RECLAIM: "Reclaim"}
+
+
+def considered(decision: Decision) -> str:
+    """The flavors that were tried before the ones that were assigned, as Kueue adds them to the Event QuotaReserved."""
+    pod_sets = []
+    for explained in decision.explanation:
+        tried = [
+            _attempt(attempt) for attempt in explained.attempts if attempt.kind is not Kind.FIT or attempt.level > 0
+        ]
+        if tried:
+            pod_sets.append(f"{explained.pod_set}: {', '.join(tried)}")
+    return " | ".join(pod_sets)
+
+
+def _attempt(attempt: FlavorAttempt) -> str:
+    possibility = _POSSIBILITY.get(attempt.kind)
+    mode = "Fit" if attempt.kind is Kind.FIT else "NoFit" if possibility is None else f"preemptionMode={possibility}"
+    borrow = [f"borrow={attempt.level}"] if attempt.level > 0 else []
+    reasons = sorted(set(map(of_finding, attempt.findings)))
+    return f"{attempt.flavor}({';'.join((mode, *borrow, *reasons))})"
 
 
 @dataclass(frozen=True, slots=True)

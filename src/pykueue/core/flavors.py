@@ -246,18 +246,20 @@ class Assigner:
         wish = choice.pod_set.wish or Wish()
         is_elastic = self.policy.elastic_slices_with_topology and details.is_elastic
         if is_elastic and wish.kind is not topology.Kind.UNCONSTRAINED:
-            assignment.fail(choice.name, f"an elastic Workload cannot ask for a {wish.kind.value} topology")
+            assignment.fail(
+                choice.name, f"{wish.kind.value} topology is not supported with ElasticJobsViaWorkloadSlices"
+            )
             return None
         of_queue = {flavor for group in spec.groups for flavor in group.flavors}
         if not any(fleet.has_flavor(flavor) for flavor in of_queue):
-            assignment.fail(choice.name, "asks for a topology, but none of the queue's is known")
+            assignment.fail(choice.name, "workload requires Topology, but there is no TAS cache information")
             return None
         flavors = sorted(
             {c.flavor for c in choice.flavors.values() if c.flavor in of_queue and fleet.has_flavor(c.flavor)}
         )
         if len(flavors) != 1:
-            what = f"more than one topology flavor: {', '.join(flavors)}" if flavors else "no topology flavor"
-            assignment.fail(choice.name, f"asks for a topology and was given {what}")
+            several = f"more than one TAS flavor assigned: {', '.join(flavors)}"
+            assignment.fail(choice.name, several if flavors else "no TAS flavor assigned")
             return None
         if spec.is_multikueue or (self.workload.reservation is None and flavors[0] in spec.provisioned_flavors):
             choice.delayed = "Pending"  # [TS6] the nodes are chosen elsewhere, or do not exist yet
@@ -358,7 +360,7 @@ class _FlavorSearch:
         if assigner.pinned is not None and not any(
             assigner.pinned.get(pod_set.name, {}).get(self.resource) == column.flavor for pod_set in self.pod_sets
         ):
-            return Finding(Cause.NOT_NOMINATED, flavor=column.flavor)
+            return Finding(Cause.NOT_NOMINATED, column.flavor, self.resource)
         allowed = assigner.workload.details.allowed_flavors
         if assigner.policy.concurrent_admission and allowed is not None and column.flavor not in allowed:
             return Finding(Cause.OTHER_VARIANT, flavor=column.flavor)
@@ -408,16 +410,17 @@ class _FlavorSearch:
         """§4.4 One flavor-resource: kind, borrowing level, and what was short."""
         queue = self.assigner.queue
         node, preemption = queue.node, queue.spec.preemption
-        amount = amounts.add(self.taken.get(number, 0), requested)
+        earlier = self.taken.get(number, 0)
+        amount = amounts.add(earlier, requested)
         potential = node.potential[number]
         if amount > potential:
-            short = Finding(Cause.BEYOND_CAPACITY, flavor, resource, amount, potential)
+            short = Finding(Cause.BEYOND_CAPACITY, flavor, resource, amount, potential, earlier=earlier)
             return Kind.NO_FIT, 0, short, QuotaReservedReason.EXCEEDS_MAX_QUOTA
         level, is_below_root = quota.level(node, number, amount)
         balance = quota.balance(node, number)
         if amount <= max(0, balance):
             return Kind.FIT, level, None, None
-        short = Finding(Cause.SHORT, flavor, resource, amount, balance)
+        short = Finding(Cause.SHORT, flavor, resource, amount, balance, earlier=earlier)
         if (
             node.subtree[number] >= amount
             or is_below_root

@@ -328,8 +328,8 @@ class Invalidity(StrEnum):
     """Why a Workload is refused before anybody looks for quota (§1.10), in the order of looking."""
 
     MALFORMED = "a quantity cannot be read"
-    REQUESTS_OVER_LIMITS = "requests exceed limits"
-    OUTSIDE_LIMIT_RANGE = "requests are outside the namespace's LimitRanges"
+    REQUESTS_OVER_LIMITS = "resources validation failed"
+    OUTSIDE_LIMIT_RANGE = "resources didn't satisfy LimitRange constraints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,9 @@ class Refusal:
     errors: tuple[FieldError, ...]
 
     def __str__(self) -> str:
-        return f"{self.why.value}: {'; '.join(map(str, self.errors))}"
+        errors = list(dict.fromkeys(map(str, self.errors)))
+        listed = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+        return f"{self.why.value}: {listed}"
 
 
 def check_pods(pod_sets: Sequence[PodNeeds], limits: Limits = NO_LIMITS) -> Refusal | None:
@@ -367,19 +369,19 @@ def _seen_from(above: str, error: FieldError) -> FieldError:
 
 def _over_limits(pod: PodNeeds) -> Iterator[FieldError]:
     for needs in (*pod.init_containers, *pod.containers, *([pod.pod] if pod.pod is not None else [])):
-        yield from _above(needs.path, needs.requests, needs.limits, "must not ask for more than its limit")
+        yield from _above(needs.path, needs.requests, needs.limits, "requests must not exceed its limits")
 
 
 def _outside(pod: PodNeeds, limits: Limits) -> Iterator[FieldError]:
     for needs in (*pod.init_containers, *pod.containers):
         most = _merged(needs.requests, needs.limits, max)
         least = _merged(needs.requests, needs.limits, min)
-        yield from _above(needs.path, most, limits.container.max, "must not be above the LimitRange's max")
-        yield from _above(needs.path, limits.container.min, least, "must not be below the LimitRange's min")
+        yield from _above(needs.path, most, limits.container.max, "requests must not be above the limitRange max")
+        yield from _above(needs.path, limits.container.min, least, "requests must not be below the limitRange min")
     if limits.pod.max or limits.pod.min:
         figure = pod.figure
-        yield from _above("", figure, limits.pod.max, "the pod must not be above the LimitRange's max")
-        yield from _above("", limits.pod.min, figure, "the pod must not be below the LimitRange's min")
+        yield from _above("", figure, limits.pod.max, "requests must not be above the limitRange max")
+        yield from _above("", limits.pod.min, figure, "requests must not be below the limitRange min")
 
 
 def _above(path: str, high: Quantities, low: Quantities, message: str) -> Iterator[FieldError]:

@@ -318,7 +318,8 @@ def _identity(tree: Tree) -> tuple[str, str, str]:
 
 def _note(told: Tell, row: Row) -> Note:
     name, namespace, uid = _identity(told.regarding)
-    regarding = Reference(row.kind.api_version, row.kind.kind, name, namespace, uid)
+    revision = trees.text(trees.get(told.regarding, "metadata", "resourceVersion"))
+    regarding = Reference(row.kind.api_version, row.kind.kind, name, namespace, uid, revision)
     kind = WARNING if told.warning else NORMAL
     return Note(regarding, kind, told.reason, told.note, row.controller, told.action or told.reason)
 

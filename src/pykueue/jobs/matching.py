@@ -6,6 +6,8 @@ its; so nothing here waits.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pykueue.api import codec, conditions
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
@@ -19,6 +21,9 @@ from pykueue.jobs.options import Options
 from pykueue.jobs.upkeep import Matched
 from pykueue.lifecycle import ending, states
 from pykueue.lifecycle.change import Delete, RemoveFinalizer
+
+_UNMATCHED: Final = "No matching Workload; restoring pod templates according to existent Workload"
+_MISSING: Final = "Missing Workload; unable to restore pod templates"
 
 
 def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
@@ -39,7 +44,7 @@ def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched 
 
 def discard(job: Job, workload: Workload) -> Actions:
     """Delete a Workload that stands for nothing any more."""
-    note = f"Deleted the Workload {states.key(workload)}, which did not match any more"
+    note = f"Deleted not matching Workload: {states.key(workload)}"
     return (Change(workload, (RemoveFinalizer(), Delete())), Tell(job.tree, "DeletedWorkload", note))
 
 
@@ -60,7 +65,7 @@ def _prebuilt(job: Job, name: str, facts: Facts, options: Options, now: Nanoseco
 
 def unmade(job: Job, name: str, now: Nanoseconds) -> Actions:
     """A job for which somebody else makes the Workload, and has not yet, or not for it."""
-    return _stopped(job, f"there is no Workload {name} for it", None, now)
+    return _stopped(job, "missing workload", None, now)
 
 
 def out_of_sync(job: Job, found: Workload, now: Nanoseconds) -> Matched | Actions:
@@ -68,7 +73,7 @@ def out_of_sync(job: Job, found: Workload, now: Nanoseconds) -> Matched | Action
     end = conditions.find(found.status.conditions, WorkloadCondition.FINISHED)
     if states.is_finished(found) and end is not None and end.reason != FinishedReason.OUT_OF_SYNC:
         return Matched(found)
-    why = "The Workload made beforehand does not say what its job says"
+    why = "The prebuilt workload is out of sync with its user job"
     over = ending.finish(found, FinishedReason.OUT_OF_SYNC, why, now)
     if not over and job.outcome() is not None:
         return Matched(None)
@@ -86,7 +91,7 @@ def _stopped(job: Job, message: str, restore: Workload | None, now: Nanoseconds)
     if job.is_suspended() or job.outcome() is not None:
         return ()
     infos = None if restore is None else podsets.original(restore)
-    return job.stop(Stop(StopReason.NO_MATCHING_WORKLOAD, f"Stopped: {message}", now, infos))
+    return job.stop(Stop(StopReason.NO_MATCHING_WORKLOAD, message, now, infos))
 
 
 # --- A Workload of ours -----------------------------------------------------------------------------------------------
@@ -118,7 +123,7 @@ def unmatched(
     if not job.is_suspended():
         # Its pods can be put back only if there is no doubt about what they were like.
         restore = found[0] if len(found) == 1 else None
-        return (*_stopped(job, "no Workload matches it", restore, now), *everything)
+        return (*_stopped(job, _UNMATCHED if restore is not None else _MISSING, restore, now), *everything)
     if not found:
         return Matched(None)
     first = found[0]

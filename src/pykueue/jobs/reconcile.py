@@ -66,7 +66,7 @@ def orphaned(found: tuple[Workload, ...], options: Options, now: Nanoseconds) ->
     for workload in sorted(found, key=states.is_reserved):
         is_ours = workloads.controller(workload) is not None and not workloads.is_deleting(workload)
         if options.finish_orphaned and is_ours and not states.is_finished(workload):
-            why = "The job it was made for is gone"
+            why = "The workload's owner no longer exists"
             actions.append(Change(workload, ending.finish(workload, FinishedReason.OWNER_NOT_FOUND, why, now)))
         actions += _released(workload)
     return tuple(actions)
@@ -168,7 +168,7 @@ class _Case:
     def finish(self, reason: FinishedReason, message: str) -> Actions:
         return (
             Change(self.workload, ending.finish(self.workload, reason, message, self.now)),
-            Tell(self.job.tree, "FinishedWorkload", f"Workload {states.key(self.workload)} is declared finished"),
+            Tell(self.job.tree, "FinishedWorkload", f"Workload '{states.key(self.workload)}' is declared finished"),
         )
 
 
@@ -189,7 +189,7 @@ def _workload_finished(case: _Case) -> Actions | None:
     writes = (*case.job.finalize(), *let_go)
     if not writes or end.reason in _TOLD:
         return writes
-    note = f"Workload {states.key(case.workload)} is declared finished"
+    note = f"Workload '{states.key(case.workload)}' is declared finished"
     return (*writes, Tell(case.job.tree, "FinishedWorkload", note))
 
 
@@ -205,7 +205,7 @@ def _on_hold(case: _Case) -> Actions | None:
         return None
     if not states.is_reserved(case.workload):
         return ()
-    why = "The job cannot use quota for now"
+    why = "Job is on hold"
     changes = reservation.clear(case.workload, QuotaReservedReason.ON_HOLD, why, case.options.life, case.now)
     return (Change(case.workload, changes),)
 
@@ -250,7 +250,7 @@ def _retired(case: _Case, reason: str) -> Actions:
         return ()
     if case.now < since + keep:
         return (Again(since + keep - case.now),)
-    note = "Deleted, since its Workload had been deactivated for longer than such jobs are kept"
+    note = "Deleted job: deactivation retention period expired"
     return (*case.job.delete(), Tell(case.job.tree, "Deleted", note), *case.job.finalize())
 
 

@@ -26,14 +26,14 @@ class Matched:
 
 def missing_class(job: Job, missing: workloads.MissingClass) -> Actions:
     """Of a missing class of pods nobody is told, as with Kueue: that it is missing can be seen."""
-    why = f"The {missing} does not exist"
+    why = f'{missing.kind} "{missing.name}" not found'
     if missing.kind is PriorityClassKind.PRIORITY_CLASS:
         return (Retry(why),)
     return (Tell(job.tree, f"{missing.kind}NotFound", why, warning=True), Retry(why))
 
 
 def updated(job: Job, workload: Workload) -> Tell:
-    return Tell(job.tree, "UpdatedWorkload", f"Updated the Workload {states.key(workload)} to match the job")
+    return Tell(job.tree, "UpdatedWorkload", f"Updated not matching Workload for suspended job: {states.key(workload)}")
 
 
 def synced(job: Job, workload: Workload, facts: Facts, options: Options) -> Actions:

@@ -1,4 +1,9 @@
-"""Events (`events.k8s.io/v1`): said at once, written in the background; what is said again is counted, not repeated.
+"""Events (`events.k8s.io/v1`): reported at once, written in the background; repetitions are counted in a `series`.
+
+What counts as repeated is what client-go's recorder of this API compares, which Kueue uses: type, action, reason,
+controller and the two objects with their revisions, but not the note. Of eight preemptions by one Workload there is one
+Event with a count of eight and the note of the first. Recorders that stand for components of Kubernetes, which use the
+older API, also compare the note.
 
 Telling never waits and never fails. A server keeps every Event for an hour, so they are written at a bounded pace; a
 rush uses up what has been saved. When half of that is gone, notes that another one makes redundant are left out, and
@@ -10,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pykueue.api import meta
@@ -103,12 +108,14 @@ class Recorder:
     client: Client
     clock: Clock
     instance: str
+    # Whether Events with different notes are different, as with the recorder of core/v1.
+    compares_notes: bool = False
     left_out: int = 0
     _pace: RateLimit = field(default_factory=lambda: RateLimit(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
     _line: asyncio.Queue[Note] = field(default_factory=asyncio.Queue)
     _important: deque[Note] = field(default_factory=deque)  # only while others wait in the line
     _writing: int = 0
-    _remembered: OrderedDict[tuple[str, ...], _Series] = field(default_factory=OrderedDict)
+    _remembered: OrderedDict[tuple[object, ...], _Series] = field(default_factory=OrderedDict)
     _last_stamp: int = 0
 
     def tell(self, note: Note) -> None:
@@ -157,7 +164,7 @@ class Recorder:
 
     async def _write(self, note: Note) -> None:
         now = asyncio.get_running_loop().time()
-        key = _same(note)
+        key = self._series_key(note)
         series = self._remembered.get(key)
         if series is not None and now - series.last <= _SERIES_SECONDS:
             series.last, series.last_time = now, self.clock.now()
@@ -175,6 +182,14 @@ class Recorder:
         tree = self._tree(note, name, namespace)
         await self._pace.take()
         await self.client.create(EVENTS, tree)
+
+    def _series_key(self, note: Note) -> tuple[object, ...]:
+        """What two Events of one series have in common. An important one is not counted away with others."""
+        keeps_note = self.compares_notes or note.important
+        # With the note, a new revision alone makes no new Event.
+        about = replace(note.regarding, resource_version="") if keeps_note else note.regarding
+        text = note.note if keeps_note else ""
+        return (about, note.related, note.type, note.action or note.reason, note.reason, note.controller, text)
 
     async def _count(self, series: _Series, now: float) -> None:
         series.written, series.written_at = series.count, now
@@ -212,19 +227,3 @@ class Recorder:
 def cut(text: str) -> str:
     """Text as long as an Event may carry."""
     return text if len(text) <= LONGEST_NOTE else text[: LONGEST_NOTE - len(_CUT)] + _CUT
-
-
-def _same(note: Note) -> tuple[str, ...]:
-    related = note.related.uid if note.related else ""
-    about = note.regarding
-    return (
-        about.kind,
-        about.namespace,
-        about.name,
-        about.uid,
-        note.type,
-        note.reason,
-        note.note,
-        note.controller,
-        related,
-    )

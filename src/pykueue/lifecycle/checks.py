@@ -61,9 +61,11 @@ def with_answer(workload: Workload, state: CheckState) -> tuple[AdmissionCheckSt
     return tuple(sorted(found, key=lambda check: check.name))
 
 
-def told(checks: Iterable[AdmissionCheckState]) -> str:
-    """The checks with what they said, for people."""
-    return "; ".join(f"{check.name}: {check.message}" if check.message else check.name for check in checks)
+def stated(checks: Iterable[AdmissionCheckState], state: CheckState) -> str:
+    """The checks that are in a state, with their messages."""
+    found = sorted(checks, key=lambda check: check.name)
+    listed = "; ".join(f'"{check.name}" ({check.message})' if check.message else f'"{check.name}"' for check in found)
+    return f"{'AdmissionChecks' if len(found) > 1 else 'AdmissionCheck'} in {state.value} state: {listed}"
 
 
 def retry_ends(check: AdmissionCheckState, cluster_queue: ClusterQueueFacts | None) -> Nanoseconds:
@@ -113,7 +115,7 @@ def _asked_anew(check: AdmissionCheckState, now: Nanoseconds) -> AdmissionCheckS
     return replace(
         check,
         state=CheckState.PENDING.value,
-        message=conditions.truncated(f"Asked anew after an eviction; before, it was {check.state}"),
+        message=conditions.truncated(f"Reset to Pending after eviction. Previously: {check.state}"),
         last_transition_time=format_time(now),
         retry_count=retries,
     )

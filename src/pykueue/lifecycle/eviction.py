@@ -7,11 +7,12 @@ reserved until somebody clears it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
-from pykueue.api import conditions
+from pykueue.api import conditions, labels
 from pykueue.api.conditions import (
     EvictedReason,
     PreemptedReason,
@@ -66,7 +67,7 @@ def evict(
         *((SetNominations(),) if status.cluster_name or status.nominated_cluster_names else ()),
         *checks.with_checks(workload, checks.reset(status.admission_checks, now)),
         *((SetUnhealthyNodes(),) if status.unhealthy_nodes else ()),
-        *_gates_closed(workload, reason, now),
+        *_gates_closed(workload, reason, message, now),
         CountEviction(counted, cause),
     )
     if status.admission is None:
@@ -86,7 +87,7 @@ def evict(
     )
 
 
-def _gates_closed(workload: Workload, reason: EvictedReason, now: Nanoseconds) -> Changes:
+def _gates_closed(workload: Workload, reason: EvictedReason, message: str, now: Nanoseconds) -> Changes:
     gates = workload.status.preemption_gates
     closed = tuple(
         gate
@@ -95,7 +96,7 @@ def _gates_closed(workload: Workload, reason: EvictedReason, now: Nanoseconds) -
         for gate in gates
     )
     blocked = states.has(workload, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES)
-    unblocked = SetCondition(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.FALSE, reason, "It was evicted")
+    unblocked = SetCondition(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.FALSE, reason, message)
     return (
         *((unblocked,) if blocked else ()),
         *((SetPreemptionGates(closed),) if closed != gates else ()),
@@ -109,14 +110,35 @@ def _was_evicted_before(workload: Workload, reason: str, cause: str) -> bool:
     )
 
 
-def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nanoseconds) -> Changes:
-    """Evict a victim. One that is being evicted already is left alone."""
+_DUE_TO: Final[Mapping[PreemptedReason, str]] = {
+    PreemptedReason.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
+    PreemptedReason.IN_COHORT_RECLAMATION: "reclamation within the cohort",
+    PreemptedReason.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
+    PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
+}
+_UNKNOWN: Final = "UNKNOWN"
+
+
+def preemption_message(
+    preemptor: Workload | None, reason: PreemptedReason, preemptor_path: str, preemptee_path: str
+) -> str:
+    """The message of a preempted Workload, of which scripts parse the UIDs. Paths name the cohorts from the root."""
+    uid = (preemptor.metadata.uid if preemptor is not None else "") or _UNKNOWN
+    job_uid = (preemptor.metadata.labels.get(labels.JOB_UID) if preemptor is not None else "") or _UNKNOWN
+    paths = f"preemptor path: {preemptor_path or _UNKNOWN}; preemptee path: {preemptee_path or _UNKNOWN}"
+    cause = _DUE_TO.get(reason, _UNKNOWN)
+    return f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to {cause}; {paths}"
+
+
+def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nanoseconds, *, note: str = "") -> Changes:
+    """Evict a preemption target. One that is being evicted already is left alone. `note` is the message of the Event
+    Preempted, where it differs from that of the conditions."""
     if states.is_evicted(workload):
         return change.NOTHING
     return (
         SetCondition(WorkloadCondition.PREEMPTED, Status.TRUE, reason, message),
         *evict(workload, EvictedReason.PREEMPTED, message, now),
-        change.normal("Preempted", message),
+        change.normal("Preempted", note or message),
     )
 
 

@@ -19,6 +19,7 @@ class LocalQueueFacts:
 
     is_deleting: bool = False
     stop_policy: str = kueue.StopPolicy.NONE
+    cluster_queue: str = ""
 
     @property
     def is_stopped(self) -> bool:
@@ -27,7 +28,9 @@ class LocalQueueFacts:
     @classmethod
     def of(cls, local_queue: kueue.LocalQueue) -> LocalQueueFacts:
         return cls(
-            is_deleting=local_queue.metadata.deletion_timestamp is not None, stop_policy=local_queue.spec.stop_policy
+            is_deleting=local_queue.metadata.deletion_timestamp is not None,
+            stop_policy=local_queue.spec.stop_policy,
+            cluster_queue=local_queue.spec.cluster_queue or "",
         )
 
 
@@ -102,10 +105,9 @@ def cluster_queue_of(workload: kueue.Workload, local_queue: kueue.LocalQueue | N
 
 @dataclass(frozen=True, slots=True)
 class KnownFailure:
-    """Why a Workload that is scheduled exactly like this one did not get in, as the scheduler remembers it."""
+    """Why a Workload that is scheduled exactly like this one was not admitted, as the scheduler remembers it."""
 
     reason: QuotaReservedReason
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

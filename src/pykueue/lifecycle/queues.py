@@ -37,6 +37,7 @@ Flavor: TypeAlias = str
 Resource: TypeAlias = str
 
 _LARGEST: Final = 2**63 - 1
+_NOT_INTO_CLUSTER_QUEUE: Final = "Can't submit new workloads to clusterQueue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Blocker(NamedTuple):
 def blockers(cluster_queue: ClusterQueue, references: References) -> tuple[Blocker, ...]:
     """Why the queue cannot admit, the first reason first; empty when it can."""
     if cluster_queue.metadata.deletion_timestamp is not None:
-        return (Blocker(Reason.TERMINATING, "it is being deleted"),)
+        return (Blocker(Reason.TERMINATING, "clusterQueue is terminating"),)
     found = tuple(_blockers(cluster_queue.spec, references))
     if not found and cluster_queue.metadata.name in references.in_circle:
         # The public API has no reason for it: the condition says False, and the message why.
@@ -130,33 +131,38 @@ def _blockers(spec: ClusterQueueSpec, references: References) -> Iterator[Blocke
     rules = spec.admission_checks_strategy.admission_checks if spec.admission_checks_strategy else ()
     known = [(rule, references.checks[rule.name]) for rule in rules if rule.name in references.checks]
     remote = [rule for rule, check in known if check.controller == labels.MULTIKUEUE_CONTROLLER]
-    is_provisioned = any(check.controller == labels.PROVISIONING_CONTROLLER for _, check in known)
-    topologies = [topology for name in flavors if (topology := references.flavors.get(name))]
+    provisioned = [rule.name for rule, check in known if check.controller == labels.PROVISIONING_CONTROLLER]
+    topologies = {name: topology for name in flavors if (topology := references.flavors.get(name))}
 
     if spec.stop_policy != StopPolicy.NONE:
-        yield Blocker(Reason.STOPPED, "it is stopped")
+        yield Blocker(Reason.STOPPED, "is stopped")
     if missing := _listed(name for name in flavors if name not in references.flavors):
-        yield Blocker(Reason.FLAVOR_NOT_FOUND, f"ResourceFlavors are missing: {missing}")
+        yield Blocker(Reason.FLAVOR_NOT_FOUND, f"references missing ResourceFlavor(s): {missing}")
     if missing := _listed(rule.name for rule in rules if rule.name not in references.checks):
-        yield Blocker(Reason.ADMISSION_CHECK_NOT_FOUND, f"AdmissionChecks are missing: {missing}")
+        yield Blocker(Reason.ADMISSION_CHECK_NOT_FOUND, f"references missing AdmissionCheck(s): {missing}")
     if idle := _listed(rule.name for rule, check in known if not check.is_active):
-        yield Blocker(Reason.ADMISSION_CHECK_INACTIVE, f"AdmissionChecks are not active: {idle}")
+        yield Blocker(Reason.ADMISSION_CHECK_INACTIVE, f"references inactive AdmissionCheck(s): {idle}")
     if len(remote) > 1:
-        several = _listed(rule.name for rule in remote)
-        yield Blocker(Reason.MULTIPLE_MULTIKUEUE_ADMISSION_CHECKS, f"only one check may be for MultiKueue: {several}")
-    if any(rule.on_flavors and set(rule.on_flavors) != set(flavors) for rule in remote):
+        several = "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue"
+        found = _listed(rule.name for rule in remote)
+        yield Blocker(Reason.MULTIPLE_MULTIKUEUE_ADMISSION_CHECKS, f"{several}, found: {found}")
+    if some := _listed(rule.name for rule in remote if rule.on_flavors and set(rule.on_flavors) != set(flavors)):
         reason = Reason.MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR
-        yield Blocker(reason, "a check for MultiKueue must be for all flavors")
-    if remote and is_provisioned:
+        yield Blocker(reason, f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {some}")
+    if remote and provisioned:
         reason = Reason.MULTIKUEUE_WITH_PROVISIONING_REQUEST
-        yield Blocker(reason, "checks for MultiKueue and for ProvisioningRequests exclude each other")
+        both = f"{_listed(rule.name for rule in remote)}, {_listed(provisioned)}"
+        together = "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together"
+        yield Blocker(reason, f"{together}, found: {both}")
     # Where the pods run in other clusters, so do the nodes that a topology would be of.
-    if not remote and (missing := _listed(name for name in topologies if name not in references.topologies)):
-        yield Blocker(Reason.TOPOLOGY_NOT_FOUND, f"Topologies are missing: {missing}")
+    lacking = [(flavor, topology) for flavor, topology in topologies.items() if topology not in references.topologies]
+    if lacking and not remote:
+        listed = (f'there is no Topology "{topology}" for TAS flavor "{flavor}"' for flavor, topology in lacking)
+        yield Blocker(Reason.TOPOLOGY_NOT_FOUND, ", ".join(listed))
 
 
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(names))
+    return ",".join(dict.fromkeys(names))
 
 
 def cluster_queue_status(
@@ -165,10 +171,9 @@ def cluster_queue_status(
     """Whether it takes Workloads, what is taken of it, and how many wait."""
     found = blockers(cluster_queue, references)
     if not found:
-        status, reason, message = Status.TRUE, Reason.READY, "The ClusterQueue can admit Workloads"
+        status, reason, message = Status.TRUE, Reason.READY, "Can admit new workloads"
     else:
-        causes = "; ".join(blocker.sentence for blocker in found)
-        status, reason, message = Status.FALSE, found[0].reason, f"The ClusterQueue cannot admit Workloads: {causes}"
+        status, reason, message = Status.FALSE, found[0].reason, _cannot_admit(found)
     share = counted.weighted_share
     return ClusterQueueStatus(
         conditions=_active(cluster_queue.status.conditions, cluster_queue.metadata, status, reason, message, now),
@@ -179,6 +184,13 @@ def cluster_queue_status(
         admitted_workloads=counted.admitted,
         fair_sharing=None if share is None else FairSharingStatus(weighted_share=_whole(share)),
     )
+
+
+def _cannot_admit(found: tuple[Blocker, ...]) -> str:
+    if found[0].reason is Reason.TERMINATING:
+        return f"Can't admit new workloads; {found[0].sentence}"
+    causes = ", ".join(blocker.sentence for blocker in found)
+    return conditions.truncated(f"Can't admit new workloads: {causes}.")
 
 
 def _active(
@@ -248,14 +260,13 @@ def is_local_queue_active(local_queue: LocalQueue, cluster_queue: ClusterQueue |
 
 
 def _local_queue_active(local_queue: LocalQueue, cluster_queue: ClusterQueue | None) -> tuple[Status, LocalReason, str]:
-    name = local_queue.spec.cluster_queue
     if local_queue.spec.stop_policy != StopPolicy.NONE:
-        return Status.FALSE, LocalReason.STOPPED, "The LocalQueue is stopped"
+        return Status.FALSE, LocalReason.STOPPED, "LocalQueue is stopped"
     if cluster_queue is None:
-        return Status.FALSE, LocalReason.CLUSTER_QUEUE_DOES_NOT_EXIST, f"ClusterQueue {name} does not exist"
+        return Status.FALSE, LocalReason.CLUSTER_QUEUE_DOES_NOT_EXIST, _NOT_INTO_CLUSTER_QUEUE
     if not conditions.is_true(cluster_queue.status.conditions, ActiveCondition.ACTIVE):
-        return Status.FALSE, LocalReason.CLUSTER_QUEUE_IS_INACTIVE, f"ClusterQueue {name} is not active"
-    return Status.TRUE, LocalReason.READY, "The LocalQueue can take Workloads"
+        return Status.FALSE, LocalReason.CLUSTER_QUEUE_IS_INACTIVE, _NOT_INTO_CLUSTER_QUEUE
+    return Status.TRUE, LocalReason.READY, "Can submit new workloads to localQueue"
 
 
 def _local_flavors(cluster_queue: ClusterQueue | None, usage: Usage) -> tuple[LocalQueueFlavorUsage, ...]:

@@ -16,9 +16,9 @@ _RECOVERING: Final = frozenset({PodsReadyReason.WAIT_FOR_RECOVERY, PodsReadyReas
 
 _WORDS: Final[Mapping[PodsReadyReason, tuple[Status, str]]] = {
     PodsReadyReason.WAIT_FOR_START: (Status.FALSE, "Not all pods are ready or succeeded"),
-    PodsReadyReason.STARTED: (Status.TRUE, "All pods are ready or succeeded"),
-    PodsReadyReason.WAIT_FOR_RECOVERY: (Status.FALSE, "Some pod failed, and not all are ready again"),
-    PodsReadyReason.RECOVERED: (Status.TRUE, "All pods are ready or succeeded again"),
+    PodsReadyReason.STARTED: (Status.TRUE, "All pods reached readiness and the workload is running"),
+    PodsReadyReason.WAIT_FOR_RECOVERY: (Status.FALSE, "At least one pod has failed, waiting for recovery"),
+    PodsReadyReason.RECOVERED: (Status.TRUE, "All pods reached readiness and the workload is running"),
 }
 
 

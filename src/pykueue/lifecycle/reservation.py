@@ -77,13 +77,18 @@ def reserve(
         *((SetRequests(()),) if workload.status.resource_requests else ()),
         *checks.synced(workload, tuple(sorted(set(required_checks))), now),
     )
-    told = f"Quota reserved in ClusterQueue {queue} after {waited // SECOND} s in the queue"
+    told = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {_seconds(waited)}s"
     news: Changes = (
         *ungated(workload),
         Reserved(queue, waited),
         change.normal("QuotaReserved", f"{told}; {note}" if note else told),
     )
     return (*made, *news, *admitted(change.apply_to(workload, made, now), options, now))
+
+
+def _seconds(lasted: Nanoseconds) -> int:
+    """Whole seconds; a half is rounded to the even one, as Go's `%.0f` does."""
+    return round(lasted / SECOND)
 
 
 def _ended(workload: Workload, type: WorkloadCondition) -> SetCondition:
@@ -102,7 +107,7 @@ def ungated(workload: Workload) -> Changes:
         or states.has(workload, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES)
     ):
         return change.NOTHING
-    return (change.normal("AdmissionGateCleared", "Nobody holds back the admission any more"),)
+    return (change.normal("AdmissionGateCleared", "Admission gate cleared, workload is now admissible"),)
 
 
 def repair(workload: Workload, found: Admission) -> Changes:
@@ -170,18 +175,22 @@ def _verdict(workload: Workload, options: Options) -> tuple[Status, AdmittedReas
     ready = states.are_checks_ready(workload)
     if not states.is_reserved(workload):
         if not options.observability and not ready:
-            return Status.FALSE, AdmittedReason.NO_RESERVATION_UNSATISFIED_CHECKS, "No quota, and checks not passed"
-        return Status.FALSE, AdmittedReason.NO_RESERVATION, "The Workload holds no quota"
+            return (
+                Status.FALSE,
+                AdmittedReason.NO_RESERVATION_UNSATISFIED_CHECKS,
+                "The workload has no reservation and not all checks ready",
+            )
+        return Status.FALSE, AdmittedReason.NO_RESERVATION, "The workload has no reservation"
     if not ready:
         words = (AdmittedReason.UNSATISFIED_CHECKS, AdmittedReason.UNSATISFIED_ADMISSION_CHECKS)
-        return Status.FALSE, words[options.observability], "Not every admission check has been passed"
+        return Status.FALSE, words[options.observability], "The workload has not all checks ready"
     if states.is_topology_pending(workload):
         return (
             Status.FALSE,
             AdmittedReason.PENDING_DELAYED_TOPOLOGY_REQUESTS,
-            "Some pod set is still without a placement",
+            "There are pending delayed topology requests",
         )
-    return Status.TRUE, AdmittedReason.ADMITTED, f"Admitted by ClusterQueue {states.cluster_queue(workload)}"
+    return Status.TRUE, AdmittedReason.ADMITTED, "The workload is admitted"
 
 
 def _may_say_no(workload: Workload, options: Options) -> bool:
@@ -199,7 +208,7 @@ def _admission_news(workload: Workload, now: Nanoseconds) -> Changes:
         Admitted(queue, waited, checked, had_checks=bool(workload.status.admission_checks)),
         change.normal(
             "Admitted",
-            f"Admitted by ClusterQueue {queue}, {checked // SECOND} s after its quota was reserved",
+            f"Admitted by ClusterQueue {queue}, wait time since reservation was {checked // SECOND}s",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""What a decision says to people: one sentence for a condition, an Event or a log."""
+"""The messages of decisions in conditions and Events."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from pykueue.core.requests import Exclusion
 
 
 def sentence(decision: Decision) -> str:
-    """Everything that stood in the way, most telling first; the decision's own name where nothing is known."""
-    return "; ".join(explain.of_decision(decision)) or "No details are known"
+    """The message of a condition or an Event: what Kueue writes for this decision."""
+    return explain.message(decision) or "No details are known"
+
+
+def reserved(decision: Decision, not_counted: str) -> str:
+    """What the Event QuotaReserved adds: the flavors considered, and the resources that are not counted."""
+    considered = explain.considered(decision)
+    return "; ".join(filter(None, (f"Flavors considered: {considered}" if considered else "", not_counted)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class Runner:
 
         self._jobs, self.pods, self.nodes = copy(JOBS), copy(PODS), copy(NODES)
         self._keeper = NodeKeeper(client, machine, clock)
-        self._notes = Recorder(client, clock, machine.name)
+        self._notes = Recorder(client, clock, machine.name, compares_notes=True)
         self._loops = (
             JobsController(client, self._jobs, self.pods, self._notes, clock, chance).loop,
             PodsController(client, self.pods, self.nodes, executor, self._notes, clock, chance, serves).loop,

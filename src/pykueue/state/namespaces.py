@@ -45,12 +45,14 @@ class Namespaces:
         """Namespace, selector, and then the problem of its own that the Workload may have."""
         labels = self._labels.get(workload.namespace)
         if labels is None:
-            return Refusal(QuotaReservedReason.MISCONFIGURED, f"namespace {workload.namespace} does not exist")
+            return Refusal(
+                QuotaReservedReason.MISCONFIGURED, f'workload namespace "{workload.namespace}" does not exist'
+            )
         selector = self._structure.selectors.get(workload.cluster_queue)
         if selector is not None and not selector.matches(labels):
             return Refusal(
                 QuotaReservedReason.MISCONFIGURED,
-                f"namespace {workload.namespace} is not selected by ClusterQueue {workload.cluster_queue}",
+                "workload namespace doesn't match ClusterQueue selector",
                 Requeue.NAMESPACE_MISMATCH,
             )
         if workload.shape.problem:

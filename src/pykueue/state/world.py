@@ -351,6 +351,17 @@ class World:
         self.settle(now)
         return self.structure.in_circle
 
+    def cohort_path(self, cluster_queue: str) -> str:
+        """The ClusterQueue below its cohorts, from the root: `/root/team/queue`. Empty where it does not exist."""
+        node = self.structure.node(cluster_queue)
+        if node is None:
+            return ""
+        return "/" + "/".join(reversed((node.name, *(above.name for above in node.ancestors))))
+
+    def priority(self, workload: kueue.Workload) -> int:
+        """The priority that counts for a Workload, its boost included."""
+        return reading.priority(workload, self.policy)
+
     def problem(self, key: str) -> str:
         """What makes a waiting Workload impossible to admit, whatever is free; empty when nothing does."""
         workload = self.lines.pending(key)

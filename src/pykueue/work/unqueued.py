@@ -122,4 +122,4 @@ async def _trouble(client: Client, one: Unqueued, told: Mapping[str, str]) -> st
         found = await client.find(POD_CLASSES, named)
     except errors.ApiError:
         return ""
-    return "" if found is not None else f"The {POD_CLASSES.kind} {named} does not exist"
+    return "" if found is not None else f'{POD_CLASSES.kind} "{named}" not found'

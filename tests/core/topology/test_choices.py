@@ -38,7 +38,7 @@ def test_worked_examples(text: str, count: int, result: str, why: str) -> None:
 
 
 def test_a_required_level_is_one_domain_or_nothing() -> None:
-    assert ask(fleet(FIVE_HOSTS), "required rack", 9) == "no: topology tree has room for 8 of 9 pods"
+    assert ask(fleet(FIVE_HOSTS), "required rack", 9) == 'no: topology "tree" allows to fit only 8 out of 9 pod(s)'
 
 
 def test_the_leader_costs_its_rack_some_workers() -> None:
@@ -97,29 +97,32 @@ def test_pods_that_ask_for_nothing_are_limited_by_the_number_of_pods() -> None:
 def test_a_resource_that_no_node_has_fits_nowhere() -> None:
     on_gpu = replace(request("unconstrained", 1), pod=(("gpu", 1),))
     assert told(place(fleet(FIVE_HOSTS), [on_gpu])) == (
-        "no: topology tree has room for none of 1 pods (5 nodes, of these without room: not enough gpu: 5)"
+        'no: topology "tree" doesn\'t allow to fit any of 1 pod(s). Total nodes: 5; excluded: resource "gpu": 5'
     )
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("required zone", "it has no level example.com/zone"),
-        ("required block, 2 per zone", "it has no level example.com/zone for slices"),
+        ("required zone", "no requested topology level: example.com/zone"),
+        ("required block, 2 per zone", "no requested topology level for slices: example.com/zone"),
         (
             "required rack, 2 per block",
-            "slices of level example.com/block are wider than the requested level example.com/rack",
+            "podset slice topology example.com/block is above the podset topology example.com/rack",
         ),
-        ("required block, 0 per rack", "slices are asked for without a size"),
+        ("required block, 0 per rack", "slices are requested without a size"),
         (
             "required block, 4 per rack, 2 per rack",
-            "slices of level example.com/rack are not below those of level example.com/rack",
+            "additional slice layer topology example.com/rack must be at a lower level than example.com/rack",
         ),
-        ("required block, 4 per rack, 3 per host", "slices of 3 pods do not divide slices of 4"),
+        (
+            "required block, 4 per rack, 3 per host",
+            "additional slice layer size 3 must evenly divide parent layer size 4",
+        ),
     ],
 )
 def test_a_wish_that_the_topology_cannot_meet_says_what_is_wrong(text: str, problem: str) -> None:
-    assert ask(fleet(FIVE_HOSTS), text, 4) == f"no: topology tree: {problem}"
+    assert ask(fleet(FIVE_HOSTS), text, 4) == f"no: {problem}"
 
 
 def test_the_leader_goes_where_it_spoils_no_slice() -> None:
@@ -150,7 +153,9 @@ def test_levels_between_two_layers_are_filled_in_units_of_the_finer_one() -> Non
 def test_a_leader_that_fits_on_no_host_keeps_all_workers_out() -> None:
     world = fleet("b1 r1 h1 2 \n b1 r1 h2 2 \n b1 r1 h3 2")
     assert ask_led(world, "required rack", 2, leader_cpu=3).startswith("no: ")
-    assert ask_led(world, "preferred rack", 2, leader_cpu=3).startswith("no: topology tree has room for none of 2 pods")
+    assert ask_led(world, "preferred rack", 2, leader_cpu=3).startswith(
+        'no: topology "tree" doesn\'t allow to fit any of 2 pod(s)'
+    )
 
 
 def test_the_leader_is_a_pod_too() -> None:

@@ -20,7 +20,7 @@ def test_growing_keeps_the_old_pods_and_places_the_difference() -> None:
 
 def test_the_old_pods_take_their_room_while_the_difference_is_placed() -> None:
     assert resize("h1:3", 10) == "h1:4 h2:2 h3:4"
-    assert resize("h1:3", 11).startswith("no: topology tree has room for 7 of 8 pods")
+    assert resize("h1:3", 11).startswith('no: topology "tree" allows to fit only 7 out of 8 pod(s)')
 
 
 def test_shrinking_lets_go_from_the_end() -> None:

@@ -34,12 +34,15 @@ def test_a_search_that_asks_often_may_leave_the_causes_out() -> None:
 
 
 def test_several_domains_together_are_counted_when_any_would_do() -> None:
-    assert ask(fleet("b1 r1 h1 2 \n b2 r2 h2 3"), "preferred rack", 9) == "no: topology tree has room for 5 of 9 pods"
+    assert (
+        ask(fleet("b1 r1 h1 2 \n b2 r2 h2 3"), "preferred rack", 9)
+        == 'no: topology "tree" allows to fit only 5 out of 9 pod(s)'
+    )
 
 
 def test_slices_are_counted_as_slices() -> None:
     answer = ask(fleet("b1 r1 h1 5 \n b1 r2 h2 3"), "required block, 2 per rack", 8)
-    assert answer == "no: topology tree has room for 3 of 4 slices of 2 pods"
+    assert answer == 'no: topology "tree" allows to fit only 3 out of 4 slice(s)'
 
 
 def test_with_layers_each_layer_is_counted_in_the_best_domain() -> None:
@@ -48,7 +51,8 @@ def test_with_layers_each_layer_is_counted_in_the_best_domain() -> None:
     assert failure is not None
     assert failure.layers == (LayerFit(LEVELS["rack"], 1, 2), LayerFit(LEVELS["host"], 2, 4))
     assert str(failure) == (
-        "topology tree has room for 1 of 2 slices per example.com/rack, 2 of 4 slices per kubernetes.io/hostname"
+        'topology "tree" doesn\'t allow to fit; 1/2 slice(s) fit on level example.com/rack; '
+        "2/4 slice(s) fit on level kubernetes.io/hostname"
     )
 
 

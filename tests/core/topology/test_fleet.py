@@ -47,7 +47,7 @@ def test_a_node_used_beyond_what_it_has_holds_nothing_rather_than_less_than_noth
     world = fleet(TWO_HOSTS)
     world.book([usage("h1:6")])
     assert ask(world, "required rack", 4) == "h2:4"
-    assert ask(world, "required rack", 5).startswith("no: topology tree has room for 4 of 5 pods")
+    assert ask(world, "required rack", 5).startswith('no: topology "tree" allows to fit only 4 out of 5 pod(s)')
 
 
 def test_usage_on_a_node_that_went_away_counts_again_when_it_returns() -> None:
@@ -65,7 +65,7 @@ def test_a_node_belongs_to_a_flavor_only_with_all_its_labels_and_levels() -> Non
     world.put_node(node("h1", 1))
     world.put_node(replace(stray, labels=dict(stray.labels) | {"pool": "other"}))
     world.put_node(replace(stray, name="h3", labels={HOSTNAME: "h3", "pool": "all"}))
-    assert ask(world, "unconstrained", 2).startswith("no: topology tree has room for 1 of 2 pods")
+    assert ask(world, "unconstrained", 2).startswith('no: topology "tree" allows to fit only 1 out of 2 pod(s)')
 
 
 def test_a_changed_node_is_seen_with_its_new_capacity() -> None:
@@ -161,7 +161,7 @@ def test_a_flavor_is_known_with_its_levels_until_it_is_dropped() -> None:
     assert not world.has_levels(FLAVOR, Wish(level=LEVELS["zone"]))
     world.drop_flavor(FLAVOR)
     assert not world.has_flavor(FLAVOR)
-    assert ask(world, "unconstrained", 1) == "no: topology : the flavor's topology is not known"
+    assert ask(world, "unconstrained", 1) == 'no: Flavor "fast" information missing in TAS cache'
 
 
 def test_what_is_left_is_told_by_leaf_and_may_be_less_than_nothing() -> None:
@@ -185,7 +185,7 @@ def test_two_nodes_that_claim_one_hostname_are_one_leaf() -> None:
 
 
 def test_a_flavor_without_nodes_has_no_domains() -> None:
-    assert ask(fleet(""), "required rack", 1) == "no: topology tree: no node belongs to level example.com/rack"
+    assert ask(fleet(""), "required rack", 1) == "no: no topology domains at level: example.com/rack"
 
 
 def _overlapping(profile: Profile) -> Fleet:
@@ -195,4 +195,4 @@ def _overlapping(profile: Profile) -> Fleet:
 
 
 def _room_for(fitting: int) -> str:
-    return f"topology tree has room for {fitting} of 2 pods"
+    return f'topology "tree" allows to fit only {fitting} out of 2 pod(s)'

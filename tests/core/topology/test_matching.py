@@ -26,7 +26,7 @@ def _term(key: str, *values: str) -> NodeSelectorTerm:
 def test_a_tainted_host_is_used_only_by_pods_that_tolerate_the_taint() -> None:
     world = fleet("b1 r1 h1 4 taint=spot:NoSchedule \n b1 r1 h2 2")
     assert ask(world, "required host", 3) == (
-        "no: topology tree has room for 2 of 3 pods (2 nodes, of these without room: taint spot:NoSchedule: 1)"
+        'no: topology "tree" allows to fit only 2 out of 3 pod(s). Total nodes: 2; excluded: taint "spot:NoSchedule": 1'
     )
     assert ask(world, "required host", 3, terms=NodeTerms(tolerations=(SPOT,))) == "h1:3"
 
@@ -43,7 +43,7 @@ def test_a_node_selector_must_match_the_host() -> None:
     world = fleet("b1 r1 h1 4 disk=hdd \n b1 r1 h2 4 disk=ssd")
     assert ask(world, "unconstrained", 2, terms=terms(disk="ssd")) == "h2:2"
     assert ask(world, "unconstrained", 1, terms=terms(disk="tape")) == (
-        "no: topology tree has room for none of 1 pods (2 nodes, of these without room: node selector: 2)"
+        'no: topology "tree" doesn\'t allow to fit any of 1 pod(s). Total nodes: 2; excluded: nodeSelector: 2'
     )
 
 
@@ -55,7 +55,7 @@ def test_required_affinity_must_match_the_host_by_label_or_by_name() -> None:
     assert ask(world, "unconstrained", 2, terms=by_label) == "h2:2"
     assert ask(world, "unconstrained", 2, terms=by_name) == "h1:2"
     assert ask(world, "unconstrained", 5, terms=by_label) == (
-        "no: topology tree has room for 4 of 5 pods (2 nodes, of these without room: node affinity: 1)"
+        'no: topology "tree" allows to fit only 4 out of 5 pod(s). Total nodes: 2; excluded: affinity: 1'
     )
 
 
@@ -65,7 +65,7 @@ def test_malformed_affinity_is_said_to_be_malformed() -> None:
         required_affinity=NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(wrong,)),))
     )
     answer = ask(fleet("b1 r1 h1 4"), "unconstrained", 1, terms=malformed)
-    assert answer.startswith("no: topology tree: node affinity is malformed: ")
+    assert answer.startswith("no: node affinity is malformed: ")
 
 
 def test_leaves_that_are_not_hosts_are_not_asked_for_taints_or_labels() -> None:

@@ -45,14 +45,14 @@ def test_where_the_pods_of_a_lost_node_go(text: str, held: str, expected: str, w
 
 def test_no_room_in_the_required_rack_is_no_replacement() -> None:
     assert mend("required rack", "h1:4 h2:4", "h1", gone="h1") == (
-        "no: topology tree has room for none of 4 pods"
-        " (5 nodes, of these without room: outside the domain to repair: 4, not enough cpu: 1)"
+        'no: topology "tree" doesn\'t allow to fit any of 4 pod(s)'
+        '. Total nodes: 5; excluded: resource "cpu": 1, topologyDomain: 4'
     )
 
 
 def test_a_second_node_that_is_gone_makes_a_repair_impossible() -> None:
     assert mend("unconstrained", "h1:2 h2:2", "h1", gone="h1 h2") == (
-        "no: topology tree: node h1 cannot be replaced while h2 is gone too"
+        "no: Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale domain [h2]"
     )
 
 
@@ -63,9 +63,7 @@ def test_pods_that_stay_keep_their_room() -> None:
 
 
 def test_slices_of_no_size_are_refused_here_too() -> None:
-    assert mend("required block, 0 per rack", "h1:2 h2:2", "h1") == (
-        "no: topology tree: slices are asked for without a size"
-    )
+    assert mend("required block, 0 per rack", "h1:2 h2:2", "h1") == ("no: slices are requested without a size")
 
 
 def test_with_layers_the_innermost_broken_one_says_where() -> None:

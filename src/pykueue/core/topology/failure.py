@@ -21,13 +21,13 @@ class Exclusions:
 
     def __str__(self) -> str:
         causes = [
-            ("node selector", self.node_selector),
-            ("node affinity", self.affinity),
-            ("outside the domain to repair", self.outside_domain),
-            *((f"taint {taint}", count) for taint, count in self.taints),
-            *((f"not enough {resource}", count) for resource, count in self.resources),
+            ("nodeSelector", self.node_selector),
+            ("affinity", self.affinity),
+            ("topologyDomain", self.outside_domain),
+            *((f'taint "{taint}"', count) for taint, count in self.taints),
+            *((f'resource "{resource}"', count) for resource, count in self.resources),
         ]
-        return ", ".join(f"{cause}: {count}" for cause, count in causes if count)
+        return ", ".join(sorted(f"{cause}: {count}" for cause, count in causes if count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,19 @@ class PlacementFailure:
 
     def __str__(self) -> str:
         if self.problem:
-            return f"topology {self.topology}: {self.problem}"
+            return self.problem
         excluded = str(self.exclusions)
-        nodes = f" ({self.exclusions.nodes} nodes, of these without room: {excluded})" if excluded else ""
-        return f"topology {self.topology} has room for {self._room()}{nodes}"
+        nodes = f". Total nodes: {self.exclusions.nodes}; excluded: {excluded}" if excluded else ""
+        return f'topology "{self.topology}" {self._room()}{nodes}'
 
     def _room(self) -> str:
         if self.layers:
-            return ", ".join(f"{layer.fitting} of {layer.needed} slices per {layer.level}" for layer in self.layers)
-        unit = "pods" if self.slice_size == 1 else f"slices of {self.slice_size} pods"
-        return f"{self.fitting or 'none'} of {self.needed} {unit}"
+            fits = (f"; {layer.fitting}/{layer.needed} slice(s) fit on level {layer.level}" for layer in self.layers)
+            return f"doesn't allow to fit{''.join(fits)}"
+        unit = "pod(s)" if self.slice_size == 1 else "slice(s)"
+        if not self.fitting:
+            return f"doesn't allow to fit any of {self.needed} {unit}"
+        return f"allows to fit only {self.fitting} out of {self.needed} {unit}"
 
 
 @dataclass(frozen=True, slots=True)

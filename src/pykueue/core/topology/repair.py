@@ -28,13 +28,14 @@ def mend(search: Search, group: Sequence[PlacementRequest]) -> dict[str, Placeme
 def _mend_one(search: Search, request: PlacementRequest) -> Placement | PlacementFailure:
     domains = search.fleet.domains(request.flavor)
     if domains is None or request.repair is None:
-        return _problem(request, "", "the flavor's topology is not known")
+        return _problem(request, "", f'Flavor "{request.flavor}" information missing in TAS cache')
     held, lost = request.repair.held, request.repair.lost
     kept = Placement(held.levels, tuple(domain for domain in held.domains if domain.values[-1:] != (lost,)))
     gone = next((domain for domain in kept.domains if domains.leaf(domain.values) is None), None)
     if gone is not None:
-        also = "/".join(gone.values)
-        return _problem(request, domains.flavor.topology, f"node {lost} cannot be replaced while {also} is gone too")
+        stale = "existing topologyAssignment is invalid, as it contains the stale domain"
+        why = f"Cannot replace the node, because the {stale} [{' '.join(gone.values)}]"
+        return _problem(request, domains.flavor.topology, why)
     missing = replace(request, count=held.count - kept.count, repair=None)
     within = None
     if all(layer.size > 0 for layer in request.wish.slices):  # the search says it where they are not
@@ -45,7 +46,8 @@ def _mend_one(search: Search, request: PlacementRequest) -> Placement | Placemen
     if isinstance(found, PlacementFailure):
         return found
     if not found.workers.domains:
-        return _problem(request, domains.flavor.topology, f"there is no replacement for node {lost}")
+        why = f"cannot find replacement assignment for unhealthy node: {lost}"
+        return _problem(request, domains.flavor.topology, why)
     search.take(request, found.workers)
     return merge(domains, found.workers, kept)
 

@@ -71,14 +71,19 @@ class Search:
         self._take_all()
         domains = self.fleet.domains(request.flavor)
         if domains is None:
-            return PlacementFailure(request.pod_set, request.flavor, "", problem="the flavor's topology is not known")
+            return PlacementFailure(
+                request.pod_set,
+                request.flavor,
+                "",
+                problem=f'Flavor "{request.flavor}" information missing in TAS cache',
+            )
         shape = _shape(domains.tree, request.wish)
         match = domains.match(request.terms)
         problem = shape if isinstance(shape, str) else match.problem
         if isinstance(shape, str) or problem:
             return PlacementFailure(request.pod_set, request.flavor, domains.flavor.topology, problem=problem)
         if not domains.tree.nodes:
-            nothing = f"no node belongs to level {domains.tree.levels[shape.level]}"
+            nothing = f"no topology domains at level: {domains.tree.levels[shape.level]}"
             return PlacementFailure(request.pod_set, request.flavor, domains.flavor.topology, problem=nothing)
 
         leads = None if leader is None else leader.pod
@@ -151,27 +156,28 @@ def _shape(tree: Tree, wish: Wish) -> _Shape | str:
     default = 0 if wish.slices else tree.finest
     level = default if wish.level is None else tree.level(wish.level)
     if level is None:
-        return f"it has no level {wish.level}"
+        return f"no requested topology level: {wish.level}"
     multiples = [1] * len(tree.levels)
     if not wish.slices:
         return _Shape(level, tree.finest, 1, tuple(multiples))
     outer, *inner = wish.slices
     slice_level = tree.level(outer.level)
     if slice_level is None:
-        return f"it has no level {outer.level} for slices"
+        return f"no requested topology level for slices: {outer.level}"
     if outer.size <= 0:
-        return "slices are asked for without a size"
+        return "slices are requested without a size"
     if slice_level < level:
-        return f"slices of level {outer.level} are wider than the requested level {tree.levels[level]}"
+        return f"podset slice topology {outer.level} is above the podset topology {tree.levels[level]}"
     above, above_size = slice_level, outer.size
     for layer in inner:
         here = tree.level(layer.level)
         if here is None:
-            return f"it has no level {layer.level} for slices"
+            return f"no requested topology level for additional slice layer: {layer.level}"
         if here <= above:
-            return f"slices of level {layer.level} are not below those of level {tree.levels[above]}"
+            lower = f"must be at a lower level than {tree.levels[above]}"
+            return f"additional slice layer topology {layer.level} {lower}"
         if layer.size <= 0 or above_size % layer.size:
-            return f"slices of {layer.size} pods do not divide slices of {above_size}"
+            return f"additional slice layer size {layer.size} must evenly divide parent layer size {above_size}"
         # Levels between two layers are filled in units of the finer one.
         multiples[above + 1 : here + 1] = [layer.size] * (here - above)
         above, above_size = here, layer.size

@@ -39,7 +39,7 @@ def reactivated(view: View) -> Verdict | None:
     ):
         return None
     said = SetCondition(
-        WorkloadCondition.REQUEUED, Status.TRUE, RequeuedReason.REACTIVATED, "The Workload was activated again"
+        WorkloadCondition.REQUEUED, Status.TRUE, RequeuedReason.REACTIVATED, "The workload was reactivated"
     )
     return Verdict((said,))
 
@@ -60,8 +60,8 @@ def inactive(view: View) -> Verdict | None:
 
 
 def _evicted(view: View, target: Condition | None) -> Changes:
-    message = "The Workload was deactivated"
+    message = "The workload is deactivated"
     if target is None or target.reason not in _CAUSES:
         return eviction.evict(view.workload, EvictedReason.DEACTIVATED, message, view.now)
-    cause, message = DeactivationReason(target.reason), f"{message}: {target.message}"
+    cause, message = DeactivationReason(target.reason), f"{message} due to {target.message}"
     return eviction.evict(view.workload, cause.evicted, message, view.now, cause=cause)

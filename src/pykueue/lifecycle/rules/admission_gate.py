@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from pykueue.api import labels
 from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api.kueue import Workload
 from pykueue.lifecycle import change, reservation, states
+from pykueue.lifecycle.change import Tell
 from pykueue.lifecycle.rules import Verdict, View
 
-GATED = "Somebody holds back the admission by the annotation kueue.x-k8s.io/admission-gated-by"
+
+def message(workload: Workload) -> str:
+    """What the condition states: the controllers that the annotation names."""
+    return f"Admission is gated by: {_gates(workload)}"
+
+
+def event(workload: Workload) -> Tell:
+    return change.normal("AdmissionGated", f"Workload admission is gated by: {_gates(workload)}")
+
+
+def _gates(workload: Workload) -> str:
+    return workload.metadata.annotations.get(labels.ADMISSION_GATED_BY, "")
 
 
 def admission_gate(view: View) -> Verdict | None:
@@ -15,5 +29,7 @@ def admission_gate(view: View) -> Verdict | None:
         return None
     if not states.is_gated(workload, gates_count=view.options.admission_gated_by):
         return None
-    cleared = reservation.clear(workload, QuotaReservedReason.ADMISSION_GATED, GATED, view.options, view.now)
-    return Verdict((*cleared, change.normal("AdmissionGated", GATED)))
+    cleared = reservation.clear(
+        workload, QuotaReservedReason.ADMISSION_GATED, message(workload), view.options, view.now
+    )
+    return Verdict((*cleared, event(workload)))

@@ -43,13 +43,13 @@ def rejected(view: View) -> Verdict | None:
     against = checks.with_answer(workload, CheckState.REJECTED)
     if not against or not states.is_reserved(workload) or not states.is_active(workload):
         return None
-    message = f"Rejected by admission checks: {checks.told(against)}"
+    message = checks.stated(against, CheckState.REJECTED)
     return Verdict(
         (
             SetCondition(
                 WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, DeactivationReason.ADMISSION_CHECK, message
             ),
-            change.warning("AdmissionCheckRejected", message),
+            change.warning("AdmissionCheckRejected", f"Deactivated due to {message}"),
         )
     )
 
@@ -60,5 +60,5 @@ def retry(view: View) -> Verdict | None:
     against = checks.with_answer(workload, CheckState.RETRY)
     if not against or not states.is_reserved(workload) or states.is_evicted(workload):
         return None
-    message = f"Admission checks ask to try again: {checks.told(against)}"
+    message = f"Evicted due to {checks.stated(against, CheckState.RETRY)}"
     return Verdict(eviction.evict(workload, EvictedReason.ADMISSION_CHECK, message, view.now))

@@ -7,7 +7,7 @@ from pykueue.lifecycle import reservation, states
 from pykueue.lifecycle.change import SetCondition
 from pykueue.lifecycle.rules import Verdict, View
 
-_MESSAGE = "The pods use resource claims, which are not counted while the gate KueueDRAIntegration is off"
+_MESSAGE = "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled"
 
 
 def claims(view: View) -> Verdict | None:

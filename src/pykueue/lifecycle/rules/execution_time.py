@@ -20,7 +20,7 @@ def execution_time(view: View) -> Verdict | None:
     end = began + (most - (past or 0)) * SECOND
     if view.now < end:
         return Verdict(wake_at=end)
-    message = f"The Workload was admitted for longer than the {most} s it may take"
+    message = "exceeding the maximum execution time"
     return Verdict(
         (
             SetCondition(
@@ -30,6 +30,8 @@ def execution_time(view: View) -> Verdict | None:
                 message,
             ),
             *((SetPastExecution(None),) if past is not None else ()),
-            change.warning(DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED, message),
+            change.warning(
+                DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED, f"The maximum execution time ({most}s) exceeded"
+            ),
         )
     )

@@ -21,5 +21,5 @@ def finished(view: View) -> Verdict | None:
     unheld = (RemoveFinalizer(),) if labels.RESOURCE_IN_USE_FINALIZER in workload.metadata.finalizers else ()
     if workload.metadata.deletion_timestamp is not None:
         return Verdict(unheld, ends=True)
-    told = change.normal("Deleted", "Finished longer ago than finished Workloads are kept")
+    told = change.normal("Deleted", "Deleted finished workload due to elapsed retention")
     return Verdict((*unheld, Delete(), told), ends=True)

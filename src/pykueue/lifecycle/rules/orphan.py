@@ -19,7 +19,9 @@ def orphan(view: View) -> Verdict | None:
     finished = (
         ()
         if is_deleting
-        else ending.finish(view.workload, FinishedReason.OWNER_NOT_FOUND, "The job of this Workload is gone", view.now)
+        else ending.finish(
+            view.workload, FinishedReason.OWNER_NOT_FOUND, "The workload's owner no longer exists", view.now
+        )
     )
     holds = labels.RESOURCE_IN_USE_FINALIZER in metadata.finalizers
     return Verdict((*finished, *((RemoveFinalizer(),) if holds else ())), ends=is_deleting)

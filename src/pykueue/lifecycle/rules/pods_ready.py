@@ -11,7 +11,7 @@ from pykueue.api.conditions import (
     UnderlyingCause,
     WorkloadCondition,
 )
-from pykueue.api.meta import SECOND, Nanoseconds, format_duration
+from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.lifecycle import backoff, eviction, states
 from pykueue.lifecycle.change import SetCondition, SetRequeue
 from pykueue.lifecycle.facts import PodsReadyOptions
@@ -35,7 +35,7 @@ def pods_ready(view: View) -> Verdict | None:
         return None
     if view.now < began + limit:
         return Verdict(wake_at=began + limit)
-    return _expired(view, options, cause, limit)
+    return _expired(view, options, cause)
 
 
 def _clock(view: View, options: PodsReadyOptions) -> tuple[UnderlyingCause, Nanoseconds | None, Nanoseconds | None]:
@@ -47,16 +47,16 @@ def _clock(view: View, options: PodsReadyOptions) -> tuple[UnderlyingCause, Nano
     return UnderlyingCause.WAIT_FOR_START, states.since(view.workload, WorkloadCondition.ADMITTED), options.timeout
 
 
-def _expired(view: View, options: PodsReadyOptions, cause: UnderlyingCause, limit: Nanoseconds) -> Verdict:
+def _expired(view: View, options: PodsReadyOptions, cause: UnderlyingCause) -> Verdict:
     workload, most = view.workload, options.backoff_limit_count
     count = (states.requeue_count(workload) or 0) + 1
     if most is not None and count > most:
-        message = f"Put back {count - 1} times, which is as often as the configuration allows"
+        message = "exceeding the maximum number of re-queuing retries"
         reason = DeactivationReason.REQUEUING_LIMIT_EXCEEDED
         return Verdict((SetCondition(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, reason, message),))
     wait = backoff.delay_seconds(count, options.backoff_base_seconds, options.backoff_max_seconds, view.jitter)
     at = backoff.later(backoff.written(view.now + int(wait * SECOND)), states.requeue_at(workload))
-    message = f"The pods were not ready within {format_duration(limit)}"
+    message = f"Exceeded the PodsReady timeout {states.key(workload)}"
     return Verdict(
         (
             SetRequeue(count, at),

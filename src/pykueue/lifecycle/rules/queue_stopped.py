@@ -33,11 +33,12 @@ def _stopped(
     if states.is_admitted(workload):
         if queue is None or queue.stop_policy != StopPolicy.HOLD_AND_DRAIN:
             return None
-        return Verdict(eviction.evict(workload, drained, f"The {kind} is being drained", view.now))
+        return Verdict(eviction.evict(workload, drained, f"The {kind} is stopped", view.now))
+    name = workload.spec.queue_name if kind == "LocalQueue" else states.cluster_queue(workload)
     if queue is None or queue.is_deleting:
-        reason, message = QuotaReservedReason.MISCONFIGURED, f"The {kind} is missing or being deleted"
+        reason, message = QuotaReservedReason.MISCONFIGURED, f"{kind} {name} is terminating or missing"
     elif queue.is_stopped:
-        reason, message = QuotaReservedReason.SUSPENDED, f"The {kind} is stopped"
+        reason, message = QuotaReservedReason.SUSPENDED, f"{kind} {name} is stopped"
     else:
         return None
     return Verdict(reservation.clear(workload, reason, message, view.options, view.now))

@@ -23,7 +23,7 @@ def backoff(view: View) -> Verdict | None:
     if at is not None and (is_put_back or not states.is_reserved(workload)):
         return Verdict((SetRequeue(states.requeue_count(workload), None),))
     if is_put_back:
-        return _may_come(RequeuedReason.BACKOFF_FINISHED, "The time to stay out of the queue is over")
+        return _may_come(RequeuedReason.BACKOFF_FINISHED, "The workload backoff was finished")
     return None
 
 
@@ -32,7 +32,7 @@ def local_queue_restarted(view: View) -> Verdict | None:
     queue = view.facts.local_queue
     if queue is None or queue.is_stopped or not _waits_after(view, EvictedReason.LOCAL_QUEUE_STOPPED):
         return None
-    return _may_come(RequeuedReason.LOCAL_QUEUE_RESTARTED, "The LocalQueue was started again")
+    return _may_come(RequeuedReason.LOCAL_QUEUE_RESTARTED, "The LocalQueue was restarted after being stopped")
 
 
 def cluster_queue_restarted(view: View) -> Verdict | None:
@@ -40,7 +40,7 @@ def cluster_queue_restarted(view: View) -> Verdict | None:
     queue = view.cluster_queue
     if queue is None or queue.is_stopped or not _waits_after(view, EvictedReason.CLUSTER_QUEUE_STOPPED):
         return None
-    return _may_come(RequeuedReason.CLUSTER_QUEUE_RESTARTED, "The ClusterQueue was started again")
+    return _may_come(RequeuedReason.CLUSTER_QUEUE_RESTARTED, "The ClusterQueue was restarted after being stopped")
 
 
 def _waits_after(view: View, reason: EvictedReason) -> bool:

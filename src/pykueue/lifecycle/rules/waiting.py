@@ -11,10 +11,9 @@ from typing import Final
 from pykueue.api import conditions
 from pykueue.api.conditions import QuotaReservedReason, Status, WorkloadCondition
 from pykueue.api.meta import Condition
-from pykueue.lifecycle import change, reservation, states
+from pykueue.lifecycle import reservation, states
 from pykueue.lifecycle.change import Changes, SetAdmission, SetCondition
-from pykueue.lifecycle.rules import Verdict, View
-from pykueue.lifecycle.rules.admission_gate import GATED
+from pykueue.lifecycle.rules import Verdict, View, admission_gate
 
 _R = QuotaReservedReason
 
@@ -33,7 +32,9 @@ _KEPT: Final = frozenset(
 # Instead of these, the verdict over a Workload that is scheduled alike says more.
 _REPLACEABLE: Final = frozenset({"", _R.DEACTIVATED, _R.SUSPENDED, _R.PENDING_EVALUATION, _R.PENDING})
 
-_NOT_YET: Final = "The Workload has not been evaluated yet"
+_NOT_YET: Final = "Workload is pending evaluation in the scheduling queue"
+_BYPASSED: Final = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+_GATE_CLEARED: Final = "AdmissionGatedBy cleared, waiting for quota reservation"
 _HAS_VARIANTS: Final = "The variants of the Workload compete for quota in its place"
 
 
@@ -57,22 +58,22 @@ def _reason(view: View, before: Condition | None) -> tuple[QuotaReservedReason, 
     current = before.reason if before else ""
     if not states.is_active(workload):
         # Whoever gave the quota back may have said more than this.
-        return None if current == _R.DEACTIVATED else (_R.DEACTIVATED, "The Workload is not active")
+        return None if current == _R.DEACTIVATED else (_R.DEACTIVATED, "The workload is deactivated")
     if blocked := _blocked(view):
         return blocked
     if view.facts.problem:
         return _R.MISCONFIGURED, view.facts.problem
     if states.is_gated(workload, gates_count=options.admission_gated_by):
-        return _R.ADMISSION_GATED, GATED
+        return _R.ADMISSION_GATED, admission_gate.message(view.workload)
     if view.facts.is_parent:
         return _R.PENDING_EVALUATION, _HAS_VARIANTS
     known = view.facts.known_failure
     speaks = before is not None or options.explicit_status
     if speaks and options.equivalence_hashing and known is not None and current in _REPLACEABLE:
-        return known.reason, f"Not evaluated, because an equivalent Workload did not get in: {known.message}"
+        return known.reason, _BYPASSED
     if current in _KEPT or _is_held_by_preemption_gates(view, current) or not speaks:
         return None
-    return _R.PENDING_EVALUATION, _NOT_YET
+    return _R.PENDING_EVALUATION, _GATE_CLEARED if current == _R.ADMISSION_GATED else _NOT_YET
 
 
 def _blocked(view: View) -> tuple[QuotaReservedReason, str] | None:
@@ -80,13 +81,13 @@ def _blocked(view: View) -> tuple[QuotaReservedReason, str] | None:
     local_queue, cluster_queue = view.facts.local_queue, view.facts.cluster_queue
     name = view.workload.spec.queue_name
     if local_queue is None or local_queue.is_deleting:
-        return _R.MISCONFIGURED, f"LocalQueue {name} does not exist" if name else "The Workload names no LocalQueue"
+        return _R.MISCONFIGURED, f"LocalQueue {name or ''} doesn't exist"
     if local_queue.is_stopped:
-        return _R.SUSPENDED, f"LocalQueue {name} is stopped"
+        return _R.SUSPENDED, f"LocalQueue {name} is inactive"
     if cluster_queue is None:
-        return _R.MISCONFIGURED, f"The ClusterQueue of LocalQueue {name} does not exist"
+        return _R.MISCONFIGURED, f"ClusterQueue {local_queue.cluster_queue} doesn't exist"
     if not cluster_queue.is_active or cluster_queue.is_stopped or cluster_queue.is_deleting:
-        return _R.SUSPENDED, f"ClusterQueue {cluster_queue.name} is not active"
+        return _R.SUSPENDED, f"ClusterQueue {cluster_queue.name} is inactive"
     return None
 
 
@@ -95,12 +96,12 @@ def _old_reason(view: View, before: Condition | None) -> tuple[QuotaReservedReas
     if blocked := _blocked(view):
         return reservation.word(blocked[0], view.options), blocked[1]
     if states.is_gated(view.workload, gates_count=view.options.admission_gated_by):
-        return _R.ADMISSION_GATED, GATED
+        return _R.ADMISSION_GATED, admission_gate.message(view.workload)
     if view.facts.is_parent:
         return _R.PENDING, _HAS_VARIANTS
     current = before.reason if before else ""
     if current == _R.ADMISSION_GATED and not _is_held_by_preemption_gates(view, current):
-        return _R.PENDING, _NOT_YET
+        return _R.PENDING, _GATE_CLEARED
     return None
 
 
@@ -112,5 +113,5 @@ def _is_held_by_preemption_gates(view: View, current: str) -> bool:
 def _gate_news(view: View, before: Condition | None, reason: QuotaReservedReason) -> Changes:
     current = before.reason if before else ""
     if reason == _R.ADMISSION_GATED != current:
-        return (change.normal("AdmissionGated", GATED),)
+        return (admission_gate.event(view.workload),)
     return reservation.ungated(view.workload) if reason != _R.ADMISSION_GATED else ()
