@@ -155,7 +155,7 @@ _ROWS: Final[tuple[Gate, ...]] = (
     Gate("KueueDRAIntegrationPartitionableDevices", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "Partitions of a device count by their counters.", needs=(_DRA,), in_kueue=_ON),
     Gate("KueueDRARejectWorkloadsWhenDRADisabled", _ON, _B, "0.18 Beta", _HERE, "A Workload with ResourceClaims is refused while their integration is off."),
     # ----- operation
-    Gate("CustomMetricLabels", _OFF, _A, "0.17 Alpha", _NOT_YET, "Labels and annotations of objects become labels of metrics."),
+    Gate("CustomMetricLabels", _OFF, _A, "0.17 Alpha", _HERE, "Labels and annotations of objects become labels of metrics."),
     Gate("LocalQueueMetrics", _ON, _B, "0.10 Alpha, 0.17 Beta", _HERE, "Metrics per LocalQueue."),
     Gate("MetricForWorkloadCreationLatency", _ON, _B, "0.18 Beta", _HERE, "A metric of the time from a job to its Workload."),
     Gate("MetricsForCohorts", _ON, _B, "0.18 Beta", _HERE, "Metrics that link queues and cohorts to their parents."),

@@ -25,7 +25,7 @@ from pykueue.installing import chart, layout
 from pykueue.installing.documents import Plan
 from pykueue.installing.names import MANAGER
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
-from pykueue.observe import metrics
+from pykueue.observe import custom_labels, metrics
 
 _MADE: Final = "<!-- Made by `python -m pykueue.reference` from the program's own tables. Do not edit. -->"
 
@@ -243,14 +243,27 @@ def metrics_page() -> Iterator[str]:
     """Metrics."""
     yield "# Metrics\n"
     yield (
-        "What `/metrics` of a manager shows. Names, labels and buckets are those of Kueue. Gauges are read when they"
-        " are asked for; counters and histograms count what this replica did. `replica_role` is leader, follower or"
-        " standalone.\n"
+        "What `/metrics` of a manager shows. Names, types, labels and buckets are those of Kueue. Gauges are read when"
+        " the page is requested; counters and histograms count what this replica did. `replica_role` is leader,"
+        " follower or standalone. Series of a queue or cohort go when it is deleted.\n"
+    )
+    yield (
+        "With the gate `CustomMetricLabels`, `metrics.customLabels` of the Configuration adds labels: each row names a"
+        " label or an annotation of ClusterQueues, Cohorts, LocalQueues or Workloads, whose value becomes the label"
+        " `custom_` + its `name`. The column *custom labels of* says which kinds count for a metric. Values that"
+        f" `trackedValues` does not list are one value, `{custom_labels.UNTRACKED}`.\n"
     )
     yield from table(
-        ["metric", "type", "labels", "fed", "meaning"],
+        ["metric", "type", "labels", "custom labels of", "fed", "meaning"],
         (
-            [code(metric.name), metric.type, ", ".join(map(code, metric.labels)), metric.when, metric.help]
+            [
+                code(metric.name),
+                metric.type,
+                ", ".join(map(code, metric.labels)),
+                ", ".join(metrics.custom_sources(metric)),
+                metric.when,
+                metric.help,
+            ]
             for metric in metrics.METRICS
         ),
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controllers.conftest import Story, told
+from controllers.conftest import Story, pod_set, told
 from pykueue import app, settings
 from pykueue.apiserver import access
 from pykueue.errors import UsageError
@@ -302,3 +302,36 @@ async def test_cohort_series_follow_creation_move_and_deletion(story: Story) -> 
         await story.create("Cohort", "ch1", {"resourceGroups": [quota]})
         await story.until_quiet(manager)
         assert cohort_series(await page(story), "subtree_quota") == {"ch1": 1, "ch2": 3}
+
+
+async def test_custom_labels_follow_the_objects_and_split_by_workload(story: Story) -> None:
+    custom = [
+        {"name": "team"},
+        {"name": "tier", "sourceKind": "Workload", "trackedValues": ["gold"]},
+    ]
+    async with story.manager(metrics={"customLabels": custom}, featureGates={"CustomMetricLabels": True}) as manager:
+        await story.queues("2", cohortName="all")
+        await story.patch("ClusterQueue", "cq", {"metadata": {"labels": {"team": "ml"}}})
+        spec = {"queueName": "lq", "podSets": [pod_set("1")]}
+        await story.create("Workload", "first", spec, labels={"tier": "gold"})
+        await story.create("Workload", "second", spec)
+        for name in ("first", "second"):
+            await story.until_said(name, "Admitted", "True/Admitted")
+        await story.create("Workload", "third", spec, labels={"tier": "gold"})
+        await story.until_said("third", "QuotaReserved", "False/WaitingForQuota")
+        await story.until_quiet(manager)
+        found = await page(story)
+        for tier in ("gold", "kueue.x-k8s.io/_UNTRACKED_VALUE_"):
+            labels = f'cluster_queue="cq",custom_team="ml",custom_tier="{tier}",{STANDALONE}'
+            assert found[f"kueue_admitted_active_workloads{{{labels}}}"] == 1
+        labels = f'cluster_queue="cq",custom_team="ml",custom_tier="gold",{STANDALONE},status="inadmissible"'
+        assert found[f"kueue_pending_workloads{{{labels}}}"] == 1
+        assert (
+            found[f'kueue_cohort_subtree_admitted_active_workloads{{cohort="all",custom_team="ml",{STANDALONE}}}'] == 2
+        )
+        await story.patch("ClusterQueue", "cq", {"metadata": {"labels": {"team": "hpc"}}})
+        await story.until_quiet(manager)
+        reserving = "kueue_reserving_active_workloads"
+        assert [name for name in await page(story) if name.startswith(f"{reserving}{{")] == [
+            f'{reserving}{{cluster_queue="cq",custom_team="hpc",{STANDALONE}}}'
+        ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pykueue import settings
@@ -20,11 +21,13 @@ from pykueue.api.conditions import (
     UnderlyingCause,
     WorkloadCondition,
 )
+from pykueue.api.config import CustomMetricLabel
 from pykueue.api.meta import SECOND
 from pykueue.core.decision import Admit, Preempt, Requeue, Victim, Wait
 from pykueue.lifecycle.change import Admitted, Evicted, Finished, Released, Reserved, SetCondition
+from pykueue.observe.custom_labels import CustomLabels
 from pykueue.observe.gauges import Gauges, Sources
-from pykueue.observe.metrics import BY_NAME, METRICS, OWN, Choices, Metrics, Role, When
+from pykueue.observe.metrics import BY_NAME, METRICS, OWN, Choices, Metrics, Role, When, custom_sources
 from scenarios import story
 
 RECORDED = Path(__file__).with_name("kueue-metrics.tsv")
@@ -73,6 +76,12 @@ def test_metrics_equal_the_recorded_list_of_kueue() -> None:
     recorded = {name: (type_, sorted(labels), buckets) for name, (type_, labels, buckets) in recorded_metrics().items()}
     assert by_set == recorded
     assert len(recorded) == 64
+
+
+def test_custom_labels_come_from_the_recorded_kinds() -> None:
+    rows = [line.split("\t") for line in RECORDED.read_text().splitlines() if not line.startswith("#")]
+    recorded = {name: kinds.split() for name, _, _, kinds, _ in rows}
+    assert {name: sorted(custom_sources(BY_NAME[name])) for name in recorded} == recorded
 
 
 def test_buckets_of_the_exposition_equal_the_recorded_list() -> None:
@@ -307,6 +316,77 @@ def test_a_local_queue_that_is_not_selected_has_none() -> None:
     metrics = Metrics(EVERYTHING, counts_tenant=lambda namespace, name: name != "lq")
     metrics.changes(workload(), (Reserved("cq", 0),))
     assert not [name for name in series(metrics) if "local_queue" in name]
+
+
+# --- Custom labels ------------------------------------------------------------------------------------------------------
+
+CUSTOM = CustomLabels(
+    (
+        CustomMetricLabel(name="team"),
+        CustomMetricLabel(name="cost", source_annotation_key="example.com/cost"),
+        CustomMetricLabel(name="zone", source_kind="Cohort", source_label_key="example.com/zone"),
+        CustomMetricLabel(name="tenant", source_kind="LocalQueue"),
+        CustomMetricLabel(name="tier", source_kind="Workload", tracked_values=("gold", "silver")),
+    )
+)
+
+
+def metadata_of(source: str, namespace: str, name: str) -> meta.ObjectMeta | None:
+    found = {
+        ("ClusterQueue", "", "cq"): meta.ObjectMeta(labels={"team": "ml"}, annotations={"example.com/cost": "7"}),
+        ("Cohort", "", "eng"): meta.ObjectMeta(labels={"example.com/zone": "eu"}),
+        ("LocalQueue", "team", "lq"): meta.ObjectMeta(labels={"tenant": "blue"}),
+    }
+    return found.get((source, namespace, name))
+
+
+def with_custom_labels() -> Metrics:
+    choices = Choices(on=frozenset(When), custom=CUSTOM)
+    return Metrics(choices, ancestors=lambda name: ("eng",), metadata_of=metadata_of)
+
+
+def tiered(tier: str) -> kueue.Workload:
+    made = workload()
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels={"tier": tier}))
+
+
+def test_custom_labels_are_added_by_source_kind() -> None:
+    metrics = with_custom_labels()
+    metrics.changes(tiered("gold"), (Admitted("cq", SECOND, 0, had_checks=False),))
+    metrics.changes(tiered("other"), (Admitted("cq", SECOND, 0, had_checks=False),))
+    metrics.workload_created("Job", SECOND, "team", "lq")
+    found = series(metrics)
+    of_queue = 'cluster_queue="cq",custom_cost="7",custom_team="ml",priority_class="high",replica_role="standalone"'
+    of_cohort = 'cohort="eng",custom_zone="eu",priority_class="high",replica_role="standalone"'
+    assert found[f"kueue_admitted_workloads_total{{{of_queue}}}"] == 2
+    assert found[f"kueue_cohort_subtree_admitted_workloads_total{{{of_cohort}}}"] == 2
+    created = 'custom_tenant="blue",job_kind="Job",replica_role="standalone"'
+    assert found[f"kueue_workload_creation_latency_seconds_count{{{created}}}"] == 1
+    for tier in ("gold", "kueue.x-k8s.io/_UNTRACKED_VALUE_"):
+        labels = f'custom_tenant="blue",custom_tier="{tier}",name="lq",namespace="team",priority_class="high"'
+        assert found[f'kueue_local_queue_admitted_workloads_total{{{labels},replica_role="standalone"}}'] == 1
+
+
+def test_custom_labels_of_a_missing_object_are_empty() -> None:
+    metrics = with_custom_labels()
+    metrics.changes(workload(), (Reserved("gone", 0),))
+    labels = 'cluster_queue="gone",custom_cost="",custom_team="",priority_class="high",replica_role="standalone"'
+    assert series(metrics)[f"kueue_quota_reserved_workloads_total{{{labels}}}"] == 1
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_custom_labels_need_their_gate(on: bool) -> None:
+    configuration = settings.load(
+        {
+            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+            "kind": "Configuration",
+            "metrics": {"customLabels": [{"name": "team"}]},
+            "featureGates": {"CustomMetricLabels": on},
+        }
+    )
+    metrics = Metrics(Choices.of(configuration.configuration, configuration.gates))
+    metrics.changes(workload(), (Reserved("cq", 0),))
+    assert any("custom_team" in name for name in series(metrics)) is on
 
 
 # --- What is ----------------------------------------------------------------------------------------------------------

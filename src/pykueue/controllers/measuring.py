@@ -7,6 +7,7 @@ from typing import Any
 
 from pykueue.api import conditions, kueue, labels, meta, trees
 from pykueue.api.conditions import FinishedReason, Status, WorkloadCondition
+from pykueue.api.config import MetricLabelSource
 from pykueue.api.meta import Nanoseconds
 from pykueue.api.trees import Tree
 from pykueue.clock import Clock
@@ -29,9 +30,16 @@ class Measures:
         self._world = world
         self._views = views
         self._clock = clock
-        self.metrics = Metrics(choices, counts_tenant=self._counts_tenant, ancestors=self._ancestors)
+        self.metrics = Metrics(
+            choices, counts_tenant=self._counts_tenant, ancestors=self._ancestors, metadata_of=self._metadata_of
+        )
         sources = Sources(
-            world, views.cluster_queues.values, views.local_queues.values, views.cohorts.values, requests=requests
+            world,
+            views.cluster_queues.values,
+            views.local_queues.values,
+            views.cohorts.values,
+            requests=requests,
+            workload=self._workload,
         )
         self._gauges = Gauges(self.metrics, sources, self._counts_tenant)
         views.workloads.subscribe(self._workload_seen)
@@ -43,7 +51,9 @@ class Measures:
         """What was done for a job: how long its Workload took to come, how long its pods stood at their gates."""
         match action:
             case Create(_, job) if (trees.integer(trees.get(job, "metadata", "generation")) or 0) <= 1:
-                self.metrics.workload_created(row.kind.kind, _created(after) - _created(job))
+                namespace = trees.text(trees.get(after, "metadata", "namespace"))
+                queue = trees.text(trees.get(after, "spec", "queueName"))
+                self.metrics.workload_created(row.kind.kind, _created(after) - _created(job), namespace, queue)
             case Replace(kind, before) if kind == pod.KIND and (workload := self._workload_of(before)) is not None:
                 for gate in sorted(pod.gates(before) - pod.gates(after)):
                     self.gate_removed(workload, gate)
@@ -93,6 +103,24 @@ class Measures:
         """Whether a LocalQueue is there, and chosen by its labels to have series of its own."""
         found = self._views.local_queues.get(name, namespace)
         return found is not None and self.metrics.choices.tenants.matches(found.metadata.labels)
+
+    def _workload(self, key: str) -> kueue.Workload | None:
+        namespace, _, name = key.rpartition("/")
+        return self._views.workloads.get(name, namespace)
+
+    def _metadata_of(self, source: MetricLabelSource, namespace: str, name: str) -> meta.ObjectMeta | None:
+        """The object that custom labels are read from."""
+        found: kueue.ClusterQueue | kueue.LocalQueue | kueue.Cohort | None
+        match source:
+            case MetricLabelSource.CLUSTER_QUEUE:
+                found = self._views.cluster_queues.get(name)
+            case MetricLabelSource.LOCAL_QUEUE:
+                found = self._views.local_queues.get(name, namespace)
+            case MetricLabelSource.COHORT:
+                found = self._views.cohorts.get(name)
+            case MetricLabelSource.WORKLOAD:
+                return None
+        return found.metadata if found is not None else None
 
     def _ancestors(self, cluster_queue: str) -> Iterable[str]:
         node = self._world.structure.node(cluster_queue)

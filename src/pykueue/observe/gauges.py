@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from pykueue.api import conditions, kueue
 from pykueue.api.conditions import ActiveCondition, WorkloadCondition
+from pykueue.api.config import MetricLabelSource
 from pykueue.core import amounts, fairness
 from pykueue.core.cohort import Node
 from pykueue.core.queue import FlavorResource, Quota
@@ -27,6 +28,8 @@ from pykueue.state.world import World
 
 # The values of a metric's labels but for the role, and the figure.
 Sample: TypeAlias = tuple[tuple[str, ...], float]
+# The same with the values of custom labels before the figure.
+SplitSample: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], float]
 
 # How many requests of each verb were sent about each resource.
 Requests: TypeAlias = Callable[[], Mapping[tuple[str, str], int]]
@@ -45,6 +48,7 @@ class Sources:
     local_queues: Callable[[], Iterable[kueue.LocalQueue]]
     cohorts: Callable[[], Iterable[kueue.Cohort]] = lambda: ()
     requests: Requests = dict
+    workload: Callable[[str], kueue.Workload | None] = lambda key: None
 
 
 class Gauges(Collector):
@@ -78,15 +82,72 @@ class Gauges(Collector):
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Metric]:
+        split = self._split_readings()
         for name, read in (*self._readings().items(), *self._own_readings().items()):
             metric = BY_NAME[name]
             if metric.when not in self._metrics.choices.on:
                 continue
             make = CounterMetricFamily if metric.type is Type.COUNTER else GaugeMetricFamily
-            family = make(metric.name, metric.help, labels=metric.labels)
-            for labels, value in read():
-                family.add_metric((*labels, self._metrics.role.value), value)
+            family = make(metric.name, metric.help, labels=self._metrics.labels(metric))
+            role = self._metrics.role.value
+            for labels, value in read() if name not in split else ():
+                family.add_metric((*labels, role, *self._metrics.custom_values(metric, labels)), value)
+            for labels, custom, value in split[name]() if name in split else ():
+                family.add_metric((*labels, role, *custom), value)
             yield family
+
+    def _split_readings(self) -> dict[str, Callable[[], Iterator[SplitSample]]]:
+        """Gauges of several series where custom labels of Workloads, or of the ClusterQueues of a cohort, differ."""
+        custom = self._metrics.choices.custom
+        found: dict[str, Callable[[], Iterator[SplitSample]]] = {}
+        if custom.has(MetricLabelSource.CLUSTER_QUEUE):
+            found["kueue_cohort_subtree_admitted_active_workloads"] = self._split_subtree_admitted
+        if custom.has(MetricLabelSource.WORKLOAD):
+            found["kueue_pending_workloads"] = self._split_pending
+            found["kueue_admitted_active_workloads"] = self._split_admitted
+            found["kueue_local_queue_admitted_active_workloads"] = self._split_tenants_admitted
+        return found
+
+    def _split_pending(self) -> Iterator[SplitSample]:
+        for name, in_line, parked in self._lines():
+            for status, workloads in (("active", in_line), ("inadmissible", parked)):
+                yield from self._by_workload("kueue_pending_workloads", (name, status), (w.key for w in workloads))
+
+    def _split_admitted(self) -> Iterator[SplitSample]:
+        for name in self._names():
+            held = (one.key for one in self._world.structure.held(name) if one.admitted)
+            yield from self._by_workload("kueue_admitted_active_workloads", (name,), held)
+
+    def _split_tenants_admitted(self) -> Iterator[SplitSample]:
+        held: dict[tuple[str, str], list[str]] = {}
+        for one in self._world.reservations.values():
+            if one.admitted:
+                held.setdefault(_tenant(one), []).append(one.key)
+        for tenant in self._tenants():
+            metric = "kueue_local_queue_admitted_active_workloads"
+            yield from self._by_workload(metric, tenant, held.get(tenant, ()))
+
+    def _by_workload(self, metric: str, labels: tuple[str, ...], keys: Iterable[str]) -> Iterator[SplitSample]:
+        """The Workloads counted by the values of their custom labels."""
+        counted: Counter[tuple[str, ...]] = Counter()
+        for key in keys:
+            workload = self._sources.workload(key)
+            metadata = workload.metadata if workload is not None else None
+            counted[self._metrics.custom_values(BY_NAME[metric], labels, metadata)] += 1
+        for custom, count in sorted(counted.items()):
+            yield labels, custom, count
+
+    def _split_subtree_admitted(self) -> Iterator[SplitSample]:
+        """Each cohort with the custom labels of every ClusterQueue below it: Kueue writes the figure of the cohort with
+        the labels of the ClusterQueue that changed."""
+        below: dict[str, set[tuple[str, ...]]] = {}
+        metric = BY_NAME["kueue_cluster_queue_status"]
+        for name, above in self._ancestors():
+            for node in above:
+                below.setdefault(node.name, set()).add(self._metrics.custom_values(metric, (name,)))
+        for labels, count in self._subtree_admitted():
+            for custom in sorted(below.get(labels[0], ())):
+                yield labels, custom, count
 
     def _readings(self) -> dict[str, Callable[[], Iterator[Sample]]]:
         public: dict[str, Callable[[], Iterator[Sample]]] = {

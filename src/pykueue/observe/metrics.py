@@ -26,11 +26,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from pykueue.api import config, kueue, selectors
 from pykueue.api.conditions import PodsReadyReason, Status, WorkloadCondition
-from pykueue.api.meta import SECOND, Nanoseconds
+from pykueue.api.config import MetricLabelSource
+from pykueue.api.meta import SECOND, Nanoseconds, ObjectMeta
 from pykueue.api.selectors import Selector
 from pykueue.core.decision import Admit, Decision, Preempt, Retry
 from pykueue.lifecycle import states
 from pykueue.lifecycle.change import Admitted, Change, Evicted, Finished, Released, Reserved, SetCondition
+from pykueue.observe.custom_labels import CustomLabels
 from pykueue.version import __version__
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -303,6 +305,41 @@ _WRITTEN: Final = ("kueue_build_info", "kueue_admission_cycle_preemption_skips")
 BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRICS}
 
 
+_OF_COHORTS: Final = frozenset(
+    {
+        "kueue_cohort_weighted_share",
+        "kueue_cohort_subtree_quota",
+        "kueue_cohort_subtree_admitted_workloads_total",
+        "kueue_cohort_subtree_resource_reservations",
+        "kueue_cohort_info",
+    }
+)
+_OF_WORKLOADS_TOO: Final = frozenset(
+    {
+        "kueue_pending_workloads",
+        "kueue_admitted_active_workloads",
+        "kueue_local_queue_admitted_active_workloads",
+        "kueue_local_queue_admitted_workloads_total",
+        "kueue_local_queue_admission_wait_time_seconds",
+    }
+)
+_WITHOUT_CUSTOM: Final = frozenset(
+    {"kueue_admission_attempts_total", "kueue_admission_attempt_duration_seconds", "kueue_build_info"}
+)
+
+
+def custom_sources(metric: Metric) -> tuple[MetricLabelSource, ...]:
+    """The kinds of objects whose custom labels a metric carries."""
+    name = metric.name
+    if name in _WITHOUT_CUSTOM or not name.startswith("kueue_"):
+        return ()
+    if name in _OF_COHORTS:
+        return (MetricLabelSource.COHORT,)
+    of_tenant = name.startswith("kueue_local_queue_") or name == "kueue_workload_creation_latency_seconds"
+    queue = MetricLabelSource.LOCAL_QUEUE if of_tenant else MetricLabelSource.CLUSTER_QUEUE
+    return (queue, MetricLabelSource.WORKLOAD) if name in _OF_WORKLOADS_TOO else (queue,)
+
+
 # --- What the operator chose ------------------------------------------------------------------------------------------
 
 
@@ -315,6 +352,7 @@ class Choices:
     )
     # The LocalQueues that have series of their own.
     tenants: Selector = field(default_factory=lambda: selectors.EVERYTHING)
+    custom: CustomLabels = field(default_factory=CustomLabels)
 
     @classmethod
     def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> Choices:
@@ -334,6 +372,7 @@ class Choices:
         return cls(
             frozenset(when for when, is_on in switched.items() if is_on),
             selectors.EVERYTHING if selector is None else selectors.compile(selector),
+            CustomLabels(chosen.custom_labels if gates["CustomMetricLabels"] else ()),
         )
 
 
@@ -376,6 +415,8 @@ class Role(StrEnum):
 TenantCounts: TypeAlias = Callable[[str, str], bool]
 # The cohorts above a ClusterQueue.
 Ancestors: TypeAlias = Callable[[str], Iterable[str]]
+# The metadata of an object that custom labels are read from: (kind, namespace, name). None: there is no such object.
+MetadataOf: TypeAlias = Callable[[MetricLabelSource, str, str], ObjectMeta | None]
 
 
 class Metrics:
@@ -388,6 +429,7 @@ class Metrics:
         role: Role = Role.STANDALONE,
         counts_tenant: TenantCounts = lambda namespace, name: True,
         ancestors: Ancestors = lambda cluster_queue: (),
+        metadata_of: MetadataOf = lambda source, namespace, name: None,
     ) -> None:
         # The library would add a series with the time of birth to each of ours.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -397,15 +439,16 @@ class Metrics:
         self.registry: Final = CollectorRegistry(auto_describe=False)
         self._counts_tenant = counts_tenant
         self._ancestors = ancestors
+        self._metadata_of = metadata_of
         self._series: Final = {
-            metric.name: _Series(self._made(metric), metric.labels)
+            metric.name: _Series(self._made(metric), self.labels(metric))
             for metric in METRICS
             if metric.when in choices.on and not is_read(metric)
         }
         self._set("kueue_build_info", __version__, "", "", "", platform.python_implementation(), _platform())
 
     def _made(self, metric: Metric) -> Counter | Gauge | Histogram:
-        name, labels = metric.name, metric.labels
+        name, labels = metric.name, self.labels(metric)
         match metric.type:
             case Type.COUNTER:
                 return Counter(name, metric.help, labels, registry=self.registry)
@@ -413,6 +456,33 @@ class Metrics:
                 return Gauge(name, metric.help, labels, registry=self.registry)
             case Type.HISTOGRAM:
                 return Histogram(name, metric.help, labels, buckets=metric.buckets, registry=self.registry)
+
+    def labels(self, metric: Metric) -> tuple[str, ...]:
+        """All labels of a metric, those that the Configuration adds included."""
+        return (*metric.labels, *self.choices.custom.names(custom_sources(metric)))
+
+    def custom_values(
+        self, metric: Metric, labels: Labels, workload: ObjectMeta | None = None, local_queue: str = ""
+    ) -> Labels:
+        """The values of the labels that the Configuration adds. `labels` are the values of the others; `workload` and
+        `local_queue` are for metrics whose other labels do not name these objects."""
+        if not self.choices.custom.rows:
+            return ()
+        named = dict(zip(metric.labels, labels, strict=False))
+        values: list[str] = []
+        for source in sorted(custom_sources(metric)):
+            if source is MetricLabelSource.WORKLOAD:
+                found = workload
+            elif source is MetricLabelSource.COHORT:
+                found = self._metadata_of(source, "", named["cohort"])
+            elif source is MetricLabelSource.CLUSTER_QUEUE:
+                name = named.get("cluster_queue") or named.get("preempting_cluster_queue", "")
+                found = self._metadata_of(source, "", name)
+            else:
+                namespace = named.get("namespace") or (workload.namespace if workload is not None else "")
+                found = self._metadata_of(source, namespace, local_queue or named.get("name", ""))
+            values += self.choices.custom.values(source, found)
+        return tuple(values)
 
     def exposition(self) -> bytes:
         """Everything, in the text format."""
@@ -504,7 +574,7 @@ class Metrics:
                     self._add("kueue_preempted_workloads_total", decision.cluster_queue, str(victim.reason))
         # A cycle without skips leaves the figure of the last one that had some, as Kueue does.
         for cluster_queue, count in skips.items():
-            self._series["kueue_admission_cycle_preemption_skips"][cluster_queue, self.role.value].set(count)
+            self._bound("kueue_admission_cycle_preemption_skips", (cluster_queue,)).set(count)
 
     def audited(self, differences: int) -> None:
         """The memory was held against one that was built anew."""
@@ -523,9 +593,15 @@ class Metrics:
     def slice_replaced(self, cluster_queue: str) -> None:
         self._add("kueue_replaced_workload_slices_total", cluster_queue)
 
-    def workload_created(self, job_kind: str, after: Nanoseconds) -> None:
+    def workload_created(self, job_kind: str, after: Nanoseconds, namespace: str = "", local_queue: str = "") -> None:
         """A Workload was made for a job, so long after the job."""
-        self._observe("kueue_workload_creation_latency_seconds", max(after, 0), job_kind)
+        self._observe(
+            "kueue_workload_creation_latency_seconds",
+            max(after, 0),
+            job_kind,
+            workload=ObjectMeta(namespace=namespace),
+            local_queue=local_queue,
+        )
 
     def gate_removed(self, gate: str, cluster_queue: str, after: Nanoseconds, *, is_group: bool) -> None:
         """A pod may be scheduled, so long after the admission of its Workload."""
@@ -539,26 +615,37 @@ class Metrics:
         told = (*labels, _class_of(workload))
         self._add(f"kueue_{name}", cluster_queue, *told)
         for tenant in self._tenant(workload):
-            self._add(f"kueue_local_queue_{name}", *tenant, *told)
+            self._add(f"kueue_local_queue_{name}", *tenant, *told, workload=workload.metadata)
 
     def _time(self, name: str, workload: kueue.Workload, cluster_queue: str, lasted: Nanoseconds) -> None:
         told = _class_of(workload)
         self._observe(f"kueue_{name}", lasted, cluster_queue, told)
         for tenant in self._tenant(workload):
-            self._observe(f"kueue_local_queue_{name}", lasted, *tenant, told)
+            self._observe(f"kueue_local_queue_{name}", lasted, *tenant, told, workload=workload.metadata)
 
     def _tenant(self, workload: kueue.Workload) -> Iterator[tuple[str, str]]:
         name, namespace = workload.spec.queue_name or "", workload.metadata.namespace
         if When.LOCAL_QUEUES in self.choices.on and self._counts_tenant(namespace, name):
             yield name, namespace
 
-    def _add(self, name: str, *labels: str) -> None:
+    def _add(self, name: str, *labels: str, workload: ObjectMeta | None = None) -> None:
         if name in self._series:
-            self._series[name][(*labels, self.role.value)].inc()
+            self._bound(name, labels, workload).inc()
 
-    def _observe(self, name: str, lasted: Nanoseconds, *labels: str) -> None:
+    def _observe(
+        self,
+        name: str,
+        lasted: Nanoseconds,
+        *labels: str,
+        workload: ObjectMeta | None = None,
+        local_queue: str = "",
+    ) -> None:
         if name in self._series:
-            self._series[name][(*labels, self.role.value)].observe(lasted / SECOND)
+            self._bound(name, labels, workload, local_queue).observe(lasted / SECOND)
+
+    def _bound(self, name: str, labels: Labels, workload: ObjectMeta | None = None, local_queue: str = "") -> Any:
+        custom = self.custom_values(BY_NAME[name], labels, workload, local_queue)
+        return self._series[name][(*labels, self.role.value, *custom)]
 
     def _set(self, name: str, *labels: str) -> None:
         self._series[name][labels].set(1)

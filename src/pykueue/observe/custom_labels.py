@@ -1,0 +1,44 @@
+"""Labels and annotations of objects as labels of metrics (`metrics.customLabels`, gate CustomMetricLabels)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pykueue.api import meta
+from pykueue.api.config import CustomMetricLabel, MetricLabelSource
+
+UNTRACKED: Final = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+_PREFIX: Final = "custom_"
+_NOTHING: Final = meta.ObjectMeta()
+
+
+@dataclass(frozen=True)
+class CustomLabels:
+    """The labels that the Configuration adds, by the kind of object that the value is read from."""
+
+    rows: tuple[CustomMetricLabel, ...] = ()
+
+    def has(self, source: MetricLabelSource) -> bool:
+        return bool(self._of(source))
+
+    def names(self, sources: Iterable[MetricLabelSource]) -> tuple[str, ...]:
+        """The labels of a metric with these sources: by kind in alphabetical order, then as they are configured."""
+        return tuple(f"{_PREFIX}{row.name}" for source in sorted(sources) for row in self._of(source))
+
+    def values(self, source: MetricLabelSource, metadata: meta.ObjectMeta | None) -> tuple[str, ...]:
+        """The values of one object; empty ones for an object that does not exist."""
+        return tuple(_value(row, metadata or _NOTHING) for row in self._of(source))
+
+    def _of(self, source: MetricLabelSource) -> list[CustomMetricLabel]:
+        return [row for row in self.rows if (row.source_kind or MetricLabelSource.CLUSTER_QUEUE) == source]
+
+
+def _value(row: CustomMetricLabel, metadata: meta.ObjectMeta) -> str:
+    """The annotation or label that is named, else the label of the same name. Untracked values are one value."""
+    if row.source_annotation_key:
+        value = metadata.annotations.get(row.source_annotation_key, "")
+    else:
+        value = metadata.labels.get(row.source_label_key or row.name, "")
+    return value if not row.tracked_values or value in row.tracked_values else UNTRACKED
