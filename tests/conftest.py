@@ -15,9 +15,9 @@ settings.register_profile("patient", settings.get_profile("searching"), derandom
 settings.load_profile("patient")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def same_logging() -> Iterator[None]:
-    """Whatever the test does to the program's log, it is as before afterwards."""
+    """Restore the program's log after every test: a command that sets it up must not hide the log from later tests."""
     root = logging.getLogger("pykueue")
     before = root.handlers[:], root.level, root.propagate
     yield

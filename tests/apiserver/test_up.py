@@ -76,14 +76,16 @@ async def test_the_kubeconfig_appears_when_there_is_somebody_who_runs_pods(
     kubeconfig, usual, was_there = tmp_path / "kubeconfig", app.embedded_runner, []
 
     @contextlib.asynccontextmanager
-    async def watched(*arguments: Any) -> AsyncIterator[Any]:
-        async with usual(*arguments) as made:
+    async def watched(*arguments: Any, **more: Any) -> AsyncIterator[Any]:
+        async with usual(*arguments, **more) as made:
             was_there.append(kubeconfig.exists())
             yield made
 
     monkeypatch.setattr(app, "embedded_runner", watched)
     place = app.ServerSettings(data_dir=tmp_path, kubeconfig=kubeconfig, durability=app.Durability.MEMORY)
-    serving = asyncio.create_task(up._serve(place, settings.defaults(), app.RunnerName.SIMULATED))
+    serving = asyncio.create_task(
+        up._serve(place, settings.defaults(), app.RunnerName.SIMULATED, discards_unknown=False)
+    )
     await eventually(lambda: kubeconfig.exists() or serving.done())
     serving.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -18,7 +18,7 @@ from pykueue import app
 from pykueue.api import kube, kueue, nodes
 from pykueue.apiserver.objects import Objects
 from pykueue.apiserver.store import SqliteJournal
-from pykueue.controllers import carrying, scheduler
+from pykueue.controllers import carrying, scheduler, topology
 from pykueue.controllers.checks.asking import Asking
 from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.queues import QueuesController
@@ -275,7 +275,7 @@ def _forgets_the_newest_workload(patch: pytest.MonkeyPatch) -> None:
 
 
 def _overlooks_lost_nodes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(NodeController, "_is_lost", lambda self, workload, node, pods: False)
+    patch.setattr(NodeController, "_judged", lambda self, key, workload, name, node: topology._Judgement(False, False))
 
 
 def _keeps_the_finalizers_of_pods(patch: pytest.MonkeyPatch) -> None:

@@ -506,8 +506,11 @@ def _may_have_been_carried_out(error: BaseException) -> bool:
 
 def _is_lasting(error: BaseException) -> bool:
     """Whether the server will refuse this reservation until the Workload changes: its schema does not allow it, or our
-    own webhook denied it, which reads nothing but the Workload. Permissions and other webhooks may change."""
-    return isinstance(error, Invalid) or (isinstance(error, ApiError) and str(error).startswith(_DENIED_BY_US))
+    own webhook denied it, which reads nothing but the Workload. Permissions and other webhooks may change; a code of
+    500 and above says that no decision was made."""
+    if isinstance(error, Invalid):
+        return True
+    return isinstance(error, ApiError) and error.code < 500 and str(error).startswith(_DENIED_BY_US)
 
 
 def _would_happen_again(error: BaseException) -> bool:
