@@ -215,7 +215,7 @@ class TestQueue:
     def test_a_job_that_no_workload_can_be_made_for_is_there_with_the_reason(self, shell: Shell) -> None:
         wish = order.Order(command=["true"], queue="default", namespace="default", name="lost", priority_class="urgent")
         Reach("", "", {}).run(lambda client, _: client.create(desk.JOBS, order.job(wish, 0)))
-        why = "The WorkloadPriorityClass urgent does not exist"
+        why = 'WorkloadPriorityClass "urgent" not found'
         until(lambda: why in shell("queue").out)
         [row] = [line.split() for line in shell("queue").out.splitlines() if why in line]
         assert row[:3] == ["lost", "default", "Unqueued"]
