@@ -20,7 +20,7 @@ def _a_lost_answer_frees() -> None:
 def _a_lost_lease_is_not_noticed() -> None:
     """Who once led goes on, whoever else leads meanwhile."""
 
-    async def keep_nothing(self: Election, lease: dict[str, Any]) -> None:
+    async def keep_nothing(self: Election, *arguments: Any, **more: Any) -> None:
         await asyncio.Event().wait()
 
     Election.may_write = lambda self: True  # type: ignore[method-assign]
