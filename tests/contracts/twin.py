@@ -288,6 +288,11 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         lines=r"^\.body\.metadata\.managedFields",
     ),
     Explanation(
+        "kube-apiserver records no time for the manager of a scale of a built-in kind; every entry has its time here",
+        what="after its scale$",
+        lines=r"^\.body\.metadata\.managedFields\[\d\]\.time: real \"<absent>\"",
+    ),
+    Explanation(
         "a patch that takes all metadata away leaves what names the object",
         what="^merge {'metadata': None}",
         codes=(400, 200),

@@ -160,7 +160,7 @@ class DefaultLocalQueues:
             return
         name = self._wish.name(cluster_queue)
         found = self._local_queues.get(name, place.namespace)
-        if found is None and not await self._make(name, place, cluster_queue):
+        if found is None and not await self._make(name, place, cluster_queue, namespace):
             # The copy was behind: it is there, and may be anybody's.
             tree = await self._client.find(_LOCAL_QUEUE, name, place.namespace)
             found = codec.from_tree(tree, kueue.LocalQueue) if tree is not None else None
@@ -189,7 +189,7 @@ class DefaultLocalQueues:
                     "match both namespaceSelectors: the first to create the LocalQueue keeps it. "
                     "Change the name or the namespaceSelector of one of them"
                 )
-                self._tell(one, EventType.WARNING, "DefaultLocalQueueConflict", note)
+                self._tell(one, EventType.WARNING, "DefaultLocalQueueConflict", note, other)
 
     def _is_served(self, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace) -> bool:
         """Nothing is made for what is going, and nothing in what is going."""
@@ -203,7 +203,9 @@ class DefaultLocalQueues:
             and self._selectors[cluster_queue.metadata.name].matches(found)
         )
 
-    async def _make(self, name: str, place: Place, cluster_queue: kueue.ClusterQueue) -> bool:
+    async def _make(
+        self, name: str, place: Place, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace
+    ) -> bool:
         """Whether it was made; not so where it is there already."""
         metadata: dict[str, Any] = {
             "name": name,
@@ -227,11 +229,11 @@ class DefaultLocalQueues:
         except ApiError as error:
             if not _is_terminating(error):
                 note = f"LocalQueue {name} could not be made in namespace {place.namespace}: {error}"
-                self._tell(cluster_queue, EventType.WARNING, "LocalQueueCreationFailed", note)
+                self._tell(cluster_queue, EventType.WARNING, "LocalQueueCreationFailed", note, namespace)
             raise
         note = f"Made LocalQueue {name} in namespace {place.namespace}"
         log.info("ClusterQueue %s: %s", place.cluster_queue, note)
-        self._tell(cluster_queue, EventType.NORMAL, "LocalQueueCreated", note)
+        self._tell(cluster_queue, EventType.NORMAL, "LocalQueueCreated", note, namespace)
         return True
 
     def _warn(self, name: str, place: Place, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace) -> None:
@@ -240,10 +242,17 @@ class DefaultLocalQueues:
         if self._warned.get(place) != about:
             self._warned[place] = about
             note = f"No LocalQueue was made in namespace {place.namespace}: one named {name} is there already"
-            self._tell(cluster_queue, EventType.WARNING, "LocalQueueExists", note)
+            self._tell(cluster_queue, EventType.WARNING, "LocalQueueExists", note, namespace)
 
-    def _tell(self, cluster_queue: kueue.ClusterQueue, type_: EventType, reason: str, note: str) -> None:
-        self._reporter.event(cluster_queue, type_, reason, note, self._reports_as)
+    def _tell(
+        self,
+        cluster_queue: kueue.ClusterQueue,
+        type_: EventType,
+        reason: str,
+        note: str,
+        related: kueue.ClusterQueue | kube.Namespace,
+    ) -> None:
+        self._reporter.event(cluster_queue, type_, reason, note, self._reports_as, related)
 
 
 def _is_terminating(error: ApiError) -> bool:

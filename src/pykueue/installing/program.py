@@ -83,7 +83,10 @@ def _opened(ports: Sequence[int], sources: Sequence[Tree] = ()) -> Tree:
 
 
 def _network_policy(name: str, namespace: str, rules: Sequence[Tree]) -> Tree:
-    spec = {"podSelector": {"matchLabels": dict(_SELECTOR)}, "policyTypes": ["Ingress"], "ingress": list(rules)}
+    # An empty `from` means every source, and an API server does not store it: left out, an installation that is
+    # applied again changes nothing.
+    stored = [{key: value for key, value in rule.items() if key != "from" or value} for rule in rules]
+    spec = {"podSelector": {"matchLabels": dict(_SELECTOR)}, "policyTypes": ["Ingress"], "ingress": stored}
     return document("networking.k8s.io/v1", "NetworkPolicy", name, namespace, spec=spec)
 
 

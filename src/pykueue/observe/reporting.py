@@ -62,10 +62,28 @@ class Reporter:
             redundant = change.reason == "QuotaReserved" and follows_admission
             self._tell(reference(workload), change, controller, redundant=redundant)
 
-    def event(self, thing: _Object, type_: EventType, reason: str, note: str, controller: str) -> None:
-        """Tell one thing about any object."""
-        self._tell(reference(thing), Tell(type_, reason, note), controller)
+    def event(
+        self,
+        thing: _Object,
+        type_: EventType,
+        reason: str,
+        note: str,
+        controller: str,
+        related: _Object | None = None,
+    ) -> None:
+        """Emit an Event on any object. Events with different `related` objects are never merged into one series, so
+        an Event whose note matters for each of them names it."""
+        second = reference(related) if related is not None else None
+        self._tell(reference(thing), Tell(type_, reason, note), controller, related=second)
 
-    def _tell(self, about: Reference, change: Tell, controller: str, *, redundant: bool = False) -> None:
-        note = Note(about, change.type, change.reason, change.note, controller)
+    def _tell(
+        self,
+        about: Reference,
+        change: Tell,
+        controller: str,
+        *,
+        redundant: bool = False,
+        related: Reference | None = None,
+    ) -> None:
+        note = Note(about, change.type, change.reason, change.note, controller, related=related)
         self._recorder.tell(replace(note, redundant=redundant, important=change.important))
