@@ -29,6 +29,10 @@ RETRY_SECONDS: Final = 1.0
 _OTHERS_LEFT: Final = 10
 
 
+# A timer that fires this much early is on time: one set for the rest would fire at once, and again without end.
+_ROUNDED_SECONDS: Final = 1e-6
+
+
 class Collector:
     """Follows every change, and takes away what has lost its ground."""
 
@@ -199,9 +203,10 @@ class Collector:
         loop = asyncio.get_running_loop()
         since = self._alone_since.setdefault(node.uid, loop.time())
         left = since + seconds - loop.time()
-        if left > 0:
-            loop.call_later(left, self._look_at, key)
-        return left > 0
+        if left <= _ROUNDED_SECONDS:
+            return False
+        loop.call_later(left, self._look_at, key)
+        return True
 
     async def _tell_of_stranger(self, key: Key, node: Node, owner: meta.OwnerReference, where: str) -> None:
         """An Event beside the object that names an owner in another namespace; one for each, whatever happens."""
