@@ -245,6 +245,46 @@ async def test_a_deactivated_parent_stops_its_job_and_comes_back_when_activated(
         await _until_runs_on(story, "a")
 
 
+async def test_a_parent_with_every_variant_rejected_is_deactivated_and_tried_again_when_activated(
+    tmp_path: Path,
+) -> None:
+    checks = {"admissionChecks": [{"name": "budget"}]}
+    async with _concurrent(tmp_path, {"a": "1", "b": "1"}, admissionChecksStrategy=checks) as story:
+        await story.check("budget")
+        await story.job("job")
+
+        async def answer(state: str) -> set[str]:
+            """Answer the check of every variant that holds quota; the UIDs of those."""
+            asked = [each for each in (await _variants(story)).values() if _says(each, "QuotaReserved")[:4] == "True"]
+            for each in asked:
+                if get(each, "status", "admissionChecks")[0]["state"] == "Pending":
+                    await story.answers(each["metadata"]["name"], "budget", state)
+            return {each["metadata"]["uid"] for each in asked}
+
+        async def is_deactivated() -> bool:
+            rejected.update(await answer("Rejected"))
+            return _says(await _parent(story), "Evicted") == "True/DeactivatedDueToAdmissionCheck"
+
+        rejected: set[str] = set()
+        await story.until(is_deactivated)
+        assert len(rejected) == 2
+        parent = await _parent(story)
+        assert parent is not None
+        assert parent["spec"]["active"] is False
+
+        async def has_no_variants() -> bool:
+            return await _variants(story) == {}
+
+        await story.until(has_no_variants)
+        await story.patch("Workload", parent["metadata"]["name"], {"spec": {"active": True}})
+
+        async def runs() -> bool:
+            await answer("Ready")
+            return get(await story.read("Job", "job"), "spec", "suspend") is False
+
+        await story.until(runs)
+
+
 async def test_a_preempted_job_is_tried_on_every_flavor_again(tmp_path: Path) -> None:
     lower = {"withinClusterQueue": "LowerPriority"}
     async with _concurrent(tmp_path, {"a": "1", "b": "0"}, preemption=lower) as story:

@@ -210,6 +210,35 @@ def test_a_variant_that_was_deactivated_for_its_own_cause_stays_inactive() -> No
     assert turned(due(parent(), (rejected, b, inactive(c)))) == {"c": Activate}
 
 
+def rejected(variant: Workload) -> Workload:
+    return inactive(evicted(variant, EvictedReason.DEACTIVATED_DUE_TO_ADMISSION_CHECK))
+
+
+def test_a_parent_is_deactivated_when_every_variant_was_rejected() -> None:
+    of, members = parent(), [rejected(each) for each in family()]
+    step = due(of, members)
+    assert says(after(step, of), WorkloadCondition.DEACTIVATION_TARGET) == "True/AdmissionCheck"
+    assert due(after(step, of), members).actions == ()
+    for number in range(3):
+        some = [each if at == number else rejected(each) for at, each in enumerate(family())]
+        assert due(of, some).actions == ()
+    assert not any(isinstance(action, Apply) for action in due(of, members[:2]).actions)
+
+
+def test_rejected_variants_of_an_inactive_parent_are_deleted_and_created_on_activation() -> None:
+    off, (a, b, c) = parent(active=False), family()
+    step = due(off, (rejected(a), inactive(b), rejected(c)))
+    deleted = [
+        variants.flavor_of(action.workload)
+        for action in step.actions
+        if isinstance(action, Apply) and Delete() in action.changes
+    ]
+    assert deleted == ["a", "c"]
+    assert due(off, (inactive(b),)).actions == ()
+    again = due(parent(), (inactive(b),)).actions
+    assert [variants.flavor_of(action.variant) for action in again if isinstance(action, Create)] == ["a", "c"]
+
+
 def test_an_inactive_parent_deactivates_its_variants() -> None:
     assert turned(due(parent(active=False), family())) == dict.fromkeys("abc", Deactivate)
 

@@ -9,6 +9,7 @@ the family with the policy of its ClusterQueue and returns what is due:
     running variant evicted      the parent is evicted; once its job has stopped, the variant gives its quota back
     variant admitted             the parent is admitted with the variant's admission; worse variants are deactivated
     no variant admitted          an admitted parent is evicted, and every variant is activated
+    every variant rejected       the parent is deactivated; the rejected variants are deleted, and created on activation
     variant blocked              the preemption gate of the most favorable one is opened, one in five minutes
 
 The order of flavors in the resource group of the ClusterQueue is the order of preference.
@@ -23,7 +24,7 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from pykueue.api import conditions, kueue, labels, meta, names
-from pykueue.api.conditions import Status, WorkloadCondition
+from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.api.meta import MINUTE, Nanoseconds
 from pykueue.lifecycle import change, eviction, reservation, states
@@ -164,7 +165,7 @@ def decide(
     if any(action.workload is parent for action in evicted):
         return FamilyStep((*created, *stale, *evicted))
     running = next((each for each in family if states.is_admitted(each) and not states.is_evicted(each)), None)
-    turned = tuple(_turned(parent, family, running, policy))
+    turned = (*_turned(parent, family, running, policy), *_rejected(parent, family, policy))
     synced, again = _synced(parent, running, options, now)
     opened, pause = _opened(family, now)
     times = [time for time in (again, pause) if time is not None]
@@ -199,8 +200,9 @@ def _finished(parent: Workload, variants: Sequence[Workload]) -> Iterator[Apply]
 def _created(
     parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy, options: Options, short_names: bool
 ) -> Iterator[Create]:
-    """A variant copies the annotations of its parent, so none is created while one of them gates the admission."""
-    if states.is_gated(parent, gates_count=options.admission_gated_by):
+    """A variant copies the annotations of its parent, so none is created while one of them gates the admission; nor is
+    one created for a parent that is not active."""
+    if states.is_gated(parent, gates_count=options.admission_gated_by) or not states.is_active(parent):
         return
     known = {flavor_of(each) for each in variants}
     for flavor in policy.flavors:
@@ -236,14 +238,17 @@ def _variant(parent: Workload, flavor: str, short_names: bool) -> Workload:
 
 
 def _stale(parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy) -> Iterator[Apply]:
-    """Variants of flavors that the ClusterQueue has no longer; and those that wait in a LocalQueue that the parent has
-    left, which are created again in the new one."""
+    """Variants of flavors that the ClusterQueue has no longer; those that wait in a LocalQueue that the parent has
+    left, which are created again in the new one; and rejected ones of an inactive parent, which are created again when
+    the parent is activated."""
     for variant in variants:
         flavor = flavor_of(variant)
         if flavor not in policy.flavors:
             yield from _deleted(variant, f'flavor "{flavor}" no longer in ClusterQueue')
         elif variant.spec.queue_name != parent.spec.queue_name and not states.is_reserved(variant):
             yield from _deleted(variant, "its parent moved to another LocalQueue")
+        elif not states.is_active(parent) and _own_cause(variant) and not states.is_reserved(variant):
+            yield from _deleted(variant, "its parent is not active")
 
 
 def _dissolved(parent: Workload, variants: Sequence[Workload]) -> Iterator[Apply]:
@@ -330,9 +335,7 @@ def _for(variant: Workload, parent: Workload, running: Workload | None, policy: 
     A variant that was deactivated for a cause of its own, such as a check that rejected it, stays inactive: activated
     again, it would be rejected again, without end.
     """
-    evicted = conditions.find(variant.status.conditions, WorkloadCondition.EVICTED)
-    own_cause = evicted is not None and evicted.status == Status.TRUE and evicted.reason.startswith("DeactivatedDueTo")
-    if not states.is_active(parent) or own_cause:
+    if not states.is_active(parent) or _own_cause(variant) is not None:
         return ""
     if running is None:
         return "no other Variant being admitted"
@@ -345,6 +348,28 @@ def _for(variant: Workload, parent: Workload, running: Workload | None, policy: 
         last = policy.last_acceptable
         return f'being at least lastAcceptableFlavor: "{last}" and higher priority than admitted Variant {name}'
     return f"being higher priority than admitted Variant {name}"
+
+
+def _own_cause(variant: Workload) -> tuple[DeactivationReason, str] | None:
+    """Why an inactive variant was deactivated, with the message, where the cause is its own: a check that rejected it,
+    a limit that it exceeded."""
+    evicted = conditions.find(variant.status.conditions, WorkloadCondition.EVICTED)
+    if states.is_active(variant) or evicted is None or evicted.status != Status.TRUE:
+        return None
+    cause = next((cause for cause in DeactivationReason if cause.evicted == evicted.reason), None)
+    return (cause, evicted.message) if cause is not None else None
+
+
+def _rejected(parent: Workload, family: Sequence[Workload], policy: FamilyPolicy) -> Iterator[Apply]:
+    """A parent without a variant left to try is deactivated, for the cause of its most favorable variant."""
+    causes = [_own_cause(variant) for variant in family]
+    if len(family) < len(policy.flavors) or None in causes or not causes or not states.is_active(parent):
+        return
+    first = causes[0]
+    assert first is not None, "every variant has a cause"
+    if not states.has(parent, WorkloadCondition.DEACTIVATION_TARGET):
+        message = f"every variant was deactivated; flavor {flavor_of(family[0])}: {first[1]}"
+        yield Apply(parent, (SetCondition(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, first[0], message),))
 
 
 # --- The parent -------------------------------------------------------------------------------------------------------
