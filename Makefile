@@ -57,13 +57,13 @@ test-cluster: $(STAMP)
 	KUBEBUILDER_ASSETS="$$assets" $(BIN)/python -m pytest -m cluster $(ARGS)
 
 soak: $(STAMP)
-	@$(BIN)/python -m pykueue.simulate $(ARGS)
+	@cd tests && ../$(BIN)/python -m simulation.engine $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check --quiet src tests bench || { echo "make: the formatter would change these files; run make format" >&2; $(BIN)/ruff format --check src tests bench; exit 1; }
 	@$(BIN)/ruff check --quiet src tests bench
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q tests/house
+	@$(BIN)/python -m pytest -q tests/project
 
 bench: $(BENCH_STAMP)
 	@$(BIN)/python -m bench $(ARGS)

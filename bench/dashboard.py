@@ -21,17 +21,17 @@ from typing import Any
 
 import msgspec
 
+from kubemachinery.client.client import Client
+from kubemachinery.client.delegated_auth import Door
+from kubemachinery.client.informer import kept_up
+from kubemachinery.client.transport import LocalTransport
+from kubemachinery.clock import SystemClock
+from kubemachinery.http_server import Request, Response
 from pykueue import settings
-from pykueue.advising import why
-from pykueue.clock import SystemClock
-from pykueue.controllers.views import Views
-from pykueue.dashboard.board import Board, Sources
-from pykueue.dashboard.pages import Pages
-from pykueue.kube.client import Client
-from pykueue.kube.delegation import Door
-from pykueue.kube.informer import kept_up
-from pykueue.kube.transport import LocalTransport
-from pykueue.serving import Request, Response
+from pykueue.analysis import explanation
+from pykueue.controllers.informers import Views
+from pykueue.dashboard.endpoints import Pages
+from pykueue.dashboard.summaries import Board, Sources
 from pykueue.state.world import World
 
 Tree = dict[str, Any]
@@ -128,7 +128,7 @@ async def measured(queues: int, workloads: int) -> list[Tree]:
         cluster_queues=views.cluster_queues,
         flavors=views.flavors,
         shaping=views.shaping,
-        explain=why.explainer(settings.defaults().tree),
+        explain=explanation.explainer(settings.defaults().tree),
     )
     board = Board(sources, clock)
     pages = Pages(board, Door(client, clock))

@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import msgspec
 
-from pykueue.api import kube, kueue, meta
+from kubemachinery import meta
+from pykueue.api import kube, kueue
 from pykueue.core.decision import Admit, Preempt
 from pykueue.core.policy import Policy, Strategy
 from pykueue.state.world import World

@@ -24,9 +24,9 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 from msgspec import structs
 
-from pykueue.api import codec
+from kubemachinery import codec
+from kubemachinery.meta import ObjectMeta
 from pykueue.api.kueue import Workload
-from pykueue.api.meta import ObjectMeta
 
 TARGET_MICROSECONDS = 30.0
 KEPT = 15_000

@@ -44,12 +44,13 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 import msgspec
 import yaml
 
-from pykueue.api import kueue, meta, registry, schema
-from pykueue.api.kinds import Kind
-from pykueue.clock import SystemClock
-from pykueue.kube import access
-from pykueue.kube.client import METADATA, Client
-from pykueue.kube.errors import Conflict, KubeError, Unanswered
+from kubemachinery import meta
+from kubemachinery.client import client_config
+from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.errors import Conflict, KubeError, Unanswered
+from kubemachinery.clock import SystemClock
+from kubemachinery.kinds import Kind
+from pykueue.api import kueue, registry, schema
 from pykueue.webhooks import certificate
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -336,12 +337,12 @@ def serve(folder: Path) -> None:
 def manage(arguments: list[str]) -> None:
     """`pykueue manager` that leads the API server to no webhooks."""
     from pykueue import cli
-    from pykueue.webhooks import running
+    from pykueue.webhooks import webhook_server
 
-    async def nowhere(served: running.Served) -> None:
+    async def nowhere(served: webhook_server.Served) -> None:
         """Nobody is asked about anything."""
 
-    running.Served.register = nowhere  # type: ignore[method-assign]
+    webhook_server.Served.register = nowhere  # type: ignore[method-assign]
     cli.main(["manager", *arguments])
 
 
@@ -485,8 +486,8 @@ async def _watching(player: Player, revision: str) -> AsyncIterator[None]:
 
 
 async def measure(engine: Engine, load: Load, limit_seconds: float) -> dict[str, Any]:
-    target = access.from_files([engine.kubeconfig])
-    client = Client(access.connect(target, SystemClock(), user_agent="drain"), random.Random(1))
+    target = client_config.from_files([engine.kubeconfig])
+    client = Client(client_config.connect(target, SystemClock(), user_agent="drain"), random.Random(1))
     try:
         for kind, tree in queues():
             await client.create(kind, tree)

@@ -24,14 +24,15 @@ from typing import Any, Final
 import msgspec
 from bench.decisions import NAMESPACE, NOW, Made, cluster_queue, drive, local_queue, workload
 
+from kubemachinery import meta
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import LocalTransport
+from kubeserver.protocol import authentication
 from pykueue import app, settings
-from pykueue.api import kube, kueue, meta, registry
-from pykueue.apiserver import access
+from pykueue.api import kube, kueue, registry
 from pykueue.controllers.assembly import Manager
 from pykueue.core import requests
 from pykueue.core.policy import Policy
-from pykueue.kube.client import Client
-from pykueue.kube.transport import LocalTransport
 from pykueue.state.world import World
 
 QUEUES: Final = 50
@@ -57,7 +58,7 @@ async def default_local_queues(namespaces: int) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         server = app.ServerSettings(data_dir=Path(folder), durability=app.Durability.MEMORY)
         async with app.api_server(server, app.kueue_parts()) as serving:
-            handle = partial(serving.embedded.server.handle_as, access.ADMIN)
+            handle = partial(serving.embedded.server.handle_as, authentication.ADMIN)
             client = Client(LocalTransport(handle), random.Random(1))
             await _all_of(
                 partial(client.create, registry.KUBERNETES.of(kube.Namespace)), map(_namespace, range(namespaces))

@@ -17,7 +17,8 @@ from pathlib import Path
 from bench import decisions
 from bench.decisions import NAMESPACE, NOW
 
-from pykueue.api import kube, kueue, meta
+from kubemachinery import meta
+from pykueue.api import kube, kueue
 from pykueue.state.world import World
 
 CLASSES = decisions.CLASSES

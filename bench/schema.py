@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from pykueue.api import registry, schema, structural
+from kubemachinery import structural
+from pykueue.api import registry, schema
 
 _PUBLIC = Path(__file__).parents[1].parent / "shared" / "reference" / "crds" / "workloads.yaml"
 _ROUNDS = 5

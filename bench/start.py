@@ -19,9 +19,9 @@ from statistics import median
 
 from bench import drain
 
-from pykueue.clock import SystemClock
-from pykueue.kube import access
-from pykueue.kube.client import Client
+from kubemachinery.client import client_config
+from kubemachinery.client.client import Client
+from kubemachinery.clock import SystemClock
 
 _SMALL = drain.CLASSES[0]
 
@@ -46,8 +46,8 @@ def first_admission(folder: Path, name: str) -> dict[str, float]:
 
 
 async def _admitted(kubeconfig: Path, name: str) -> None:
-    target = access.from_files([kubeconfig])
-    client = Client(access.connect(target, SystemClock(), user_agent="bench"), random.Random(1))
+    target = client_config.from_files([kubeconfig])
+    client = Client(client_config.connect(target, SystemClock(), user_agent="bench"), random.Random(1))
     try:
         if await client.find(drain.WORKLOAD, "first", drain.NAMESPACE) is None:
             for kind, tree in drain.queues():

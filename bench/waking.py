@@ -24,7 +24,8 @@ from pathlib import Path
 import msgspec
 from bench.decisions import NAMESPACE, NOW, cluster_queue, local_queue, workload
 
-from pykueue.api import kube, kueue, meta
+from kubemachinery import meta
+from pykueue.api import kube, kueue
 from pykueue.core.decision import Admit, Decision, Preempt
 from pykueue.core.policy import Policy, Strategy
 from pykueue.state import admission

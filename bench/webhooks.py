@@ -24,13 +24,14 @@ from typing import Any, Final
 
 import msgspec
 
+from kubemachinery import codec, meta
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import LocalTransport
+from kubemachinery.clock import SystemClock
+from kubemachinery.kinds import Kind
 from pykueue import app, settings
-from pykueue.api import codec, kube, kueue, meta
-from pykueue.api.kinds import Kind
-from pykueue.clock import SystemClock
-from pykueue.kube.client import Client
-from pykueue.kube.transport import LocalTransport
-from pykueue.webhooks import running
+from pykueue.api import kube, kueue
+from pykueue.webhooks import webhook_server
 from pykueue.webhooks.certificate import InMemory
 
 _REVIEWS: Final = 4000
@@ -97,8 +98,8 @@ async def serve() -> None:
         raise AssertionError("the bench asks no API server")
 
     client = Client(LocalTransport(nobody), random.Random(1))
-    async with running.webhooks(
-        client, choices, Copies(), running.on_loopback(InMemory()), SystemClock(), "kueue-system"
+    async with webhook_server.webhooks(
+        client, choices, Copies(), webhook_server.on_loopback(InMemory()), SystemClock(), "kueue-system"
     ) as served:
         app.calm_collector()
         print(served.port, flush=True)

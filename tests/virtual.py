@@ -11,14 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ParamSpec
 
-from pykueue.apiserver import access
-from pykueue.apiserver.embedded import Embedded
-from pykueue.apiserver.health import About
-from pykueue.apiserver.store import MemoryJournal
-from pykueue.kube.client import Client
-from pykueue.kube.transport import LocalTransport
-from pykueue.simulate.loop import VirtualClock, VirtualLoop
-from pykueue.simulate.server import installed
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import LocalTransport
+from kubeserver.assembly import Embedded
+from kubeserver.http.health import About
+from kubeserver.protocol import authentication
+from kubeserver.storage.sqlite import MemoryJournal
+from pykueue.testing.installed_server import installed
+from pykueue.testing.virtual_loop import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")
 
@@ -39,10 +39,10 @@ async def server(**parts: Any) -> AsyncIterator[Client]:
     """A client of an embedded server that lives by the loop's own time."""
     usual, loaded = installed()
     clock, chance = VirtualClock(asyncio.get_running_loop()), random.Random(7)
-    door = access.Access({}, ())
+    door = authentication.Access({}, ())
     embedded = Embedded(replace(usual, **parts), MemoryJournal(), door, clock, chance, About("test"), loaded=loaded)
     await embedded.start()
     try:
-        yield Client(LocalTransport(partial(embedded.server.handle_as, access.ADMIN)), chance)
+        yield Client(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), chance)
     finally:
         await embedded.close()

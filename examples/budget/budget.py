@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
 
-from pykueue.api import quantity
-from pykueue.api.kinds import Kind, Scope, Version
-from pykueue.clock import SystemClock
-from pykueue.kube import access
-from pykueue.kube.client import Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.informer import Change, Informer, Key
+from kubemachinery import quantity
+from kubemachinery.kinds import Kind, Scope, Version
+from kubemachinery.clock import SystemClock
+from kubemachinery.client import client_config
+from kubemachinery.client.client import Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.informer import Change, Informer, Key
 
 log = logging.getLogger("budget")
 
@@ -210,8 +210,8 @@ def written(moment: datetime.datetime) -> str:
 
 async def run(arguments: argparse.Namespace) -> None:
     chance = random.Random()
-    target = access.find(os.environ, arguments.kubeconfig)
-    transport = access.connect(target, SystemClock(), user_agent="budget")
+    target = client_config.find(os.environ, arguments.kubeconfig)
+    transport = client_config.connect(target, SystemClock(), user_agent="budget")
     try:
         meter = Prometheus(arguments.prometheus, arguments.query)
         await BudgetController(Client(transport, chance), meter, arguments.every, chance).run()

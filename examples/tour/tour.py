@@ -21,12 +21,12 @@ import msgspec
 import yaml
 
 from pykueue.api import registry
-from pykueue.api.kinds import Kind
-from pykueue.clock import SystemClock
-from pykueue.kube import access
-from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError
-from pykueue.kube.recorder import EVENTS
+from kubemachinery.kinds import Kind
+from kubemachinery.clock import SystemClock
+from kubemachinery.client import client_config
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import ApiError
+from kubemachinery.client.event_recorder import EVENTS
 
 HERE = Path(__file__).parent
 PROPOSALS = HERE.parent / "keps"
@@ -54,7 +54,7 @@ async def server(data: Path, configuration: Path) -> AsyncIterator[Tour]:
     transport = None
     try:
         await until(f"the server is ready ({data / 'log'})", lambda: exists(kubeconfig))
-        transport = access.connect(access.from_files([kubeconfig]), SystemClock())
+        transport = client_config.connect(client_config.from_files([kubeconfig]), SystemClock())
         yield Tour(Client(transport, random.Random()))
     finally:
         if transport is not None:

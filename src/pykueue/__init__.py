@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pykueue.version import __version__
 
 if TYPE_CHECKING:
-    from pykueue.client import AsyncClient, Client
+    from pykueue.client.client import AsyncClient, Client
 
 __all__ = ["AsyncClient", "Client", "__version__"]
 
@@ -17,7 +17,7 @@ __all__ = ["AsyncClient", "Client", "__version__"]
 def __getattr__(name: str) -> Any:
     """The clients bring half of the house with them, so they are loaded when somebody asks."""
     if name in ("AsyncClient", "Client"):
-        from pykueue import client
+        from pykueue.client import client
 
         return getattr(client, name)
     raise AttributeError(f"module 'pykueue' has no attribute {name!r}")

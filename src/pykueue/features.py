@@ -2,7 +2,7 @@
 
 A gate is read once, at the boundary: `resolve` turns the `featureGates` of a Configuration into a frozen `Gates`, and
 `settings` passes plain values on. Adding a gate is a row here, the one place it controls, and a test with it on and
-off. tests/house/test_gates.py compares this table with what the code reads.
+off. tests/project/test_gates.py compares this table with what the code reads.
 
 A gate is on only if it is implemented: `default` is the value here, `in_kueue` the default of Kueue where that differs.
 A gate that only changes the speed of Kueue (`speed_only`) can be set and changes nothing here; a notice says so.

@@ -16,14 +16,14 @@ from typing import Final
 
 import msgspec
 
+from kubemachinery.kinds import Kind, Version
+from kubemachinery.versions import Added, Gone, Limited, Needs, Renamed, Ruled
+from kubeserver.registry import unsupported
 from pykueue import cli, features, settings
 from pykueue.api import conditions, config, effects, registry, schema
-from pykueue.api.kinds import Kind, Version
-from pykueue.api.versions import Added, Gone, Limited, Needs, Renamed, Ruled
-from pykueue.apiserver import limits
-from pykueue.installing import chart, layout
-from pykueue.installing.documents import Plan
-from pykueue.installing.names import MANAGER
+from pykueue.install import chart, kustomize
+from pykueue.install.manifests import Plan
+from pykueue.install.names import MANAGER
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.observe import custom_labels, metrics
 
@@ -271,7 +271,7 @@ def metrics_page() -> Iterator[str]:
 
 def limits_page() -> Iterator[str]:
     """What the embedded server does not offer."""
-    yield limits.page()
+    yield unsupported.page()
 
 
 def migration_page() -> Iterator[str]:
@@ -358,7 +358,7 @@ def files() -> Iterator[tuple[str, str]]:
         yield name, _MADE + "\n\n" + "\n".join(page()).rstrip() + "\n"
     # Kinds of jobs that other packages bring along here belong to this machine, not to the project.
     plan = Plan(kinds=JobKinds(BUILT_IN))
-    for name, text in layout.files(plan):
+    for name, text in kustomize.files(plan):
         yield f"deploy/{name}", text
     for name, text in chart.files(plan):
         yield f"deploy/chart/{name}", text

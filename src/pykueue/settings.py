@@ -17,16 +17,17 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue import features, tls
-from pykueue.api import config, config_v1beta1, effects, labels, meta, schema, selectors, structural, trees
-from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.api.kinds import Kind, Scope, Version
-from pykueue.api.trees import Tree
+from kubemachinery import meta, selectors, structural, tls, unstructured
+from kubemachinery.errors import ConfigurationError
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.kinds import Kind, Scope, Version
+from kubemachinery.unstructured import Tree
+from pykueue import features
+from pykueue.api import config, config_v1beta1, effects, labels, schema
 from pykueue.api.validation import configuration as rules
 from pykueue.api.validation.nearest import did_you_mean
 from pykueue.controllers import concurrency
 from pykueue.core.policy import Policy, Strategy, UsageHistory
-from pykueue.errors import ConfigurationError
 from pykueue.jobs import kinds
 
 ROW: Final = Kind(
@@ -135,7 +136,7 @@ def load(
     if not findings:
         effective = _computed_defaults(effective)
 
-    asked = trees.mapping(effective.get("featureGates"))
+    asked = unstructured.mapping(effective.get("featureGates"))
     overrides = {name: value for name, value in asked.items() if isinstance(value, bool)}
     gates, problems = features.resolve(overrides)
     if not findings and not problems:
@@ -174,12 +175,12 @@ _IN_CLUSTER_ONLY: Final = (
 def notices_beside(settings: Settings) -> Iterator[str]:
     """Fields that are set and have no effect in a manager that runs outside of its cluster."""
     for path in _IN_CLUSTER_ONLY:
-        if trees.get(settings.written, *path) is not None:
+        if unstructured.get(settings.written, *path) is not None:
             yield (
                 f"{'.'.join(path)}: has no effect outside of a cluster: the manager listens on the loopback address, on"
                 " ports that it registers"
             )
-    if trees.get(settings.written, "internalCertManagement", "enable") is False:
+    if unstructured.get(settings.written, "internalCertManagement", "enable") is False:
         yield (
             "internalCertManagement.enable: false has no effect outside of a cluster: the manager makes its certificate"
         )
@@ -244,7 +245,7 @@ def is_address(text: str) -> bool:
 
 def _frameworks(tree: Tree) -> Mapping[str, str]:
     """The kinds of jobs that can be asked for. Other packages are looked for only where a name is not our own."""
-    asked = map(trees.text, trees.sequence(trees.get(tree, "integrations", "frameworks")))
+    asked = map(unstructured.text, unstructured.sequence(unstructured.get(tree, "integrations", "frameworks")))
     if all(name in config.FRAMEWORKS for name in asked):
         return config.FRAMEWORKS
     brought = {row.framework: row.kind for row in kinds.load()}
@@ -274,11 +275,14 @@ def _given(value: Any, shape: Mapping[str, Any]) -> Any:
     """A file as Kueue reads it, so that its files work here: a field without a value is not given, and numbers may be
     spelt with a point."""
     if isinstance(value, dict):
-        fields, rest = trees.mapping(shape.get("properties")), trees.mapping(shape.get("additionalProperties"))
+        fields, rest = (
+            unstructured.mapping(shape.get("properties")),
+            unstructured.mapping(shape.get("additionalProperties")),
+        )
         kept = {name: found for name, found in value.items() if found is not None or name not in fields}
         return {name: _given(found, fields.get(name, rest)) for name, found in kept.items()}
     if isinstance(value, list):
-        return [_given(each, trees.mapping(shape.get("items"))) for each in value]
+        return [_given(each, unstructured.mapping(shape.get("items"))) for each in value]
     if isinstance(value, float):
         if shape.get("type") == "integer" and value.is_integer():
             return int(value)
@@ -304,39 +308,41 @@ _IN_NANOSECONDS: Final = ("controller", "cacheSyncTimeout")
 def _without_zeros(tree: Tree) -> Tree:
     for path in _NO_TIME:
         with contextlib.suppress(ValueError):
-            if meta.parse_duration(trees.text(trees.get(tree, *path))) == 0:
-                tree = trees.without(tree, path)
+            if meta.parse_duration(unstructured.text(unstructured.get(tree, *path))) == 0:
+                tree = unstructured.without(tree, path)
     for path in _NO_WORD:
-        tree = trees.without(tree, path) if trees.get(tree, *path) == "" else tree
-    port, patience = (trees.integer(trees.get(tree, *path)) for path in (_PORT, _IN_NANOSECONDS))
+        tree = unstructured.without(tree, path) if unstructured.get(tree, *path) == "" else tree
+    port, patience = (unstructured.integer(unstructured.get(tree, *path)) for path in (_PORT, _IN_NANOSECONDS))
     if port is not None and port <= 0:
-        tree = trees.without(tree, _PORT)
+        tree = unstructured.without(tree, _PORT)
     if patience is not None:
-        tree = trees.put(tree, _IN_NANOSECONDS, meta.format_duration(patience))
+        tree = unstructured.put(tree, _IN_NANOSECONDS, meta.format_duration(patience))
     return tree
 
 
 def _computed_defaults(tree: Tree) -> Tree:
     """Defaults that depend on other fields, which a schema cannot express."""
-    if trees.get(tree, "waitForPodsReady", "recoveryTimeout") is None and "waitForPodsReady" in tree:
-        tree = trees.put(tree, ("waitForPodsReady", "recoveryTimeout"), trees.get(tree, "waitForPodsReady", "timeout"))
+    if unstructured.get(tree, "waitForPodsReady", "recoveryTimeout") is None and "waitForPodsReady" in tree:
+        tree = unstructured.put(
+            tree, ("waitForPodsReady", "recoveryTimeout"), unstructured.get(tree, "waitForPodsReady", "timeout")
+        )
     if tree.get("managedJobsNamespaceSelector") is None:
         excluded = [rules.PROTECTED_NAMESPACE, tree["namespace"]]
         expression = {"key": labels.NAMESPACE_NAME, "operator": "NotIn", "values": excluded}
-        tree = trees.put(tree, ("managedJobsNamespaceSelector",), {"matchExpressions": [expression]})
-    if not trees.get(tree, "integrations", "frameworks"):
-        tree = trees.put(tree, ("integrations", "frameworks"), ["batch/job"])
+        tree = unstructured.put(tree, ("managedJobsNamespaceSelector",), {"matchExpressions": [expression]})
+    if not unstructured.get(tree, "integrations", "frameworks"):
+        tree = unstructured.put(tree, ("integrations", "frameworks"), ["batch/job"])
     return tree
 
 
 def _with_quota_check(tree: Tree, gates: Mapping[str, bool]) -> Tree:
     """The default of `resources.quotaCheck`, which exists only under its gate (KEP-7513). Where the other spelling
     already ignores undeclared resources there is nothing to default."""
-    resources = trees.mapping(tree.get("resources"))
+    resources = unstructured.mapping(tree.get("resources"))
     ignores = resources.get("quotaCheckStrategy") == config.QuotaCheckStrategy.IGNORE_UNDECLARED
     if not gates["QuotaCheck"] or "resources" not in tree or resources.get("quotaCheck") or ignores:
         return tree
-    return trees.put(tree, ("resources", "quotaCheck"), config.QuotaCheck.ALL.value)
+    return unstructured.put(tree, ("resources", "quotaCheck"), config.QuotaCheck.ALL.value)
 
 
 def _unknown(shape: structural.Structural, tree: Tree) -> Iterator[FieldError]:
@@ -366,8 +372,8 @@ def _refuse(source: str, findings: Sequence[FieldError]) -> None:
 def _warnings(written: Tree, effective: Tree, gates: Mapping[str, bool]) -> Iterator[str]:
     """Fields that are accepted and have no effect, or are deprecated."""
     yield from effects.configuration_warnings(written, [gate for gate, is_on in gates.items() if is_on])
-    only_declared = trees.get(effective, "resources", "quotaCheck") == config.QuotaCheck.ONLY_DECLARED
-    if gates["QuotaCheck"] and trees.get(effective, "resources", "excludeResourcePrefixes"):
+    only_declared = unstructured.get(effective, "resources", "quotaCheck") == config.QuotaCheck.ONLY_DECLARED
+    if gates["QuotaCheck"] and unstructured.get(effective, "resources", "excludeResourcePrefixes"):
         yield (
             "resources.excludeResourcePrefixes: has no effect with quotaCheck OnlyDeclared, which ignores the list"
             if only_declared

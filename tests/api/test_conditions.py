@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pykueue.api import conditions, meta
+from kubemachinery import meta
+from kubemachinery.meta import Condition
+from pykueue.api import conditions
 from pykueue.api.conditions import Status, WorkloadCondition
-from pykueue.api.meta import Condition
 
 EARLY, LATE = meta.parse_time("2024-01-01T00:00:00Z"), meta.parse_time("2024-01-01T00:05:00.9Z")
 ADMITTED = WorkloadCondition.ADMITTED

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pykueue.api import codec, kube, registry
-from pykueue.api.kinds import Kind
+from kubemachinery import codec
+from kubemachinery.kinds import Kind
+from pykueue.api import kube, registry
 
 POD = b"""{
   "apiVersion": "v1", "kind": "Pod",

@@ -8,8 +8,9 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 import pytest
 
-from pykueue.api import codec, kube, kueue, kueue_v1beta1, meta
-from pykueue.api.fields import NOTHING, Field
+from kubemachinery import codec, meta
+from kubemachinery.fields import NOTHING, Field
+from pykueue.api import kube, kueue, kueue_v1beta1
 
 
 def _structs(module: Any) -> list[type[msgspec.Struct]]:

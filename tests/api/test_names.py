@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pykueue.api import labels, meta, names
+from kubemachinery import meta
+from pykueue.api import labels, names
 
 LONG = "-".join(["a-rather-long-name-of-a-job"] * 12)
 

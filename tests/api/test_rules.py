@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pykueue.api import registry, schema, structural
+from kubemachinery import structural
+from pykueue.api import registry, schema
 
 TIME = "2025-01-31T09:30:00Z"
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from kubemachinery.kinds import Kind
 from pykueue.api import registry, schema
-from pykueue.api.kinds import Kind
-from pykueue.installing import documents, layout
+from pykueue.install import kustomize, manifests
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -206,7 +206,7 @@ def test_workloads_can_be_selected_by_the_queue_that_holds_their_quota() -> None
 
 def test_what_is_installed_is_what_the_folder_holds() -> None:
     """Written by `python -m pykueue.reference`; run it again after changing a field."""
-    wanted = {f"{crd['metadata']['name']}.yaml": layout.render([crd]) for crd in documents.crds(documents.Plan())}
+    wanted = {f"{crd['metadata']['name']}.yaml": kustomize.render([crd]) for crd in manifests.crds(manifests.Plan())}
     found = {file.name: file.read_text() for file in (ROOT / "deploy" / "crds").glob("*.yaml")}
     assert found.keys() == wanted.keys()
     assert [name for name, text in wanted.items() if found[name] != text] == []

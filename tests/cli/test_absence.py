@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 import started
+from kubemachinery.client import client_config, errors
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import HttpTransport
+from kubemachinery.errors import UsageError
 from pykueue import app
-from pykueue.client import AsyncClient, News
-from pykueue.errors import UsageError
-from pykueue.kube import access, errors
-from pykueue.kube.client import Client
-from pykueue.kube.transport import HttpTransport
+from pykueue.client.client import AsyncClient, News
 from started import Up
 from waiting import PATIENCE_SECONDS, eventually, until
 
@@ -92,7 +92,7 @@ async def test_commands_outlast_a_server_that_starts_again(up: Up, tmp_path: Pat
     assert waited.ended() == (0, "job short succeeded\njob long succeeded\n")
     assert submitted.ended() == (1, "job last submitted to queue default\n")
     assert submitted.err.endswith("job last failed with exit code 3; no retries left\n")
-    server = access.from_files([up.kubeconfig]).server
+    server = client_config.from_files([up.kubeconfig]).server
     for command in commands.values():
         [said] = command.away
         assert said.startswith(server), "once, and who it is"

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubemachinery.errors import UsageError
 from pykueue.cli.gotemplate import Template
-from pykueue.errors import UsageError
 
 TREE: dict[str, Any] = {
     "apiVersion": "v1",

@@ -15,15 +15,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from kubemachinery import unstructured
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import LocalTransport
+from kubeserver.protocol import authentication
 from pykueue import app
-from pykueue.api import config, registry, trees
-from pykueue.apiserver import access
+from pykueue.api import config, registry
 from pykueue.cli import install
-from pykueue.installing import applying, chart, documents, layout, rbac
-from pykueue.installing.documents import Plan
+from pykueue.install import apply, chart, kustomize, manifests, rbac
+from pykueue.install.manifests import Plan
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
-from pykueue.kube.client import Client
-from pykueue.kube.transport import LocalTransport
 
 Tree = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +103,7 @@ def test_network_policy_admits_the_api_server_alone_to_webhooks_and_visibility()
     policy = named(objects, "NetworkPolicy", "kueue-controller-manager")
     assert opened(policy) == {9443: blocks, 8082: blocks, 8443: [], 8081: []}
     assert opened(named(objects, "NetworkPolicy", "kueue-dashboard")) == {8444: []}
-    values = trees.put(chart.values(Plan()), ("networkPolicy", "apiServer"), blocks)
+    values = unstructured.put(chart.values(Plan()), ("networkPolicy", "apiServer"), blocks)
     assert helm(values, "kueue-system")["NetworkPolicy", "kueue-controller-manager"] == policy
 
 
@@ -167,11 +168,11 @@ def helm(values: Tree, namespace: str) -> dict[tuple[str, str], Tree]:
     context = {"Values": values, "Release": {"Namespace": namespace}}
 
     def filled(found: re.Match[str]) -> str:
-        value = trees.get(context, *found[2].split("."))
+        value = unstructured.get(context, *found[2].split("."))
         return json.dumps(value) if found[1] else str(value)
 
     def kept(found: re.Match[str]) -> str:
-        return found[2] if trees.get(context, *found[1].split(".")) else ""
+        return found[2] if unstructured.get(context, *found[1].split(".")) else ""
 
     texts = [_LINES.sub(kept, text) for name, text in chart.files(Plan()) if name.startswith("templates/")]
     made = [one for text in texts for one in yaml.safe_load_all(_FORM.sub(filled, text))]
@@ -200,9 +201,9 @@ def _without_empty(tree: Tree) -> Tree:
     """As a server stores it: without empty annotations, and without an empty `from`, which means every source."""
     if tree["kind"] == "NetworkPolicy":
         rules = [{k: v for k, v in rule.items() if k != "from" or v} for rule in tree["spec"]["ingress"]]
-        tree = trees.put(tree, ("spec", "ingress"), rules)
+        tree = unstructured.put(tree, ("spec", "ingress"), rules)
     notes = tree["metadata"].get("annotations")
-    return tree if notes != {} else trees.without(tree, ("metadata", "annotations"))
+    return tree if notes != {} else unstructured.without(tree, ("metadata", "annotations"))
 
 
 def test_a_chart_follows_its_values_and_its_namespace() -> None:
@@ -232,7 +233,7 @@ def test_the_dashboard_is_one_word_away_for_everybody_who_installs() -> None:
     (by_chart,) = by_helm["Deployment", "kueue-controller-manager"]["spec"]["template"]["spec"]["containers"]
     assert by_chart["args"] == container["args"]
 
-    files = dict(layout.files(Plan()))
+    files = dict(kustomize.files(Plan()))
     component = yaml.safe_load(files["dashboard/kustomization.yaml"])
     assert list(yaml.safe_load_all(files["dashboard/service.yaml"])) == [
         by_command["Service", "kueue-dashboard"],
@@ -304,7 +305,7 @@ def external(*frameworks: str) -> list[dict[str, Any]]:
     written = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
                "integrations": {"externalFrameworks": list(frameworks)}}  # fmt: skip
     found = {
-        one["metadata"]["name"]: one for one in documents.everything(Plan(written)) if one["kind"] == "ClusterRole"
+        one["metadata"]["name"]: one for one in manifests.everything(Plan(written)) if one["kind"] == "ClusterRole"
     }
     rules: list[dict[str, Any]] = found[rbac.EXTERNAL_ROLE]["rules"]
     return rules
@@ -361,30 +362,30 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
     """A server that does not know our kinds yet."""
     place = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
     async with app.api_server(place, app.bare_parts(), chance=random.Random(1)) as server:
-        yield Client(LocalTransport(partial(server.embedded.server.handle_as, access.ADMIN)), random.Random(1))
+        yield Client(LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1))
 
 
 def applicable(plan: Plan) -> list[Tree]:
     """What the embedded server knows to keep: it has no Deployments to run and no roles to enforce."""
     kept = {"Namespace", "CustomResourceDefinition", "ConfigMap", "Secret"}
-    return [one for one in documents.everything(plan) if one["kind"] in kept]
+    return [one for one in manifests.everything(plan) if one["kind"] in kept]
 
 
 async def test_installing_twice_changes_nothing_the_second_time(client: Client) -> None:
     first: list[str] = []
-    await applying.install(client, applicable(Plan()), first.append)
+    await apply.install(client, applicable(Plan()), first.append)
     assert first[0] == "namespace/kueue-system created"
     assert first[-1] == "the kinds of kueue.x-k8s.io are served"
     second: list[str] = []
-    await applying.install(client, applicable(Plan()), second.append)
+    await apply.install(client, applicable(Plan()), second.append)
     assert [line for line in second[:-1] if not line.endswith(" unchanged")] == []
 
 
 async def test_another_configuration_is_brought_up_to_date(client: Client) -> None:
-    await applying.install(client, applicable(Plan()), lambda line: None)
+    await apply.install(client, applicable(Plan()), lambda line: None)
     other = Plan({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "webhook": {"port": 1}})
     told: list[str] = []
-    await applying.install(client, applicable(other), told.append)
+    await apply.install(client, applicable(other), told.append)
     assert [line for line in told[:-1] if not line.endswith(" unchanged")] == [
         "configmap/kueue-manager-config configured"
     ]
@@ -392,7 +393,7 @@ async def test_another_configuration_is_brought_up_to_date(client: Client) -> No
 
 def test_a_service_that_leads_nowhere_any_more_is_superseded() -> None:
     def names(plan: Plan) -> list[str]:
-        return [f"{one['kind']} {one['metadata']['name']}" for one in documents.superseded(plan)]
+        return [f"{one['kind']} {one['metadata']['name']}" for one in manifests.superseded(plan)]
 
     dashboard = ["Service kueue-dashboard", "NetworkPolicy kueue-dashboard"]
     assert names(Plan(dashboard=True)) == []
@@ -408,54 +409,54 @@ async def test_what_is_superseded_goes_if_it_is_ours(client: Client) -> None:
     place = {"namespace": "default"}
     ours, others = settings("ours", {"app.kubernetes.io/managed-by": "pykueue"}), settings("others", {})
     for each in (ours, others):
-        await client.create(applying.kind_of(each), each)
+        await client.create(apply.kind_of(each), each)
     told: list[str] = []
     for _ in range(2):
-        await applying.install(client, (), told.append, superseded=[ours, others])
+        await apply.install(client, (), told.append, superseded=[ours, others])
     assert [line for line in told if "served" not in line] == [
         "configmap/ours deleted, because it led nowhere any more"
     ]
-    assert await client.find(applying.kind_of(others), "others", "default") is not None
+    assert await client.find(apply.kind_of(others), "others", "default") is not None
 
 
 async def test_where_conversion_leads_is_left_as_the_manager_wrote_it(client: Client) -> None:
     objects = applicable(Plan())
-    await applying.install(client, objects, lambda line: None)
-    kind = applying.kind_of(next(one for one in objects if one["kind"] == "CustomResourceDefinition"))
+    await apply.install(client, objects, lambda line: None)
+    kind = apply.kind_of(next(one for one in objects if one["kind"] == "CustomResourceDefinition"))
     name = "workloads.kueue.x-k8s.io"
     stored = await client.get(kind, name)
     stored["spec"]["conversion"]["webhook"]["clientConfig"] = {"url": "https://127.0.0.1:1/convert"}
     await client.replace(kind, stored)
-    await applying.install(client, objects, lambda line: None)
+    await apply.install(client, objects, lambda line: None)
     found = (await client.get(kind, name))["spec"]["conversion"]["webhook"]["clientConfig"]
     assert found == {"url": "https://127.0.0.1:1/convert"}
 
 
 async def test_uninstalling_leaves_what_people_made(client: Client) -> None:
     objects = applicable(Plan())
-    await applying.install(client, objects, lambda line: None)
+    await apply.install(client, objects, lambda line: None)
     flavor = registry.KUEUE.named("ResourceFlavor")
     assert flavor is not None
     metadata = {"name": "plain", "finalizers": ["kueue.x-k8s.io/resource-in-use", "example.com/mine"]}
     await client.create(flavor, {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": metadata})
     told: list[str] = []
-    await applying.uninstall(client, objects, told.append, kinds_too=False)
+    await apply.uninstall(client, objects, told.append, kinds_too=False)
     assert "configmap/kueue-manager-config deleted" in told
     assert await client.find(flavor, "plain") is not None
     again: list[str] = []
-    await applying.uninstall(client, objects, again.append, kinds_too=False)
+    await apply.uninstall(client, objects, again.append, kinds_too=False)
     assert "configmap/kueue-manager-config was not there" in again
 
 
 async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(client: Client) -> None:
     """With the manager gone nobody else would, and the objects could never go."""
     objects = applicable(Plan())
-    await applying.install(client, objects, lambda line: None)
+    await apply.install(client, objects, lambda line: None)
     flavor = registry.KUEUE.named("ResourceFlavor")
     assert flavor is not None
     metadata = {"name": "plain", "finalizers": ["kueue.x-k8s.io/resource-in-use", "example.com/mine"]}
     await client.create(flavor, {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": metadata})
-    await applying.uninstall(client, objects, lambda line: None, kinds_too=True)
+    await apply.uninstall(client, objects, lambda line: None, kinds_too=True)
     left = await client.find(flavor, "plain")
     assert left is None or left["metadata"]["finalizers"] == ["example.com/mine"]
 
@@ -463,36 +464,36 @@ async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(cli
 async def test_a_kind_that_is_still_being_deleted_is_awaited(client: Client) -> None:
     """What is applied to it would go with it."""
     objects = applicable(Plan())
-    await applying.install(client, objects, lambda line: None)
+    await apply.install(client, objects, lambda line: None)
     flavor = registry.KUEUE.named("ResourceFlavor")
     assert flavor is not None
     metadata = {"name": "plain", "finalizers": ["example.com/mine"]}
     await client.create(flavor, {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": metadata})
-    await applying.uninstall(client, objects, lambda line: None, kinds_too=True)
+    await apply.uninstall(client, objects, lambda line: None, kinds_too=True)
     told: list[str] = []
-    installing = asyncio.create_task(applying.install(client, objects, told.append))
+    installing = asyncio.create_task(apply.install(client, objects, told.append))
     await asyncio.wait({installing}, timeout=0.5)
     assert told == []
     await client.patch(flavor, "plain", {"metadata": {"finalizers": None}})
     await installing
     assert await client.find(flavor, "plain") is None
     definition = next(one for one in objects if one["metadata"]["name"] == flavor.name)
-    found = await client.get(applying.kind_of(definition), flavor.name)
+    found = await client.get(apply.kind_of(definition), flavor.name)
     assert "deletionTimestamp" not in found["metadata"]
 
 
 def test_the_folder_deploy_holds_what_is_installed() -> None:
     root = Path(__file__).resolve().parents[2] / "deploy"
-    for name, text in layout.files(Plan(kinds=KINDS)):
+    for name, text in kustomize.files(Plan(kinds=KINDS)):
         assert (root / name).read_text() == text, f"deploy/{name} is stale; run python -m pykueue.reference"
 
 
 async def test_a_namespace_that_was_there_before_is_neither_taken_nor_taken_away(client: Client) -> None:
     objects = applicable(Plan(namespace="default"))
     told: list[str] = []
-    await applying.install(client, objects, told.append)
+    await apply.install(client, objects, told.append)
     assert told[0] == "namespace/default was there before"
     gone: list[str] = []
-    await applying.uninstall(client, objects, gone.append, kinds_too=False)
+    await apply.uninstall(client, objects, gone.append, kinds_too=False)
     assert "namespace/default stays, because it was there before" in gone
-    assert await client.find(applying.kind_of(objects[0]), "default") is not None
+    assert await client.find(apply.kind_of(objects[0]), "default") is not None

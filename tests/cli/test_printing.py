@@ -9,9 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from kubemachinery.errors import UsageError
 from pykueue.cli import flags, printing
 from pykueue.cli.printing import Column, Form
-from pykueue.errors import UsageError
 
 COLUMNS = [
     Column[str]("NAME", lambda row: row),

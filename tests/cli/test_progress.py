@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from kubemachinery.errors import UsageError
 from pykueue.api import kueue, registry
 from pykueue.cli import progress
-from pykueue.cli.reach import Reach
-from pykueue.errors import UsageError
+from pykueue.cli.connection_flags import Reach
 from waiting import until
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from pykueue.api import quantity
+from kubemachinery import quantity
 from pykueue.cli import top
-from pykueue.work.overview import Line, Usage
+from pykueue.client.queue_overview import Line, Usage
 
 LINE = Line(
     name="research",

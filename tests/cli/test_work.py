@@ -17,14 +17,15 @@ import pytest
 from click.shell_completion import ShellComplete
 
 import pykueue
+from kubemachinery import codec, meta
+from kubemachinery.client import client_config
+from kubemachinery.errors import UsageError
 from pykueue import cli
-from pykueue import home as places
-from pykueue.api import codec, kueue, meta
-from pykueue.cli import completing, up
-from pykueue.cli.reach import Reach
-from pykueue.errors import UsageError
-from pykueue.kube import access
-from pykueue.work import desk, order
+from pykueue import paths as places
+from pykueue.api import kueue
+from pykueue.cli import completion_candidates, up
+from pykueue.cli.connection_flags import Reach
+from pykueue.client import job_request, job_service
 from shell import Said, Shell
 from started import Up
 from started import up as up_in
@@ -167,7 +168,7 @@ class TestSubmit:
 
     def test_a_workload_priority_class_is_found_by_its_name(self, shell: Shell) -> None:
         high = kueue.WorkloadPriorityClass(metadata=meta.ObjectMeta(name="high"), value=100)
-        Reach("", "", {}).run(lambda client, _: client.create(desk.PRIORITY_CLASSES, codec.to_tree(high)))
+        Reach("", "", {}).run(lambda client, _: client.create(job_service.PRIORITY_CLASSES, codec.to_tree(high)))
         assert shell("submit", "--wait", "--priority-class", "high", "--name", "important", "--", "true").code == 0
         [row] = [line for line in shell("queue", "-a", "-o", "wide").out.splitlines() if line.startswith("important")]
         assert "100" in row.split()
@@ -213,8 +214,10 @@ class TestQueue:
         assert shell("queue") == (0, "", "no jobs are waiting or running; -a also shows finished jobs\n")
 
     def test_a_job_that_no_workload_can_be_made_for_is_there_with_the_reason(self, shell: Shell) -> None:
-        wish = order.Order(command=["true"], queue="default", namespace="default", name="lost", priority_class="urgent")
-        Reach("", "", {}).run(lambda client, _: client.create(desk.JOBS, order.job(wish, 0)))
+        wish = job_request.Order(
+            command=["true"], queue="default", namespace="default", name="lost", priority_class="urgent"
+        )
+        Reach("", "", {}).run(lambda client, _: client.create(job_service.JOBS, job_request.job(wish, 0)))
         why = 'WorkloadPriorityClass "urgent" not found'
         until(lambda: why in shell("queue").out)
         [row] = [line.split() for line in shell("queue").out.splitlines() if why in line]
@@ -313,7 +316,7 @@ class TestLater:
     def test_a_server_is_reached_without_a_kubeconfig_by_the_flags_of_kubectl(
         self, home: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        target = access.from_files([home / ".pykueue" / "kubeconfig"])
+        target = client_config.from_files([home / ".pykueue" / "kubeconfig"])
         token, server = str(target.user["token"]), target.server
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.chdir(tmp_path)
@@ -372,7 +375,7 @@ class TestCompletion:
     @pytest.fixture(autouse=True)
     def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whoever types waits two seconds for a word; a test waits for an answer."""
-        monkeypatch.setattr(completing, "_PATIENCE", f"{PATIENCE_SECONDS:.0f}s")
+        monkeypatch.setattr(completion_candidates, "_PATIENCE", f"{PATIENCE_SECONDS:.0f}s")
 
     @pytest.mark.parametrize(
         ("words", "offered"),

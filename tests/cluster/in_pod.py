@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from kubemachinery.client import client_config
 from pykueue import cli
-from pykueue.kube import access
 
 if __name__ == "__main__":
     folder = Path(sys.argv.pop(1))
-    access.SERVICE_ACCOUNT = folder  # type: ignore[misc]
-    access.in_cluster.__defaults__ = access.own_namespace.__defaults__ = (folder,)
-    access._TOKEN_SECONDS = 1.0  # type: ignore[misc]
+    client_config.SERVICE_ACCOUNT = folder  # type: ignore[misc]
+    client_config.in_cluster.__defaults__ = client_config.own_namespace.__defaults__ = (folder,)
+    client_config._TOKEN_SECONDS = 1.0  # type: ignore[misc]
     cli.main()

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from kubemachinery.client.leader_election import Election
 from pykueue import cli
-from pykueue.controllers import carrying
-from pykueue.kube.election import Election
+from pykueue.controllers import decision_applier
 
 
 def _a_lost_answer_frees() -> None:
     """What was not answered is taken for refused, and its quota is given to the next."""
-    carrying._may_have_been_carried_out = lambda error: False
+    decision_applier._may_have_been_carried_out = lambda error: False
 
 
 def _a_lost_lease_is_not_noticed() -> None:

@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cluster import assets
-from pykueue.certificates import Authority
+from kubemachinery.certificates import Authority
 from started import held_port
 from waiting import PATIENCE_SECONDS, until
 

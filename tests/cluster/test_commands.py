@@ -22,8 +22,8 @@ import pytest
 import yaml
 
 from cluster import assets, real
+from kubemachinery.certificates import Authority
 from pykueue import cli
-from pykueue.certificates import Authority
 from pykueue.cli import progress
 from pykueue.version import __version__
 from shell import Said, Shell

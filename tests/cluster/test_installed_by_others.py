@@ -15,8 +15,8 @@ import yaml
 from cli.test_install import helm as stand_in
 from cli.test_install import rendered
 from cluster import assets, real
-from pykueue.installing import chart
-from pykueue.installing.documents import Plan
+from pykueue.install import chart
+from pykueue.install.manifests import Plan
 from waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]

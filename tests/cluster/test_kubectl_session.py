@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.conftest import Running
 from cluster import kubectl_session as session
 from cluster import real
 from pykueue import app
+from server.conftest import Running
 
 SESSION = Path(__file__).with_name("kubectl_session.txt")
 CRDS = Path(__file__).resolve().parents[2] / "deploy" / "crds"

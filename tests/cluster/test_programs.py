@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import started
-from apiserver.conftest import Client
-from apiserver.test_up import client_of
 from cluster import assets
+from server.conftest import Client
+from server.test_up import client_of
 from started import Up, held_port
 from waiting import PATIENCE_SECONDS, until
 

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from pykueue import cli, planning
+from kubemachinery.errors import UsageError
+from kubemachinery.yaml_documents import Document
+from pykueue import cli
+from pykueue.analysis import planner
 from pykueue.cli.plan import command
-from pykueue.documents import Document
-from pykueue.errors import UsageError
 
 NOW = "2026-01-01T00:00:00Z"
 OBJECTS = """
@@ -269,13 +270,13 @@ def test_a_kind_of_ours_that_there_is_not_is_refused(version: str, kind: str, sa
 )
 def test_the_same_object_twice_is_refused(head: str, place: str) -> None:
     with pytest.raises(UsageError, match=f"document 2: {place} is already in s document 1"):
-        planning.read(planning_documents(f"{head}\nmetadata: {{name: x}}\n---\n" * 2))
+        planner.read(planning_documents(f"{head}\nmetadata: {{name: x}}\n---\n" * 2))
 
 
 def planning_documents(text: str) -> list[Document]:
-    from pykueue import documents
+    from kubemachinery import yaml_documents
 
-    return list(documents.parse(text, "s"))
+    return list(yaml_documents.parse(text, "s"))
 
 
 def test_cycles_go_on_from_what_the_last_one_left() -> None:

@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from pykueue import features, planning
-from pykueue.api import meta, quantity, topology_encoding
+from kubemachinery import meta, quantity
+from kubemachinery.yaml_documents import Document
+from pykueue import features
+from pykueue.analysis import planner
+from pykueue.api import topology_encoding
 from pykueue.core import invariants
-from pykueue.documents import Document
 
 FAMILIES = sorted((Path(__file__).parent / "plan").glob("*.jsonl.gz"))
 DECISIONS = Path(__file__).parents[2] / "docs" / "decisions"
@@ -45,12 +47,12 @@ def cases(family: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, lines)
 
 
-def read(case: dict[str, Any]) -> planning.Case:
-    return planning.read([Document(case["id"], case["case"])])
+def read(case: dict[str, Any]) -> planner.Case:
+    return planner.read([Document(case["id"], case["case"])])
 
 
 def decide(case: dict[str, Any]) -> dict[str, Any]:
-    return planning.as_tree(planning.plan(read(case), meta.parse_time(case["now"])))
+    return planner.as_tree(planner.plan(read(case), meta.parse_time(case["now"])))
 
 
 def normal(plan: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def test_every_recorded_case_is_decided_as_recorded(family: Path) -> None:
     departing: list[str] = []
     for case in cases(family):
         wanted, said, now = normal(case["expected"]), read(case), meta.parse_time(case["now"])
-        got = {on: normal(planning.as_tree(planning.plan(said, now, departures=on))) for on in (False, True)}
+        got = {on: normal(planner.as_tree(planner.plan(said, now, departures=on))) for on in (False, True)}
         wrong += [f"{case['id']}: {s}" for s in SECTIONS if not same(s, wanted[s], got[False][s])]
         departing += [case["id"]] if not all(same(s, wanted[s], got[True][s]) for s in SECTIONS) else []
     assert not wrong, "\n".join(wrong)
@@ -119,8 +121,8 @@ def test_every_departure_that_a_case_is_listed_for_has_its_page() -> None:
 def test_several_cycles_keep_what_must_always_hold(family: Path) -> None:
     """Sums along the tree, usage as recorded, and nothing beyond what the tree allows that was not so before."""
     for case in list(cases(family))[:3]:
-        read, now = planning.read([Document(case["id"], case["case"])]), meta.parse_time(case["now"])
-        world = planning.world_of(read, now, departures=True)
+        read, now = planner.read([Document(case["id"], case["case"])]), meta.parse_time(case["now"])
+        world = planner.world_of(read, now, departures=True)
         world.settle(now)
         before = invariants.over_quota(world.snapshot)
         for _ in range(4):

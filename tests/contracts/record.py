@@ -1,6 +1,6 @@
 """Write down what a real kube-apiserver answers, so that every test run can hold our pure parts against it.
 
-    python -m contracts.record        (from `tests/`) rewrites `tests/apiserver/recorded/`
+    python -m contracts.record        (from `tests/`) rewrites `tests/server/recorded/`
 
 The stories and patches are those of the twin tests; the objects are the bases of the probes.
 """
@@ -20,7 +20,7 @@ from cluster import real
 from contracts import ownership, patching, probing
 from contracts.ownership import Storyteller
 
-RECORDED: Final = Path(__file__).resolve().parents[1] / "apiserver" / "recorded"
+RECORDED: Final = Path(__file__).resolve().parents[1] / "server" / "recorded"
 STORIES: Final = range(12)
 TEMPLATES: Final = range(12)
 _BASE: Final = f"/apis/{ownership.GROUP}/v1/namespaces/default/{ownership.PLURAL}"

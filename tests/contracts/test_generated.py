@@ -10,8 +10,8 @@ import pytest
 from contracts import conftest, probing
 from contracts.generated import Maker
 from contracts.twin import Twin, seeds
+from kubeserver.builtin_types import schemas, types
 from pykueue.api import registry, schema
-from pykueue.apiserver.builtin import schemas, table
 
 pytestmark = pytest.mark.cluster
 
@@ -65,7 +65,7 @@ _BUILT_IN = [kind for kind in probing.kinds() if "limitranges" not in kind.path 
 @pytest.mark.parametrize("kind", _BUILT_IN, ids=lambda kind: kind.name)
 def test_built_in_objects_with_one_thing_changed_are_judged_alike(twin: Twin, kind: probing.Kind) -> None:
     """The objects of the probes, with any one value of them taken away, nulled, retyped, repeated or spoilt."""
-    name = table.of_kind(kind.base["apiVersion"], kind.base["kind"])
+    name = types.of_kind(kind.base["apiVersion"], kind.base["kind"])
     assert name is not None
     found: list[str] = []
     for seed in seeds(80):
@@ -78,7 +78,7 @@ def test_built_in_objects_with_one_thing_changed_are_judged_alike(twin: Twin, ki
 @pytest.mark.parametrize("kind", [kind for kind in _BUILT_IN if not kind.stays], ids=lambda kind: kind.name)
 def test_stored_objects_may_change_in_the_same_places(twin: Twin, kind: probing.Kind) -> None:
     """An object is stored, any one value of it is changed, and it is put back, through each of its doors."""
-    name = table.of_kind(kind.base["apiVersion"], kind.base["kind"])
+    name = types.of_kind(kind.base["apiVersion"], kind.base["kind"])
     assert name is not None
     path = f"{kind.path}/{kind.base['metadata']['name']}"
     servers = (twin.real, twin.ours)

@@ -19,14 +19,15 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from cluster.real import Answer, Client
-from pykueue.apiserver import access, limits
-from pykueue.apiserver.builtin import admission, scheduling
-from pykueue.apiserver.builtin.kinds import RESOURCES
-from pykueue.apiserver.embedded import Embedded, Parts
-from pykueue.apiserver.health import About
-from pykueue.apiserver.store import MemoryJournal
-from pykueue.clock import SystemClock
-from pykueue.serving import Request, body_of
+from kubemachinery.clock import SystemClock
+from kubemachinery.http_server import Request, body_of
+from kubeserver.assembly import Embedded, Parts
+from kubeserver.builtin import admission, scheduling
+from kubeserver.builtin.kinds import RESOURCES
+from kubeserver.http.health import About
+from kubeserver.protocol import authentication
+from kubeserver.registry import unsupported
+from kubeserver.storage.sqlite import MemoryJournal
 
 _TOKEN: Final = "twin"
 # Where generated questions begin: another number asks others.
@@ -48,7 +49,7 @@ class Ours:
 
     async def _started(self) -> Embedded:
         parts = Parts(builtin=RESOURCES, plugins=admission.hooks, initial=scheduling.SYSTEM_CLASSES)
-        door = access.Access({_TOKEN: access.ADMIN}, ("127.0.0.1",))
+        door = authentication.Access({_TOKEN: authentication.ADMIN}, ("127.0.0.1",))
         embedded = Embedded(parts, MemoryJournal(), door, SystemClock(), random.Random(1), About("twin"))
         await embedded.start()
         return embedded
@@ -154,7 +155,7 @@ def verdict(answer: Answer) -> Any:
 _WARNING: Final = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 _PLACE: Final = re.compile(r'[\w.\[\]/-]+(?=: )|volume \\"[^"]*"')
 # What this server adds: RBAC is not enforced, Services get no address.
-_OWN_WARNINGS: Final = frozenset(limits.words(name) for name in ("rbac", "service-addresses"))
+_OWN_WARNINGS: Final = frozenset(unsupported.words(name) for name in ("rbac", "service-addresses"))
 
 
 def headers(answer: Answer) -> Any:

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import Conflict
+from kubemachinery.client.transport import LocalTransport, Transport
+from kubemachinery.unstructured import get
+from kubeserver.protocol import authentication
 from pykueue import app, settings
 from pykueue.api import registry
-from pykueue.api.trees import get
-from pykueue.apiserver import access
 from pykueue.controllers.assembly import Manager
-from pykueue.kube.client import Client
-from pykueue.kube.errors import Conflict
-from pykueue.kube.transport import LocalTransport, Transport
 from waiting import eventually
 
 Tree = dict[str, Any]
@@ -35,7 +35,7 @@ class Story:
         self.client = Client(self.transport(), random.Random(1))
 
     def transport(self) -> Transport:
-        return LocalTransport(partial(self.serving.embedded.server.handle_as, access.ADMIN))
+        return LocalTransport(partial(self.serving.embedded.server.handle_as, authentication.ADMIN))
 
     @asynccontextmanager
     async def manager(self, **configuration: Any) -> AsyncIterator[Manager]:

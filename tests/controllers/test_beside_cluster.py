@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from cluster import assets, real
+from kubemachinery.client import client_config
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import ApiError
+from kubemachinery.clock import SystemClock
+from kubemachinery.kinds import Kind
 from pykueue import app, settings
-from pykueue.api.kinds import Kind
-from pykueue.clock import SystemClock
 from pykueue.controllers.aggregation import API_SERVICE
-from pykueue.installing import applying, documents
-from pykueue.kube import access
-from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError
+from pykueue.install import apply, manifests
 from started import held_port
 from waiting import eventually
 from webhooks.conftest import GROUP, cluster_queue, job, kind
@@ -73,11 +73,11 @@ async def managed(
         "integrations": {"frameworks": ["batch/job", "pod"], "externalFrameworks": list(external)},
         "leaderElection": {"leaderElect": account},
     }
-    target = access.Target(
+    target = client_config.Target(
         server.url, "default", {"insecure-skip-tls-verify": True}, {"token": server.token}, Path("/")
     )
-    client = Client(access.connect(target, SystemClock()), random.Random(1))
-    await applying.install(client, documents.everything(documents.Plan(written)), lambda line: None)
+    client = Client(client_config.connect(target, SystemClock()), random.Random(1))
+    await apply.install(client, manifests.everything(manifests.Plan(written)), lambda line: None)
     if account:
         path = "/api/v1/namespaces/kueue-system/serviceaccounts/kueue-controller-manager/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -150,7 +150,7 @@ async def test_who_waits_is_shown_through_the_api_server_to_those_who_may(cluste
             },
             "subjects": [{"kind": "User", "name": "grace", "apiGroup": RBAC}],
         }
-        await client.create(applying.kind_of(bound), bound)
+        await client.create(apply.kind_of(bound), bound)
         await answered(cluster, 200, **somebody)
         await answered(cluster, 403, LIST.replace("clusterqueues", "namespaces/default/localqueues"), **somebody)
 
@@ -200,7 +200,7 @@ async def test_the_dashboard_shows_each_what_the_cluster_lets_them_see(cluster: 
     ]  # fmt: skip
     async with managed(cluster, account=True, dashboard=("127.0.0.1", port)) as client:
         for each in made:
-            await client.create(applying.kind_of(each), each)
+            await client.create(apply.kind_of(each), each)
         path = "/api/v1/namespaces/default/serviceaccounts/ada/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         issued = await asyncio.to_thread(cluster.request, "POST", path, request)

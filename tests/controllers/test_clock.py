@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from controllers.conftest import pod_set
+from kubemachinery.client.client import Client
+from kubemachinery.kinds import Kind
+from kubemachinery.meta import format_time
 from pykueue import app, settings
 from pykueue.api import registry
-from pykueue.api.kinds import Kind
-from pykueue.api.meta import format_time
 from pykueue.controllers.assembly import Manager
-from pykueue.kube.client import Client
-from pykueue.simulate.loop import VirtualClock
+from pykueue.testing.virtual_loop import VirtualClock
 from virtual import server, virtual_time
 
 VERSION = "config.kueue.x-k8s.io/v1beta2"

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from controllers.conftest import Story
+from kubemachinery.client.client import Client
+from kubemachinery.client.informer import NotSynced
+from kubemachinery.client.transport import Answer, Call, LocalTransport
+from kubemachinery.clock import SystemClock
 from pykueue import app, settings
 from pykueue.api import config
-from pykueue.clock import SystemClock
 from pykueue.controllers import concurrency
 from pykueue.controllers.assembly import Manager
 from pykueue.jobs import kinds
-from pykueue.kube.client import Client
-from pykueue.kube.informer import NotSynced
-from pykueue.kube.transport import Answer, Call, LocalTransport
 
 
 def load(**controller: Any) -> settings.Settings:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from controllers.conftest import Story, template
+from kubemachinery.client.errors import ApiError
+from kubemachinery.unstructured import get
 from pykueue.api import topology_encoding
-from pykueue.api.trees import get
-from pykueue.kube.errors import ApiError
 
 
 async def _pod(story: Story, name: str) -> None:

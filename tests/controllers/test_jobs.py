@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from controllers.conftest import Story, told
-from pykueue.api.trees import get
+from kubemachinery.unstructured import get
 
 
 async def _is_suspended(story: Story, name: str) -> bool:

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controllers.conftest import Story
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import Unanswered
+from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.clock import SystemClock
 from pykueue import app, settings
-from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager
-from pykueue.kube.client import Client
-from pykueue.kube.errors import Unanswered
-from pykueue.kube.transport import Answer, Call, Lines, Transport
 
 
 class Losing:

@@ -8,9 +8,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from controllers.conftest import Story
+from kubemachinery.client import client_config, errors
 from pykueue import app, settings
 from pykueue.api import kube, registry
-from pykueue.kube import access, errors
 
 # Quick to see that a lease was given back, and patient with a leader that stands still.
 _QUICK = {"leaseDuration": "80s", "renewDeadline": "60s", "retryPeriod": "200ms"}
@@ -20,7 +20,7 @@ def _manager(story: Story, seed: int) -> asyncio.Task[None]:
     chosen = settings.load(
         {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "leaderElection": _QUICK}
     )
-    target = access.from_files([story.serving.kubeconfig])
+    target = client_config.from_files([story.serving.kubeconfig])
     return asyncio.create_task(app.manage(target, chosen, chance=random.Random(seed)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controllers.conftest import Story
-from pykueue.api.trees import get
+from kubemachinery.unstructured import get
 
 MULTIKUEUE = {"controllerName": "kueue.x-k8s.io/multikueue"}
 WHY = "MultiKueue is not implemented in this version"

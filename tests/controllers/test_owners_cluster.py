@@ -13,10 +13,10 @@ import yaml
 
 from cluster import assets, real
 from controllers.test_beside_cluster import GROUP, QUEUE, made_at_last, managed
+from kubemachinery.client.client import Client
+from kubemachinery.kinds import Kind, Version
 from pykueue.api import labels
-from pykueue.api.kinds import Kind, Version
 from pykueue.jobs.kinds import BUILT_IN, REPLICA_SET
-from pykueue.kube.client import Client
 from waiting import eventually
 from webhooks.conftest import cluster_queue, kind
 

@@ -13,12 +13,13 @@ import msgspec
 import pytest
 
 from controllers.conftest import Story
+from kubemachinery import codec
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.clock import SystemClock
 from pykueue import app, settings
-from pykueue.api import codec, kueue
-from pykueue.clock import SystemClock
+from pykueue.api import kueue
 from pykueue.controllers.assembly import Manager
-from pykueue.kube.client import Client
-from pykueue.kube.transport import Answer, Call, Lines, Transport
 
 
 class Garbling:

@@ -11,7 +11,7 @@ import pytest
 
 from keps.engines import Embedded
 from keps.system import System, Tree, gates, now, system
-from pykueue.api.trees import get
+from kubemachinery.unstructured import get
 
 _LOWER = {"withinClusterQueue": "LowerPriority"}
 _GATE = "MultiKueueOrchestratedPreemption"

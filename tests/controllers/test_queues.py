@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 from controllers.conftest import Story
-from pykueue.api.trees import get
+from kubemachinery.unstructured import get
 
 
 async def _status(story: Story, kind: str, name: str, *path: str) -> object:

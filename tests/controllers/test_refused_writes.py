@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controllers.conftest import Story, pod_set
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.clock import SystemClock
 from pykueue import app, settings
-from pykueue.clock import SystemClock
-from pykueue.controllers import carrying
+from pykueue.controllers import decision_applier
 from pykueue.controllers.assembly import Manager
-from pykueue.kube.client import Client
-from pykueue.kube.transport import Answer, Call, Lines, Transport
 from pykueue.webhooks import table
 
 _LARGEST = str(2**63 - 1)
@@ -83,7 +83,7 @@ async def test_an_eviction_that_somebody_beat_goes_out_again_before_the_watch_sh
 async def test_what_the_server_refuses_waits_a_while(
     story: Story, word: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "_REFUSED_PAUSE_SECONDS", 3600)
+    monkeypatch.setattr(decision_applier, "_REFUSED_PAUSE_SECONDS", 3600)
     stubborn = Stubborn(story.transport(), refused=word)
     await story.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
     await story.workload("low", priority=1)
@@ -119,4 +119,4 @@ async def test_a_reservation_that_our_webhook_denies_is_decided_once(
 
 
 def test_the_webhook_that_may_deny_a_reservation_has_the_name_it_is_registered_by() -> None:
-    assert any(f'"{each.name}"' in carrying._DENIED_BY_US for each in table.OWN)
+    assert any(f'"{each.name}"' in decision_applier._DENIED_BY_US for each in table.OWN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from controllers.conftest import Story, Tree
-from pykueue.kube.recorder import EVENTS
+from kubemachinery.client.event_recorder import EVENTS
 
 
 async def test_a_workload_is_admitted_and_its_end_makes_room_for_the_next(story: Story) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controllers.conftest import Story
-from controllers.test_measuring import STANDALONE, page
+from controllers.test_metrics import STANDALONE, page
 from pykueue.controllers import scheduler
 from pykueue.state.reservations import Reservations
 

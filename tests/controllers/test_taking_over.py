@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from controllers.conftest import Story
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.clock import SystemClock
 from pykueue import app, settings
-from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager
-from pykueue.kube.client import Client
-from pykueue.kube.transport import Answer, Call, Lines, Transport
 
 
 class Late:

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from controllers.conftest import Story, pod_set, template
-from pykueue.api import codec, kube, kueue, registry, topology_encoding
-from pykueue.api.meta import SECOND, format_time
-from pykueue.api.trees import get
-from pykueue.clock import SystemClock
+from kubemachinery import codec
+from kubemachinery.clock import SystemClock
+from kubemachinery.meta import SECOND, format_time
+from kubemachinery.unstructured import get
+from pykueue.api import kube, kueue, registry, topology_encoding
 from pykueue.controllers import topology
 
 HOST = "kubernetes.io/hostname"

@@ -9,7 +9,7 @@ from typing import Any
 
 from keps.engines import Embedded
 from keps.system import System, Tree, gates, system
-from pykueue.api.trees import get
+from kubemachinery.unstructured import get
 
 _PARENT = "kueue.x-k8s.io/concurrent-admission-parent"
 _FLAVOR = "kueue.x-k8s.io/workload-allowed-resource-flavors"

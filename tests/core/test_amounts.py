@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykueue.api.quantity import parse
+from kubemachinery.quantity import parse
 from pykueue.core import amounts
 from pykueue.core.amounts import NOTHING_LEFT, UNLIMITED
 

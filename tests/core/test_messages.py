@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykueue.api.conditions import PreemptedReason, QuotaReservedReason
-from pykueue.core import explain
+from pykueue.core import messages
 from pykueue.core.decision import (
     Admit,
     Cause,
@@ -57,7 +57,7 @@ BEYOND = Finding(Cause.BEYOND_CAPACITY, "default", "cpu", requested=5000, room=4
     ],
 )
 def test_reason_of_a_flavor_equals_kueue(finding: Finding, text: str) -> None:
-    assert explain.of_finding(finding) == text
+    assert messages.of_finding(finding) == text
 
 
 def wait(*pod_sets: PodSetExplanation, message: str = "") -> Wait:
@@ -78,7 +78,7 @@ def test_message_lists_pod_sets_with_sorted_reasons() -> None:
         PodSetExplanation("fits"),
         PodSetExplanation("w", (), (SHORT,)),
     )
-    assert explain.message(decision) == (
+    assert messages.message(decision) == (
         "couldn't assign flavors to pod set driver: flavor a doesn't match node affinity, "
         "insufficient unused quota for cpu in flavor default, 1 more needed; "
         "couldn't assign flavors to pod set w: insufficient unused quota for cpu in flavor default, 1 more needed"
@@ -88,13 +88,13 @@ def test_message_lists_pod_sets_with_sorted_reasons() -> None:
 def test_pod_set_that_cannot_be_evaluated_is_stated_alone() -> None:
     broken = Finding(Cause.BROKEN, detail="no TAS flavor assigned")
     decision = wait(PodSetExplanation("a", findings=(SHORT,)), PodSetExplanation("b", findings=(broken,)))
-    assert explain.message(decision) == "failed to assign flavors to pod set b: no TAS flavor assigned"
+    assert messages.message(decision) == "failed to assign flavors to pod set b: no TAS flavor assigned"
 
 
 def test_message_of_a_skip_replaces_that_of_the_flavors() -> None:
     decision = wait(PodSetExplanation("main", findings=(SHORT,)), message="Workload no longer fits")
-    assert explain.message(decision) == "Workload no longer fits"
-    assert list(explain.details(decision)) == ["cpu in flavor default: requested 2, unused 1"]
+    assert messages.message(decision) == "Workload no longer fits"
+    assert list(messages.details(decision)) == ["cpu in flavor default: requested 2, unused 1"]
 
 
 @pytest.mark.parametrize("is_second_pass", [False, True])
@@ -112,7 +112,7 @@ def test_message_of_a_preemption_counts_its_targets(is_second_pass: bool) -> Non
             victims=victims,
         )
     )
-    assert explain.message(decision) == (
+    assert messages.message(decision) == (
         "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed. "
         "Pending the preemption of 2 workload(s)"
     )
@@ -121,7 +121,7 @@ def test_message_of_a_preemption_counts_its_targets(is_second_pass: bool) -> Non
 def test_message_of_an_eviction_names_the_nodes() -> None:
     decision = Evict(workload="ns/w", cluster_queue="cq", nodes=("n1", "n2"))
     text = "Workload was evicted as there was no replacement for unhealthy node(s): n1,n2"
-    assert explain.message(decision) == text
+    assert messages.message(decision) == text
 
 
 def test_considered_flavors_have_mode_borrowing_and_reasons() -> None:
@@ -137,7 +137,7 @@ def test_considered_flavors_have_mode_borrowing_and_reasons() -> None:
         is_admitted=True,
         explanation=(PodSetExplanation("main", attempts), PodSetExplanation("fits", (FlavorAttempt("x", Kind.FIT),))),
     )
-    assert explain.considered(decision) == (
+    assert messages.considered(decision) == (
         "main: spot(preemptionMode=NoCandidates;borrow=1;insufficient unused quota for cpu in flavor default, "
         "1 more needed), tainted(NoFit;why)"
     )

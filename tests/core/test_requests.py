@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from pykueue.api import quantity
+from kubemachinery import quantity
+from kubemachinery.meta import ObjectMeta
 from pykueue.api.config import Resources, ResourceTransformation
 from pykueue.api.kube import (
     Container,
@@ -23,7 +24,6 @@ from pykueue.api.kube import (
     RuntimeClass,
 )
 from pykueue.api.kueue import PodSetAssignment, ReclaimablePod, Workload
-from pykueue.api.meta import ObjectMeta
 from pykueue.core import amounts, requests
 from pykueue.core.requests import Invalidity, Limits, PodNeeds
 

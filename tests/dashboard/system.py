@@ -11,13 +11,13 @@ from typing import Any
 
 import aiohttp
 
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import LocalTransport
+from kubeserver.protocol import authentication
 from pykueue import app, settings
-from pykueue.advising import why
+from pykueue.analysis import explanation
 from pykueue.api import registry
-from pykueue.apiserver import access
 from pykueue.controllers.assembly import Manager
-from pykueue.kube.client import Client
-from pykueue.kube.transport import LocalTransport
 from waiting import eventually
 
 Tree = dict[str, Any]
@@ -31,7 +31,9 @@ class System:
         self.manager = manager
         self.url = f"{serving.url}/dashboard/"
         self.session = session
-        self.client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), random.Random(1))
+        self.client = Client(
+            LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
+        )
 
     @property
     def link(self) -> str:
@@ -98,7 +100,7 @@ async def running(data_dir: Path) -> AsyncIterator[System]:
     place = app.ServerSettings(data_dir=data_dir, durability=app.Durability.MEMORY)
     async with (
         app.api_server(place, app.managed_parts(chosen)) as serving,
-        app.embedded_manager(serving.embedded, chosen, explain=why.explainer(chosen.tree)) as manager,
+        app.embedded_manager(serving.embedded, chosen, explain=explanation.explainer(chosen.tree)) as manager,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
     ):
         yield System(serving, manager, session)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from pykueue.api import codec, kueue
+from kubemachinery import codec
+from pykueue.api import kueue
 from pykueue.core.queue import FlavorResource
 from pykueue.dashboard import overview
 from pykueue.dashboard.overview import Amounts, Overview
-from pykueue.dashboard.table import Row, Table, Word
+from pykueue.dashboard.workload_table import Row, Table, Word
 from pykueue.state.world import World
 
 Tree = dict[str, Any]

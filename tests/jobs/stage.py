@@ -12,9 +12,10 @@ from typing import Any
 
 from msgspec import structs
 
-from pykueue.api import codec, kueue, labels, meta, patches, trees
+from kubemachinery import codec, meta, patches, unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason
-from pykueue.api.trees import Tree
 from pykueue.jobs import kinds
 from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Resize, Retry, Tell
 from pykueue.jobs.facts import Facts
@@ -22,7 +23,7 @@ from pykueue.jobs.kinds import Row
 from pykueue.jobs.options import Options
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
-from pykueue.lifecycle import change, eviction, reservation, states
+from pykueue.lifecycle import eviction, reservation, states, workload_changes
 
 NOW = meta.parse_time("2026-11-15T12:00:00Z")
 KINDS = kinds.JobKinds(kinds.BUILT_IN)
@@ -90,7 +91,7 @@ class Stage:
         found = row or KINDS.of(objects[0])
         assert found is not None
         self.row = found
-        self.objects = {trees.get(tree, "metadata", "name"): tree for tree in objects}
+        self.objects = {unstructured.get(tree, "metadata", "name"): tree for tree in objects}
         self.options = options
         self.group = _group_of(objects[0])
         self.facts = Facts(flavors={"default": flavor()}, **facts)
@@ -136,7 +137,7 @@ class Stage:
         return reconcile(job, facts, self.options, self.now)
 
     def _named(self, tree: Tree) -> kueue.Workload | None:
-        name = trees.get(tree, "metadata", "labels", labels.PREBUILT_WORKLOAD_NAME)
+        name = unstructured.get(tree, "metadata", "labels", labels.PREBUILT_WORKLOAD_NAME)
         return self.workloads.get(name or "")
 
     def settle(self, passes: int = 12) -> Stage:
@@ -169,7 +170,7 @@ class Stage:
                 case Replace(_, _, after, _):
                     self._put(after)
                 case Delete(_, tree):
-                    self._delete(trees.get(tree, "metadata", "name"))
+                    self._delete(unstructured.get(tree, "metadata", "name"))
                 case Tell(_, reason, _, warning):
                     self.told.append(f"Warning {reason}" if warning else reason)
                 case Again(after_nanoseconds):
@@ -181,27 +182,29 @@ class Stage:
         workload = codec.from_tree(tree, kueue.Workload)
         self.workloads[workload.metadata.name] = workload
 
-    def _changed(self, name: str, changes: change.Changes) -> None:
+    def _changed(self, name: str, changes: workload_changes.Changes) -> None:
         before = self.workloads[name]
-        after = change.apply_to(before, changes, self.now)
+        after = workload_changes.apply_to(before, changes, self.now)
         states.check_move(before, after)
         self.workloads[name] = after
-        self.told += [each.reason for each in changes if isinstance(each, change.Tell)]
-        gone = any(isinstance(each, change.Delete) for each in changes)
+        self.told += [each.reason for each in changes if isinstance(each, workload_changes.Tell)]
+        gone = any(isinstance(each, workload_changes.Delete) for each in changes)
         if gone or (after.metadata.deletion_timestamp and not after.metadata.finalizers):
             del self.workloads[name]
 
     def _put(self, tree: Tree) -> None:
-        name = trees.get(tree, "metadata", "name")
-        if trees.get(tree, "metadata", "deletionTimestamp") and not trees.get(tree, "metadata", "finalizers"):
+        name = unstructured.get(tree, "metadata", "name")
+        if unstructured.get(tree, "metadata", "deletionTimestamp") and not unstructured.get(
+            tree, "metadata", "finalizers"
+        ):
             del self.objects[name]
         else:
             self.objects[name] = tree
 
     def _delete(self, name: str) -> None:
         tree = self.objects[name]
-        if trees.get(tree, "metadata", "finalizers"):
-            self.objects[name] = trees.put(tree, ("metadata", "deletionTimestamp"), meta.format_time(self.now))
+        if unstructured.get(tree, "metadata", "finalizers"):
+            self.objects[name] = unstructured.put(tree, ("metadata", "deletionTimestamp"), meta.format_time(self.now))
         else:
             del self.objects[name]
 
@@ -209,7 +212,7 @@ class Stage:
 
     def edit(self, patch: Tree, name: str = "") -> Stage:
         """Somebody changes the job, or one pod of a group."""
-        name = name or trees.get(self.job, "metadata", "name")
+        name = name or unstructured.get(self.job, "metadata", "name")
         self.objects[name] = patches.merge(self.objects[name], patch)
         return self
 
@@ -218,12 +221,12 @@ class Stage:
         return self.edit({"status": status}, name)
 
     def add(self, tree: Tree) -> Stage:
-        self.objects[trees.get(tree, "metadata", "name")] = tree
+        self.objects[unstructured.get(tree, "metadata", "name")] = tree
         return self
 
     def delete(self, name: str = "") -> Stage:
         """Somebody deletes the job, or one pod of a group."""
-        self._delete(name or trees.get(self.job, "metadata", "name"))
+        self._delete(name or unstructured.get(self.job, "metadata", "name"))
         return self
 
     def delete_workload(self, name: str = "") -> Stage:
@@ -261,5 +264,5 @@ class Stage:
 def _group_of(tree: Tree) -> str:
     if tree.get("kind") != "Pod":
         return ""
-    found = trees.get(tree, "metadata", "annotations", labels.POD_GROUP_NAME)
-    return str(found or trees.get(tree, "metadata", "labels", labels.POD_GROUP_NAME) or "")
+    found = unstructured.get(tree, "metadata", "annotations", labels.POD_GROUP_NAME)
+    return str(found or unstructured.get(tree, "metadata", "labels", labels.POD_GROUP_NAME) or "")

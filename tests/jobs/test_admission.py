@@ -9,8 +9,9 @@ import pytest
 
 from jobs.stage import JOB, KINDS, OPTIONS, POD, batch_job, pod
 from jobs.test_selection import ALL, ALONE, IN, OUT, RESPECTED, thing
-from pykueue.api import labels, patches
-from pykueue.api.trees import Tree
+from kubemachinery import patches
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
 from pykueue.jobs import admission
 from pykueue.jobs import pod as pods
 from pykueue.jobs.admission import AdmissionFacts

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from jobs.stage import JOB, NOW, OPTIONS, Stage, batch_job
+from kubemachinery.unstructured import Tree
 from pykueue.api import labels
-from pykueue.api.trees import Tree
 from pykueue.jobs.actions import Replace
 from pykueue.jobs.batch_job import BatchJob
-from pykueue.jobs.contract import Stop, StopReason
+from pykueue.jobs.interface import Stop, StopReason
 
 PARTIAL = {"annotations": {labels.JOB_MIN_PARALLELISM: "1"}}
 SYNCED = {"annotations": {labels.JOB_MIN_PARALLELISM: "1", labels.JOB_COMPLETIONS_EQUAL_PARALLELISM: "true"}}

@@ -16,15 +16,16 @@ import pytest
 import yaml
 
 from jobs.stage import KINDS, OPTIONS, Stage, flavor
-from pykueue.api import codec, kueue, registry, trees
-from pykueue.api.kinds import Kind, Scope, Version
-from pykueue.api.trees import Tree
-from pykueue.clock import SystemClock
+from kubemachinery import codec, unstructured
+from kubemachinery.client import client_config
+from kubemachinery.client.client import Client
+from kubemachinery.clock import SystemClock
+from kubemachinery.kinds import Kind, Scope, Version
+from kubemachinery.unstructured import Tree
+from pykueue.api import kueue, registry
 from pykueue.jobs import admission, kinds
 from pykueue.jobs.admission import AdmissionFacts
 from pykueue.jobs.kinds import Row
-from pykueue.kube import access
-from pykueue.kube.client import Client
 from started import Up
 from waiting import PATIENCE_SECONDS
 
@@ -42,7 +43,7 @@ def stored(tree: Tree, table: kinds.JobKinds = KINDS) -> Tree:
     assert row is not None
     tree = admission.default(row, tree, AdmissionFacts(), table, OPTIONS)
     assert admission.validate_create(row, tree, AdmissionFacts(), table, OPTIONS).errors == ()
-    return trees.put(tree, ("metadata", "uid"), f"uid-{tree['metadata']['name']}")
+    return unstructured.put(tree, ("metadata", "uid"), f"uid-{tree['metadata']['name']}")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -125,7 +126,9 @@ def serving_flows(folder: Path) -> Up:
 
 async def test_a_server_with_the_package_holds_flows_back_and_lets_them_go(tmp_path: Path) -> None:
     example, server = EXAMPLES / "custom-kind", serving_flows(tmp_path)
-    client = Client(access.connect(access.from_files([server.kubeconfig]), SystemClock()), random.Random(1))
+    client = Client(
+        client_config.connect(client_config.from_files([server.kubeconfig]), SystemClock()), random.Random(1)
+    )
     try:
         for tree in objects(example / "crd.yaml"):
             await client.create(CRDS, tree)

@@ -14,24 +14,25 @@ import msgspec
 import pytest
 
 from jobs.stage import JOB, KINDS, NOW, OPTIONS, POD, batch_job, flavor, pod
+from kubemachinery import codec, patches, unstructured
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import Conflict, Invalid
+from kubemachinery.client.event_recorder import EVENTS, Recorder
+from kubemachinery.client.transport import LocalTransport
+from kubemachinery.clock import SystemClock
+from kubemachinery.kinds import Kind
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.unstructured import Tree
+from kubeserver.protocol import authentication as server_access
 from pykueue import app
-from pykueue.api import codec, kube, kueue, labels, patches, registry, trees
+from pykueue.api import kube, kueue, labels, registry
 from pykueue.api.conditions import EvictedReason
-from pykueue.api.kinds import Kind
-from pykueue.api.meta import Nanoseconds
-from pykueue.api.trees import Tree
-from pykueue.apiserver import access as server_access
-from pykueue.clock import SystemClock
-from pykueue.jobs import waking
+from pykueue.jobs import triggers
 from pykueue.jobs.actions import Again, Create, Replace, Retry
 from pykueue.jobs.executor import Executor, JobKey, NotYet
 from pykueue.jobs.kinds import Row
-from pykueue.kube.client import Client
-from pykueue.kube.errors import Conflict, Invalid
-from pykueue.kube.recorder import EVENTS, Recorder
-from pykueue.kube.transport import LocalTransport
-from pykueue.lifecycle import change, eviction, reservation, states
-from pykueue.lifecycle.change import Changes
+from pykueue.lifecycle import eviction, reservation, states, workload_changes
+from pykueue.lifecycle.workload_changes import Changes
 from waiting import eventually
 
 WORKLOAD = registry.KUEUE.of(kueue.Workload)
@@ -59,12 +60,12 @@ class Reading:
         return found[0] if found else None
 
     def group(self, namespace: str, name: str) -> tuple[Tree, ...]:
-        keyed = ((waking.key_of(POD, each, OPTIONS), each) for each in self.objects["Pod"])
+        keyed = ((triggers.key_of(POD, each, OPTIONS), each) for each in self.objects["Pod"])
         return tuple(each for key, each in keyed if key == JobKey("pod", namespace, name, is_group=True))
 
     def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
-        word = waking.owner_word(kind, namespace, name)
-        return tuple(each for each in self.workloads() if word in waking.owner_words(each))
+        word = triggers.owner_word(kind, namespace, name)
+        return tuple(each for each in self.workloads() if word in triggers.owner_words(each))
 
     def workload(self, namespace: str, name: str) -> kueue.Workload | None:
         return next((each for each in self.workloads() if each.metadata.name == name), None)
@@ -86,16 +87,16 @@ class Writing:
         self.client = client
 
     async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, /) -> int:
-        after = change.apply_to(before, changes, now)
+        after = workload_changes.apply_to(before, changes, now)
         name, namespace = before.metadata.name, before.metadata.namespace
         made = before.metadata.resource_version
         for part, subresource in (("status", "status"), ("metadata", "")):
             patch = patches.make_merge(codec.to_tree(before).get(part, {}), codec.to_tree(after).get(part, {}))
             if patch:
-                conditional = trees.put({part: patch}, ("metadata", "resourceVersion"), made)
+                conditional = unstructured.put({part: patch}, ("metadata", "resourceVersion"), made)
                 answer = await self.client.patch(WORKLOAD, name, conditional, namespace, subresource=subresource)
                 made = answer["metadata"]["resourceVersion"]
-        if any(isinstance(each, change.Delete) for each in changes):
+        if any(isinstance(each, workload_changes.Delete) for each in changes):
             await self.client.delete(WORKLOAD, name, namespace)
         return int(made)
 
@@ -251,7 +252,7 @@ async def test_a_pod_that_is_stopped_says_why_and_goes(world: World) -> None:
 async def test_a_decision_about_an_old_object_is_refused_by_the_server(world: World) -> None:
     stored = await world.client.create(JOB.kind, fresh(batch_job()))
     await world.client.patch(JOB.kind, "alpha", {"metadata": {"labels": {"new": "yes"}}}, NAMESPACE)
-    stale = Replace(JOB.kind, stored, trees.put(stored, ("spec", "suspend"), False))
+    stale = Replace(JOB.kind, stored, unstructured.put(stored, ("spec", "suspend"), False))
     with pytest.raises(Conflict):
         await world.executor.carry_out(JOB, (stale,))
 
@@ -342,6 +343,6 @@ async def test_pod_finalizers_are_removed_under_a_resource_version_only_with_the
     assert left is not None
     assert left["metadata"].get("finalizers", []) == ([labels.MANAGED] if strict else [])
     assert left["metadata"]["labels"]["by"] == "another"
-    relabelled = Replace(POD.kind, read, trees.put(read, ("metadata", "labels", "more"), "1"))
+    relabelled = Replace(POD.kind, read, unstructured.put(read, ("metadata", "labels", "more"), "1"))
     with pytest.raises(Conflict):  # nothing but finalizers is ever removed without a condition
         await executor.carry_out(POD, (relabelled,))

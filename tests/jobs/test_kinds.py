@@ -7,10 +7,10 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from jobs.stage import KINDS
-from pykueue.api.kinds import Kind, Version
-from pykueue.api.trees import Tree, get
+from kubemachinery.kinds import Kind, Version
+from kubemachinery.unstructured import Tree, get
 from pykueue.jobs import kinds
-from pykueue.jobs.contract import Job, Outcome, Template
+from pykueue.jobs.interface import Job, Outcome, Template
 from pykueue.jobs.kinds import Row, UnknownFramework
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.stage import Stage, batch_job, flavor
-from pykueue.api.trees import Tree
+from kubemachinery.unstructured import Tree
 
 WORDS = st.sampled_from(["a", "b", "c"])
 LABELS = st.dictionaries(WORDS, WORDS, max_size=2)

@@ -8,8 +8,9 @@ import pytest
 from msgspec import structs
 
 from jobs.stage import OPTIONS, Stage, pod
-from pykueue.api import codec, kueue, labels, trees
-from pykueue.api.meta import MINUTE
+from kubemachinery import codec, unstructured
+from kubemachinery.meta import MINUTE
+from pykueue.api import kueue, labels
 from pykueue.jobs import pod as pods
 from pykueue.jobs.pod_group import ROLES_MAX
 
@@ -81,7 +82,9 @@ def test_a_group_is_held_back_until_nobody_holds_any_of_its_pods() -> None:
     held = {"annotations": {labels.ADMISSION_GATED_BY: "example.com/budget"}}
     stage = Stage(pod("a", "g", 2), pod("b", "g", 2, metadata=held)).settle()
     assert stage.workload.metadata.annotations[labels.ADMISSION_GATED_BY] == "example.com/budget"
-    stage.objects["b"] = trees.without(stage.objects["b"], ("metadata", "annotations", labels.ADMISSION_GATED_BY))
+    stage.objects["b"] = unstructured.without(
+        stage.objects["b"], ("metadata", "annotations", labels.ADMISSION_GATED_BY)
+    )
     assert labels.ADMISSION_GATED_BY not in stage.settle().workload.metadata.annotations
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from jobs.stage import OPTIONS, POD, Stage, flavor, pod
-from pykueue.api import labels, patches, trees
+from kubemachinery import patches, unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
 from pykueue.api.conditions import DeactivationReason
-from pykueue.api.trees import Tree
 from pykueue.jobs import pod as pods
 
 READY = [{"type": "Ready", "status": "True"}]
@@ -75,7 +76,7 @@ def test_an_evicted_pod_is_marked_and_deleted_and_its_quota_is_free_at_once() ->
     stage = Stage(pod()).settle().admit().settle().status(phase="Running").settle().evict()
     marked, *_ = stage.decide()
     (condition,) = [
-        each for each in trees.get(marked.after, "status", "conditions") if each["type"] == "TerminationTarget"
+        each for each in unstructured.get(marked.after, "status", "conditions") if each["type"] == "TerminationTarget"
     ]  # type: ignore[union-attr]
     assert (condition["status"], condition["reason"]) == ("True", "WorkloadEvictedDueToPreempted")
     stage.settle()

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from jobs.stage import OPTIONS, flavor
-from pykueue.api import codec, kueue, labels
-from pykueue.api.trees import Tree
+from kubemachinery import codec
+from kubemachinery.unstructured import Tree
+from pykueue.api import kueue, labels
 from pykueue.jobs import podsets
-from pykueue.jobs.contract import Template
+from pykueue.jobs.interface import Template
 from pykueue.jobs.podsets import Conflict, Missing, Placement, PodSetInfo
 
 BLUE = flavor("blue", nodeLabels={"pool": "blue"}, tolerations=[{"key": "blue", "operator": "Exists"}])

@@ -11,9 +11,10 @@ import pytest
 from msgspec import structs
 
 from jobs.stage import NOW, OPTIONS, Stage, batch_job, flavor, pod
-from pykueue.api import codec, kueue, labels, trees
+from kubemachinery import codec, unstructured
+from kubemachinery.meta import HOUR, MINUTE
+from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason
-from pykueue.api.meta import HOUR, MINUTE
 from pykueue.jobs import actions, reconcile
 from pykueue.jobs import pod as pods
 from pykueue.jobs.actions import Change, Create
@@ -402,7 +403,7 @@ def test_a_missing_flavor_is_waited_for() -> None:
 
 
 def _prebuilt(stage: Stage, **spec: object) -> kueue.Workload:
-    template = {"spec": trees.get(stage.job, "spec", "template", "spec")}
+    template = {"spec": unstructured.get(stage.job, "spec", "template", "spec")}
     pod_sets = [{"name": "main", "count": 1, "template": template} | spec]
     tree = {
         "metadata": {"name": "ready-made", "namespace": "main", "uid": "uid-ready"},
@@ -450,8 +451,8 @@ def test_what_the_server_adds_to_a_job_has_to_stand_in_a_workload_made_beforehan
     stage = Stage(batch_job(metadata=NAMES_ONE))
     stage.workloads["ready-made"] = _prebuilt(stage)
     place = ("spec", "template", "spec", "containers")
-    (container,) = trees.sequence(trees.get(stage.job, *place))
-    stage.objects["alpha"] = trees.put(stage.job, place, [{**container, "imagePullPolicy": "IfNotPresent"}])
+    (container,) = unstructured.sequence(unstructured.get(stage.job, *place))
+    stage.objects["alpha"] = unstructured.put(stage.job, place, [{**container, "imagePullPolicy": "IfNotPresent"}])
     assert stage.settle().condition("Finished") == "True/OutOfSync"
 
 

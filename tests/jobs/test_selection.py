@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from jobs.stage import JOB, KINDS, OPTIONS, POD, batch_job, pod
-from pykueue.api import labels, meta, selectors
-from pykueue.api.kinds import Kind
-from pykueue.api.trees import Tree
+from kubemachinery import meta, selectors
+from kubemachinery.kinds import Kind
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
 from pykueue.jobs import selection
 from pykueue.jobs.options import Options
 from pykueue.jobs.selection import Ancestry

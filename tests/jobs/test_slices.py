@@ -9,7 +9,7 @@ from msgspec import structs
 from jobs.stage import OPTIONS, Stage, batch_job, flavor
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import FinishedReason
-from pykueue.lifecycle import ending, states
+from pykueue.lifecycle import finishing, states
 
 ELASTIC = {"annotations": {labels.ELASTIC_JOB: "true"}}
 
@@ -84,7 +84,7 @@ def test_nobody_is_told_of_a_slice_that_is_resized() -> None:
 def test_a_replaced_slice_is_kept_until_somebody_deletes_it() -> None:
     stage = resized(elastic(), 5)
     first = next(iter(stage.workloads.values()))
-    changes = ending.finish(first, FinishedReason.WORKLOAD_SLICE_REPLACED, "", stage.now)
+    changes = finishing.finish(first, FinishedReason.WORKLOAD_SLICE_REPLACED, "", stage.now)
     stage._changed(first.metadata.name, changes)
     stage.settle()
     assert next(iter(stage.workloads.values())).metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)

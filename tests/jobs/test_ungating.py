@@ -9,11 +9,12 @@ from msgspec import structs
 
 from jobs.stage import NOW, OPTIONS
 from jobs.test_slices import elastic, newest, resized
-from pykueue.api import codec, kueue, labels, patches
-from pykueue.api.trees import Tree
+from kubemachinery import codec, patches
+from kubemachinery.unstructured import Tree
+from pykueue.api import kueue, labels
 from pykueue.jobs import ungating
 from pykueue.jobs.actions import Replace
-from pykueue.lifecycle import change, reservation, states
+from pykueue.lifecycle import reservation, states, workload_changes
 
 
 def member(name: str, slice_: str, *, gated: bool = True, **fields: Any) -> Tree:
@@ -111,7 +112,7 @@ def test_no_pod_is_released_while_the_newest_slice_with_quota_waits_for_its_chec
     )
     changes = reservation.reserve(second, admission, (waits,), OPTIONS.life, NOW)
     later = structs.replace(second.metadata, creation_timestamp="2026-11-15T12:30:00Z")
-    held = structs.replace(change.apply_to(second, changes, NOW), metadata=later)
+    held = structs.replace(workload_changes.apply_to(second, changes, NOW), metadata=later)
     assert states.is_reserved(held)
     assert not states.is_admitted(held)
     assert names([first, held], member("a", first.metadata.name)) == []

@@ -17,14 +17,14 @@ from typing import Any, Protocol
 from cluster import real
 from controllers.conftest import told
 from keps.system import System, Tree
+from kubemachinery.client import client_config
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import KubeError
+from kubemachinery.clock import SystemClock
+from kubemachinery.kinds import Kind, Version
 from pykueue import app, settings
 from pykueue.api import kube, kueue, labels, registry, schema
-from pykueue.api.kinds import Kind, Version
-from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager
-from pykueue.kube import access
-from pykueue.kube.client import Client
-from pykueue.kube.errors import KubeError
 from pykueue.webhooks import registration
 from pykueue.webhooks.review import Phase
 
@@ -65,8 +65,8 @@ class Cluster:
 
     @asynccontextmanager
     async def served(self, **configuration: Any) -> AsyncIterator[System]:
-        target = access.from_files([self.kubeconfig])
-        transport = access.connect(target, SystemClock())
+        target = client_config.from_files([self.kubeconfig])
+        transport = client_config.connect(target, SystemClock())
         try:
             yield _Beside(Client(transport, random.Random(1)), target, self.kubeconfig)
         finally:
@@ -80,7 +80,7 @@ class Cluster:
 class _Beside(System):
     """The manager talks to its server over HTTPS, and the server to its webhooks."""
 
-    def __init__(self, client: Client, target: access.Target, kubeconfig: Path) -> None:
+    def __init__(self, client: Client, target: client_config.Target, kubeconfig: Path) -> None:
         self.client = client
         self._target = target
         self._kubeconfig = kubeconfig

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from controllers.conftest import Story
-from pykueue import planning
-from pykueue.advising.why import Why, why
-from pykueue.api import kube, meta, registry
-from pykueue.api.kinds import Kind
-from pykueue.api.trees import get
+from kubemachinery import meta
+from kubemachinery.client.errors import AlreadyExists, Conflict, NotFound
+from kubemachinery.client.event_recorder import EVENTS
+from kubemachinery.kinds import Kind
+from kubemachinery.unstructured import get
+from kubemachinery.yaml_documents import Document
+from pykueue.analysis import planner
+from pykueue.analysis.explanation import Why, why
+from pykueue.api import kube, registry
 from pykueue.controllers.assembly import Manager
-from pykueue.documents import Document
-from pykueue.kube.errors import AlreadyExists, Conflict, NotFound
-from pykueue.kube.recorder import EVENTS
 from pykueue.webhooks.registration import CRD
 
 if TYPE_CHECKING:
@@ -192,13 +193,13 @@ class System(Story):
         """What `pykueue explain` finds about a Workload, on the objects that the server has now."""
         head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
         found = [Document("the configuration", {**head, **configuration})]
-        for kind in planning.KINDS:
+        for kind in planner.KINDS:
             row = registry.ALL.of(kind)
             trees = [msgspec.json.decode(item) for item in (await self.client.list(row)).items]
             about = {"apiVersion": row.api_version, "kind": row.kind}
             found += [Document(tree["metadata"]["name"], {**tree, **about}) for tree in trees]
         moment = int(datetime.datetime.now(datetime.UTC).timestamp()) * meta.SECOND
-        return why(planning.read(found), f"default/{workload}", moment, suggest=False)
+        return why(planner.read(found), f"default/{workload}", moment, suggest=False)
 
     async def quiet(self) -> None:
         """Wait until the manager has read all there is, and has nothing to do."""

@@ -10,13 +10,14 @@ import pytest
 from keps.autoscaler import Autoscaler
 from keps.engines import Engine
 from keps.system import System, gates, system
-from pykueue.api import kube, meta
-from pykueue.api.trees import get
+from kubemachinery import meta
+from kubemachinery.client.errors import Invalid
+from kubemachinery.unstructured import get
+from pykueue.api import kube
 from pykueue.cli import explain
 from pykueue.core import requests
 from pykueue.core.policy import Policy
-from pykueue.kube.errors import Invalid
-from pykueue.state.shapes import Demands
+from pykueue.state.pod_set_requests import Demands
 from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
 from webhooks.conftest import choices, cluster_queue
 

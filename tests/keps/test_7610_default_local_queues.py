@@ -10,15 +10,15 @@ import pytest
 
 from keps.engines import Engine
 from keps.system import System, gates, system
+from kubemachinery.client.errors import ApiError, Invalid
+from kubemachinery.client.informer import Key
+from kubemachinery.clock import SystemClock
+from kubemachinery.errors import ConfigurationError
+from kubemachinery.unstructured import get
 from pykueue import app, settings
 from pykueue.api import registry
-from pykueue.api.trees import get
-from pykueue.clock import SystemClock
 from pykueue.controllers import populator
 from pykueue.controllers.assembly import Manager
-from pykueue.errors import ConfigurationError
-from pykueue.kube.errors import ApiError, Invalid
-from pykueue.kube.informer import Key
 
 ON = gates("DefaultLocalQueue")
 RED = {"namespaceSelector": {"matchLabels": {"team": "red"}}}

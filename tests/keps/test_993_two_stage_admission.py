@@ -15,8 +15,8 @@ import pytest
 
 from keps.engines import Engine
 from keps.system import System, system
-from pykueue.api.trees import get
-from pykueue.kube.errors import Invalid
+from kubemachinery.client.errors import Invalid
+from kubemachinery.unstructured import get
 from pykueue.state.world import World
 from pykueue.testing import Kueue
 

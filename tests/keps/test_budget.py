@@ -18,10 +18,10 @@ import yaml
 
 from keps.engines import Engine
 from keps.system import System, Tree, system
-from pykueue import serving
+from kubemachinery import http_server
+from kubemachinery.kinds import Kind, Version
+from kubemachinery.unstructured import get
 from pykueue.api import registry
-from pykueue.api.kinds import Kind, Version
-from pykueue.api.trees import get
 
 FOLDER = Path(__file__).parents[2] / "examples" / "budget"
 BUDGET = Kind("budget.example.com", "WeeklyBudget", "weeklybudgets", (Version("v1", storage=True),))
@@ -48,17 +48,17 @@ class Monitoring:
         self.consumed: dict[str, str] = {}
         self.url = ""
 
-    async def answer(self, request: serving.Request) -> serving.Response:
+    async def answer(self, request: http_server.Request) -> http_server.Response:
         query = dict(request.query)["query"]
         found = [{"metric": {}, "value": [0, value]} for name, value in self.consumed.items() if f'"{name}"' in query]
-        return serving.Response(body=msgspec.json.encode({"status": "success", "data": {"result": found}}))
+        return http_server.Response(body=msgspec.json.encode({"status": "success", "data": {"result": found}}))
 
 
 @asynccontextmanager
 async def budgets(engine: Engine) -> AsyncIterator[tuple[System, Monitoring]]:
     """The objects of the example, a monitoring system, and the program of the example as its reader would start it."""
     monitoring = Monitoring()
-    http = await serving.serve(monitoring.answer, "127.0.0.1", 0)
+    http = await http_server.serve(monitoring.answer, "127.0.0.1", 0)
     try:
         async with system(engine) as story:
             await story.install(_documents("weeklybudgets.yaml")[0], BUDGET)

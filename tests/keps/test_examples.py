@@ -9,8 +9,8 @@ import yaml
 
 from keps.engines import Engine
 from keps.system import System, Tree, system
+from kubemachinery.unstructured import get
 from pykueue.api import registry
-from pykueue.api.trees import get
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "keps"
 NUMBERS = sorted(path.stem for path in EXAMPLES.glob("*.yaml") if path.stem.isdecimal())

@@ -12,8 +12,8 @@ import pytest
 from keps.autoscaler import Autoscaler
 from keps.engines import Embedded, Engine
 from keps.system import System, Tree, system
+from kubemachinery.unstructured import get
 from pykueue.api import labels
-from pykueue.api.trees import get
 
 CLASS = "check-capacity.autoscaling.x-k8s.io"
 PATIENT = {"retryStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 1, "backoffMaxSeconds": 60}}

@@ -1,4 +1,4 @@
-"""`examples/tour` walks through all five proposals. That it prints what its page shows, `tests/house` asks."""
+"""`examples/tour` walks through all five proposals. That it prints what its page shows, `tests/project` asks."""
 
 from __future__ import annotations
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from pykueue.api import conditions, kueue, labels, meta
+from kubemachinery import meta
+from kubemachinery.meta import MINUTE, SECOND, Nanoseconds
+from pykueue.api import conditions, kueue, labels
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.api.kube import PodResourceClaim, PodSpec, PodTemplateSpec
 from pykueue.api.kueue import CheckState, StopPolicy
-from pykueue.api.meta import MINUTE, SECOND, Nanoseconds
 from pykueue.lifecycle.facts import (
     CheckFacts,
     ClusterQueueFacts,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contracts import ownership
 from contracts.ownership import Storyteller
-from pykueue.apiserver.apply import Applied, Shape, Target, apply, paths, track_update, values
+from kubeserver.apply import Applied, Shape, Target, apply, paths, track_update, values
 
 Tree = dict[str, Any]
 

@@ -9,7 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.api import codec, kube, kueue
+from kubemachinery import codec
+from pykueue.api import kube, kueue
 
 # Types that between them have every form a field can take: keyed lists, plain lists, maps, quantities, nested objects.
 # Whole objects seldom get deep within a few choices, so their parts stand beside them.

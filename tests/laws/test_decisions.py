@@ -7,8 +7,9 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from kubemachinery import meta
 from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, worlds
-from pykueue.api import kueue, meta
+from pykueue.api import kueue
 from pykueue.core import invariants
 from pykueue.core.decision import Admit, Cause, Preempt, Wait
 from pykueue.state import audit

@@ -9,10 +9,19 @@ from laws import lives
 from laws.lives import NOW
 from pykueue.api import conditions, kueue
 from pykueue.api.conditions import FinishedReason, PreemptedReason, QuotaReservedReason
-from pykueue.lifecycle import change, checks, ending, eviction, readiness, reservation, states, waiting
-from pykueue.lifecycle.change import Changes, Delete
+from pykueue.lifecycle import (
+    checks,
+    eviction,
+    finishing,
+    pending_status,
+    readiness,
+    reservation,
+    states,
+    workload_changes,
+)
 from pykueue.lifecycle.facts import Facts, Options
 from pykueue.lifecycle.step import step
+from pykueue.lifecycle.workload_changes import Changes, Delete
 
 LIVES = settings(max_examples=100)
 # The wish to deactivate, the deactivation, the eviction it leads to; and an orphan that is finished, freed and deleted.
@@ -25,7 +34,7 @@ def at_rest(workload: kueue.Workload, facts: Facts, options: Options) -> kueue.W
         changes = step(workload, facts, options, NOW).changes
         if Delete() in changes:
             return None
-        workload = change.apply_to(workload, changes, NOW)
+        workload = workload_changes.apply_to(workload, changes, NOW)
     return workload
 
 
@@ -42,11 +51,11 @@ def test_steps_come_to_rest(workload: kueue.Workload, facts: Facts, options: Opt
 def test_one_write_carries_a_step(workload: kueue.Workload, facts: Facts, options: Options) -> None:
     """A step changes the status or the object, never both, and what changes the status leaves nothing due on it."""
     found = step(workload, facts, options, NOW)
-    assert not (change.on_status(found.changes) and change.on_object(found.changes))
-    if change.on_status(found.changes):
-        after = change.apply_to(workload, found.changes, NOW)
+    assert not (workload_changes.on_status(found.changes) and workload_changes.on_object(found.changes))
+    if workload_changes.on_status(found.changes):
+        after = workload_changes.apply_to(workload, found.changes, NOW)
         assert after.status != workload.status
-        assert change.on_status(step(after, facts, options, NOW).changes) == ()
+        assert workload_changes.on_status(step(after, facts, options, NOW).changes) == ()
 
 
 @LIVES
@@ -54,7 +63,11 @@ def test_one_write_carries_a_step(workload: kueue.Workload, facts: Facts, option
 def test_news_comes_only_with_a_change(workload: kueue.Workload, facts: Facts, options: Options) -> None:
     """Otherwise every look at a Workload would tell the same again."""
     found = step(workload, facts, options, NOW)
-    assert not change.news(found.changes) or change.on_status(found.changes) or change.on_object(found.changes)
+    assert (
+        not workload_changes.news(found.changes)
+        or workload_changes.on_status(found.changes)
+        or workload_changes.on_object(found.changes)
+    )
 
 
 @LIVES
@@ -75,8 +88,8 @@ def _writes(workload: kueue.Workload, options: Options) -> list[Changes]:
         reservation.give_up(workload, "quota was lowered", options, NOW),
         eviction.preempt(workload, PreemptedReason.IN_CLUSTER_QUEUE, "made room", NOW),
         eviction.release(workload, options, NOW),
-        waiting.wait(workload, waits, "cpu: 3 more needed", (), options, NOW),
-        ending.finish(workload, FinishedReason.SUCCEEDED, "done", NOW),
+        pending_status.wait(workload, waits, "cpu: 3 more needed", (), options, NOW),
+        finishing.finish(workload, FinishedReason.SUCCEEDED, "done", NOW),
         readiness.pods_ready(workload, True, options),
         readiness.reclaim(workload, {"main": 2}),
     ]
@@ -87,7 +100,7 @@ def _writes(workload: kueue.Workload, options: Options) -> list[Changes]:
 def test_transition_times_move_only_with_the_status(workload: kueue.Workload, facts: Facts, options: Options) -> None:
     """Whoever waits for a condition to have held for a while would otherwise wait for ever."""
     for changes in [*_writes(workload, options), step(workload, facts, options, NOW).changes]:
-        for after in change.apply_to(workload, changes, NOW).status.conditions:
+        for after in workload_changes.apply_to(workload, changes, NOW).status.conditions:
             before = conditions.find(workload.status.conditions, after.type)
             if before is not None and before.status == after.status and before.last_transition_time:
                 assert after.last_transition_time == before.last_transition_time
@@ -97,12 +110,14 @@ def test_transition_times_move_only_with_the_status(workload: kueue.Workload, fa
 @given(lives.workloads, lives.facts, lives.options, st.sampled_from(FinishedReason))
 def test_finished_is_final(workload: kueue.Workload, facts: Facts, options: Options, reason: FinishedReason) -> None:
     """Once over, no rule speaks but the one that deletes; and nobody finishes it a second time."""
-    over = change.apply_to(workload, ending.finish(workload, reason, "done", NOW), NOW)
+    over = workload_changes.apply_to(workload, finishing.finish(workload, reason, "done", NOW), NOW)
     assert states.is_finished(over)
     found = step(over, facts, options, NOW)
-    assert all(isinstance(one, change.SetPreemptionGates) for one in change.on_status(found.changes))
-    assert states.is_finished(change.apply_to(over, found.changes, NOW))
-    assert ending.finish(over, FinishedReason.FAILED, "again", NOW) == ()
+    assert all(
+        isinstance(one, workload_changes.SetPreemptionGates) for one in workload_changes.on_status(found.changes)
+    )
+    assert states.is_finished(workload_changes.apply_to(over, found.changes, NOW))
+    assert finishing.finish(over, FinishedReason.FAILED, "again", NOW) == ()
 
 
 @LIVES

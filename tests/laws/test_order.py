@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from laws.worlds import NOW, WorldOf, worlds
 from pykueue.api.conditions import QuotaReservedReason
-from pykueue.core import order
+from pykueue.core import ordering
 from pykueue.core.decision import Requeue
 from pykueue.core.policy import Policy
 from pykueue.core.workload import Shape, Workload
-from pykueue.state.queues import PendingQueue
+from pykueue.state.pending_queue import PendingQueue
 from pykueue.state.world import World
 
 SMALL = settings(max_examples=60)
@@ -46,7 +46,7 @@ def test_heads_come_by_priority_time_and_uid_however_they_arrived(
     popped = []
     while (head := queue.pop()) is not None:
         popped.append(head)
-    assert popped == sorted(arrived, key=order.in_queue)
+    assert popped == sorted(arrived, key=ordering.in_queue)
 
 
 @SMALL
@@ -87,7 +87,7 @@ def test_entries_are_ordered_alike_from_any_order(rows: list[tuple[int, int, int
     ]
 
     def in_order() -> list[_Entry]:
-        return sorted(entries, key=lambda entry: order.classical_rank(cast("order.Entry", entry), Policy()))
+        return sorted(entries, key=lambda entry: ordering.classical_rank(cast("ordering.Entry", entry), Policy()))
 
     first = in_order()
     chance.shuffle(entries)
@@ -111,4 +111,10 @@ def test_decisions_do_not_hang_on_the_order_of_events(case: WorldOf, chance: ran
 
 def test_resources_are_visited_in_the_order_of_their_hashes() -> None:
     names = ["cpu", "pods", "memory", "nvidia.com/gpu", "ephemeral-storage"]
-    assert sorted(names, key=order.visiting_order) == ["ephemeral-storage", "memory", "nvidia.com/gpu", "pods", "cpu"]
+    assert sorted(names, key=ordering.visiting_order) == [
+        "ephemeral-storage",
+        "memory",
+        "nvidia.com/gpu",
+        "pods",
+        "cpu",
+    ]

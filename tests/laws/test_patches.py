@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.api import patches
+from kubemachinery import patches
 
 keys = st.sampled_from(["a", "b", "c", "", "/", "~", "0", "-"])
 scalars = st.booleans() | st.integers(0, 2) | st.sampled_from(["", "x"])

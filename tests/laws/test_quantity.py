@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.api.quantity import Quantity, QuantityError, parse
+from kubemachinery.quantity import Quantity, QuantityError, parse
 
 SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12}
 BINARY = {"Ki": 10, "Mi": 20, "Gi": 30}

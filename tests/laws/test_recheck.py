@@ -13,10 +13,11 @@ import msgspec
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from kubemachinery import meta
 from laws.worlds import NOW, POLICIES, QueueOf, QuotaOf, WorkloadOf, WorldOf, figures, worlds
-from pykueue.api import kueue, meta
+from pykueue.api import kueue
 from pykueue.core.decision import Admit
-from pykueue.core.recheck import Holds, HoldsAfter, Lost
+from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.state.world import World
 
 CHECK = "c"

@@ -12,8 +12,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pykueue.api import registry, schema, structural
-from pykueue.api.kinds import Kind
+from kubemachinery import structural
+from kubemachinery.kinds import Kind
+from pykueue.api import registry, schema
 
 PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "reference" / "crds"
 

@@ -7,8 +7,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.api import selectors
-from pykueue.api.meta import LabelSelector, LabelSelectorRequirement
+from kubemachinery import selectors
+from kubemachinery.meta import LabelSelector, LabelSelectorRequirement
 
 KEYS = ["a", "b"]
 VALUES = ["x", "y", "z"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.advising import why
-from pykueue.api import codec, conditions, kueue, meta
+from kubemachinery import codec, meta
+from pykueue.analysis import explanation
+from pykueue.analysis.planner import read
+from pykueue.api import conditions, kueue
 from pykueue.api.conditions import WorkloadCondition
-from pykueue.dashboard import story, table
-from pykueue.planning import read
-from pykueue.work import standing
+from pykueue.client import job_status
+from pykueue.dashboard import workload_history, workload_table
 
 TYPES = ("QuotaReserved", "Admitted", "Evicted", "Finished", "PodsReady", "Requeued", "Preempted")
 # One write after the other, as a life has them: which condition, and to what.
@@ -25,10 +26,10 @@ BELONGS = {
     "Inactive": "Evicted=True",
 }
 SHOWN_AS = {
-    standing.Word.SUCCEEDED: "Finished=True",
-    standing.Word.STOPPING: "Evicted=True",
-    standing.Word.STARTING: "Admitted=True",
-    standing.Word.RUNNING: "Admitted=True",
+    job_status.Word.SUCCEEDED: "Finished=True",
+    job_status.Word.STOPPING: "Evicted=True",
+    job_status.Word.STARTING: "Admitted=True",
+    job_status.Word.RUNNING: "Admitted=True",
 }
 
 
@@ -52,15 +53,15 @@ def lived(life: list[tuple[str, bool]], active: bool) -> kueue.Workload:
 @given(LIVES, st.booleans())
 def test_a_message_belongs_to_the_state_beside_it(life: list[tuple[str, bool]], active: bool) -> None:
     workload = lived(life, active)
-    line = story.line(workload, table.row(workload, "cq"))
+    line = workload_history.line(workload, workload_table.row(workload, "cq"))
     assert line["sentence"] in ("", BELONGS[line["state"]])
 
-    shown = standing.of_workload(workload)
+    shown = job_status.of_workload(workload)
     if "=" in shown.why:
         waiting = BELONGS["Pending" if active else "Inactive"]
         assert shown.why == SHOWN_AS.get(shown.word, waiting)
 
-    told = why.why(read([]).with_objects([workload]), "ns/w", 0, suggest=False)
+    told = explanation.why(read([]).with_objects([workload]), "ns/w", 0, suggest=False)
     messages = [cause for cause in told.causes if "=" in cause]
     assert messages in ([], [f"{told.state}: {BELONGS[told.state]}"])
     assert told.state == line["state"] or (told.state, line["state"]) == ("Pending", "Inactive")

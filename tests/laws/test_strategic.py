@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts import patching
+from kubemachinery import patches, strategic_merge
+from kubeserver.builtin_types import schemas
 from laws.json_trees import json_objects, json_values
-from pykueue.api import patches, strategic
-from pykueue.apiserver.builtin import schemas
 
 SCHEMA = schemas.inlined("core.v1.PodTemplate")
 seeds = st.integers(0, 10_000)
@@ -21,14 +21,14 @@ seeds = st.integers(0, 10_000)
 @given(seeds)
 def test_a_patch_of_nothing_changes_nothing(seed: int) -> None:
     tree = patching.pod_template("one", seed)
-    assert strategic.merge(tree, {}, SCHEMA) == tree
+    assert strategic_merge.merge(tree, {}, SCHEMA) == tree
 
 
 @settings(max_examples=60)
 @given(seeds)
 def test_an_object_patched_with_itself_stays(seed: int) -> None:
     tree = patching.pod_template("one", seed)
-    assert strategic.merge(tree, tree, SCHEMA) == tree
+    assert strategic_merge.merge(tree, tree, SCHEMA) == tree
 
 
 @settings(max_examples=100)
@@ -37,7 +37,7 @@ def test_no_list_has_an_item_twice_and_no_word_of_a_patch_is_left(seed: int, oth
     tree: Any = patching.pod_template("one", seed)
     for patch in patching.patches(other, 3):
         try:
-            tree = strategic.merge(tree, patch, SCHEMA)
+            tree = strategic_merge.merge(tree, patch, SCHEMA)
         except patches.PatchError:
             continue
         spec = tree["template"]["spec"]
@@ -53,5 +53,5 @@ def test_no_list_has_an_item_twice_and_no_word_of_a_patch_is_left(seed: int, oth
 def test_any_json_is_a_patch_or_is_refused(tree: dict[str, Any], patch: Any) -> None:
     before = repr((tree, patch))
     with contextlib.suppress(patches.PatchError):
-        strategic.merge(tree, patch, SCHEMA)
+        strategic_merge.merge(tree, patch, SCHEMA)
     assert repr((tree, patch)) == before

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykueue.api import cel, structural
-from pykueue.api.cel import re2, types
+from kubemachinery import cel, structural
+from kubemachinery.cel import re2, types
 
 Json = Any
 

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubemachinery.field_errors import FieldError
 from laws.json_trees import json_objects, json_values, replaced, routes
 from pykueue.api import conversion, defaults, validation
 from pykueue.api.conversion import DIFFERENCES, GROUP, HUB, OLD
-from pykueue.api.errors import FieldError
 from pykueue.api.validation import Gates, admission_gates, job_metadata, topology_annotations
 
 Tree = dict[str, Any]

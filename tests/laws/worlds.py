@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from pykueue.api import kube, kueue, meta
+from kubemachinery import meta
+from pykueue.api import kube, kueue
 from pykueue.core.policy import Policy, Strategy
 from pykueue.state.world import World
 

@@ -7,14 +7,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pykueue.api import conditions, kueue, meta
+from kubemachinery import meta
+from kubemachinery.meta import SECOND, Nanoseconds
+from pykueue.api import conditions, kueue
 from pykueue.api.conditions import Status, WorkloadCondition
 from pykueue.api.kueue import Workload
-from pykueue.api.meta import SECOND, Nanoseconds
-from pykueue.lifecycle import change, eviction, reservation
-from pykueue.lifecycle.change import Changes, Tell
+from pykueue.lifecycle import eviction, reservation, workload_changes
 from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, Facts, LocalQueueFacts, Options
 from pykueue.lifecycle.step import Step, step
+from pykueue.lifecycle.workload_changes import Changes, Tell
 
 START: Nanoseconds = meta.parse_time("2026-03-01T12:00:00Z")
 
@@ -54,13 +55,13 @@ class Life:
     facts: Facts = field(default_factory=world)
     options: Options = field(default_factory=Options)
     now: Nanoseconds = START
-    news: list[change.News] = field(default_factory=list)
+    news: list[workload_changes.News] = field(default_factory=list)
 
     # What happens to it.
 
     def write(self, changes: Changes) -> Life:
-        self.workload = change.apply_to(self.workload, changes, self.now)
-        self.news += change.news(changes)
+        self.workload = workload_changes.apply_to(self.workload, changes, self.now)
+        self.news += workload_changes.news(changes)
         return self
 
     def after(self, seconds: float) -> Life:
@@ -79,11 +80,11 @@ class Life:
             else one
             for one in self.workload.status.admission_checks
         )
-        return self.write((change.SetChecks(answered),))
+        return self.write((workload_changes.SetChecks(answered),))
 
     def told(self, type: WorkloadCondition, status: Status, reason: str, message: str = "because") -> Life:
         """Somebody writes a condition."""
-        return self.write((change.SetCondition(type, status, reason, message),))
+        return self.write((workload_changes.SetCondition(type, status, reason, message),))
 
     def activate(self, active: bool) -> Life:
         self.workload = replace(self.workload, spec=replace(self.workload.spec, active=active))
@@ -107,7 +108,7 @@ class Life:
         """Look, write, look again, until nothing is due."""
         for _ in range(6):
             found = self.look()
-            if not found.changes or change.Delete() in found.changes:
+            if not found.changes or workload_changes.Delete() in found.changes:
                 return self
             self.write(found.changes)
         raise AssertionError("the steps do not come to rest")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from kubemachinery import meta
+from kubemachinery.meta import SECOND
 from lifecycle.stories import TWO_CHECKS, Life, workload, world
-from pykueue.api import kueue, meta
+from pykueue.api import kueue
 from pykueue.api.conditions import (
     EvictedReason,
     PreemptedReason,
@@ -14,8 +16,7 @@ from pykueue.api.conditions import (
     UnderlyingCause,
     WorkloadCondition,
 )
-from pykueue.api.meta import SECOND
-from pykueue.lifecycle import change, eviction
+from pykueue.lifecycle import eviction, workload_changes
 from pykueue.lifecycle.facts import Facts
 
 
@@ -37,7 +38,7 @@ def test_quota_stays_taken_until_the_job_has_stopped() -> None:
     stopped = stopping.after(600).released()
     assert stopped.conditions["QuotaReserved"] == "False/PendingEvaluation"
     assert not stopped.holds
-    assert change.Released("cq", "NodeFailures", 600 * SECOND) in stopped.news
+    assert workload_changes.Released("cq", "NodeFailures", 600 * SECOND) in stopped.news
 
 
 @pytest.mark.parametrize(("facts", "requeued"), [(world(), "False/Preempted"), (world(*TWO_CHECKS), "True/Preempted")])
@@ -86,9 +87,9 @@ def test_clusters_nodes_and_gates_are_forgotten() -> None:
     opened = kueue.PreemptionGateState(name="g", position="Open", last_transition_time="2026-01-01T00:00:00Z")
     life.write(
         (
-            change.SetNominations(("west",), None),
-            change.SetUnhealthyNodes((kueue.UnhealthyNode(name="n1"),)),
-            change.SetPreemptionGates((opened,)),
+            workload_changes.SetNominations(("west",), None),
+            workload_changes.SetUnhealthyNodes((kueue.UnhealthyNode(name="n1"),)),
+            workload_changes.SetPreemptionGates((opened,)),
         )
     )
     status = evicted(life).workload.status
@@ -104,7 +105,7 @@ def test_evictions_are_counted_by_reason_and_cause() -> None:
             eviction.evict(life.workload, EvictedReason.PODS_READY_TIMEOUT, "why", life.now, cause=cause)
         ).released().reserved()
     assert life.evictions == {"PodsReadyTimeout/WaitForStart": 2, "PodsReadyTimeout/WaitForRecovery": 1}
-    firsts = [one.is_first for one in life.news if isinstance(one, change.Evicted)]
+    firsts = [one.is_first for one in life.news if isinstance(one, workload_changes.Evicted)]
     assert firsts == [True, False, True]
 
 
@@ -116,7 +117,7 @@ def test_one_that_held_nothing_is_evicted_without_a_word_but_counted() -> None:
 
 def test_the_time_it_was_ready_for_is_told() -> None:
     life = evicted(Life().reserved().told(WorkloadCondition.PODS_READY, Status.TRUE, "Started").after(30))
-    assert [one.ready_for for one in life.news if isinstance(one, change.Evicted)] == [30 * SECOND]
+    assert [one.ready_for for one in life.news if isinstance(one, workload_changes.Evicted)] == [30 * SECOND]
 
 
 def test_a_victim_is_told_why_and_is_not_evicted_twice() -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from kubemachinery import meta
 from lifecycle.stories import ONE_CHECK, Life, world
-from pykueue.api import kueue, labels, meta
+from pykueue.api import kueue, labels
 from pykueue.api.conditions import PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
 from pykueue.api.kueue import AdmissionCheckState, CheckState, StopPolicy
 from pykueue.lifecycle import checks, eviction, queues
-from pykueue.lifecycle.change import Tell
 from pykueue.lifecycle.facts import LocalQueueFacts
+from pykueue.lifecycle.workload_changes import Tell
 
 RESERVED = WorkloadCondition.QUOTA_RESERVED
 

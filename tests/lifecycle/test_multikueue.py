@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lifecycle.stories import ONE_CHECK, START, TWO_CHECKS, Life, world
 from pykueue.api.conditions import WorkloadCondition
-from pykueue.lifecycle import change, multikueue, states
+from pykueue.lifecycle import multikueue, states, workload_changes
 
 NAME = ONE_CHECK[0].name
 
@@ -12,7 +12,7 @@ NAME = ONE_CHECK[0].name
 def test_a_reservation_that_waits_for_the_check_is_given_back() -> None:
     life = Life(facts=world(*ONE_CHECK)).steps().reserved()
     changes = multikueue.release(life.workload, {NAME}, START)
-    life.workload = change.apply_to(life.workload, changes, START)
+    life.workload = workload_changes.apply_to(life.workload, changes, START)
     assert life.checks == {NAME: "Retry"}
     life.steps()
     assert states.has(life.workload, WorkloadCondition.EVICTED)
@@ -27,7 +27,7 @@ def test_other_checks_and_workloads_without_quota_are_left_alone() -> None:
     reserved = waiting.reserved()
     assert multikueue.release(reserved.workload, (), START) == ()
     (answer,) = multikueue.release(reserved.workload, {NAME}, START)
-    assert isinstance(answer, change.SetChecks)
+    assert isinstance(answer, workload_changes.SetChecks)
     others = {check.name: check.state for check in answer.checks if check.name != NAME}
     assert set(others.values()) == {"Pending"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubemachinery.meta import MINUTE, SECOND
 from pykueue import settings
-from pykueue.api.meta import MINUTE, SECOND
 from pykueue.lifecycle.facts import GATES, Options, PodsReadyOptions
 
 

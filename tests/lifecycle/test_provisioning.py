@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kubemachinery import meta
 from lifecycle.stories import ONE_CHECK, Life, world
-from pykueue.api import conditions, kueue, meta, names
+from pykueue.api import conditions, kueue, names
 from pykueue.api.autoscaling import ProvisioningRequest, ProvisioningRequestSpec, ProvisioningRequestStatus
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.lifecycle import provisioning

@@ -7,9 +7,10 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from pykueue.api import kueue, labels, meta
+from kubemachinery import meta
+from kubemachinery.meta import SECOND, Condition, ObjectMeta
+from pykueue.api import kueue, labels
 from pykueue.api.kueue import ClusterQueue, LocalQueue
-from pykueue.api.meta import SECOND, Condition, ObjectMeta
 from pykueue.lifecycle import queues
 from pykueue.lifecycle.queues import Counted, KnownCheck, References, Taken
 

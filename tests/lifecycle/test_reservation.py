@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from kubemachinery.meta import SECOND
 from lifecycle.stories import ONE_CHECK, START, Life, assigned, workload, world
 from pykueue.api import kueue
 from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
-from pykueue.api.meta import SECOND
-from pykueue.lifecycle import change, eviction, reservation
+from pykueue.lifecycle import eviction, reservation, workload_changes
 from pykueue.lifecycle.facts import CheckFacts, Options
 
 
@@ -18,8 +18,8 @@ def test_without_checks_quota_and_admission_go_out_in_one_write() -> None:
     assert life.conditions == {"QuotaReserved": "True/QuotaReserved", "Admitted": "True/Admitted"}
     assert life.workload.status.admission == assigned()
     assert life.events == ["Normal QuotaReserved", "Normal Admitted"]
-    assert change.Reserved("cq", 7 * SECOND) in life.news
-    assert change.Admitted("cq", 7 * SECOND, 0, had_checks=False) in life.news
+    assert workload_changes.Reserved("cq", 7 * SECOND) in life.news
+    assert workload_changes.Admitted("cq", 7 * SECOND, 0, had_checks=False) in life.news
 
 
 def test_with_checks_the_reservation_lists_them_and_admits_nobody() -> None:
@@ -54,7 +54,7 @@ def test_a_new_reservation_ends_what_the_eviction_said_and_quotes_it() -> None:
 
 
 def test_requests_are_shown_only_while_there_is_no_quota() -> None:
-    life = Life().write((change.SetRequests((kueue.PodSetRequest(name="main", resources={"cpu": "1"}),)),))
+    life = Life().write((workload_changes.SetRequests((kueue.PodSetRequest(name="main", resources={"cpu": "1"}),)),))
     assert life.reserved().workload.status.resource_requests == ()
 
 
@@ -71,7 +71,7 @@ def test_the_time_of_an_admission_is_banked_when_it_ends() -> None:
 
 
 def test_the_bank_holds_no_more_than_its_field() -> None:
-    life = Life().write((change.SetPastExecution(2**31 - 2),)).reserved().after(60)
+    life = Life().write((workload_changes.SetPastExecution(2**31 - 2),)).reserved().after(60)
     life.write(reservation.clear(life.workload, QuotaReservedReason.ON_HOLD, "", life.options, life.now))
     assert life.workload.status.accumulated_past_execution_time_seconds == 2**31 - 1
 
@@ -95,7 +95,7 @@ def test_a_reservation_that_is_given_up_asks_the_checks_anew_and_is_no_eviction(
 
 
 def test_a_repaired_placement_is_not_told_again() -> None:
-    life = Life().reserved().write((change.SetUnhealthyNodes((kueue.UnhealthyNode(name="n1"),)),))
+    life = Life().reserved().write((workload_changes.SetUnhealthyNodes((kueue.UnhealthyNode(name="n1"),)),))
     life.news.clear()
     life.write(reservation.repair(life.workload, assigned()))
     assert life.workload.status.unhealthy_nodes == ()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kubemachinery.meta import MINUTE, SECOND
 from lifecycle.stories import START, Life
 from pykueue.api.conditions import DeactivationReason, EvictedReason, PreemptedReason, Status, WorkloadCondition
-from pykueue.api.meta import MINUTE, SECOND
-from pykueue.lifecycle import change, eviction, states
+from pykueue.lifecycle import eviction, states, workload_changes
 
 
 def test_a_running_workload_that_is_deactivated_is_evicted() -> None:
@@ -41,9 +41,9 @@ def test_a_waiting_workload_is_evicted_too_without_a_word_and_is_queued_at_once_
 def test_a_deactivation_of_our_own_is_a_wish_first_then_done_then_an_eviction_with_the_cause(
     cause: DeactivationReason,
 ) -> None:
-    life = Life().reserved().write((change.SetRequeue(3, None),))
+    life = Life().reserved().write((workload_changes.SetRequeue(3, None),))
     life.told(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, cause, "enough")
-    assert life.look().changes == (change.Deactivate(),)
+    assert life.look().changes == (workload_changes.Deactivate(),)
     life.steps()
     assert life.conditions["Evicted"] == f"True/DeactivatedDueTo{cause}"
     assert "DeactivationTarget" not in life.conditions
@@ -61,7 +61,7 @@ def test_reactivation_queues_it_whatever_the_deactivation_was_for(reason: Evicte
 
 
 def test_a_reason_it_was_evicted_for_already_stays() -> None:
-    life = Life().reserved().write((change.SetRequeue(2, START + MINUTE),))
+    life = Life().reserved().write((workload_changes.SetRequeue(2, START + MINUTE),))
     life.write(eviction.preempt(life.workload, PreemptedReason.IN_CLUSTER_QUEUE, "made room", life.now))
     life.activate(False).steps()
     assert life.conditions["Evicted"] == "True/Preempted"
@@ -72,7 +72,7 @@ def test_a_reason_it_was_evicted_for_already_stays() -> None:
 def test_out_of_the_queue_until_its_time_and_the_count_stays() -> None:
     life = (
         Life()
-        .write((change.SetRequeue(2, START + MINUTE),))
+        .write((workload_changes.SetRequeue(2, START + MINUTE),))
         .told(WorkloadCondition.REQUEUED, Status.FALSE, EvictedReason.PODS_READY_TIMEOUT)
     )
     assert life.look() == life.look().__class__((), START + MINUTE)
@@ -83,7 +83,7 @@ def test_out_of_the_queue_until_its_time_and_the_count_stays() -> None:
 
 
 def test_one_that_still_holds_quota_keeps_its_time_to_come_back() -> None:
-    life = Life().reserved().write((change.SetRequeue(1, START + SECOND),))
+    life = Life().reserved().write((workload_changes.SetRequeue(1, START + SECOND),))
     life.told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PODS_READY_TIMEOUT).after(5).steps()
     assert states.requeue_at(life.workload) == START + SECOND
 

@@ -7,12 +7,13 @@ from dataclasses import replace as with_
 import pytest
 from msgspec.structs import replace
 
+from kubemachinery import meta
+from kubemachinery.meta import MINUTE, SECOND, Condition
 from lifecycle.stories import ONE_CHECK, START, TWO_CHECKS, Life, assigned, workload, world
-from pykueue.api import kueue, meta
+from pykueue.api import kueue
 from pykueue.api.conditions import EvictedReason, Status, WorkloadCondition
 from pykueue.api.kueue import CheckState, StopPolicy
-from pykueue.api.meta import MINUTE, SECOND, Condition
-from pykueue.lifecycle import change, checks, eviction, states
+from pykueue.lifecycle import checks, eviction, states, workload_changes
 from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, Facts, LocalQueueFacts
 
 BOTH = pytest.mark.parametrize("asked", [ONE_CHECK, TWO_CHECKS], ids=["one check", "two checks"])
@@ -79,7 +80,7 @@ def answered(life: Life, status: str, reason: str, at: int) -> Life:
     condition = Condition(
         type="c1", status=status, reason=reason, message="said so", last_transition_time=meta.format_time(at)
     )
-    return life.write((change.SetCheckConditions((condition,)),))
+    return life.write((workload_changes.SetCheckConditions((condition,)),))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_admitted_when_the_last_check_is_ready(asked: tuple[CheckFacts, ...]) ->
         life.after(4).says(check.name, "Ready")
     assert life.steps().conditions["Admitted"] == "True/Admitted"
     assert life.events == ["Normal QuotaReserved", "Normal Admitted"]
-    (admitted,) = [one for one in life.news if isinstance(one, change.Admitted)]
+    (admitted,) = [one for one in life.news if isinstance(one, workload_changes.Admitted)]
     assert (admitted.checked, admitted.had_checks) == (4 * len(asked) * SECOND, True)
 
 
@@ -188,7 +189,7 @@ def test_an_answer_during_an_eviction_admits_nobody() -> None:
 
 def test_a_placement_that_is_still_missing_is_waited_for() -> None:
     delayed = kueue.PodSetAssignment(name="main", flavors={"cpu": "default"}, delayed_topology_request="Pending")
-    life = reserving().write((change.SetAdmission(replace(assigned(), pod_set_assignments=(delayed,))),))
+    life = reserving().write((workload_changes.SetAdmission(replace(assigned(), pod_set_assignments=(delayed,))),))
     life.after(3).says("c1", "Ready").steps()
     assert life.conditions["Admitted"] == "False/PendingDelayedTopologyRequests"
     assert states.is_topology_pending(life.workload)
@@ -275,7 +276,7 @@ def test_of_two_delays_the_later_end_counts_not_the_larger_number() -> None:
 
 
 def test_the_time_to_come_back_only_moves_later() -> None:
-    life = reserving().write((change.SetRequeue(1, START + 60 * SECOND),))
+    life = reserving().write((workload_changes.SetRequeue(1, START + 60 * SECOND),))
     life.says("c1", "Retry", requeue_after_seconds=10).steps()
     assert states.requeue_at(life.workload) == START + 60 * SECOND
     assert states.requeue_count(life.workload) == 1
@@ -358,7 +359,10 @@ def test_a_reservation_without_checks_is_admitted_as_it_stands() -> None:
     """As Kueue does for its importer: neither the queues nor the quota are looked at (decision 0015)."""
     life = Life(facts=Facts(reservation_holds=None))
     life.write(
-        (change.SetAdmission(assigned()), change.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.TRUE, "x", ""))
+        (
+            workload_changes.SetAdmission(assigned()),
+            workload_changes.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.TRUE, "x", ""),
+        )
     )
     assert not life.look().recheck
     assert life.steps().conditions["Admitted"] == "True/Admitted"

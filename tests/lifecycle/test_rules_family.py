@@ -8,15 +8,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kubemachinery import meta
+from kubemachinery.meta import MINUTE, SECOND
 from lifecycle.stories import START, Life, assigned, workload, world
-from pykueue.api import conditions, kueue, labels, meta
+from pykueue.api import conditions, kueue, labels
 from pykueue.api.conditions import EvictedReason, Status, WorkloadCondition
 from pykueue.api.kueue import Workload
-from pykueue.api.meta import MINUTE, SECOND
-from pykueue.lifecycle import change, eviction, reservation, states, variants
-from pykueue.lifecycle.change import Activate, Deactivate, Delete, MarkParent, Tell
+from pykueue.lifecycle import eviction, reservation, states, variants, workload_changes
 from pykueue.lifecycle.facts import Options
 from pykueue.lifecycle.variants import Apply, Create, FamilyPolicy, FamilyStep
+from pykueue.lifecycle.workload_changes import Activate, Deactivate, Delete, MarkParent, Tell
 
 OPTIONS = Options(concurrent_admission=True)
 ABC = FamilyPolicy(("a", "b", "c"))
@@ -66,11 +67,11 @@ def family(of: Workload | None = None, policy: FamilyPolicy = ABC) -> list[Workl
 
 def admitted(variant: Workload) -> Workload:
     given = reservation.reserve(variant, assigned(variants.flavor_of(variant)), (), OPTIONS, START)
-    return change.apply_to(variant, given, START)
+    return workload_changes.apply_to(variant, given, START)
 
 
 def evicted(variant: Workload, reason: EvictedReason = EvictedReason.PREEMPTED) -> Workload:
-    return change.apply_to(variant, eviction.evict(variant, reason, "because", START), START)
+    return workload_changes.apply_to(variant, eviction.evict(variant, reason, "because", START), START)
 
 
 def inactive(variant: Workload) -> Workload:
@@ -79,10 +80,12 @@ def inactive(variant: Workload) -> Workload:
 
 def blocked(variant: Workload) -> Workload:
     said = (
-        change.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "AdmissionGated", ""),
-        change.SetCondition(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.TRUE, "PreemptionGated", ""),
+        workload_changes.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "AdmissionGated", ""),
+        workload_changes.SetCondition(
+            WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.TRUE, "PreemptionGated", ""
+        ),
     )
-    return change.apply_to(variant, said, START)
+    return workload_changes.apply_to(variant, said, START)
 
 
 def due(of: Workload, members: Sequence[Workload], policy: FamilyPolicy = ABC, seconds: int = 0) -> FamilyStep:
@@ -104,7 +107,7 @@ def after(step: FamilyStep, member: Workload) -> Workload:
     """A member as the step leaves it."""
     for action in step.actions:
         if isinstance(action, Apply) and action.workload is member:
-            return change.apply_to(member, action.changes, START)
+            return workload_changes.apply_to(member, action.changes, START)
     return member
 
 
@@ -174,7 +177,7 @@ def test_an_admitted_variant_admits_its_parent_and_worse_variants_are_deactivate
     assert became.status.admission is not None
     assert became.status.admission.pod_set_assignments[0].flavors == {"cpu": "b"}
     [adopted] = [action.changes for action in step.actions if isinstance(action, Apply) and action.workload is of]
-    assert change.news(adopted) == (), "the reservation was counted for the variant"
+    assert workload_changes.news(adopted) == (), "the reservation was counted for the variant"
 
 
 def test_retain_first_admission_deactivates_every_other_variant() -> None:
@@ -251,7 +254,7 @@ def test_the_parent_of_an_evicted_variant_is_evicted_and_the_quota_waits_for_its
     stopping = after(step, of)
     assert says(stopping, WorkloadCondition.EVICTED) == "True/VariantEvicted"
     assert due(stopping, (a, lost, c)).actions == ()  # its job still runs on the quota
-    stopped = change.apply_to(stopping, eviction.release(stopping, OPTIONS, START), START)
+    stopped = workload_changes.apply_to(stopping, eviction.release(stopping, OPTIONS, START), START)
     freed = after(due(stopped, (a, lost, c)), lost)
     assert not states.is_reserved(freed)
     assert says(freed, WorkloadCondition.REQUEUED) == "True/Preempted"
@@ -261,7 +264,7 @@ def test_an_evicted_variant_that_never_ran_leaves_the_parent_alone() -> None:
     """A sibling with quota that waits for its checks is deactivated when another one is admitted."""
     a, b, c = family()
     checked = reservation.reserve(c, assigned("c"), ("check",), OPTIONS, START)
-    waiting = inactive(evicted(change.apply_to(c, checked, START), EvictedReason.DEACTIVATED))
+    waiting = inactive(evicted(workload_changes.apply_to(c, checked, START), EvictedReason.DEACTIVATED))
     of = admitted(parent())
     step = due(of, (a, admitted(b), waiting))
     assert not states.is_evicted(after(step, of))
@@ -285,8 +288,8 @@ def test_a_parent_that_backs_off_is_not_admitted_before_its_time() -> None:
 
 def test_the_readiness_of_the_pods_is_copied_to_the_variant_that_runs() -> None:
     a, b, c = family()
-    said = change.SetCondition(WorkloadCondition.PODS_READY, Status.TRUE, "Started", "all run")
-    of = change.apply_to(admitted(parent()), (said,), START)
+    said = workload_changes.SetCondition(WorkloadCondition.PODS_READY, Status.TRUE, "Started", "all run")
+    of = workload_changes.apply_to(admitted(parent()), (said,), START)
     runs = admitted(a)
     step = due(of, (runs, inactive(b), inactive(c)))
     assert says(after(step, runs), WorkloadCondition.PODS_READY) == "True/Started"
@@ -294,9 +297,9 @@ def test_the_readiness_of_the_pods_is_copied_to_the_variant_that_runs() -> None:
 
 
 def test_a_finished_parent_finishes_its_variants() -> None:
-    said = change.SetCondition(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded", "done")
+    said = workload_changes.SetCondition(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded", "done")
     a, b, c = family()
-    step = due(change.apply_to(parent(), (said,), START), (a, b, c))
+    step = due(workload_changes.apply_to(parent(), (said,), START), (a, b, c))
     assert [says(after(step, each), WorkloadCondition.FINISHED) for each in (a, b, c)] == ["True/Succeeded"] * 3
 
 
@@ -316,6 +319,6 @@ def test_the_gate_of_the_best_blocked_variant_is_opened_and_the_next_after_five_
 def test_no_gate_is_opened_before_a_better_variant_was_evaluated() -> None:
     a, b, c = family()
     assert due(parent(), (a, blocked(b), c)).actions == ()
-    waits = change.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "ExceedsMaxQuota", "")
-    tried = change.apply_to(a, (waits,), START)
+    waits = workload_changes.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "ExceedsMaxQuota", "")
+    tried = workload_changes.apply_to(a, (waits,), START)
     assert [one.workload for one in due(parent(), (tried, blocked(b), c)).actions if isinstance(one, Apply)]

@@ -21,7 +21,7 @@ from pykueue.lifecycle.facts import (
     Options,
     cluster_queue_of,
 )
-from pykueue.lifecycle.waiting import wait
+from pykueue.lifecycle.pending_status import wait
 
 RUNNING = world()
 WAITING_FOR_CHECKS = world(*ONE_CHECK)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from kubemachinery import meta
+from kubemachinery.meta import HOUR, MINUTE, SECOND
 from laws.lives import CLAIMING
 from lifecycle.stories import START, Life, workload
-from pykueue.api import kueue, labels, meta
+from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, FinishedReason, Status, WorkloadCondition
-from pykueue.api.meta import HOUR, MINUTE, SECOND
-from pykueue.lifecycle import backoff, change, ending, readiness, states
-from pykueue.lifecycle.change import Delete, RemoveFinalizer
+from pykueue.lifecycle import backoff, finishing, readiness, states, workload_changes
 from pykueue.lifecycle.facts import Facts, Options, PodsReadyOptions
+from pykueue.lifecycle.workload_changes import Delete, RemoveFinalizer
 
 QUICK = Options(pods_ready=PodsReadyOptions(timeout=10 * SECOND, recovery_timeout=5 * SECOND, backoff_base_seconds=60))
 
@@ -77,7 +78,7 @@ def test_after_so_many_times_it_is_deactivated(most: int) -> None:
 
 
 def test_a_time_to_come_back_that_is_later_already_stays() -> None:
-    life = Life(options=QUICK).reserved().write((change.SetRequeue(None, START + HOUR),)).after(10).steps()
+    life = Life(options=QUICK).reserved().write((workload_changes.SetRequeue(None, START + HOUR),)).after(10).steps()
     assert states.requeue_at(life.workload) == START + HOUR
 
 
@@ -149,7 +150,9 @@ def test_what_was_given_back_stays_so_while_quota_is_held() -> None:
     life.write(readiness.reclaim(life.workload, {"main": 3}))
     assert readiness.reclaim(life.workload, {"main": 1}) == readiness.reclaim(life.workload, {}) == ()
     life.workload = replace(life.workload, status=replace(life.workload.status, admission=None))
-    assert readiness.reclaim(life.workload, {}) == (change.SetReclaimable(()),), "without quota it counts anew"
+    assert readiness.reclaim(life.workload, {}) == (workload_changes.SetReclaimable(()),), (
+        "without quota it counts anew"
+    )
 
 
 # --- execution_time ---------------------------------------------------------------------------------------------------
@@ -195,7 +198,7 @@ def held(**metadata: object) -> Life:
 
 def finished(life: Life, keep: int | None) -> Life:
     life.options = Options(keep_finished=keep)
-    return life.write(ending.finish(life.workload, FinishedReason.SUCCEEDED, "done", life.now))
+    return life.write(finishing.finish(life.workload, FinishedReason.SUCCEEDED, "done", life.now))
 
 
 def test_finished_workloads_are_kept_for_ever_unless_the_operator_says_how_long() -> None:
@@ -205,7 +208,7 @@ def test_finished_workloads_are_kept_for_ever_unless_the_operator_says_how_long(
     assert life.look().changes == ()
     changes = life.after(3600).look().changes
     assert changes[:2] == (RemoveFinalizer(), Delete())
-    assert [one.reason for one in changes[2:] if isinstance(one, change.Tell)] == ["Deleted"]
+    assert [one.reason for one in changes[2:] if isinstance(one, workload_changes.Tell)] == ["Deleted"]
 
 
 def test_one_that_is_going_already_is_not_deleted_twice() -> None:
@@ -215,13 +218,13 @@ def test_one_that_is_going_already_is_not_deleted_twice() -> None:
 
 
 def test_finishing_leaves_what_it_held_and_tells_how_long_it_ran() -> None:
-    life = Life().write((change.SetPastExecution(60),)).reserved().after(30)
+    life = Life().write((workload_changes.SetPastExecution(60),)).reserved().after(30)
     finished(life, None)
     assert life.conditions["QuotaReserved"] == "True/QuotaReserved"
     assert life.conditions["Admitted"] == "True/Admitted"
-    assert life.news[-1] == change.Finished("cq", FinishedReason.SUCCEEDED, 90 * SECOND)
-    assert Life().write(ending.finish(workload(), FinishedReason.FAILED, "", START)).news == [
-        change.Finished("", FinishedReason.FAILED, None)
+    assert life.news[-1] == workload_changes.Finished("cq", FinishedReason.SUCCEEDED, 90 * SECOND)
+    assert Life().write(finishing.finish(workload(), FinishedReason.FAILED, "", START)).news == [
+        workload_changes.Finished("", FinishedReason.FAILED, None)
     ]
 
 
@@ -269,7 +272,7 @@ def test_new_preemption_gates_are_closed_and_old_ones_go() -> None:
     gates = (kueue.PreemptionGate(name="a"), kueue.PreemptionGate(name="b"))
     opened = kueue.PreemptionGateState(name="b", position="Open", last_transition_time="2026-01-01T00:00:00Z")
     stale = replace(opened, name="z")
-    life = Life(workload(preemption_gates=gates)).write((change.SetPreemptionGates((stale, opened)),))
+    life = Life(workload(preemption_gates=gates)).write((workload_changes.SetPreemptionGates((stale, opened)),))
     assert life.look().changes == ()
     life.options = Options(orchestrated_preemption=True)
     positions = [(gate.name, gate.position) for gate in life.steps().workload.status.preemption_gates]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from kubemachinery import meta
+from kubemachinery.meta import SECOND
 from lifecycle.stories import START, Life, assigned, workload
-from pykueue.api import kueue, labels, meta
+from pykueue.api import kueue, labels
 from pykueue.api.conditions import Status, WorkloadCondition
-from pykueue.api.meta import SECOND
-from pykueue.lifecycle import change, states
+from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.states import IllegalMove, State
 
 
@@ -38,7 +39,7 @@ def test_the_first_state_that_holds_counts(said: list[WorkloadCondition], state:
 
 def test_an_illegal_move_raises_with_the_story() -> None:
     before = Life().told(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded").workload
-    after = change.apply_to(before, (change.DropCondition(WorkloadCondition.FINISHED),), START)
+    after = workload_changes.apply_to(before, (workload_changes.DropCondition(WorkloadCondition.FINISHED),), START)
     with pytest.raises(IllegalMove, match=r"team/train .* finished to pending; it was Finished=True/Succeeded since"):
         states.check_move(before, after)
 

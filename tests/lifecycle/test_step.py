@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kubemachinery.meta import HOUR, MINUTE, SECOND
 from lifecycle.stories import ONE_CHECK, START, Life, workload, world
 from pykueue.api import kueue
 from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
-from pykueue.api.meta import HOUR, MINUTE, SECOND
-from pykueue.lifecycle import change
-from pykueue.lifecycle.change import Deactivate, SetPreemptionGates
+from pykueue.lifecycle import workload_changes
 from pykueue.lifecycle.facts import Options, PodsReadyOptions
 from pykueue.lifecycle.step import RULES, Step
+from pykueue.lifecycle.workload_changes import Deactivate, SetPreemptionGates
 
 
 def test_each_rule_is_named_by_the_tests_that_show_it() -> None:
@@ -28,7 +28,7 @@ def test_the_earliest_of_the_times_to_look_again_counts() -> None:
     options = Options(pods_ready=PodsReadyOptions(timeout=HOUR))
     life = Life(workload(maximum_execution_time_seconds=60), options=options).reserved()
     assert life.look().wake_at == START + MINUTE
-    life.write((change.SetRequeue(1, START + 5 * SECOND),))
+    life.write((workload_changes.SetRequeue(1, START + 5 * SECOND),))
     assert life.look().wake_at == START + 5 * SECOND
 
 
@@ -36,12 +36,12 @@ def test_one_write_carries_what_would_be_a_chain() -> None:
     """A check's No to a waiting Workload: its delay, the eviction, the reset answers and their mirror."""
     life = Life(facts=world(*ONE_CHECK)).reserved().says("c1", "Retry", requeue_after_seconds=60)
     changes = life.look().changes
-    assert {type(one) for one in change.on_status(changes)} == {
-        change.SetRequeue,
-        change.SetCondition,
-        change.SetChecks,
-        change.SetCheckConditions,
-        change.CountEviction,
+    assert {type(one) for one in workload_changes.on_status(changes)} == {
+        workload_changes.SetRequeue,
+        workload_changes.SetCondition,
+        workload_changes.SetChecks,
+        workload_changes.SetCheckConditions,
+        workload_changes.CountEviction,
     }
     assert life.write(changes).look().changes == ()
 
@@ -61,5 +61,5 @@ def test_chance_moves_only_the_time_to_come_back() -> None:
     options = Options(pods_ready=PodsReadyOptions(timeout=SECOND, backoff_base_seconds=100_000, backoff_max_seconds=0))
     life = Life(options=options).reserved().after(1)
     early, late = life.look().changes, life.look(jitter=0.95).changes
-    assert [one for one in early if one not in late] == [change.SetRequeue(1, life.now + 100_000 * SECOND)]
-    assert [one for one in late if one not in early] == [change.SetRequeue(1, life.now + 100_009 * SECOND)]
+    assert [one for one in early if one not in late] == [workload_changes.SetRequeue(1, life.now + 100_000 * SECOND)]
+    assert [one for one in late if one not in early] == [workload_changes.SetRequeue(1, life.now + 100_009 * SECOND)]

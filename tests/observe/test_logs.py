@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from pykueue import serving
+from kubemachinery import http_server
 from pykueue.observe import health, logs
 from pykueue.observe.logs import Form
 
@@ -67,8 +67,8 @@ def test_what_is_below_the_level_is_not_written() -> None:
 # --- Probes -----------------------------------------------------------------------------------------------------------
 
 
-async def asked(handler: serving.Handler, path: str) -> tuple[int, str]:
-    answer = await handler(serving.Request("GET", path))
+async def asked(handler: http_server.Handler, path: str) -> tuple[int, str]:
+    answer = await handler(http_server.Request("GET", path))
     return answer.status, answer.body.decode()
 
 
@@ -90,7 +90,7 @@ async def test_the_paths_of_probes_can_be_named_otherwise() -> None:
 
 async def test_metrics_are_read_when_they_are_asked_for() -> None:
     handler = health.exposition(lambda: b"kueue_build_info 1\n")
-    answer = await handler(serving.Request("GET", "/metrics"))
+    answer = await handler(http_server.Request("GET", "/metrics"))
     assert (answer.status, answer.body) == (200, b"kueue_build_info 1\n")
     assert answer.content_type.startswith("text/plain; version=0.0.4")
     assert (await asked(handler, "/"))[0] == 404

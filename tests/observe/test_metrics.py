@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubemachinery import meta
+from kubemachinery.meta import SECOND
 from pykueue import settings
-from pykueue.api import kueue, meta
+from pykueue.api import kueue
 from pykueue.api.conditions import (
     EvictedReason,
     FinishedReason,
@@ -22,9 +24,8 @@ from pykueue.api.conditions import (
     WorkloadCondition,
 )
 from pykueue.api.config import CustomMetricLabel
-from pykueue.api.meta import SECOND
 from pykueue.core.decision import Admit, Preempt, Requeue, Victim, Wait
-from pykueue.lifecycle.change import Admitted, Evicted, Finished, Released, Reserved, SetCondition
+from pykueue.lifecycle.workload_changes import Admitted, Evicted, Finished, Released, Reserved, SetCondition
 from pykueue.observe.custom_labels import CustomLabels
 from pykueue.observe.gauges import Gauges, Sources
 from pykueue.observe.metrics import BY_NAME, METRICS, OWN, Choices, Metrics, Role, When, custom_sources

@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from pykueue import serving
-from pykueue.api import defaults, kube, kueue, meta
-from pykueue.observe import dumping, profiling
+from kubemachinery import http_server, meta
+from pykueue.api import defaults, kube, kueue
+from pykueue.observe import profiling, state_dump
 from pykueue.state.world import World
 from started import free_port, up
 from waiting import until
 
 
 async def get(path: str, *query: tuple[str, str], method: str = "GET") -> tuple[int, str]:
-    answer = await profiling.handler(lambda: [{"msg": "state"}])(serving.Request(method, path, list(query)))
+    answer = await profiling.handler(lambda: [{"msg": "state"}])(http_server.Request(method, path, list(query)))
     return answer.status, answer.body.decode()
 
 
@@ -96,7 +96,7 @@ def world() -> World:
 
 
 def test_the_state_shows_quota_usage_and_who_waits() -> None:
-    shown = {line.message: line.fields for line in dumping.lines(world())}
+    shown = {line.message: line.fields for line in state_dump.lines(world())}
     queue = shown["Found ClusterQueue"]
     assert (queue["cohort"], queue["quota"]) == ("all", {"default/cpu": "1"})
     assert (queue["usage"], queue["workloads"]) == ({"default/cpu": "1"}, ["team/first"])
@@ -111,7 +111,7 @@ def test_the_state_is_logged_whatever_the_level_is(caplog: pytest.LogCaptureFixt
     logger = logging.getLogger("pykueue.dumper")
     logger.addHandler(caplog.handler)
     try:
-        dumping.log_state(world())
+        state_dump.log_state(world())
     finally:
         logger.removeHandler(caplog.handler)
     assert caplog.messages[0] == "Started dump"

@@ -15,18 +15,20 @@ from typing import Any
 import pytest
 
 from controllers.conftest import Story, told
+from kubemachinery import meta
+from kubemachinery.clock import SystemClock
+from kubemachinery.http_server import Request
+from kubeserver.http import extensions
+from kubeserver.protocol import authentication
 from pykueue import app, settings
-from pykueue.api import kueue, meta
+from pykueue.api import kueue
 from pykueue.api.conditions import QuotaReservedReason
-from pykueue.apiserver import access, extensions
-from pykueue.clock import SystemClock
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.visibility import rows
 from pykueue.core.decision import Requeue
 from pykueue.core.workload import PodSet, Shape, Workload
 from pykueue.observe import visibility
-from pykueue.serving import Request
-from pykueue.state.queues import PendingQueue
+from pykueue.state.pending_queue import PendingQueue
 
 Tree = dict[str, Any]
 
@@ -212,7 +214,7 @@ async def story(tmp_path: Path) -> AsyncIterator[Story]:
 async def ask(story: Story, queue: str, version: str = "v1beta2", **query: int | str) -> tuple[int, Tree]:
     path = f"/apis/{visibility.GROUP}/{version}/{queue}/pendingworkloads"
     request = Request("GET", path, [(name, str(value)) for name, value in query.items()])
-    answer = await story.serving.embedded.server.handle_as(access.ADMIN, request)
+    answer = await story.serving.embedded.server.handle_as(authentication.ADMIN, request)
     return answer.status, json.loads(answer.body)
 
 
@@ -288,7 +290,7 @@ async def test_without_the_gate_there_is_no_such_group(tmp_path: Path) -> None:
     async with told(tmp_path, featureGates=gates) as story, story.manager(featureGates=gates):
         await story.queues("1")
         assert (await ask(story, "clusterqueues/cq"))[0] == 404
-        answer = await story.serving.embedded.server.handle_as(access.ADMIN, Request("GET", "/apis"))
+        answer = await story.serving.embedded.server.handle_as(authentication.ADMIN, Request("GET", "/apis"))
         assert visibility.GROUP not in answer.body.decode()
 
 

@@ -13,17 +13,18 @@ from typing import Any
 
 import msgspec
 
+from kubemachinery import unstructured
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import LocalTransport
+from kubemachinery.clock import Clock, SystemClock
+from kubemachinery.http_server import Request
+from kubeserver.assembly import Embedded, Parts
+from kubeserver.http.health import About
+from kubeserver.protocol import authentication
+from kubeserver.storage.sqlite import Loaded, MemoryJournal, Row
 from pykueue import app, settings
-from pykueue.api import registry, trees
-from pykueue.apiserver import access
-from pykueue.apiserver.embedded import Embedded, Parts
-from pykueue.apiserver.health import About
-from pykueue.apiserver.store import Loaded, MemoryJournal, Row
-from pykueue.clock import Clock, SystemClock
-from pykueue.kube.client import Client
-from pykueue.kube.transport import LocalTransport
+from pykueue.api import registry
 from pykueue.runner.machine import Machine
-from pykueue.serving import Request
 from waiting import PATIENCE_SECONDS
 
 Tree = dict[str, Any]
@@ -37,7 +38,7 @@ class System:
     def __init__(self, embedded: Embedded, *, pause_seconds: float, patience_seconds: float) -> None:
         self._embedded = embedded
         self._pause_seconds, self._patience_seconds = pause_seconds, patience_seconds
-        self.client = Client(LocalTransport(partial(embedded.server.handle_as, access.ADMIN)), random.Random(1))
+        self.client = Client(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), random.Random(1))
 
     async def create(self, kind: str, name: str, **fields: Any) -> Tree:
         row = registry.ALL.named(kind)
@@ -77,11 +78,11 @@ class System:
         await self.client.delete(row, name, "default")
 
     async def pods(self, job: str) -> list[Tree]:
-        return [pod for pod in await self.all("Pod") if trees.get(pod, "metadata", "labels", "job-name") == job]
+        return [pod for pod in await self.all("Pod") if unstructured.get(pod, "metadata", "labels", "job-name") == job]
 
     async def log(self, pod: str, **query: str) -> tuple[int, str]:
         path = f"/api/v1/namespaces/default/pods/{pod}/log"
-        answer = await self._embedded.server.handle_as(access.ADMIN, Request("GET", path, list(query.items())))
+        answer = await self._embedded.server.handle_as(authentication.ADMIN, Request("GET", path, list(query.items())))
         parts = [answer.body]
         if answer.stream is not None:
             await answer.stream(_appending(parts))
@@ -98,7 +99,7 @@ class System:
 
         async def said() -> str:
             found = await self.find("Job", job)
-            for _, condition in trees.entries(found, "status", "conditions"):
+            for _, condition in unstructured.entries(found, "status", "conditions"):
                 if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
                     return "Complete" if condition["type"] == "Complete" else str(condition["reason"])
             return ""
@@ -110,7 +111,7 @@ class System:
 
         async def found() -> Tree | None:
             pods = await self.pods(job)
-            return next((pod for pod in pods if trees.get(pod, "status", "phase") == "Running"), None)
+            return next((pod for pod in pods if unstructured.get(pod, "status", "phase") == "Running"), None)
 
         pod: Tree = await self.until(found)
         return pod
@@ -130,7 +131,7 @@ _installed: list[Loaded] = []
 async def _server(parts: Parts, clock: Clock, chance: random.Random) -> Embedded:
     loaded = _installed[0] if _installed else None
     parts = dataclasses.replace(parts, orphan_seconds=0.1, crds=() if loaded is not None else parts.crds)
-    door = access.Access({}, ())
+    door = authentication.Access({}, ())
     embedded = Embedded(parts, MemoryJournal(), door, clock, chance, About("test"), loaded=loaded)
     await embedded.start()
     if loaded is None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykueue.api import meta
+from kubemachinery import meta
 from pykueue.runner import conditions, job
 from pykueue.runner.job import FINALIZER, INDEX, Plan
 

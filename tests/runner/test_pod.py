@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pykueue.api import meta
-from pykueue.runner import attempts as tried
+from kubemachinery import meta
+from pykueue.runner import container_attempts as tried
 from pykueue.runner import pod
-from pykueue.runner.attempts import Attempt, Ended
-from pykueue.runner.launch import Problem
+from pykueue.runner.container_attempts import Attempt, Ended
 from pykueue.runner.pod import Step, Stop
+from pykueue.runner.process_spec import Problem
 
 START = meta.parse_time("2026-01-01T00:00:00Z")
 SECOND = meta.SECOND

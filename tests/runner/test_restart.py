@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import started
+from kubemachinery.client import client_config
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import Call
+from kubemachinery.clock import SystemClock
 from pykueue import cli
-from pykueue.clock import SystemClock
-from pykueue.kube import access
-from pykueue.kube.client import Client
-from pykueue.kube.transport import Call
 from waiting import until
 
 
@@ -57,7 +57,7 @@ def test_work_survives(
 
 
 async def _back_up(kubeconfig: Path) -> None:
-    client = Client(access.connect(access.from_files([kubeconfig]), SystemClock()), random.Random(1))
+    client = Client(client_config.connect(client_config.from_files([kubeconfig]), SystemClock()), random.Random(1))
     try:
         await client.ask(Call("POST", "/.well-known/embedded-backup", body=b"{}", content_type="application/json"))
     finally:

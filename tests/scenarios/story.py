@@ -25,12 +25,13 @@ from typing import Any
 
 import msgspec
 
-from pykueue.api import codec, kube, kueue, labels, meta, topology_encoding
+from kubemachinery import codec, meta
+from pykueue.api import kube, kueue, labels, topology_encoding
 from pykueue.api.config import ResourceTransformation
-from pykueue.core import explain, requests
+from pykueue.core import messages, requests
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
 from pykueue.core.policy import GATES, Policy, Strategy, UsageHistory
-from pykueue.core.recheck import Holds, HoldsAfter, Lost
+from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.core.topology import Profile
 from pykueue.state.world import World
 
@@ -570,7 +571,7 @@ def _told(decision: Decision) -> str:
             victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in decision.victims)
             return f"{name} preempts {victims}"
         case Wait():
-            why = "; ".join(explain.of_decision(decision))
+            why = "; ".join(messages.of_decision(decision))
             return f"{name} waits ({decision.reason})" + (f": {why}" if why else "")
         case Retry():
             return f"{name} tries again"

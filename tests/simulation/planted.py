@@ -14,34 +14,34 @@ from typing import Any
 
 import pytest
 
+from kubemachinery.client.client import Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.informer import Informer
+from kubemachinery.client.leader_election import Election
+from kubeserver.storage.objects import Objects
+from kubeserver.storage.sqlite import SqliteJournal
 from pykueue import app
 from pykueue.api import kube, kueue, nodes
-from pykueue.apiserver.objects import Objects
-from pykueue.apiserver.store import SqliteJournal
-from pykueue.controllers import carrying, scheduler, topology
-from pykueue.controllers.checks.asking import Asking
+from pykueue.controllers import decision_applier, scheduler, topology
+from pykueue.controllers.checks.provisioning_requests import Asking
 from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.topology import NodeController
-from pykueue.controllers.writing import Writer
-from pykueue.core import order, quota
+from pykueue.controllers.workload_writer import Writer
+from pykueue.core import ordering, quota
 from pykueue.core import workload as core_workload
 from pykueue.core.preemption import search
 from pykueue.core.requests import Accounting
-from pykueue.core.topology.fleet import Fleet
+from pykueue.core.topology.nodes import Fleet
 from pykueue.core.workload import Workload
-from pykueue.jobs import matching, pod, podsets, reconcile, selection, slices, waking, workloads
-from pykueue.kube.client import Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.election import Election
-from pykueue.kube.informer import Informer
+from pykueue.jobs import pod, podsets, reconcile, selection, slices, triggers, workload_matching, workloads
 from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
 from pykueue.lifecycle.rules import END
-from pykueue.simulate import story
-from pykueue.state import queues, world
-from pykueue.state.booking import Ledger, Reading, Stage
+from pykueue.state import pending_queue, world
+from pykueue.state.assumed import Ledger, Reading, Stage
 from pykueue.state.reservations import Reservations
 from pykueue.state.structure import Structure
+from simulation.engine import simulation_run
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -60,8 +60,8 @@ class Bug:
 
 def _frees_on_a_lost_answer(patch: pytest.MonkeyPatch) -> None:
     """And leaves it to the watch to bring the Workload back into its queue, where it would stand before others."""
-    patch.setattr(carrying, "_may_have_been_carried_out", lambda error: False)
-    patch.setattr(carrying.Carrier, "put_current", lambda self, key: None)
+    patch.setattr(decision_applier, "_may_have_been_carried_out", lambda error: False)
+    patch.setattr(decision_applier.Carrier, "put_current", lambda self, key: None)
 
 
 def _writes_without_a_revision(patch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def _never_gives_back_what_an_evicted_job_had(patch: pytest.MonkeyPatch) -> None
 def _overlooks_the_workload_of_a_job(patch: pytest.MonkeyPatch) -> None:
     """Once for each job, and another one is made under another name."""
     overlooked: set[str] = set()
-    numbers, find, build = itertools.count(), matching.find, workloads.build
+    numbers, find, build = itertools.count(), workload_matching.find, workloads.build
 
     def overlooking(job: Any, facts: Any, options: Any, now: int) -> Any:
         uid = job.tree["metadata"]["uid"]
@@ -180,7 +180,7 @@ def _overlooks_the_workload_of_a_job(patch: pytest.MonkeyPatch) -> None:
         tree = build(*args)
         return {**tree, "metadata": {**tree["metadata"], "name": f"{tree['metadata']['name']}-{next(numbers)}"}}
 
-    patch.setattr(matching, "find", overlooking)
+    patch.setattr(workload_matching, "find", overlooking)
     patch.setattr(workloads, "build", another)
 
 
@@ -242,7 +242,7 @@ def _makes_default_queues_with_the_gate_off(patch: pytest.MonkeyPatch) -> None:
     choices = app.manager_choices
     patch.setattr(app, "manager_choices", lambda settings: replace(choices(settings), default_local_queues=True))
     # Stories share what they made of a configuration; these must not.
-    patch.setattr(story, "_configured", story._configured.__wrapped__)
+    patch.setattr(simulation_run, "_configured", simulation_run._configured.__wrapped__)
 
 
 def _charges_what_a_queue_leaves_out(patch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def _lets_a_replaced_slice_live(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any, key: Any, by: str) -> None:
         return
 
-    patch.setattr(carrying.Carrier, "_finish_replaced", nothing)
+    patch.setattr(decision_applier.Carrier, "_finish_replaced", nothing)
     patch.setattr(slices, "_kept", lambda living: living)
 
 
@@ -328,11 +328,11 @@ def _serves_the_newest_first(patch: pytest.MonkeyPatch) -> None:
     def rank(workload: Workload) -> tuple[int, int, str, str]:
         return -workload.priority, -workload.queue_time, workload.uid, workload.key
 
-    def first(self: queues.Bucket) -> Any:
+    def first(self: pending_queue.Bucket) -> Any:
         return min(map(rank, self.members.values()), default=None)
 
-    patch.setattr(order, "in_queue", rank)
-    patch.setattr(queues.Bucket, "first", first)
+    patch.setattr(ordering, "in_queue", rank)
+    patch.setattr(pending_queue.Bucket, "first", first)
 
 
 def _takes_its_time_to_begin(patch: pytest.MonkeyPatch) -> None:
@@ -392,7 +392,7 @@ def _believes_what_was_made_for_a_job(patch: pytest.MonkeyPatch) -> None:
 
 
 def _overlooks_that_a_workload_is_made(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(waking, "named_words", lambda row, tree, options: ())
+    patch.setattr(triggers, "named_words", lambda row, tree, options: ())
 
 
 def _acknowledges_what_it_cannot_keep(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pykueue.simulate import checkers, liveness, safety
+from simulation.engine import checkers, liveness, safety
 
 FOLDER = Path(checkers.__file__).parent
 JUDGES = ("checkers", "safety", "liveness", "picture", "quota_tree", "revisions")
@@ -15,12 +15,12 @@ JUDGES = ("checkers", "safety", "liveness", "picture", "quota_tree", "revisions"
 
 @pytest.mark.parametrize("name", JUDGES)
 def test_a_judge_imports_nothing_of_the_product(name: str) -> None:
-    own = {"pykueue.simulate", *(f"pykueue.simulate.{judge}" for judge in JUDGES)}
+    own = {"simulation.engine", *(f"simulation.engine.{judge}" for judge in JUDGES)}
     for node in ast.walk(ast.parse((FOLDER / f"{name}.py").read_text())):
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         assert all(module in own for module in modules if module.startswith("pykueue")), modules
-        if isinstance(node, ast.ImportFrom) and node.module == "pykueue.simulate":
+        if isinstance(node, ast.ImportFrom) and node.module == "simulation.engine":
             assert {alias.name for alias in node.names} <= set(JUDGES)
 
 

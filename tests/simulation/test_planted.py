@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykueue.simulate import story
+from simulation.engine import simulation_run
 from simulation.planted import BUGS, Bug
 
 
@@ -12,7 +12,7 @@ from simulation.planted import BUGS, Bug
 def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
     for seed in range(bug.first_seed, bug.first_seed + bug.within):
-        report = story.run(seed, bug.weather, bug.traits)
+        report = simulation_run.run(seed, bug.weather, bug.traits)
         if {violation.law for violation in report.violations} & set(bug.laws):
             return
     pytest.fail(f"{bug.within} stories, and nobody noticed")

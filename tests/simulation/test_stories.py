@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
-from pykueue.simulate import faults, story
-from pykueue.simulate.traits import LATER, NEEDS, TRAITS
+from simulation.engine import faults, simulation_run
+from simulation.engine.traits import LATER, NEEDS, TRAITS
 
 # `make soak ARGS="--seeds 0-9999 --jobs 2"` runs more.
 SEEDS, TOGETHER = 500, 10
@@ -19,12 +19,12 @@ SEEDS, TOGETHER = 500, 10
 
 @pytest.mark.parametrize("first", range(0, SEEDS, TOGETHER))
 def test_stories_obey_the_laws(first: int) -> None:
-    wrong = [report for seed in range(first, first + TOGETHER) if (report := story.run(seed)).violations]
+    wrong = [report for seed in range(first, first + TOGETHER) if (report := simulation_run.run(seed)).violations]
     assert not wrong, "\n".join(line for report in wrong for line in (report.replay, *map(str, report.violations)))
 
 
 def test_the_same_seed_tells_the_same_story_whatever_the_hash_seed() -> None:
-    code = "from pykueue.simulate import story; print(story.run(3).digest, story.run(8).digest)"
+    code = "from simulation.engine import story; print(story.run(3).digest, story.run(8).digest)"
     told = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -36,7 +36,7 @@ def test_the_same_seed_tells_the_same_story_whatever_the_hash_seed() -> None:
         for hash_seed in ("0", "1")
     }
     assert len(told) == 1
-    assert story.run(3).digest != story.run(4).digest, "another seed is another story"
+    assert simulation_run.run(3).digest != simulation_run.run(4).digest, "another seed is another story"
 
 
 # A few of the writes of a story are enough here; `make soak ARGS="--seeds 0-9 --kill-at every"` takes all of them.
@@ -46,7 +46,7 @@ KILLED, EVERY = (0, 2, 3, 5), 25
 @pytest.mark.parametrize("seed", KILLED)
 def test_a_manager_may_be_killed_at_any_of_its_writes(seed: int) -> None:
     """Just before it, and just after: what it had half done is found and finished by the next."""
-    reports = list(story.killed_at_every_write(seed, step=EVERY, first=1 + seed))
+    reports = list(simulation_run.killed_at_every_write(seed, step=EVERY, first=1 + seed))
     assert all(report.faults["kill"] == 1 for report in reports)
     wrong = [report for report in reports if report.violations]
     assert not wrong, "\n".join(line for report in wrong for line in (report.replay, *map(str, report.violations)))
@@ -60,7 +60,7 @@ def test_every_fault_strikes(name: str) -> None:
         weather[name] = 0.3  # at 1.0 nobody would ever see anything
     if name == "stale list":
         weather["history gone"] = 0.2  # else nobody lists twice
-    report = story.run(1, weather=weather)
+    report = simulation_run.run(1, weather=weather)
     assert report.faults[name] > 0
     assert not report.violations, "\n".join(map(str, report.violations))
 
@@ -86,7 +86,7 @@ def test_everything_happens_that_the_laws_are_about() -> None:
     """The rarer traits are forced on in turn; what else happens is up to the seeds."""
     seen: Counter[str] = Counter()
     for seed, trait in zip(range(30), itertools.cycle(LATER)):
-        report = story.run(seed, also=(trait, NEEDS.get(trait, trait)))
+        report = simulation_run.run(seed, also=(trait, NEEDS.get(trait, trait)))
         seen += report.seen
         seen.update(report.traits)
     assert [what for what in (*TRAITS, *HAPPENS) if not seen[what]] == []

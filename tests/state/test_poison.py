@@ -7,8 +7,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from kubemachinery import meta
 from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, figures
-from pykueue.api import kueue, meta
+from pykueue.api import kueue
 from pykueue.core.decision import Admit, Requeue, Wait
 from pykueue.state.world import World
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from kubemachinery import meta
 from laws.worlds import NAMESPACE, NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, figures
-from pykueue.api import kube, kueue, meta
+from pykueue.api import kube, kueue
 from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import Policy
 from pykueue.state import audit
-from pykueue.state.booking import Stage
+from pykueue.state.assumed import Stage
 from pykueue.state.world import World
 
 

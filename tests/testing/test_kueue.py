@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykueue.errors import AnswerIsNo, PykueueError, UsageError
+from kubemachinery.errors import AnswerIsNo, PykueueError, UsageError
 from pykueue.testing import Kueue
 
 

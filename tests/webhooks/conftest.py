@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from pykueue import app, serving, settings
-from pykueue.api import patches, registry
-from pykueue.api.kinds import Kind
-from pykueue.apiserver import access
-from pykueue.kube.client import Client
-from pykueue.kube.transport import LocalTransport
+from kubemachinery import http_server, patches
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import LocalTransport
+from kubemachinery.kinds import Kind
+from kubeserver.protocol import authentication
+from pykueue import app, settings
+from pykueue.api import registry
 from pykueue.webhooks.review import Choices
 
 Tree = dict[str, Any]
@@ -95,10 +96,10 @@ def admission_review(tree: Tree, old: Tree | None = None, operation: str = "") -
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-async def post(handler: serving.Handler, path: str, body: object) -> tuple[int, Any]:
+async def post(handler: http_server.Handler, path: str, body: object) -> tuple[int, Any]:
     """The answer of a handler without a socket: JSON where it is, text where it is not."""
     sent = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    answer = await handler(serving.Request("POST", path, read=serving.body_of(sent)))
+    answer = await handler(http_server.Request("POST", path, read=http_server.body_of(sent)))
     return answer.status, msgspec.json.decode(answer.body) if "json" in answer.content_type else answer.body.decode()
 
 
@@ -127,4 +128,4 @@ async def server(tmp_path: Path) -> AsyncIterator[app.Serving]:
 
 @pytest.fixture
 async def client(server: app.Serving) -> Client:
-    return Client(LocalTransport(partial(server.embedded.server.handle_as, access.ADMIN)), random.Random(1))
+    return Client(LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pykueue import certificates, serving, tls
-from pykueue.certificates import Authority
-from pykueue.errors import UsageError
-from pykueue.kube.client import Client
+from kubemachinery import certificates, http_server, tls
+from kubemachinery.certificates import Authority
+from kubemachinery.client.client import Client
+from kubemachinery.errors import UsageError
 from pykueue.webhooks import certificate
 from pykueue.webhooks.certificate import InFolder, InMemory, InSecret, Kept, renewed
 
@@ -121,13 +121,13 @@ async def shown(port: int) -> bytes:
 
 
 async def test_a_renewed_certificate_is_shown_to_the_next_connection() -> None:
-    async def answer(request: serving.Request) -> serving.Response:
-        return serving.Response()
+    async def answer(request: http_server.Request) -> http_server.Response:
+        return http_server.Response()
 
     keeper, context = InMemory(), tls.Profile().server_context()
     first = await keeper.current(HOSTS, NOW)
     certificates.load_into(context, first.identity)
-    http = await serving.serve(answer, "127.0.0.1", 0, tls=context)
+    http = await http_server.serve(answer, "127.0.0.1", 0, tls=context)
     try:
         assert await shown(http.port) == first.certificate
         second = await keeper.current(HOSTS, later(350))

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from cluster import assets, real
+from kubemachinery.client import client_config
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import ApiError
+from kubemachinery.clock import SystemClock
+from kubemachinery.errors import UsageError
 from pykueue import settings
-from pykueue.clock import SystemClock
-from pykueue.errors import UsageError
-from pykueue.installing import applying, documents
-from pykueue.kube import access
-from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError
-from pykueue.webhooks import facts, running
+from pykueue.install import apply, manifests
+from pykueue.webhooks import facts, webhook_server
 from waiting import eventually
 from webhooks.conftest import choices, cluster_queue, job, kind
 
@@ -32,19 +32,19 @@ OLD = replace(OLD_ROW, versions=tuple(replace(one, storage=one.name == "v1beta1"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[access.Target]:
+def cluster() -> Iterator[client_config.Target]:
     try:
         assets.ensure()
     except assets.AssetsError as wrong:
         pytest.fail(str(wrong))
     with real.started() as server:
         user = {"token": server.token}
-        yield access.Target(server.url, "default", {"insecure-skip-tls-verify": True}, user, assets.folder())
+        yield client_config.Target(server.url, "default", {"insecure-skip-tls-verify": True}, user, assets.folder())
 
 
 @contextlib.asynccontextmanager
-async def connected(target: access.Target) -> AsyncIterator[Client]:
-    client = Client(access.connect(target, SystemClock()), random.Random(1))
+async def connected(target: client_config.Target) -> AsyncIterator[Client]:
+    client = Client(client_config.connect(target, SystemClock()), random.Random(1))
     try:
         yield client
     finally:
@@ -53,7 +53,7 @@ async def connected(target: access.Target) -> AsyncIterator[Client]:
 
 async def installed(client: Client, namespace: str = "kueue-system") -> list[str]:
     told: list[str] = []
-    await applying.install(client, documents.everything(documents.Plan(namespace=namespace)), told.append)
+    await apply.install(client, manifests.everything(manifests.Plan(namespace=namespace)), told.append)
     return told
 
 
@@ -69,26 +69,26 @@ async def until_asked(client: Client) -> None:
     await eventually(is_asked, 0.05)
 
 
-async def test_an_installation_of_somebody_else_is_not_overwritten(cluster: access.Target) -> None:
+async def test_an_installation_of_somebody_else_is_not_overwritten(cluster: client_config.Target) -> None:
     """A public Kueue has the same names; ours is known by a label."""
     async with connected(cluster) as client:
-        wanted = list(documents.everything(documents.Plan(namespace="default")))
+        wanted = list(manifests.everything(manifests.Plan(namespace="default")))
         deployment = next(one for one in wanted if one["kind"] == "Deployment")
         name = deployment["metadata"]["name"]
         theirs = {**deployment, "metadata": {"name": name, "namespace": "default"}}
-        await client.create(applying.kind_of(deployment), theirs)
+        await client.create(apply.kind_of(deployment), theirs)
         told: list[str] = []
         with pytest.raises(UsageError, match="was not installed by pykueue; delete it first"):
-            await applying.install(client, wanted, told.append)
+            await apply.install(client, wanted, told.append)
         assert told == []
         # Whoever moves deletes it, and nothing else; the page on moving from Kueue says so.
-        await client.delete(applying.kind_of(deployment), name, "default")
-        await applying.install(client, wanted, told.append)
+        await client.delete(apply.kind_of(deployment), name, "default")
+        await apply.install(client, wanted, told.append)
         assert f"deployment.apps/{name} created" in told
-        await applying.uninstall(client, wanted, told.append, kinds_too=True)
+        await apply.uninstall(client, wanted, told.append, kinds_too=True)
 
 
-async def test_from_install_to_uninstall(cluster: access.Target) -> None:
+async def test_from_install_to_uninstall(cluster: client_config.Target) -> None:
     async with connected(cluster) as client:
         told = await installed(client)
         assert "deployment.apps/kueue-controller-manager created" in told
@@ -106,8 +106,13 @@ async def test_from_install_to_uninstall(cluster: access.Target) -> None:
             await client.create(kind("ClusterQueue"), cluster_queue())
 
         sources, configuration = facts.InformedSources(client, ()), settings.defaults().configuration
-        async with running.webhooks(
-            client, choices(), sources, await running.beside(client, configuration), SystemClock(), "kueue-system"
+        async with webhook_server.webhooks(
+            client,
+            choices(),
+            sources,
+            await webhook_server.beside(client, configuration),
+            SystemClock(),
+            "kueue-system",
         ) as served:
             await served.register()
             await until_asked(client)
@@ -144,10 +149,10 @@ async def test_from_install_to_uninstall(cluster: access.Target) -> None:
             assert sum("unchanged" in line for line in again) == len(again) - 5
 
         gone: list[str] = []
-        objects = documents.everything(documents.Plan())
-        await applying.uninstall(client, objects, gone.append, kinds_too=False)
+        objects = manifests.everything(manifests.Plan())
+        await apply.uninstall(client, objects, gone.append, kinds_too=False)
         assert await client.find(kind("ClusterQueue"), "cq") is not None
-        await applying.uninstall(client, objects, gone.append, kinds_too=True)
+        await apply.uninstall(client, objects, gone.append, kinds_too=True)
 
         async def is_gone() -> bool:
             return await client.find(kind("ClusterQueue"), "cq") is None
@@ -155,9 +160,11 @@ async def test_from_install_to_uninstall(cluster: access.Target) -> None:
         await eventually(is_gone, 0.1)
 
 
-async def test_an_older_installation_is_brought_up_to_date_under_what_people_made(cluster: access.Target) -> None:
+async def test_an_older_installation_is_brought_up_to_date_under_what_people_made(
+    cluster: client_config.Target,
+) -> None:
     """Another image, a kind with a new field, rights that are no longer needed: each changes, and nothing else does."""
-    older = documents.everything(documents.Plan(namespace="batch-system", image="pykueue:older"))
+    older = manifests.everything(manifests.Plan(namespace="batch-system", image="pykueue:older"))
     for one in older:
         if one["metadata"]["name"] == "kueue-manager-role":
             one["rules"].append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]})
@@ -165,13 +172,18 @@ async def test_an_older_installation_is_brought_up_to_date_under_what_people_mad
             for version in one["spec"]["versions"]:
                 del version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["stopPolicy"]
     async with connected(cluster) as client:
-        await applying.install(client, older, lambda line: None)
+        await apply.install(client, older, lambda line: None)
         sources, configuration = (
             facts.InformedSources(client, ()),
             settings.defaults(namespace="batch-system").configuration,
         )
-        async with running.webhooks(
-            client, choices(), sources, await running.beside(client, configuration), SystemClock(), "batch-system"
+        async with webhook_server.webhooks(
+            client,
+            choices(),
+            sources,
+            await webhook_server.beside(client, configuration),
+            SystemClock(),
+            "batch-system",
         ) as served:
             await served.register()
             await until_asked(client)
@@ -186,7 +198,7 @@ async def test_an_older_installation_is_brought_up_to_date_under_what_people_mad
                 "deployment.apps/kueue-controller-manager configured",
             ]
             role = next(one for one in older if one["metadata"]["name"] == "kueue-manager-role")
-            rules = (await client.get(applying.kind_of(role), "kueue-manager-role"))["rules"]
+            rules = (await client.get(apply.kind_of(role), "kueue-manager-role"))["rules"]
             assert not any(rule["resources"] == ["secrets"] for rule in rules)
 
             assert (await client.get(kind("ClusterQueue"), "kept"))["metadata"] == before["metadata"]
@@ -200,4 +212,4 @@ async def test_an_older_installation_is_brought_up_to_date_under_what_people_mad
                 return False
 
             await eventually(is_held, 0.2)
-        await applying.uninstall(client, older, lambda line: None, kinds_too=True)
+        await apply.uninstall(client, older, lambda line: None, kinds_too=True)

@@ -17,12 +17,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from kubemachinery.client.client import Client
+from kubemachinery.client.leader_election import LEASES
+from kubemachinery.client.transport import LocalTransport
+from kubemachinery.unstructured import Tree
+from kubeserver.protocol import authentication
 from pykueue import app
-from pykueue.api.trees import Tree
-from pykueue.apiserver import access
-from pykueue.kube.client import Client
-from pykueue.kube.election import LEASES
-from pykueue.kube.transport import LocalTransport
 from pykueue.webhooks import registration
 from waiting import eventually
 from webhooks import flood
@@ -73,7 +73,9 @@ async def managed(tmp_path: Path) -> AsyncIterator[Managed]:
     config.write_text(json.dumps(chosen))
     server = app.ServerSettings(data_dir=tmp_path / "data", durability=app.Durability.MEMORY)
     async with app.api_server(server, app.kueue_parts()) as serving:
-        client = Client(LocalTransport(partial(serving.embedded.server.handle_as, access.ADMIN)), random.Random(1))
+        client = Client(
+            LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
+        )
         home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
         await client.create(kind("Namespace"), home)
         log = (tmp_path / "log").open("wb")

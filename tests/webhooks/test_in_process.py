@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import ApiError
+from kubemachinery.client.transport import LocalTransport
+from kubemachinery.clock import SystemClock
+from kubeserver.protocol import authentication
 from pykueue import app
-from pykueue.apiserver import access
-from pykueue.clock import SystemClock
-from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError
-from pykueue.kube.transport import LocalTransport
-from pykueue.webhooks import facts, in_process, running
+from pykueue.webhooks import facts, in_process, webhook_server
 from pykueue.webhooks.certificate import InMemory
 from webhooks.conftest import GROUP, choices, cluster_queue, job, kind
 
@@ -36,13 +36,15 @@ async def behind_webhooks(request: pytest.FixtureRequest, tmp_path: Path) -> Asy
         parts = replace(parts, plugins=lambda find: (*plugins(find), *in_process.hooks(choices(), find)))
     place = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
     async with app.api_server(place, parts, chance=random.Random(1)) as server:
-        client = Client(LocalTransport(partial(server.embedded.server.handle_as, access.ADMIN)), random.Random(1))
+        client = Client(
+            LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
+        )
         if inside:
             yield client
             return
         sources = facts.InformedSources(client, ())
-        async with running.webhooks(
-            client, choices(), sources, running.on_loopback(InMemory()), SystemClock(), "kueue-system"
+        async with webhook_server.webhooks(
+            client, choices(), sources, webhook_server.on_loopback(InMemory()), SystemClock(), "kueue-system"
         ) as served:
             await served.register()
             yield client

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import Unanswered
+from kubemachinery.client.transport import Answer, Call, Lines
 from pykueue.api import labels
-from pykueue.installing import rbac
+from pykueue.install import rbac
 from pykueue.jobs import selection
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
-from pykueue.kube.client import Client
-from pykueue.kube.errors import Unanswered
-from pykueue.kube.transport import Answer, Call, Lines
 from pykueue.webhooks import facts, in_process
 from pykueue.webhooks.review import CREATE, AdmissionRequest, AdmissionResponse, Choices, Phase, review
 from webhooks.conftest import DEFAULT_NAMESPACE, choices, job
@@ -149,7 +149,7 @@ async def test_an_object_with_a_queue_is_held_and_marked_while_its_owner_cannot_
 async def test_a_silent_api_server_does_not_outlast_the_timeout_of_the_webhook(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pykueue.jobs.owners._ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr("pykueue.jobs.unreadable_owners._ANSWER_SECONDS", 0.01)
     server.failures["/apis/jobset.x-k8s.io"] = None
     answer = await decided(server, child("jobset.x-k8s.io/v1alpha2", "JobSet", queue="lq"))
     assert answer.refusal is None
@@ -194,7 +194,7 @@ async def test_an_owner_is_read_in_the_version_that_its_reference_names(server: 
 
 
 async def test_a_failure_is_logged_once_with_its_reason(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "pykueue.jobs.owners")
+    caplog.set_level(logging.INFO, "pykueue.jobs.unreadable_owners")
     server.failures["/apis/ray.io"] = FORBIDDEN
     sources = facts.InformedSources(Client(server, random.Random(1), attempts=1), ())
     tree = child("ray.io/v1", "RayJob", queue="lq")

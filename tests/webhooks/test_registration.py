@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykueue.kube.client import Client
+from kubemachinery.client.client import Client
 from pykueue.webhooks import registration
 from pykueue.webhooks.registration import CRD, KINDS, NAMES, Reach
 from pykueue.webhooks.review import Phase

@@ -10,7 +10,7 @@ import pytest
 from pykueue.api import defaults
 from pykueue.features import GATES
 from pykueue.jobs.admission import AdmissionFacts
-from pykueue.webhooks import spelling
+from pykueue.webhooks import canonical_quantities
 from pykueue.webhooks.review import (
     ALLOWED,
     NO_FACTS,
@@ -141,13 +141,13 @@ def test_any_json_gets_an_answer(tree: Tree) -> None:
     ("written", "stored"), [("5000m", "5"), (1, "1"), ("1024Mi", "1Gi"), ("5", "5"), ("ten", "ten"), (True, True)]
 )
 def test_quantities_are_stored_as_the_api_writes_them(written: object, stored: object) -> None:
-    tree = spelling.canonical(cluster_queue(quota=written))
+    tree = canonical_quantities.canonical(cluster_queue(quota=written))
     assert tree["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == stored
 
 
 def test_quantities_that_are_well_spelt_cost_no_change() -> None:
     tree = cluster_queue()
-    assert spelling.canonical(tree) is tree
+    assert canonical_quantities.canonical(tree) is tree
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from pykueue.api.fields import always, required
+from kubemachinery.fields import always, required
+from kubemachinery.meta import ApiStruct, Condition, ObjectMeta
 from pykueue.api.kube import BY_TYPE, ApiVersion, KindName, Metadata
-from pykueue.api.meta import ApiStruct, Condition, ObjectMeta
 
 API_VERSION: Final = "autoscaling.x-k8s.io/v1"
 

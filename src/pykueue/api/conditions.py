@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from pykueue.api import meta
-from pykueue.api.meta import Condition, Nanoseconds
+from kubemachinery import meta
+from kubemachinery.meta import Condition, Nanoseconds
 
 Conditions: TypeAlias = tuple[Condition, ...]
 

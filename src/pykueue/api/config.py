@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Final, TypeAlias
 
+from kubemachinery.fields import Field, Int32, Quantity
+from kubemachinery.meta import ApiStruct, LabelSelector
 from pykueue.api import labels
-from pykueue.api.fields import Field, Int32, Quantity
-from pykueue.api.meta import ApiStruct, LabelSelector
 
 GROUP: Final = "config.kueue.x-k8s.io"
 V1BETA1: Final = f"{GROUP}/v1beta1"

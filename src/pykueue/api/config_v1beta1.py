@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from pykueue.api import trees
+from kubemachinery import unstructured
+from kubemachinery.fields import Field, Int32
+from kubemachinery.meta import ApiStruct, LabelSelector
+from kubemachinery.unstructured import Tree
+from kubemachinery.versions import Added, Change, Gone, Limited
 from pykueue.api.config import V1BETA1, V1BETA2, PreemptionStrategy
-from pykueue.api.fields import Field, Int32
-from pykueue.api.meta import ApiStruct, LabelSelector
-from pykueue.api.trees import Tree
-from pykueue.api.versions import Added, Change, Gone, Limited
 
 
 class _Switch(ApiStruct, frozen=True):
@@ -61,19 +61,19 @@ _POD_OPTIONS: Final = ("integrations", "podOptions")
 
 def pod_namespace_selector(tree: Tree) -> Tree | None:
     """The selector that v1beta1 lays over `managedJobsNamespaceSelector` for pods, if the operator set one."""
-    found = trees.find(tree, (*_POD_OPTIONS, "namespaceSelector"))
+    found = unstructured.find(tree, (*_POD_OPTIONS, "namespaceSelector"))
     return found if isinstance(found, dict) else None
 
 
 def notices(tree: Tree) -> tuple[str, ...]:
     """What the operator should know about an old file, a sentence each."""
     found = [f"apiVersion: {V1BETA1} is deprecated; write {V1BETA2}"]
-    if trees.find(tree, (*_POD_OPTIONS, "namespaceSelector")) is not trees.ABSENT:
+    if unstructured.find(tree, (*_POD_OPTIONS, "namespaceSelector")) is not unstructured.ABSENT:
         found.append(
             "integrations.podOptions.namespaceSelector: deprecated; it further limits managedJobsNamespaceSelector for"
             " Pod, Deployment and StatefulSet. Use managedJobsNamespaceSelector"
         )
-    if trees.find(tree, (*_POD_OPTIONS, "podSelector")) is not trees.ABSENT:
+    if unstructured.find(tree, (*_POD_OPTIONS, "podSelector")) is not unstructured.ABSENT:
         found.append("integrations.podOptions.podSelector: has no effect; label the pods with a queue name instead")
     if "queueVisibility" in tree:
         found.append("queueVisibility: has no effect; the visibility API took its place")
@@ -82,10 +82,17 @@ def notices(tree: Tree) -> tuple[str, ...]:
 
 def upgrade(tree: Tree) -> Tree:
     """A defaulted v1beta1 Configuration as v1beta2."""
-    tree = {**trees.without(trees.without(tree, ("queueVisibility",)), _POD_OPTIONS), "apiVersion": V1BETA2}
+    tree = {
+        **unstructured.without(unstructured.without(tree, ("queueVisibility",)), _POD_OPTIONS),
+        "apiVersion": V1BETA2,
+    }
     for block in ("waitForPodsReady", "fairSharing"):
-        enabled = trees.get(tree, block, "enable")
-        tree = trees.without(tree, (block, "enable")) if enabled is True else trees.without(tree, (block,))
-    if "fairSharing" in tree and not trees.get(tree, "fairSharing", "preemptionStrategies"):
-        tree = trees.put(tree, ("fairSharing", "preemptionStrategies"), [str(each) for each in PreemptionStrategy])
+        enabled = unstructured.get(tree, block, "enable")
+        tree = (
+            unstructured.without(tree, (block, "enable")) if enabled is True else unstructured.without(tree, (block,))
+        )
+    if "fairSharing" in tree and not unstructured.get(tree, "fairSharing", "preemptionStrategies"):
+        tree = unstructured.put(
+            tree, ("fairSharing", "preemptionStrategies"), [str(each) for each in PreemptionStrategy]
+        )
     return tree

@@ -27,10 +27,11 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.api import kueue, kueue_v1beta1, registry, topology_encoding, trees
+from kubemachinery import unstructured
+from kubemachinery.unstructured import ABSENT, Path, Tree
+from kubemachinery.versions import Added, Gone, Renamed
+from pykueue.api import kueue, kueue_v1beta1, registry, topology_encoding
 from pykueue.api.topology_encoding import Domain
-from pykueue.api.trees import ABSENT, Path, Tree
-from pykueue.api.versions import Added, Gone, Renamed
 
 GROUP: Final = kueue.GROUP
 HUB: Final = kueue.VERSION
@@ -72,7 +73,7 @@ def convert(tree: Tree, to_version: str) -> Tree:
 
 def problem(tree: object, to_version: str) -> str | None:
     """Why `tree` cannot be had in `to_version`, in a sentence; `None` when it can."""
-    kind, api_version = trees.get(tree, "kind"), trees.get(tree, "apiVersion")
+    kind, api_version = unstructured.get(tree, "kind"), unstructured.get(tree, "apiVersion")
     if not isinstance(kind, str) or kind not in DIFFERENCES:
         return f"kind {kind!r} is not a kind of {GROUP}"
     if api_version not in (f"{GROUP}/{OLD}", f"{GROUP}/{HUB}"):
@@ -122,20 +123,20 @@ def _put_kept(tree: Tree, kept: Tree) -> Tree:
     except RecursionError:
         # Nested deeper than any server takes, and so not worth keeping.
         return tree
-    return trees.put(tree, ("metadata", "annotations", KEPT), written)
+    return unstructured.put(tree, ("metadata", "annotations", KEPT), written)
 
 
 def _take_kept(tree: Tree) -> tuple[Tree, Any]:
     """`tree` without the annotation, and what the annotation kept; an unreadable one kept nothing."""
     path = ("metadata", "annotations", KEPT)
-    written = trees.find(tree, path)
+    written = unstructured.find(tree, path)
     if written is ABSENT:
         return tree, {}
-    tree = trees.without(tree, path)
-    if not trees.get(tree, "metadata", "annotations"):
-        tree = trees.without(tree, path[:-1])
+    tree = unstructured.without(tree, path)
+    if not unstructured.get(tree, "metadata", "annotations"):
+        tree = unstructured.without(tree, path[:-1])
     try:
-        return tree, json.loads(trees.text(written))
+        return tree, json.loads(unstructured.text(written))
     except (ValueError, RecursionError):
         return tree, {}
 
@@ -150,15 +151,15 @@ def _path(*dotted: str) -> Path:
 
 
 def _move(tree: Tree, source: Path, target: Path) -> Tree:
-    value = trees.find(tree, source)
-    return tree if value is ABSENT else trees.put(trees.without(tree, source), target, value)
+    value = unstructured.find(tree, source)
+    return tree if value is ABSENT else unstructured.put(unstructured.without(tree, source), target, value)
 
 
 def _remove(tree: Tree, path: Path) -> Tree:
     if _EACH not in path:
-        return trees.without(tree, path)
+        return unstructured.without(tree, path)
     at = path.index(_EACH)
-    return trees.changed(tree, path[:at], trees.each(lambda entry: _remove(entry, path[at + 1 :])))
+    return unstructured.changed(tree, path[:at], unstructured.each(lambda entry: _remove(entry, path[at + 1 :])))
 
 
 def _pick(tree: Any, path: Path) -> Any:
@@ -168,7 +169,8 @@ def _pick(tree: Any, path: Path) -> Any:
     head, rest = path[0], path[1:]
     if head == _EACH:
         found = {
-            trees.text(entry.get("name")): _pick(entry, rest) for entry in map(trees.mapping, trees.sequence(tree))
+            unstructured.text(entry.get("name")): _pick(entry, rest)
+            for entry in map(unstructured.mapping, unstructured.sequence(tree))
         }
         named = {name: part for name, part in found.items() if part is not ABSENT}
         return named or ABSENT
@@ -186,8 +188,8 @@ def _restore(tree: Any, kept: Any, path: Path) -> Any:
     """`tree` with what `kept` has for `path`, wherever the place for it still exists; what is there already wins."""
     head, rest = path[0], path[1:]
     if head == _EACH:
-        return trees.each(lambda entry: _restore_named(entry, kept, rest))(tree)
-    if not isinstance(tree, dict) or head not in trees.mapping(kept):
+        return unstructured.each(lambda entry: _restore_named(entry, kept, rest))(tree)
+    if not isinstance(tree, dict) or head not in unstructured.mapping(kept):
         return tree
     if rest:
         return {**tree, head: _restore(tree[head], kept[head], rest)} if head in tree else tree
@@ -196,7 +198,7 @@ def _restore(tree: Any, kept: Any, path: Path) -> Any:
 
 
 def _restore_named(entry: Tree, kept: Any, path: Path) -> Tree:
-    part = trees.mapping(kept).get(trees.text(entry.get("name")), ABSENT)
+    part = unstructured.mapping(kept).get(unstructured.text(entry.get("name")), ABSENT)
     restored: Tree = entry if part is ABSENT else _restore(entry, part, path)
     return restored
 
@@ -210,16 +212,16 @@ _RETIRED_WORDS: Final = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
 
 def _checks_as_strategy(tree: Tree) -> Tree:
     """A plain list of checks is a strategy whose rules hold for every flavor; where both are given, the list wins."""
-    checks = trees.sequence(trees.find(tree, _CHECKS))
+    checks = unstructured.sequence(unstructured.find(tree, _CHECKS))
     rules = [{"name": name} for name in checks]
-    return trees.put(tree, _STRATEGY, {"admissionChecks": rules}) if rules else tree
+    return unstructured.put(tree, _STRATEGY, {"admissionChecks": rules}) if rules else tree
 
 
 def _fungibility_in_new_words(tree: Tree) -> Tree:
     for field, retired in _RETIRED_WORDS.items():
         path = ("spec", "flavorFungibility", field)
-        if trees.get(tree, *path) == retired:
-            tree = trees.put(tree, path, "MayStopSearch")
+        if unstructured.get(tree, *path) == retired:
+            tree = unstructured.put(tree, path, "MayStopSearch")
     return tree
 
 
@@ -237,41 +239,46 @@ _ASSIGNMENTS: Final = _path("status.admission.podSetAssignments")
 
 
 def _priority_class_as_reference(tree: Tree) -> Tree:
-    source, name = trees.find(tree, _CLASS_SOURCE), trees.find(tree, _CLASS_NAME)
+    source, name = unstructured.find(tree, _CLASS_SOURCE), unstructured.find(tree, _CLASS_NAME)
     for known, group, kind in _PRIORITY_CLASSES:
         if source == known and name is not ABSENT:
-            tree = trees.put(tree, _CLASS_REF, {"group": group, "kind": kind, "name": name})
+            tree = unstructured.put(tree, _CLASS_REF, {"group": group, "kind": kind, "name": name})
     return tree
 
 
 def _priority_class_as_name(tree: Tree) -> Tree:
-    reference = trees.get(tree, *_CLASS_REF)
+    reference = unstructured.get(tree, *_CLASS_REF)
     for source, group, kind in _PRIORITY_CLASSES:
-        if (trees.get(reference, "group"), trees.get(reference, "kind")) == (group, kind) and "name" in reference:
-            tree = trees.put(tree, _CLASS_NAME, reference["name"])
-            tree = trees.put(tree, _CLASS_SOURCE, source)
-            tree = trees.without(tree, _CLASS_REF)
+        if (unstructured.get(reference, "group"), unstructured.get(reference, "kind")) == (
+            group,
+            kind,
+        ) and "name" in reference:
+            tree = unstructured.put(tree, _CLASS_NAME, reference["name"])
+            tree = unstructured.put(tree, _CLASS_SOURCE, source)
+            tree = unstructured.without(tree, _CLASS_REF)
     return tree
 
 
 def _pods_in_full(tree: Tree) -> Tree:
     """Whoever converts pods with the public types writes two of their fields out, though they be empty."""
-    containers = trees.each(lambda container: {"resources": {}, **container})
+    containers = unstructured.each(lambda container: {"resources": {}, **container})
 
     def in_full(template: Any) -> Any:
         if not isinstance(template, dict):
             return template
         for field in ("initContainers", "containers"):
-            template = trees.changed(template, ("spec", field), containers)
+            template = unstructured.changed(template, ("spec", field), containers)
         return {"metadata": {}, **template}
 
-    pod_set = trees.each(lambda entry: trees.changed(entry, ("template",), in_full))
-    return trees.changed(tree, ("spec", "podSets"), pod_set)
+    pod_set = unstructured.each(lambda entry: unstructured.changed(entry, ("template",), in_full))
+    return unstructured.changed(tree, ("spec", "podSets"), pod_set)
 
 
 def _topology_assignments(change: Change) -> Change:
-    one = trees.each(lambda assignment: trees.changed(assignment, ("topologyAssignment",), _if_object(change)))
-    return lambda tree: trees.changed(tree, _ASSIGNMENTS, one)
+    one = unstructured.each(
+        lambda assignment: unstructured.changed(assignment, ("topologyAssignment",), _if_object(change))
+    )
+    return lambda tree: unstructured.changed(tree, _ASSIGNMENTS, one)
 
 
 def _if_object(change: Change) -> Callable[[Any], Any]:
@@ -300,8 +307,8 @@ def _read_domains(assignment: Tree) -> tuple[list[str], list[Domain] | None]:
     if not isinstance(levels, list) or not isinstance(written, list):
         return [], None
     domains = []
-    for entry in map(trees.mapping, written):
-        values, pods = trees.sequence(entry.get("values")), trees.integer(entry.get("count"))
+    for entry in map(unstructured.mapping, written):
+        values, pods = unstructured.sequence(entry.get("values")), unstructured.integer(entry.get("count"))
         if pods is None or len(values) != len(levels) or not all(isinstance(value, str) for value in values):
             return [], None
         domains.append(Domain(tuple(values), pods))
@@ -316,24 +323,26 @@ _CLUSTER_SOURCES: Final = ("kubeConfig", "clusterProfileRef")
 
 def _one_cluster_source(tree: Tree) -> Tree:
     """Both ways to reach a cluster move under `clusterSource`. v1beta1 demands a kubeConfig; an empty one is none."""
-    given = {field: trees.find(tree, ("spec", field)) for field in _CLUSTER_SOURCES}
+    given = {field: unstructured.find(tree, ("spec", field)) for field in _CLUSTER_SOURCES}
     if all(value is ABSENT for value in given.values()):
         return tree
-    if trees.get(given["kubeConfig"], "location") == "":
+    if unstructured.get(given["kubeConfig"], "location") == "":
         given["kubeConfig"] = ABSENT
-    return trees.put(tree, _CLUSTER_SOURCE, {field: value for field, value in given.items() if value is not ABSENT})
+    return unstructured.put(
+        tree, _CLUSTER_SOURCE, {field: value for field, value in given.items() if value is not ABSENT}
+    )
 
 
 def _flat_cluster_source(tree: Tree) -> Tree:
-    source = trees.get(tree, *_CLUSTER_SOURCE)
+    source = unstructured.get(tree, *_CLUSTER_SOURCE)
     if not isinstance(source, dict):
         return tree
     rest = {field: value for field, value in source.items() if field not in _CLUSTER_SOURCES}
-    tree = trees.put(tree, _CLUSTER_SOURCE, rest) if rest else trees.without(tree, _CLUSTER_SOURCE)
+    tree = unstructured.put(tree, _CLUSTER_SOURCE, rest) if rest else unstructured.without(tree, _CLUSTER_SOURCE)
     given = {"kubeConfig": {"location": "", "locationType": "Secret"}, **source}
     for field in _CLUSTER_SOURCES:
         if field in given:
-            tree = trees.put(tree, ("spec", field), given[field])
+            tree = unstructured.put(tree, ("spec", field), given[field])
     return tree
 
 

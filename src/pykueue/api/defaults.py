@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from pykueue.api import conversion, labels, own_schemas, trees
-from pykueue.api.trees import Tree
+from kubemachinery import unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.api import conversion, labels, own_schemas
 from pykueue.api.validation.gates import Gates
 
 _GATES: Final = Gates()
@@ -31,7 +32,7 @@ def webhook_defaults(tree: Tree, gates: Gates = _GATES) -> Tree:
     """`tree` with what our webhook adds on creation; objects of the older version are none of its business."""
     if tree.get("apiVersion") != f"{conversion.GROUP}/{conversion.HUB}":
         return tree
-    default = _BY_KIND.get(trees.text(tree.get("kind")))
+    default = _BY_KIND.get(unstructured.text(tree.get("kind")))
     return tree if default is None else default(tree, gates)
 
 
@@ -46,10 +47,10 @@ def for_plan(tree: Tree) -> Tree:
 
 
 def _keep_while_in_use(tree: Tree) -> Tree:
-    finalizers = trees.get(tree, "metadata", "finalizers") or []
+    finalizers = unstructured.get(tree, "metadata", "finalizers") or []
     if not isinstance(finalizers, list) or labels.RESOURCE_IN_USE_FINALIZER in finalizers:
         return tree
-    return trees.put(tree, ("metadata", "finalizers"), [*finalizers, labels.RESOURCE_IN_USE_FINALIZER])
+    return unstructured.put(tree, ("metadata", "finalizers"), [*finalizers, labels.RESOURCE_IN_USE_FINALIZER])
 
 
 def _with_spec(tree: Tree) -> Tree:
@@ -59,29 +60,31 @@ def _with_spec(tree: Tree) -> Tree:
 
 def _cluster_queue(tree: Tree, gates: Gates) -> Tree:
     """A demand on labels without a key or an operator is written with an empty one, to be refused for what it says."""
-    demand = trees.each(lambda entry: {"key": "", "operator": "", **entry})
-    tree = trees.changed(_keep_while_in_use(_with_spec(tree)), ("spec", "resourceGroups"), _quota_of_nothing)
-    return trees.changed(tree, ("spec", "namespaceSelector", "matchExpressions"), demand)
+    demand = unstructured.each(lambda entry: {"key": "", "operator": "", **entry})
+    tree = unstructured.changed(_keep_while_in_use(_with_spec(tree)), ("spec", "resourceGroups"), _quota_of_nothing)
+    return unstructured.changed(tree, ("spec", "namespaceSelector", "matchExpressions"), demand)
 
 
 def _quota_of_nothing(groups: Any) -> Any:
     """A resource that is listed without a quota has none: the schema wants the zero written out."""
-    quota = trees.each(lambda entry: {"nominalQuota": "0", **entry})
-    flavor = trees.each(lambda entry: trees.changed(entry, ("resources",), quota))
-    return trees.each(lambda group: trees.changed(group, ("flavors",), flavor))(groups)
+    quota = unstructured.each(lambda entry: {"nominalQuota": "0", **entry})
+    flavor = unstructured.each(lambda entry: unstructured.changed(entry, ("resources",), quota))
+    return unstructured.each(lambda group: unstructured.changed(group, ("flavors",), flavor))(groups)
 
 
 def _resource_flavor(tree: Tree, gates: Gates) -> Tree:
     """A taint without a key or an effect is written with an empty one, so that it is refused for what it says."""
-    taint = trees.each(lambda entry: {"key": "", "effect": "", **entry})
-    return trees.changed(_keep_while_in_use(_with_spec(tree)), ("spec", "nodeTaints"), taint)
+    taint = unstructured.each(lambda entry: {"key": "", "effect": "", **entry})
+    return unstructured.changed(_keep_while_in_use(_with_spec(tree)), ("spec", "nodeTaints"), taint)
 
 
 def _workload(tree: Tree, gates: Gates) -> Tree:
     """Without partial admission nobody may start with fewer pods than asked for."""
     if gates.partial_admission:
         return tree
-    return trees.changed(tree, ("spec", "podSets"), trees.each(lambda entry: trees.without(entry, ("minCount",))))
+    return unstructured.changed(
+        tree, ("spec", "podSets"), unstructured.each(lambda entry: unstructured.without(entry, ("minCount",)))
+    )
 
 
 _BY_KIND: Final[dict[str, Callable[[Tree, Gates], Tree]]] = {

@@ -1,7 +1,7 @@
 """What becomes of every field that a user can write: it takes effect, is refused, or is named in a warning.
 
 One row per field, or per block whose fields share a fate: a row covers what is below its path unless a deeper row does.
-tests/house/test_effects.py compares the rows with the schemas, and the modules they name with the code; the page
+tests/project/test_effects.py compares the rows with the schemas, and the modules they name with the code; the page
 docs/reference/fields.md is printed from them; `warnings` and `configuration_warnings` speak from them, at admission, in
 `pykueue lint`, in `pykueue config check` and in the log at start.
 """
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from pykueue.api import labels, trees
-from pykueue.api.trees import Tree
+from kubemachinery import unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
 
 
 class Fate(StrEnum):
@@ -135,21 +136,25 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "Workload": (
         _applies("spec.active", "lifecycle/states.py"),
         _applies("spec.maximumExecutionTimeSeconds", "lifecycle/rules/execution_time.py"),
-        _applies("spec.podSets[].count", "state/shapes.py"),
-        _applies("spec.podSets[].minCount", "state/shapes.py", "core/nomination.py", gates=("PartialAdmission",)),
-        _applies("spec.podSets[].name", "state/shapes.py"),
-        _applies("spec.podSets[].template", "state/shapes.py", "jobs/podsets.py"),
-        _applies("spec.podSets[].topologyRequest", "state/shapes.py", "jobs/podsets.py", gates=_TAS),
+        _applies("spec.podSets[].count", "state/pod_set_requests.py"),
+        _applies(
+            "spec.podSets[].minCount", "state/pod_set_requests.py", "core/nomination.py", gates=("PartialAdmission",)
+        ),
+        _applies("spec.podSets[].name", "state/pod_set_requests.py"),
+        _applies("spec.podSets[].template", "state/pod_set_requests.py", "jobs/podsets.py"),
+        _applies("spec.podSets[].topologyRequest", "state/pod_set_requests.py", "jobs/podsets.py", gates=_TAS),
         _applies("spec.preemptionGates", "lifecycle/rules/preemption_gates.py", gates=_PREEMPTION_GATES),
-        _applies("spec.priority", "state/reading.py"),
+        _applies("spec.priority", "state/workload_info.py"),
         _applies("spec.priorityClassRef", "controllers/priority_class.py", "jobs/workloads.py"),
         _applies("spec.queueName", "state/world.py"),
-        _written("status", "lifecycle/change.py"),
-        _applies("status.admission", "state/reading.py", note="read back after a restart and from other managers"),
+        _written("status", "lifecycle/workload_changes.py"),
+        _applies(
+            "status.admission", "state/workload_info.py", note="read back after a restart and from other managers"
+        ),
         _applies("status.admissionChecks", "lifecycle/checks.py", note="written by the controllers of the checks"),
-        _applies("status.reclaimablePods", "state/shapes.py", gates=("ReclaimablePods",)),
-        _applies("status.requeueState", "state/reading.py"),
-        _applies("status.unhealthyNodes", "state/reading.py", gates=("TASFailedNodeReplacement",)),
+        _applies("status.reclaimablePods", "state/pod_set_requests.py", gates=("ReclaimablePods",)),
+        _applies("status.requeueState", "state/workload_info.py"),
+        _applies("status.unhealthyNodes", "state/workload_info.py", gates=("TASFailedNodeReplacement",)),
         _applies("status.preemptionGates", "lifecycle/rules/preemption_gates.py", gates=_PREEMPTION_GATES),
         _written("status.clusterName", "lifecycle/eviction.py", note=f"only cleared, by an eviction: {NO_MULTIKUEUE}"),
         _written(
@@ -168,7 +173,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         _applies("spec.tolerations", "core/eligibility.py", "jobs/podsets.py"),
         _applies("spec.topologyName", "state/specs.py", "lifecycle/queues.py", gates=_TAS),
     ),
-    "Topology": (_applies("spec.levels[].nodeLabel", "core/topology/reading.py"),),
+    "Topology": (_applies("spec.levels[].nodeLabel", "core/topology/parsing.py"),),
     "AdmissionCheck": (
         _applies(
             "spec.controllerName",
@@ -184,7 +189,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "ProvisioningRequestConfig": (
         _applies("spec.managedResources", "lifecycle/provisioning.py"),
         _applies("spec.parameters", "lifecycle/provisioning.py"),
-        _applies("spec.podSetMergePolicy", "controllers/checks/templates.py"),
+        _applies("spec.podSetMergePolicy", "controllers/checks/pod_templates.py"),
         _applies("spec.podSetUpdates", "lifecycle/provisioning.py"),
         _applies("spec.provisioningClassName", "lifecycle/provisioning.py"),
         _applies("spec.retryStrategy", "lifecycle/provisioning.py"),
@@ -195,13 +200,17 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         _written("status", note=f"never: {NO_MULTIKUEUE}"),
     ),
     "Configuration": (
-        _applies("admissionFairSharing.resourceWeights", "settings.py", "state/history.py", gates=_AFS),
+        _applies("admissionFairSharing.resourceWeights", "settings.py", "state/usage_history.py", gates=_AFS),
         _applies("admissionFairSharing.usageHalfLifeTime", "settings.py", gates=_AFS),
         _applies("admissionFairSharing.usageSamplingInterval", "settings.py", gates=_AFS),
-        _applies("clientConnection.burst", "app/managing.py", note="for `manager`; `up` needs no limit in its process"),
-        _applies("clientConnection.qps", "app/managing.py", note="for `manager`; `up` needs no limit in its process"),
-        _applies("controller.cacheSyncTimeout", "app/choices.py"),
-        _applies("controller.groupKindConcurrency", "app/choices.py"),
+        _applies(
+            "clientConnection.burst", "app/cluster_manager.py", note="for `manager`; `up` needs no limit in its process"
+        ),
+        _applies(
+            "clientConnection.qps", "app/cluster_manager.py", note="for `manager`; `up` needs no limit in its process"
+        ),
+        _applies("controller.cacheSyncTimeout", "app/options.py"),
+        _applies("controller.groupKindConcurrency", "app/options.py"),
         _applies("fairSharing.preemptionStrategies", "settings.py"),
         _applies("featureGates", "settings.py"),
         _applies("health.healthProbeBindAddress", "app/ports.py"),
@@ -210,16 +219,16 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         _applies("integrations.externalFrameworks", "jobs/options.py"),
         _applies("integrations.frameworks", "jobs/options.py", "jobs/kinds.py"),
         _applies("integrations.labelKeysToCopy", "jobs/workloads.py"),
-        _applies("internalCertManagement.enable", "webhooks/running.py", "installing/documents.py"),
-        _applies("internalCertManagement.webhookSecretName", "webhooks/running.py"),
-        _applies("internalCertManagement.webhookServiceName", "webhooks/running.py"),
-        _applies("leaderElection.leaderElect", "app/managing.py"),
-        _applies("leaderElection.leaseDuration", "app/choices.py"),
-        _applies("leaderElection.renewDeadline", "app/choices.py"),
+        _applies("internalCertManagement.enable", "webhooks/webhook_server.py", "install/manifests.py"),
+        _applies("internalCertManagement.webhookSecretName", "webhooks/webhook_server.py"),
+        _applies("internalCertManagement.webhookServiceName", "webhooks/webhook_server.py"),
+        _applies("leaderElection.leaderElect", "app/cluster_manager.py"),
+        _applies("leaderElection.leaseDuration", "app/options.py"),
+        _applies("leaderElection.renewDeadline", "app/options.py"),
         Row("leaderElection.resourceLock", Fate.REFUSED, note="any value but `leases`"),
-        _applies("leaderElection.resourceName", "app/choices.py"),
-        _applies("leaderElection.resourceNamespace", "app/choices.py"),
-        _applies("leaderElection.retryPeriod", "app/choices.py"),
+        _applies("leaderElection.resourceName", "app/options.py"),
+        _applies("leaderElection.resourceNamespace", "app/options.py"),
+        _applies("leaderElection.retryPeriod", "app/options.py"),
         _applies("manageJobsWithoutQueueName", "jobs/options.py"),
         _applies("managedJobsNamespaceSelector", "jobs/options.py"),
         _applies("metrics.bindAddress", "app/ports.py"),
@@ -233,12 +242,12 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         _warned("multiKueue.incrementalDispatcherConfig", NO_MULTIKUEUE),
         _warned("multiKueue.origin", NO_MULTIKUEUE),
         _warned("multiKueue.workerLostTimeout", NO_MULTIKUEUE),
-        _applies("namespace", "settings.py", "app/choices.py"),
+        _applies("namespace", "settings.py", "app/options.py"),
         _applies("objectRetentionPolicies.workloads.afterDeactivatedByKueue", "jobs/options.py"),
         _applies("objectRetentionPolicies.workloads.afterFinished", "lifecycle/facts.py"),
         _applies("pprofBindAddress", "app/ports.py"),
         _warned("resources.deviceClassMappings", _NO_DEVICES),
-        _applies("resources.excludeResourcePrefixes", "app/choices.py"),
+        _applies("resources.excludeResourcePrefixes", "app/options.py"),
         _applies("resources.quotaCheck", "settings.py", gates=("QuotaCheck",)),
         _applies("resources.quotaCheckStrategy", "settings.py", gates=("QuotaCheckStrategy",)),
         _applies("resources.transformations[].input", "core/requests.py"),
@@ -250,16 +259,16 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         _applies("tls.minVersion", "settings.py"),
         _applies("visibilityServer.bindAddress", "app/ports.py", gates=("VisibilityOnDemand",)),
         _applies("visibilityServer.bindPort", "app/ports.py", gates=("VisibilityOnDemand",)),
-        _applies("waitForPodsReady.blockAdmission", "app/choices.py"),
+        _applies("waitForPodsReady.blockAdmission", "app/options.py"),
         _applies("waitForPodsReady.recoveryTimeout", "lifecycle/facts.py"),
         _applies("waitForPodsReady.requeuingStrategy.backoffBaseSeconds", "lifecycle/facts.py"),
         _applies("waitForPodsReady.requeuingStrategy.backoffLimitCount", "lifecycle/facts.py"),
         _applies("waitForPodsReady.requeuingStrategy.backoffMaxSeconds", "lifecycle/facts.py"),
         _applies("waitForPodsReady.requeuingStrategy.timestamp", "settings.py"),
         _applies("waitForPodsReady.timeout", "lifecycle/facts.py"),
-        _applies("webhook.certDir", "webhooks/running.py"),
-        _applies("webhook.host", "webhooks/running.py"),
-        _applies("webhook.port", "webhooks/running.py"),
+        _applies("webhook.certDir", "webhooks/webhook_server.py"),
+        _applies("webhook.host", "webhooks/webhook_server.py"),
+        _applies("webhook.port", "webhooks/webhook_server.py"),
     ),
 }
 
@@ -319,12 +328,12 @@ def row_of(kind: str, path: str, version: str = "") -> Row | None:
 def warnings(tree: Tree, on: Collection[str]) -> Iterator[str]:
     """A sentence for every field of an object in the stored version that is set and has no effect. `on` are the gates
     that are on. What the manager itself writes into the status is left out."""
-    kind = trees.text(tree.get("kind"))
+    kind = unstructured.text(tree.get("kind"))
     for row in _SPEAKING.get(kind, ()):
         sentence = row.warning(on)
         if sentence and _is_set(tree, row.path.replace("[]", "").split("."), row.default):
             yield f"{row.path} {sentence}"
-    if kind == "AdmissionCheck" and trees.get(tree, "spec", "controllerName") == labels.MULTIKUEUE_CONTROLLER:
+    if kind == "AdmissionCheck" and unstructured.get(tree, "spec", "controllerName") == labels.MULTIKUEUE_CONTROLLER:
         yield f"spec.controllerName {labels.MULTIKUEUE_CONTROLLER}: {NO_MULTIKUEUE}, so the check never becomes active"
 
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from pykueue.api.fields import Field, Int32, Int64, Quantity, Rule, Time, always, required
-from pykueue.api.meta import ApiStruct, LabelSelector, ObjectMeta
+from kubemachinery.fields import Field, Int32, Int64, Quantity, Rule, Time, always, required
+from kubemachinery.meta import ApiStruct, LabelSelector, ObjectMeta
 
 ResourceList: TypeAlias = dict[str, Quantity]
 Labels: TypeAlias = dict[str, str]

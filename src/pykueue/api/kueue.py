@@ -14,7 +14,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, TypeAlias
 
-from pykueue.api.fields import (
+from kubemachinery.fields import (
     IMMUTABLE,
     LABEL_PATTERN,
     QUALIFIED_PATTERN,
@@ -29,6 +29,7 @@ from pykueue.api.fields import (
     always,
     required,
 )
+from kubemachinery.meta import ApiStruct, Condition, LabelSelector, ObjectMeta
 from pykueue.api.kube import (
     TAINT_RULES,
     TOLERATION_RULES,
@@ -41,7 +42,6 @@ from pykueue.api.kube import (
     Taint,
     Toleration,
 )
-from pykueue.api.meta import ApiStruct, Condition, LabelSelector, ObjectMeta
 
 GROUP: Final = "kueue.x-k8s.io"
 VERSION: Final = "v1beta2"

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final
 
+from kubemachinery.fields import Field, Int32, Rule, Subdomain, Time, required
+from kubemachinery.meta import ApiStruct
+from kubemachinery.versions import Added, Change, Gone, Limited, Needs, Renamed, Ruled
 from pykueue.api import kueue
-from pykueue.api.fields import Field, Int32, Rule, Subdomain, Time, required
 from pykueue.api.kube import Labels, Taint
-from pykueue.api.meta import ApiStruct
-from pykueue.api.versions import Added, Change, Gone, Limited, Needs, Renamed, Ruled
 
 VERSION: Final = "v1beta1"
 API_VERSION: Final = f"{kueue.GROUP}/{VERSION}"

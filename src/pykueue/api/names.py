@@ -11,7 +11,7 @@ import hashlib
 import re
 from typing import Final
 
-from pykueue.api import meta
+from kubemachinery import meta
 
 _HASH_DIGITS: Final = 5
 _LONGEST: Final = meta.SUBDOMAIN_LENGTH

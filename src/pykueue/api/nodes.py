@@ -9,7 +9,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from pykueue.api import selectors
+from kubemachinery import selectors
+from kubemachinery.meta import Complaints
+from kubemachinery.selectors import Labels, Operator, Requirement, Selector
 from pykueue.api.kube import (
     Affinity,
     NodeSelector,
@@ -20,8 +22,6 @@ from pykueue.api.kube import (
     TaintEffect,
     Toleration,
 )
-from pykueue.api.meta import Complaints
-from pykueue.api.selectors import Labels, Operator, Requirement, Selector
 
 # --- Node selectors and affinity --------------------------------------------------------------------------------------
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pykueue.api import registry, schema, structural, trees
-from pykueue.api.kinds import Kind
-from pykueue.api.structural import Structural
+from kubemachinery import structural, unstructured
+from kubemachinery.kinds import Kind
+from kubemachinery.structural import Structural
+from pykueue.api import registry, schema
 
 
 def find(tree: object) -> Structural | None:
     """The schema that `tree` claims to follow; `None` when that is none of ours."""
-    api_version, kind = trees.text(trees.get(tree, "apiVersion")), trees.text(trees.get(tree, "kind"))
+    api_version, kind = (
+        unstructured.text(unstructured.get(tree, "apiVersion")),
+        unstructured.text(unstructured.get(tree, "kind")),
+    )
     found = registry.KUEUE.find(api_version, kind)
     if found is None:
         return None

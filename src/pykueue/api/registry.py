@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from kubemachinery.kinds import Column, Kind, Kinds, Scope, Version
 from pykueue.api import autoscaling, kube, kueue, kueue_v1beta1
-from pykueue.api.kinds import Column, Kind, Kinds, Scope, Version
 
 _DEPRECATED: Final = f"{kueue_v1beta1.API_VERSION} is deprecated; write {kueue.API_VERSION} instead"
 

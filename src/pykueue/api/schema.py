@@ -20,11 +20,11 @@ from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 
-from pykueue.api.fields import Field, Required, Rule
-from pykueue.api.kinds import Column, Kind, Version
+from kubemachinery.fields import Field, Required, Rule
+from kubemachinery.kinds import Column, Kind, Version
+from kubemachinery.meta import ObjectMeta
+from kubemachinery.versions import Added, Change, Gone, Limited, Needs, Renamed, Ruled
 from pykueue.api.kube import PodTemplateSpec
-from pykueue.api.meta import ObjectMeta
-from pykueue.api.versions import Added, Change, Gone, Limited, Needs, Renamed, Ruled
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pykueue.api import labels, trees
-from pykueue.api.trees import Tree
+from kubemachinery import unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
 
 # The limits of the v1beta2 schema.
 SLICES_MAX: Final = 1_000
@@ -129,8 +130,8 @@ def _runs(domains: Domains, keys: Sequence[str]) -> list[Domains]:
 
 def decode(assignment: object) -> list[Domain] | None:
     """The domains of a v1beta2 assignment in their order, or `None` when its parts do not add up to any."""
-    levels = trees.get(assignment, "levels")
-    slices = trees.get(assignment, "slices")
+    levels = unstructured.get(assignment, "levels")
+    slices = unstructured.get(assignment, "slices")
     if not isinstance(levels, list) or not isinstance(slices, list):
         return None
     domains: list[Domain] = []
@@ -143,12 +144,12 @@ def decode(assignment: object) -> list[Domain] | None:
 
 
 def _read_slice(piece: object, depth: int) -> list[Domain] | None:
-    size = trees.integer(trees.get(piece, "domainCount"))
-    columns = trees.get(piece, "valuesPerLevel")
+    size = unstructured.integer(unstructured.get(piece, "domainCount"))
+    columns = unstructured.get(piece, "valuesPerLevel")
     if size is None or not 0 < size <= DOMAINS_PER_SLICE_MAX or not isinstance(columns, list) or len(columns) != depth:
         return None
     read = [_read_column(column, size) for column in columns]
-    counts = _read_counts(trees.get(piece, "podCounts"), size)
+    counts = _read_counts(unstructured.get(piece, "podCounts"), size)
     if counts is None:
         return None
     values = [column for column in read if column is not None]
@@ -159,22 +160,22 @@ def _read_slice(piece: object, depth: int) -> list[Domain] | None:
 
 
 def _read_column(column: object, size: int) -> list[str] | None:
-    universal = trees.get(column, "universal")
+    universal = unstructured.get(column, "universal")
     if isinstance(universal, str):
         return [universal] * size
-    roots = trees.get(column, "individual", "roots")
+    roots = unstructured.get(column, "individual", "roots")
     if not isinstance(roots, list) or len(roots) != size or not all(isinstance(root, str) for root in roots):
         return None
-    prefix = trees.text(trees.get(column, "individual", "prefix"))
-    suffix = trees.text(trees.get(column, "individual", "suffix"))
+    prefix = unstructured.text(unstructured.get(column, "individual", "prefix"))
+    suffix = unstructured.text(unstructured.get(column, "individual", "suffix"))
     return [f"{prefix}{root}{suffix}" for root in roots]
 
 
 def _read_counts(counts: object, size: int) -> list[int] | None:
-    universal = trees.integer(trees.get(counts, "universal"))
+    universal = unstructured.integer(unstructured.get(counts, "universal"))
     if universal is not None:
         return [universal] * size
-    individual: Any = trees.get(counts, "individual")
+    individual: Any = unstructured.get(counts, "individual")
     if not isinstance(individual, list) or len(individual) != size:
         return None
-    return individual if all(trees.integer(count) is not None for count in individual) else None
+    return individual if all(unstructured.integer(count) is not None for count in individual) else None

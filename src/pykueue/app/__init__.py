@@ -10,11 +10,11 @@
 Everybody else asks this module, by the names below.
 """
 
-from pykueue.apiserver.store import Durability
-from pykueue.app.choices import for_manager as manager_choices
-from pykueue.app.choices import for_webhooks as webhook_choices
-from pykueue.app.embedding import RunnerName, embedded_manager, embedded_runner
-from pykueue.app.managing import manage, populate
+from kubeserver.storage.sqlite import Durability
+from pykueue.app.cluster_manager import manage, populate
+from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
+from pykueue.app.options import for_manager as manager_choices
+from pykueue.app.options import for_webhooks as webhook_choices
 from pykueue.app.ports import LOOPBACK, metrics_address
 from pykueue.app.process import allow_many_files, calm_collector, dump_on_signal
 from pykueue.app.server import (

@@ -12,22 +12,22 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, TypeAlias
 
-from pykueue import serving
+from kubemachinery import http_server
+from kubemachinery.client.delegated_auth import Door, guarded
+from kubemachinery.clock import Clock
+from kubemachinery.errors import UsageError
+from kubeserver.http import extensions
 from pykueue.api import config
-from pykueue.apiserver import extensions
-from pykueue.clock import Clock
 from pykueue.controllers import visibility
 from pykueue.controllers.aggregation import Aggregated
 from pykueue.controllers.assembly import Manager
-from pykueue.dashboard.board import Board, Explain, Sources
-from pykueue.dashboard.pages import PREFIX, Pages
-from pykueue.errors import UsageError
-from pykueue.kube.delegation import Door, guarded
-from pykueue.observe import dumping, health
+from pykueue.dashboard.endpoints import PREFIX, Pages
+from pykueue.dashboard.summaries import Board, Explain, Sources
+from pykueue.observe import health, state_dump
 from pykueue.observe import profiling as profiles
 from pykueue.observe.visibility import BIND_PORT
 from pykueue.settings import Settings, is_address
-from pykueue.webhooks import running
+from pykueue.webhooks import webhook_server
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +60,14 @@ async def profiling(manager: Manager, settings: Settings, anywhere: str = LOOPBA
     if address is None:
         yield
         return
-    handler = profiles.handler(lambda: dumping.document(manager.world))
+    handler = profiles.handler(lambda: state_dump.document(manager.world))
     async with _served("profiling", handler, address):
         yield
 
 
 @asynccontextmanager
 async def metrics(
-    manager: Manager, settings: Settings, served: running.Served, door: Door, in_pod: bool
+    manager: Manager, settings: Settings, served: webhook_server.Served, door: Door, in_pod: bool
 ) -> AsyncIterator[None]:
     """Metrics on a port of their own while inside: open to who works on this machine, else for those who may."""
     address = metrics_address(settings, EVERYWHERE if in_pod else LOOPBACK[0])
@@ -83,7 +83,7 @@ async def metrics(
 
 @asynccontextmanager
 async def lists(
-    manager: Manager, settings: Settings, served: running.Served, door: Door, in_pod: bool
+    manager: Manager, settings: Settings, served: webhook_server.Served, door: Door, in_pod: bool
 ) -> AsyncIterator[None]:
     """Who waits where, for an API server that passes on what it is asked about it."""
     chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
@@ -107,7 +107,7 @@ async def lists(
 async def dashboard(
     manager: Manager,
     address: Address | None,
-    served: running.Served,
+    served: webhook_server.Served,
     door: Door,
     clock: Clock,
     explain: Explain | None,
@@ -144,11 +144,11 @@ def dashboard_pages(manager: Manager, door: Door, clock: Clock, explain: Explain
 
 @asynccontextmanager
 async def _served(
-    what: str, handler: serving.Handler, address: Address, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[serving.HttpServer | None]:
+    what: str, handler: http_server.Handler, address: Address, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[http_server.HttpServer | None]:
     http = None
     try:
-        http = await serving.serve(handler, *address, tls=tls)
+        http = await http_server.serve(handler, *address, tls=tls)
     except OSError as error:
         log.error("no %s: cannot listen on %s:%s: %s", what, *address, error.strerror or error)
     try:

@@ -8,7 +8,7 @@ import resource
 import signal
 
 from pykueue.controllers.assembly import Manager
-from pykueue.observe import dumping
+from pykueue.observe import state_dump
 
 
 def calm_collector() -> None:
@@ -24,7 +24,7 @@ def calm_collector() -> None:
 
 def dump_on_signal(manager: Manager) -> None:
     """Log the state of the scheduler at every SIGUSR2 from now on, as Kueue's manager does."""
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, dumping.log_state, manager.world)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, state_dump.log_state, manager.world)
 
 
 def allow_many_files() -> None:

@@ -15,23 +15,23 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
-from pykueue import serving, tls
+from kubemachinery import http_server, tls
+from kubemachinery.certificates import write_private
+from kubemachinery.clock import Clock, SystemClock
+from kubemachinery.errors import UsageError
+from kubeserver.assembly import Embedded, Parts
+from kubeserver.builtin import admission, scheduling
+from kubeserver.builtin.kinds import RESOURCES
+from kubeserver.http.health import About
+from kubeserver.protocol import authentication, server_credentials
+from kubeserver.protocol.status import StatusError
+from kubeserver.storage.sqlite import Durability, Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
 from pykueue.api import conversion, registry, schema
-from pykueue.apiserver import access, certificates
-from pykueue.apiserver.builtin import admission, scheduling
-from pykueue.apiserver.builtin.kinds import RESOURCES
-from pykueue.apiserver.embedded import Embedded, Parts
-from pykueue.apiserver.health import About
-from pykueue.apiserver.status import StatusError
-from pykueue.apiserver.store import Durability, Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
-from pykueue.app import choices
+from pykueue.app import options
 from pykueue.app.ports import LOOPBACK
-from pykueue.certificates import write_private
-from pykueue.clock import Clock, SystemClock
-from pykueue.errors import UsageError
 from pykueue.runner import node
 from pykueue.runner.machine import Machine
-from pykueue.runner.processes import IN_MEMORY, Database
+from pykueue.runner.process_executor import IN_MEMORY, Database
 from pykueue.settings import Settings
 from pykueue.version import __version__
 from pykueue.webhooks import in_process
@@ -70,7 +70,7 @@ class Serving:
     url: str
     kubeconfig: Path
     embedded: Embedded
-    credentials: certificates.Credentials
+    credentials: server_credentials.Credentials
     database: Database
 
 
@@ -92,7 +92,7 @@ def kueue_parts() -> Parts:
 
 def managed_parts(settings: Settings, machine: Machine | None = None, orphan_seconds: float = ORPHAN_SECONDS) -> Parts:
     """The same with our webhooks inside, there before anybody is served; and, for a machine, queues of its size."""
-    parts, chosen = kueue_parts(), choices.for_webhooks(settings)
+    parts, chosen = kueue_parts(), options.for_webhooks(settings)
     return replace(
         parts,
         plugins=lambda find: (*parts.plugins(find), *in_process.hooks(chosen, find)),
@@ -124,7 +124,9 @@ async def api_server(
         # is sure that no other server lives here.
         kubeconfig.unlink(missing_ok=True)
         credentials = _credentials(settings, hosts, now)
-        door = access.Access({credentials.admin_token: access.ADMIN, credentials.view_token: access.VIEWER}, hosts)
+        door = authentication.Access(
+            {credentials.admin_token: authentication.ADMIN, credentials.view_token: authentication.VIEWER}, hosts
+        )
         keeps = settings.durability is not Durability.MEMORY
         embedded = Embedded(
             parts,
@@ -153,9 +155,11 @@ async def api_server(
             await embedded.close()
 
 
-def _credentials(settings: ServerSettings, hosts: tuple[str, ...], now: datetime.datetime) -> certificates.Credentials:
+def _credentials(
+    settings: ServerSettings, hosts: tuple[str, ...], now: datetime.datetime
+) -> server_credentials.Credentials:
     try:
-        return certificates.prepare(settings.data_dir / "pki", hosts, now)
+        return server_credentials.prepare(settings.data_dir / "pki", hosts, now)
     except OSError as error:
         raise UsageError(f"the data directory cannot be used: {error.filename}: {error.strerror}") from error
 
@@ -177,17 +181,17 @@ def _database(loaded: Loaded | None) -> Database:
     return Database(f"{loaded.cluster_id} {loaded.restored}", loaded.revision, is_new=not loaded.rows)
 
 
-def _tls(settings: ServerSettings, credentials: certificates.Credentials) -> ssl.SSLContext:
+def _tls(settings: ServerSettings, credentials: server_credentials.Credentials) -> ssl.SSLContext:
     certificate, key = settings.certificate or (credentials.server, None)
-    return certificates.server_context(
+    return server_credentials.server_context(
         certificate, key, credentials.ca, *settings.client_authorities, profile=settings.tls
     )
 
 
-async def _listen(embedded: Embedded, settings: ServerSettings, context: ssl.SSLContext) -> serving.HttpServer:
+async def _listen(embedded: Embedded, settings: ServerSettings, context: ssl.SSLContext) -> http_server.HttpServer:
     """Where it is told to. Where any port will do, on the last one if it is still free: whoever watches, follows or has
     a page open finds the server again when it has been restarted."""
-    serve = partial(serving.serve, embedded.server.handle, settings.host, tls=context)
+    serve = partial(http_server.serve, embedded.server.handle, settings.host, tls=context)
     last = settings.data_dir / "port"
     http = None
     if not settings.port and (port := _remembered(last)):
@@ -215,10 +219,10 @@ def announce(settings: ServerSettings, ready: Serving) -> None:
     """Write the kubeconfigs, which say to whoever waits for them that everything is there."""
     url, credentials = ready.url, ready.credentials
     if settings.view_kubeconfig is not None:
-        view = certificates.kubeconfig(url, credentials.ca, credentials.viewer, credentials.view_token, "view")
-        certificates.write_private(settings.view_kubeconfig, view)
-    admin = certificates.kubeconfig(url, credentials.ca, credentials.admin, credentials.admin_token)
-    certificates.write_private(ready.kubeconfig, admin)
+        view = server_credentials.kubeconfig(url, credentials.ca, credentials.viewer, credentials.view_token, "view")
+        server_credentials.write_private(settings.view_kubeconfig, view)
+    admin = server_credentials.kubeconfig(url, credentials.ca, credentials.admin, credentials.admin_token)
+    server_credentials.write_private(ready.kubeconfig, admin)
 
 
 @contextlib.contextmanager
@@ -246,10 +250,10 @@ def _opened(settings: ServerSettings) -> Iterator[tuple[Journal, Loaded | None, 
 async def etcd_stand_in(host: str, port: int) -> AsyncIterator[None]:
     """Says that it is healthy. A test suite waits for that before it starts an API server; ours needs nothing of it."""
 
-    async def answer(request: serving.Request) -> serving.Response:
-        return serving.Response(body=b'{"health":"true","reason":""}')
+    async def answer(request: http_server.Request) -> http_server.Response:
+        return http_server.Response(body=b'{"health":"true","reason":""}')
 
-    http = await serving.serve(answer, host, port)
+    http = await http_server.serve(answer, host, port)
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from pykueue.errors import AnswerIsNo, PykueueError
+from kubemachinery.errors import AnswerIsNo, PykueueError
 from pykueue.version import __version__
 
 
@@ -45,7 +45,7 @@ VERBS: Final[dict[str, Verb]] = {
     "whatif": Verb("whatif", "Show which Workloads would start, wait or be evicted if objects changed."),
     "lint": Verb("lint", "Find configurations that can never work, or that will surprise."),
     "create": Verb("create", "Create a ClusterQueue, a LocalQueue or a ResourceFlavor."),
-    "list": Verb("lists", "List ClusterQueues, LocalQueues, Workloads, ResourceFlavors or pods."),
+    "list": Verb("list_command", "List ClusterQueues, LocalQueues, Workloads, ResourceFlavors or pods."),
     "stop": Verb("stop", "Stop a ClusterQueue, a LocalQueue or a Workload."),
     "resume": Verb("resume", "Resume a ClusterQueue, a LocalQueue or a Workload."),
     "delete": Verb("delete", "Delete a Workload with its job, or a queue or flavor."),

@@ -6,22 +6,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import completing
+from pykueue.cli import completion_candidates
 from pykueue.cli.connection import Connection, connects
 
 if TYPE_CHECKING:
-    from pykueue.kube.client import Client
+    from kubemachinery.client.client import Client
 
 
 @click.command("cancel")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completing.objects("job"))
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion_candidates.objects("job")
+)
 @connects
 def command(connection: Connection, names: tuple[str, ...]) -> None:
     """Cancel jobs: a waiting job leaves its queue, a running job is stopped, and its log is deleted."""
-    from pykueue.work import desk
+    from pykueue.client import job_service
 
     async def work(client: Client, namespace: str) -> None:
-        clerk = desk.Desk(client, namespace)
+        clerk = job_service.Desk(client, namespace)
         for name in await clerk.meant(names):
             await clerk.cancel(name)
             click.echo(f"job {name} cancelled")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from pykueue import documents, plainyaml, settings
-from pykueue.errors import AnswerIsNo, ConfigurationError, UsageError
+from kubemachinery import kubectl_yaml, yaml_documents
+from kubemachinery.errors import AnswerIsNo, ConfigurationError, UsageError
+from pykueue import settings
 
 
 @click.group(name="config")
@@ -26,9 +27,9 @@ def check(file: Path, output: str, namespace: str) -> None:
     Fields that are accepted and have no effect are named on stderr.
     """
     if str(file) == "-":
-        found = list(documents.standard_input())
+        found = list(yaml_documents.standard_input())
     else:
-        found = list(documents.read(file))
+        found = list(yaml_documents.read(file))
     if len(found) != 1:
         raise UsageError(f"{file}: holds {len(found)} documents; a Configuration is one")
     try:
@@ -47,4 +48,4 @@ def check(file: Path, output: str, namespace: str) -> None:
 
         click.echo(json.dumps(effective.tree, indent=2))
     else:
-        click.echo(plainyaml.dump(effective.tree), nl=False)
+        click.echo(kubectl_yaml.dump(effective.tree), nl=False)

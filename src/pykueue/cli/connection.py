@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from pykueue.cli import completing
-from pykueue.cli.reach import FLAGS, Reach
+from pykueue.cli import completion_candidates
+from pykueue.cli.connection_flags import FLAGS, Reach
 
 if TYPE_CHECKING:
-    from pykueue.kube.client import Client
+    from kubemachinery.client.client import Client
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -48,14 +48,14 @@ def reaches(command: Command) -> Command:
             type=click.Path(path_type=Path) if flag.is_path else None,
             help=flag.help,
             hidden=True,
-            shell_complete=completing.entries(f"{flag.name}s") if flag.section == "entry" else None,
+            shell_complete=completion_candidates.entries(f"{flag.name}s") if flag.section == "entry" else None,
         )(parsed)
     for option in (
         click.option(
             "--context",
             default="",
             help="A context of the kubeconfig; the current one by default.",
-            shell_complete=completing.entries("contexts"),
+            shell_complete=completion_candidates.entries("contexts"),
         ),
         click.option(
             "--kubeconfig",
@@ -79,6 +79,6 @@ def connects(command: Command) -> Command:
         "--namespace",
         default="",
         help="The namespace; that of the kubeconfig by default.",
-        shell_complete=completing.objects("namespace"),
+        shell_complete=completion_candidates.objects("namespace"),
     )
     return reaches(cast("Command", option(parsed)))

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykueue.cli import completing, kinds
+from kubemachinery.errors import UsageError
+from pykueue.cli import completion_candidates, kinds
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
-from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
-    from pykueue.kube.client import Client
+    from kubemachinery.client.client import Client
 
 
 @click.group("create", cls=kinds.KindGroup)
@@ -58,13 +58,13 @@ def cluster_queue(
     \b
     pykueue create clusterqueue research --cohort all --nominal-quota "a100:cpu=9;memory=36Gi,spot:cpu=99;memory=1Ti"
     """
-    from pykueue.work import making
+    from pykueue.client import object_creation
 
-    tree = making.cluster_queue(
+    tree = object_creation.cluster_queue(
         name,
         cohort=cohort,
         strategy=queuing_strategy,
-        namespace_labels=making.pairs("namespace-selector", namespace_selector),
+        namespace_labels=object_creation.pairs("namespace-selector", namespace_selector),
         reclaim_within_cohort=reclaim_within_cohort,
         within_cluster_queue=preemption_within_cluster_queue,
         limits={
@@ -82,7 +82,7 @@ def cluster_queue(
     "-c",
     "--clusterqueue",
     required=True,
-    shell_complete=completing.objects("clusterqueue"),
+    shell_complete=completion_candidates.objects("clusterqueue"),
     help="The ClusterQueue that it leads to.",
 )
 @click.option("-i", "--ignore-unknown-cq", is_flag=True, help="Although there is no such ClusterQueue.")
@@ -94,13 +94,13 @@ def local_queue(
 ) -> None:
     """Create a LocalQueue that leads to a ClusterQueue."""
     from pykueue.api import kueue, registry
-    from pykueue.work import making
+    from pykueue.client import object_creation
 
     async def work(client: Client, namespace: str) -> dict[str, Any]:
         row = registry.KUEUE.of(kueue.ClusterQueue)
         if not ignore_unknown_cq and await client.find(row, clusterqueue) is None:
             raise UsageError(f"ClusterQueue {clusterqueue} does not exist; say -i to create it all the same")
-        return making.local_queue(name, namespace, clusterqueue)
+        return object_creation.local_queue(name, namespace, clusterqueue)
 
     _create(connection, connection.talk(work), dry_run, form)
 
@@ -123,10 +123,10 @@ def resource_flavor(
     form: Form,
 ) -> None:
     """Create a ResourceFlavor."""
-    from pykueue.work import making
+    from pykueue.client import object_creation
 
-    labels = making.pairs("node-labels", node_labels)
-    tree = making.resource_flavor(name, labels=labels, taints=node_taints, tolerations=tolerations)
+    labels = object_creation.pairs("node-labels", node_labels)
+    tree = object_creation.resource_flavor(name, labels=labels, taints=node_taints, tolerations=tolerations)
     _create(connection, tree, dry_run, form)
 
 

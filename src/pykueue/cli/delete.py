@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import completing, kinds
+from kubemachinery.errors import UsageError
+from pykueue.cli import completion_candidates, kinds
 from pykueue.cli.connection import Connection, connects
-from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
-    from pykueue.api import kueue, meta
-    from pykueue.kube.client import Client
+    from kubemachinery import meta
+    from kubemachinery.client.client import Client
+    from pykueue.api import kueue
 
 
 @click.group("delete", cls=kinds.KindGroup)
@@ -21,7 +22,7 @@ def command() -> None:
 
 
 @command.command("workload")
-@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=completing.objects("workload"))
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=completion_candidates.objects("workload"))
 @click.option("--all", "everything", is_flag=True, help="All Workloads of the namespace.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @kinds.all_namespaces
@@ -31,7 +32,8 @@ def workload(
     connection: Connection, names: tuple[str, ...], everything: bool, yes: bool, all_namespaces: bool, dry_run: str
 ) -> None:
     """Delete Workloads together with the jobs that they were made for."""
-    from pykueue.api import codec, kueue, registry
+    from kubemachinery import codec
+    from pykueue.api import kueue, registry
 
     if everything == bool(names):
         raise UsageError("delete workload: name Workloads, or say --all")
@@ -74,8 +76,8 @@ def _named(owner: meta.OwnerReference) -> str:
 
 async def _delete(client: Client, found: list[kueue.Workload], dry_run: str) -> None:
     """The jobs first, and then what their end leaves of the Workloads. What is gone already is gone."""
+    from kubemachinery.kinds import Kind, Version
     from pykueue.api import kueue, registry
-    from pykueue.api.kinds import Kind, Version
 
     workloads = registry.KUEUE.of(kueue.Workload)
     for each in found:

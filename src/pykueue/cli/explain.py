@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from pykueue.cli import completing, flags, printing
+from kubemachinery.errors import UsageError
+from pykueue.cli import completion_candidates, flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
-from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pykueue.advising.why import Why
-    from pykueue.kube.client import Client
-    from pykueue.planning import Case
-    from pykueue.work.desk import Entry
+    from kubemachinery.client.client import Client
+    from pykueue.analysis.explanation import Why
+    from pykueue.analysis.planner import Case
+    from pykueue.client.job_service import Entry
 
 
 @click.command("explain")
-@click.argument("name", shell_complete=completing.objects("job"))
+@click.argument("name", shell_complete=completion_candidates.objects("job"))
 @flags.files("Objects from a file, a folder, or - instead of a server's; may be repeated.")
 @click.option("--now", "now_text", default=None, help="With -f: the time to decide at, RFC 3339; else the present.")
 @click.option("--no-suggestions", is_flag=True, help="Give the causes only, without suggestions.")
@@ -42,8 +42,8 @@ def command(
     NAME is a Workload or a job; KIND/NAME, such as job/train, where several have that name. Each suggestion was tried
     on a copy and is minimal: all of its parts are needed. One that the nodes cannot hold comes last, and says so.
     """
-    from pykueue.advising.trial import Effort
-    from pykueue.advising.why import why
+    from pykueue.analysis.explanation import why
+    from pykueue.analysis.trial import Effort
     from pykueue.cli.plan import at, case_of, tell_left_out, tell_notices
 
     with progress() as told:
@@ -69,9 +69,9 @@ def command(
 
 
 async def _live(client: Client, namespace: str, told: Any) -> tuple[Case, str]:
-    from pykueue import live
+    from pykueue.analysis import live_case
 
-    return await live.case(client, nodes=True, unscheduled=namespace, told=told), namespace
+    return await live_case.case(client, nodes=True, unscheduled=namespace, told=told), namespace
 
 
 class Named(NamedTuple):
@@ -114,9 +114,9 @@ def _key(case: Case, namespace: str, named: Named) -> str | None:
 
 
 def _unqueued(connection: Connection, named: Named) -> Entry | None:
-    from pykueue.work import desk
+    from pykueue.client import job_service
 
-    return matching(connection.talk(desk.entries), named)
+    return matching(connection.talk(job_service.entries), named)
 
 
 def matching(entries: Iterable[Entry], named: Named) -> Entry | None:
@@ -129,7 +129,7 @@ def matching(entries: Iterable[Entry], named: Named) -> Entry | None:
 
 def _tell_unqueued(entry: Entry | None, namespace: str, named: Named, output: str) -> None:
     """Why a job waits in no line. One that was just submitted will be in one, and nothing can be said of it yet."""
-    from pykueue.work.standing import Word
+    from pykueue.client.job_status import Word
 
     if entry is None:
         raise UsageError(f"{named} not found in namespace {namespace}, or it has no queue label")
@@ -149,7 +149,7 @@ _SHOWN: Final = 5
 
 def lines(answer: Why) -> list[str]:
     """The answer for a person."""
-    from pykueue.advising.why import Search
+    from pykueue.analysis.explanation import Search
 
     said = [_heading(answer)]
     if answer.warnings:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubemachinery.errors import ConfigurationError, UsageError
 from pykueue.cli.connection import reaches
-from pykueue.cli.reach import Reach
+from pykueue.cli.connection_flags import Reach
 from pykueue.cli.up import FEATURE_GATES, written
-from pykueue.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
-    from pykueue.installing.documents import Plan
+    from pykueue.install.manifests import Plan
 
 NAMESPACE = click.option("--namespace", default="kueue-system", show_default=True, help="Where the manager runs.")
 CONFIG = click.option(
@@ -64,24 +64,24 @@ def command(
     It can be repeated at will, to bring an older installation up to date: what is not wanted any more, such as the
     dashboard, is taken away. Objects that people made are not touched.
     """
-    from pykueue.installing import applying, documents, layout
+    from pykueue.install import apply, kustomize, manifests
 
     plan = plan_of(namespace, config, image, dashboard=dashboard, feature_gates=feature_gates)
     plan = replace(plan, api_server=tuple(map(_cidr, api_server)))
     for notice in plan.settings.notices:
         click.echo(f"{config or '--feature-gates'}: notice: {notice}", err=True)
-    objects = documents.everything(plan)
+    objects = manifests.everything(plan)
     if directory is not None:
         if not dry_run:
             raise UsageError("install: --to needs --dry-run")
-        for name, text in layout.files(plan):
+        for name, text in kustomize.files(plan):
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_text(text)
     elif dry_run:
-        click.echo(layout.render(objects, output), nl=False)
+        click.echo(kustomize.render(objects, output), nl=False)
     else:
-        gone = documents.superseded(plan)
-        reach.run(lambda client, _: applying.install(client, objects, click.echo, superseded=gone))
+        gone = manifests.superseded(plan)
+        reach.run(lambda client, _: apply.install(client, objects, click.echo, superseded=gone))
 
 
 def _cidr(text: str) -> str:
@@ -95,7 +95,7 @@ def plan_of(namespace: str, config: Path | None, image: str, *, dashboard: bool,
     """What to install. A Configuration that the installed manager would refuse is refused here; gates of the flag go
     into the installed Configuration, which then has everything that the manager reads."""
     from pykueue import settings
-    from pykueue.installing.documents import IMAGE, Plan
+    from pykueue.install.manifests import IMAGE, Plan
 
     source, tree = str(config) if config is not None else "--feature-gates", written(config)
     if not isinstance(tree, dict):

@@ -9,11 +9,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
-from pykueue.apiserver import jsonpath
-from pykueue.apiserver.jsonpath import PathError
+from kubemachinery.errors import UsageError
+from kubeserver.protocol import jsonpath
+from kubeserver.protocol.jsonpath import PathError
 from pykueue.cli.gotemplate import verbs
 from pykueue.cli.gotemplate.quoting import unquoted
-from pykueue.errors import UsageError
 
 # (what paths start from, whether keys may be missing) -> values, for each part that was printed.
 Part: TypeAlias = Callable[[Any, bool], Iterator[list[Any]]]

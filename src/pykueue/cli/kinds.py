@@ -8,10 +8,10 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from pykueue import home
-from pykueue.cli import completing, flags, printing
+from kubemachinery.errors import UsageError
+from pykueue import paths
+from pykueue.cli import completion_candidates, flags, printing
 from pykueue.cli.printing import Form
-from pykueue.errors import UsageError
 
 ALIASES: Final = {
     "clusterqueue": ("cq", "clusterqueues"),
@@ -63,7 +63,7 @@ def through_kubectl(verb: str, kind: str) -> click.Command:
     """A command that hands everything to kubectl."""
 
     @click.command(kind, context_settings={"ignore_unknown_options": True})
-    @click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=completing.objects(kind))
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=completion_candidates.objects(kind))
     def command(words: tuple[str, ...]) -> None:
         run_kubectl(verb, f"{kind}s.{GROUP}", *words)
 
@@ -77,7 +77,7 @@ def run_kubectl(*words: str) -> NoReturn:
     program = shutil.which("kubectl")
     if program is None:
         raise UsageError("kubectl is not on the PATH; this command hands over to it")
-    last, usual = home.kubeconfig(), os.path.expanduser("~/.kube/config")
+    last, usual = paths.kubeconfig(), os.path.expanduser("~/.kube/config")
     environment = dict(os.environ)
     if "KUBECONFIG" not in environment and not os.path.exists(usual) and last.exists():
         environment["KUBECONFIG"] = str(last)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from pykueue import plainyaml
+from kubemachinery import kubectl_yaml
 
 _STEP: Final = "  "
 _PLAIN_KEY: Final = re.compile(r"\w(?:[\w./-]*\w)?")
@@ -69,7 +69,11 @@ def _key(key: str) -> str:
 
 def _is_ambiguous(key: str) -> bool:
     """Whether it could be read as something that is no text."""
-    if key.lower() in _WORDS or not isinstance(yaml.safe_load(key), str) or not isinstance(plainyaml.scalar(key), str):
+    if (
+        key.lower() in _WORDS
+        or not isinstance(yaml.safe_load(key), str)
+        or not isinstance(kubectl_yaml.scalar(key), str)
+    ):
         return True
     try:
         float(key.replace("_", ""))

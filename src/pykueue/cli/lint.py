@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from kubemachinery.errors import AnswerIsNo
 from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
-from pykueue.errors import AnswerIsNo
 
 
 @click.command("lint")
@@ -19,8 +19,7 @@ def command(connection: Connection, files: tuple[str, ...], output: str) -> None
 
     Exit code 1 when there is something that can never work; what may only surprise is told and passes.
     """
-    from pykueue import live
-    from pykueue.advising import lint
+    from pykueue.analysis import lint, live_case
     from pykueue.cli.plan import at, case_of, tell_notices, tell_passed_over
 
     with progress() as told:
@@ -28,7 +27,7 @@ def command(connection: Connection, files: tuple[str, ...], output: str) -> None
             case = case_of(files, at(None))
             tell_passed_over(case)
         else:
-            case = connection.talk(lambda client, _: live.case(client, nodes=True, told=told))
+            case = connection.talk(lambda client, _: live_case.case(client, nodes=True, told=told))
         findings = lint.lint(case)
     tell_notices(case)
     if output != "text":

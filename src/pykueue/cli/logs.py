@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import completing, output_may_close
+from pykueue.cli import completion_candidates, output_may_close
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import aside, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pykueue.kube.client import Client
-    from pykueue.work.podlog import Line
+    from kubemachinery.client.client import Client
+    from pykueue.client.pod_logs import Line
 
 
 @click.command("logs")
-@click.argument("name", required=False, default="", shell_complete=completing.objects("job"))
+@click.argument("name", required=False, default="", shell_complete=completion_candidates.objects("job"))
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job has finished.")
 @click.option("-p", "--previous", is_flag=True, help="Show the log of the previous container instance.")
 @click.option("--tail", type=click.IntRange(0), default=None, help="The last lines of each pod only.")
@@ -32,13 +32,13 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
     for up to 5 minutes, and no line is printed twice.
     """
     from pykueue.cli.wait import say_if_nobody_runs_pods
-    from pykueue.work import desk, podlog
+    from pykueue.client import job_service, pod_logs
 
     async def work(client: Client, namespace: str) -> None:
-        clerk = desk.Desk(client, namespace, aside)
+        clerk = job_service.Desk(client, namespace, aside)
         [chosen] = await clerk.meant([name]) if name else [await clerk.newest()]
         job = await clerk.job(chosen)
-        wish = podlog.Wish(follow=follow, previous=previous, tail=tail, container=container)
+        wish = pod_logs.Wish(follow=follow, previous=previous, tail=tail, container=container)
         several = (job.spec.parallelism or 1) > 1 or (job.spec.completions or 1) > 1
         if follow:
             await say_if_nobody_runs_pods(clerk)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import stopping
+from pykueue.cli import signals
 from pykueue.cli.connection import reaches
+from pykueue.cli.connection_flags import Reach
 from pykueue.cli.log_options import Log, log_options
-from pykueue.cli.reach import Reach
 from pykueue.cli.up import CONFIG, FEATURE_GATES, address, configured, event_loop, log_notices
 
 if TYPE_CHECKING:
+    from kubemachinery.client.client_config import Target
     from pykueue.controllers.assembly import Manager
-    from pykueue.controllers.recording import Write
-    from pykueue.kube.access import Target
+    from pykueue.controllers.decision_trace import Write
     from pykueue.settings import Settings
 
 
@@ -57,13 +57,13 @@ def command(
     Of several managers of one cluster, one leads and the others wait. Ctrl-C or SIGTERM ends it; work that is running
     goes on, and the next manager finds everything in the cluster.
     """
-    from pykueue.controllers import recording
-    from pykueue.kube import access
+    from kubemachinery.client import client_config
+    from pykueue.controllers import decision_trace
 
-    settings = configured(config, access.own_namespace(), feature_gates=feature_gates)
+    settings = configured(config, client_config.own_namespace(), feature_gates=feature_gates)
     shown_at = address("--dashboard", dashboard) if dashboard is not None else None
     target = reach.target()
-    with recording.trace(record, settings.tree) if record is not None else nullcontext() as write:
+    with decision_trace.trace(record, settings.tree) if record is not None else nullcontext() as write:
         event_loop().run(_manage(target, settings, config, told, write, shown_at, webhook_client_ca_file))
 
 
@@ -77,8 +77,8 @@ async def _manage(
     webhook_client_ca: Path | None,
 ) -> None:
     from pykueue import app
-    from pykueue.advising import why
-    from pykueue.controllers import recording
+    from pykueue.analysis import explanation
+    from pykueue.controllers import decision_trace
 
     def built(manager: Manager) -> None:
         told.start(lambda: manager.metrics.role)
@@ -86,9 +86,9 @@ async def _manage(
         app.dump_on_signal(manager)
         app.calm_collector()
         if write is not None:
-            recording.record(manager.world, write)
+            decision_trace.record(manager.world, write)
 
-    explain = why.explainer(settings.tree)
+    explain = explanation.explainer(settings.tree)
     managing = app.manage(
         target,
         settings,
@@ -98,4 +98,4 @@ async def _manage(
         webhook_client_authority=webhook_client_ca,
     )
     # One that ends by itself lost its lease, or worse: the exit code says so.
-    await stopping.until(stopping.told(), managing)
+    await signals.until(signals.told(), managing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pykueue.cli.reach import FLAGS
+from pykueue.cli.connection_flags import FLAGS
 
 
 @click.command("options")

@@ -13,15 +13,15 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from pykueue import documents, planning
-from pykueue.api import meta
+from kubemachinery import meta, yaml_documents
+from kubemachinery.errors import AnswerIsNo, UsageError
+from kubemachinery.yaml_documents import Document
+from pykueue.analysis import planner
+from pykueue.analysis.planner import Case, Plan
 from pykueue.cli import flags
 from pykueue.cli.progress import progress
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
-from pykueue.core.explain import of_decision
-from pykueue.documents import Document
-from pykueue.errors import AnswerIsNo, UsageError
-from pykueue.planning import Case, Plan
+from pykueue.core.messages import of_decision
 
 _FILES: Final = (".yaml", ".yml", ".json")
 
@@ -35,7 +35,7 @@ class Choices(NamedTuple):
     timeout_seconds: float
 
     def plan(self, case: Case, now: int) -> Plan:
-        return planning.plan(
+        return planner.plan(
             case,
             now,
             cycles=self.cycles,
@@ -56,7 +56,7 @@ def within(seconds: float) -> Callable[[], bool]:
 @click.option("--now", "now_text", default=None, help="The time of the cycle, RFC 3339; by default the present.")
 @click.option(
     "--cycles",
-    type=click.IntRange(1, planning.CYCLES_MAX),
+    type=click.IntRange(1, planner.CYCLES_MAX),
     default=None,
     help="How many cycles to run; one by default.",
 )
@@ -89,7 +89,7 @@ def command(
     have stopped and to be pending again.
     """
     limit = timeout_seconds if until_stable else math.inf
-    choices = Choices(cycles or (planning.CYCLES_MAX if until_stable else 1), until_stable, departures, limit)
+    choices = Choices(cycles or (planner.CYCLES_MAX if until_stable else 1), until_stable, departures, limit)
     if batch:
         if files:
             raise UsageError("--batch reads its cases from standard input; leave out -f")
@@ -116,13 +116,13 @@ def _print(made: Plan, output: str, *, explain: bool) -> None:
     if output == "table":
         _print_table(made, explain=explain)
         return
-    tree = {**planning.as_tree(made), **({"explanations": planning.explanations(made)} if explain else {})}
+    tree = {**planner.as_tree(made), **({"explanations": planner.explanations(made)} if explain else {})}
     if output == "json":
         click.echo(json.dumps(tree, indent=2))
     else:
-        from pykueue import plainyaml
+        from kubemachinery import kubectl_yaml
 
-        click.echo(plainyaml.dump(tree), nl=False)
+        click.echo(kubectl_yaml.dump(tree), nl=False)
 
 
 def _answer(line: bytes, now_text: str | None, choices: Choices) -> dict[str, Any]:
@@ -131,8 +131,8 @@ def _answer(line: bytes, now_text: str | None, choices: Choices) -> dict[str, An
         given = json.loads(line)
         if not isinstance(given, dict) or "case" not in given:
             raise UsageError('a line is an object with "case", and may have "id" and "now"')
-        case = planning.read([Document(str(given.get("id", "case")), given["case"])])
-        return planning.as_tree(choices.plan(case, at(given.get("now", now_text))))
+        case = planner.read([Document(str(given.get("id", "case")), given["case"])])
+        return planner.as_tree(choices.plan(case, at(given.get("now", now_text))))
     except (UsageError, ValueError, RecursionError) as error:
         return {"error": str(error)}
     except Exception as error:  # a broken promise of ours must not end the batch either
@@ -142,12 +142,12 @@ def _answer(line: bytes, now_text: str | None, choices: Choices) -> dict[str, An
 def case_of(files: Iterable[str], now: int) -> Case:
     """The case that files, folders and standard input describe together, with the jobs in it submitted."""
     case = read(files)
-    return planning.queued(case, case.jobs, now)
+    return planner.queued(case, case.jobs, now)
 
 
 def read(files: Iterable[str]) -> Case:
     """What files, folders and standard input hold; nothing at all is a mistake."""
-    case = planning.read(document for name in files for document in _documents(name))
+    case = planner.read(document for name in files for document in _documents(name))
     if not (case.objects or case.jobs or case.classes or case.passed_over):
         raise UsageError(f"{', '.join(files)}: no object is in it")
     return case
@@ -191,7 +191,7 @@ def at(text: object) -> int:
 
 def _documents(name: str) -> Iterator[Document]:
     if name == "-":
-        yield from documents.standard_input()
+        yield from yaml_documents.standard_input()
         return
     if not name:
         raise UsageError("-f '': names no file")
@@ -214,7 +214,7 @@ def _of_file(path: Path) -> Iterator[Document]:
             return
         except (OSError, ValueError, RecursionError):
             pass  # the other way of reading says what is wrong, and where
-    yield from documents.read(path)
+    yield from yaml_documents.read(path)
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def _outcome(decision: Decision) -> str:
 
 
 def _print_table(made: Plan, *, explain: bool) -> None:
-    holders = {key: told["holders"] for key, told in planning.explanations(made).items()} if explain else {}
+    holders = {key: told["holders"] for key, told in planner.explanations(made).items()} if explain else {}
     for number, decisions in enumerate(made.cycles, start=1):
         if len(made.cycles) > 1:
             click.echo(f"cycle {number}")

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import stopping
+from kubemachinery.errors import UsageError
+from pykueue.cli import signals
 from pykueue.cli.connection import reaches
+from pykueue.cli.connection_flags import Reach
 from pykueue.cli.log_options import Log, log_options
-from pykueue.cli.reach import Reach
 from pykueue.cli.up import event_loop
-from pykueue.errors import UsageError
 
 if TYPE_CHECKING:
+    from kubemachinery.client.client_config import Target
     from pykueue.controllers.populator import Configuration
-    from pykueue.kube.access import Target
 
 
 @click.command(name="populator")
@@ -41,12 +41,12 @@ def command(reach: Reach, config: Path | None, told: Log) -> None:
 
 
 def _configured(path: Path | None) -> Configuration:
-    from pykueue import documents
+    from kubemachinery import yaml_documents
     from pykueue.controllers import populator
 
     if path is None:
         return populator.Configuration()
-    found = list(documents.read(path))
+    found = list(yaml_documents.read(path))
     if len(found) > 1:
         raise UsageError(f"{path}: holds {len(found)} documents; a configuration is one")
     return populator.load(found[0].tree, str(path)) if found else populator.Configuration()
@@ -55,4 +55,4 @@ def _configured(path: Path | None) -> Configuration:
 async def _populate(target: Target, configuration: Configuration) -> None:
     from pykueue import app
 
-    await stopping.until(stopping.told(), app.populate(target, configuration))
+    await signals.until(signals.told(), app.populate(target, configuration))

@@ -15,8 +15,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import click
 
+from kubemachinery.errors import UsageError
 from pykueue.cli import flags
-from pykueue.errors import UsageError
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -134,9 +134,9 @@ def _go_template(template: str, allow_missing: bool) -> Fill:
 
 def _from_file(read: Read) -> Read:
     def read_file(name: str, allow_missing: bool) -> Fill:
-        from pykueue import documents
+        from kubemachinery import yaml_documents
 
-        return read(documents.text(Path(name)), allow_missing)
+        return read(yaml_documents.text(Path(name)), allow_missing)
 
     return read_file
 
@@ -215,9 +215,9 @@ def document(tree: Any, word: str) -> None:
 
         click.echo(kyaml.written(tree), nl=False)
     else:
-        from pykueue import plainyaml
+        from kubemachinery import kubectl_yaml
 
-        click.echo(plainyaml.dump(tree), nl=False)
+        click.echo(kubectl_yaml.dump(tree), nl=False)
 
 
 def _without_managed_fields(tree: Mapping[str, Any]) -> dict[str, Any]:

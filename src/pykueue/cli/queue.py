@@ -6,37 +6,39 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import completing, flags, printing
+from pykueue.cli import completion_candidates, flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Column, Form
 
 if TYPE_CHECKING:
-    from pykueue.kube.client import Client
-    from pykueue.work.desk import Entry
+    from kubemachinery.client.client import Client
+    from pykueue.client.job_service import Entry
 
 
 @click.command("queue", cls=flags.Command)
-@click.option("-q", "--queue", default="", shell_complete=completing.objects("localqueue"), help="One LocalQueue only.")
+@click.option(
+    "-q", "--queue", default="", shell_complete=completion_candidates.objects("localqueue"), help="One LocalQueue only."
+)
 @click.option("-a", "--all", "everything", is_flag=True, help="Also show finished jobs.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show jobs of all namespaces.")
 @printing.prints("wide", "name", "json", "yaml", "kyaml")
 @connects
 def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, form: Form) -> None:
     """Show jobs that run, and then those that wait, in the order of their queues."""
-    from pykueue.clock import SystemClock
-    from pykueue.work import desk, listing
+    from kubemachinery.clock import SystemClock
+    from pykueue.client import job_service, listing
 
     async def work(client: Client, namespace: str) -> list[Entry]:
-        found = await desk.entries(client, "" if all_namespaces else namespace)
+        found = await job_service.entries(client, "" if all_namespaces else namespace)
         of_queue = [entry for entry in found if queue in ("", entry.queue)]
         if queue and not of_queue and not all_namespaces:
-            await desk.Desk(client, namespace).queue(queue)  # one that is not there is refused
+            await job_service.Desk(client, namespace).queue(queue)  # one that is not there is refused
         return of_queue
 
     rows = [entry for entry in connection.talk(work) if everything or not entry.standing.word.is_over]
     now = SystemClock().now()
     columns: list[Column[Entry]] = [
-        *([Column[desk.Entry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),
+        *([Column[job_service.Entry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),
         Column("NAME", lambda entry: entry.name),
         Column("QUEUE", lambda entry: entry.queue),
         Column("STATE", lambda entry: entry.standing.word),

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from kubemachinery.errors import AnswerIsNo, UsageError
 from pykueue.cli.progress import progress
-from pykueue.errors import AnswerIsNo, UsageError
 
 
 @click.command("replay")
@@ -21,7 +21,7 @@ def command(trace: Path) -> None:
     import msgspec
 
     from pykueue import app, settings
-    from pykueue.controllers import recording
+    from pykueue.controllers import decision_trace
     from pykueue.version import __version__
 
     try:
@@ -36,7 +36,7 @@ def command(trace: Path) -> None:
     try:
         with progress() as told:
             told(f"playing {len(lines) - 1} lines")
-            found = recording.replay(lines[1:], app.manager_choices(chosen).empty_world(), first=2)
+            found = decision_trace.replay(lines[1:], app.manager_choices(chosen).empty_world(), first=2)
     except UsageError as error:
         raise UsageError(f"{trace}: {error}") from None
     if found.difference is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pykueue.cli import completing, flags, kinds
+from pykueue.cli import completion_candidates, flags, kinds
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
 from pykueue.cli.stop import change
@@ -19,7 +19,7 @@ def command() -> None:
 
 def _resumes(kind: str, title: str, spec: dict[str, Any]) -> click.Command:
     @click.command(kind, cls=flags.Command)
-    @click.argument("name", shell_complete=completing.objects(kind))
+    @click.argument("name", shell_complete=completion_candidates.objects(kind))
     @kinds.dry_run
     @kinds.prints
     @connects

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykueue.cli import completing, flags, kinds
+from pykueue.cli import completion_candidates, flags, kinds
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
 
 if TYPE_CHECKING:
-    from pykueue.kube.client import Client
+    from kubemachinery.client.client import Client
 
 
 @click.group("stop", cls=kinds.KindGroup)
@@ -21,7 +21,7 @@ def command() -> None:
 
 def _stops_queue(kind: str, title: str) -> click.Command:
     @click.command(kind, cls=flags.Command)
-    @click.argument("name", shell_complete=completing.objects(kind))
+    @click.argument("name", shell_complete=completion_candidates.objects(kind))
     @click.option("--keep-already-running", is_flag=True, help="Let what runs go on; only nothing new starts.")
     @kinds.dry_run
     @kinds.prints
@@ -35,7 +35,7 @@ def _stops_queue(kind: str, title: str) -> click.Command:
 
 
 @click.command("workload", cls=flags.Command)
-@click.argument("name", shell_complete=completing.objects("workload"))
+@click.argument("name", shell_complete=completion_candidates.objects("workload"))
 @kinds.dry_run
 @kinds.prints
 @connects
@@ -76,11 +76,11 @@ def change(
 
 async def _workload_name(client: Client, namespace: str, given: str) -> str:
     """The Workload of that name, or that of the job of that name."""
-    from pykueue.work import desk
+    from pykueue.client import job_service
 
-    if await client.find(desk.WORKLOADS, given, namespace) is not None:
+    if await client.find(job_service.WORKLOADS, given, namespace) is not None:
         return given
-    clerk = desk.Desk(client, namespace)
+    clerk = job_service.Desk(client, namespace)
     if (job := await clerk.find_job(given)) is not None and (workload := await clerk.workload(job)) is not None:
         return workload.metadata.name
     return given  # the server refuses it

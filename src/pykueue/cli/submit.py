@@ -9,34 +9,34 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pykueue.cli import completing, printing
+from kubemachinery.errors import AnswerIsNo, UsageError
+from pykueue.cli import completion_candidates, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
 from pykueue.cli.progress import aside, progress
-from pykueue.errors import AnswerIsNo, UsageError
 
 if TYPE_CHECKING:
+    from kubemachinery.client.client import Client
     from pykueue.api import kube
-    from pykueue.kube.client import Client
-    from pykueue.work.desk import Desk
+    from pykueue.client.job_service import Desk
 
 
 def _amount(context: click.Context, option: click.Parameter, text: str) -> str:
-    from pykueue.work import order
+    from pykueue.client import job_request
 
-    return order.amount(text, option.opts[0]) if text else ""
+    return job_request.amount(text, option.opts[0]) if text else ""
 
 
 def _seconds(context: click.Context, option: click.Parameter, text: str) -> int | None:
-    from pykueue.work import order
+    from pykueue.client import job_request
 
-    return order.seconds(text, option.opts[0]) if text else None
+    return job_request.seconds(text, option.opts[0]) if text else None
 
 
 def _variables(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    from pykueue.work import order
+    from pykueue.client import job_request
 
-    return order.variables(texts, os.environ)
+    return job_request.variables(texts, os.environ)
 
 
 # Options of sbatch and srun that people type: the option here, or why there is none.
@@ -103,7 +103,7 @@ class SubmitCommand(click.Command):
     "-q",
     "--queue",
     default="",
-    shell_complete=completing.objects("localqueue"),
+    shell_complete=completion_candidates.objects("localqueue"),
     help="The LocalQueue; `default`, or the only one there is, by default.",
 )
 @click.option(
@@ -139,7 +139,7 @@ class SubmitCommand(click.Command):
 @click.option(
     "--priority-class",
     default="",
-    shell_complete=completing.objects("workloadpriorityclass"),
+    shell_complete=completion_candidates.objects("workloadpriorityclass"),
     help="The WorkloadPriorityClass.",
 )
 @click.option("--image", default="", help="The image to run in. Needed on a cluster; not used by `pykueue up`.")
@@ -181,25 +181,25 @@ def command(
     The command runs as it is written: dollar signs reach it unchanged, and appear doubled in the Job, as Kubernetes
     writes them.
     """
-    from pykueue.clock import SystemClock
-    from pykueue.work import desk, order
+    from kubemachinery.clock import SystemClock
+    from pykueue.client import job_request, job_service
 
     async def work(client: Client, namespace: str) -> None:
-        clerk = desk.Desk(client, namespace, aside)
+        clerk = job_service.Desk(client, namespace, aside)
         here = await clerk.runs_processes()
         if not here and not image:
             raise UsageError("this server runs containers: name an image with --image")
-        wanted = order.Order(
+        wanted = job_request.Order(
             command=words,
             namespace=namespace,
             queue=await clerk.queue(queue),
             priority_class=await clerk.priority_class(priority_class),
-            image=image or order.NO_IMAGE,
+            image=image or job_request.NO_IMAGE,
             **wishes,
         )
         if here:
-            wanted = order.at_home(wanted, os.environ, wanted.directory or os.getcwd())
-        tree = order.job(wanted, SystemClock().now())
+            wanted = job_request.at_home(wanted, os.environ, wanted.directory or os.getcwd())
+        tree = job_request.job(wanted, SystemClock().now())
         if dry_run:
             (form if form.is_document else Form("yaml")).document(tree)
             return
@@ -212,7 +212,7 @@ def command(
 
 
 def _tell(job: kube.Job, queue: str, form: Form) -> None:
-    from pykueue.api import codec
+    from kubemachinery import codec
 
     if form.is_document:
         form.document(codec.to_tree(job))
@@ -225,15 +225,15 @@ async def _watch(clerk: Desk, job: kube.Job, timeout_seconds: int | None, *, fol
     """Wait until the job has finished; a failure is the answer no."""
     from pykueue.cli.logs import printed
     from pykueue.cli.wait import say_if_nobody_runs_pods
-    from pykueue.work import desk, podlog, standing
+    from pykueue.client import job_service, job_status, pod_logs
 
     name = job.metadata.name
     await say_if_nobody_runs_pods(clerk)
     with progress() as told:
-        async with desk.within(name, timeout_seconds):
+        async with job_service.within(name, timeout_seconds):
             if follow:
                 say = printed(several=(job.spec.parallelism or 1) > 1)
-                await clerk.logs(name, podlog.Wish(follow=True), say, told)
+                await clerk.logs(name, pod_logs.Wish(follow=True), say, told)
             over = await clerk.finished(name, told)
-    if over.word is not standing.Word.SUCCEEDED:
+    if over.word is not job_status.Word.SUCCEEDED:
         raise AnswerIsNo(f"job {name} {over.end}")

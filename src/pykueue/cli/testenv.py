@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from pykueue.cli import stopping
-from pykueue.errors import UsageError
+from kubemachinery.errors import UsageError
+from pykueue.cli import signals
 from pykueue.version import __version__
 
 PROGRAMS: Final = ("kube-apiserver", "etcd")
@@ -94,7 +94,7 @@ def etcd(arguments: tuple[str, ...]) -> None:
 
 
 async def _until_told(service: AbstractAsyncContextManager[Any]) -> None:
-    stop = stopping.told()
+    stop = signals.told()
     async with service:
         await stop.wait()
 

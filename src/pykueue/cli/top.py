@@ -13,9 +13,9 @@ from pykueue.cli.connection import Connection, connects
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pykueue.kube.client import Client
-    from pykueue.work.desk import Entry
-    from pykueue.work.overview import Line, Usage
+    from kubemachinery.client.client import Client
+    from pykueue.client.job_service import Entry
+    from pykueue.client.queue_overview import Line, Usage
 
 _BAR: Final = 16
 _PENDING_SHOWN: Final = 15
@@ -32,8 +32,8 @@ def command(connection: Connection, once: bool, every: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from pykueue.kube.again import passes
-    from pykueue.kube.errors import KubeError
+    from kubemachinery.client.errors import KubeError
+    from kubemachinery.client.retry import passes
 
     class _Console(Console):
         def on_broken_pipe(self) -> None:
@@ -65,16 +65,17 @@ def command(connection: Connection, once: bool, every: float) -> None:
 async def _look(client: Client, width: int) -> RenderableType:
     from rich.console import Group
 
-    from pykueue.api import codec, kueue, registry
-    from pykueue.work import desk, overview
+    from kubemachinery import codec
+    from pykueue.api import kueue, registry
+    from pykueue.client import job_service, queue_overview
 
     queues = await client.list(registry.KUEUE.of(kueue.ClusterQueue))
     cohorts = await client.list(registry.KUEUE.of(kueue.Cohort))
-    found = overview.lines(
+    found = queue_overview.lines(
         [codec.decode(raw, kueue.ClusterQueue) for raw in queues.items],
         [codec.decode(raw, kueue.Cohort) for raw in cohorts.items],
     )
-    return Group(_tree(found, width), "", _waiting(await desk.entries(client, "")))
+    return Group(_tree(found, width), "", _waiting(await job_service.entries(client, "")))
 
 
 # The columns, each with the least width of a terminal that has room for it.
@@ -133,7 +134,7 @@ def _waiting(entries: list[Entry]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from pykueue.work.standing import Word
+    from pykueue.client.job_status import Word
 
     waiting = [entry for entry in entries if entry.standing.word is Word.WAITING]
     if not waiting:

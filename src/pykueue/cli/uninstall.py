@@ -6,7 +6,7 @@ import click
 
 from pykueue.cli import install
 from pykueue.cli.connection import reaches
-from pykueue.cli.reach import Reach
+from pykueue.cli.connection_flags import Reach
 
 
 @click.command("uninstall")
@@ -15,7 +15,7 @@ from pykueue.cli.reach import Reach
 @click.option("--crds", is_flag=True, help="Delete our kinds as well, and with them every queue and Workload.")
 def command(reach: Reach, namespace: str, crds: bool) -> None:
     """Take away what `pykueue install` brought, and leave what people made with it."""
-    from pykueue.installing import applying, documents
+    from pykueue.install import apply, manifests
 
-    objects = documents.everything(install.plan_of(namespace, None, "", dashboard=True))
-    reach.run(lambda client, _: applying.uninstall(client, objects, click.echo, kinds_too=crds))
+    objects = manifests.everything(install.plan_of(namespace, None, "", dashboard=True))
+    reach.run(lambda client, _: apply.uninstall(client, objects, click.echo, kinds_too=crds))

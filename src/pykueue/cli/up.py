@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pykueue import home
-from pykueue.cli import stopping
+from kubemachinery.errors import ConfigurationError, UsageError
+from pykueue import paths
+from pykueue.cli import signals
 from pykueue.cli.log_options import Log, log_options
-from pykueue.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
     from pykueue import app
@@ -109,7 +109,7 @@ def command(
     from pykueue import app
 
     settings = app.ServerSettings(
-        data_dir=data_dir or home.data(),
+        data_dir=data_dir or paths.data(),
         host=host,
         port=port,
         durability=app.Durability(durability),
@@ -143,7 +143,7 @@ async def _serve(
     from pykueue import app
     from pykueue.runner import machine
 
-    stop = stopping.told()
+    stop = signals.told()
     try:
         here = machine.look(settings.data_dir)
     except OSError as error:
@@ -167,18 +167,18 @@ async def _serve(
         # kinds that its Configuration names, and that only somebody with the kubeconfig can bring.
         app.announce(settings, serving)
         if settings.kubeconfig is None:
-            home.remember(serving.kubeconfig)
+            paths.remember(serving.kubeconfig)
         _greet(serving, settings, runner)
-        await stopping.until(stop, _manage(serving, configured))
+        await signals.until(stop, _manage(serving, configured))
         if processes is not None and processes.running and settings.durability is not app.Durability.MEMORY:
             click.echo(f"{processes.running} processes go on; the next `pykueue up` finds them again", err=True)
 
 
 async def _manage(serving: app.Serving, configured: Settings) -> None:
     from pykueue import app
-    from pykueue.advising import why
+    from pykueue.analysis import explanation
 
-    explain = why.explainer(configured.tree)
+    explain = explanation.explainer(configured.tree)
     async with app.embedded_manager(serving.embedded, configured, explain=explain) as manager:
         app.dump_on_signal(manager)
         app.calm_collector()
@@ -196,8 +196,8 @@ _PODS: Final = {
 
 
 def _greet(serving: app.Serving, settings: app.ServerSettings, runner: str) -> None:
+    from kubemachinery.client import client_config
     from pykueue import app
-    from pykueue.kube import access
 
     lines = [
         f"API server at {serving.url}",
@@ -206,7 +206,7 @@ def _greet(serving: app.Serving, settings: app.ServerSettings, runner: str) -> N
         "Anyone with this kubeconfig has full access: RBAC is stored but not enforced",
         _PODS[runner],
     ]
-    if "KUBECONFIG" not in os.environ and access.default(os.environ).is_file():
+    if "KUBECONFIG" not in os.environ and client_config.default(os.environ).is_file():
         lines.append("without this KUBECONFIG, commands and kubectl go where ~/.kube/config leads")
     if settings.host not in app.LOOPBACK:
         lines.append(f"listening on {settings.host}: everybody who can reach it can try to come in")
@@ -237,12 +237,12 @@ def configured(path: Path | None, namespace: str = "", *, feature_gates: str = "
 
 def written(path: Path | None) -> object:
     """The one document of a Configuration file; without a file, a Configuration that says nothing."""
-    from pykueue import documents
+    from kubemachinery import yaml_documents
     from pykueue.api import config
 
     if path is None:
         return {"apiVersion": config.V1BETA2, "kind": config.KIND}
-    found = list(documents.read(path))
+    found = list(yaml_documents.read(path))
     if len(found) != 1:
         raise UsageError(f"{path}: holds {len(found)} documents; a Configuration is one")
     return found[0].tree

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubemachinery.errors import PykueueError
 from pykueue.cli.connection import reaches
-from pykueue.cli.reach import Reach
-from pykueue.errors import PykueueError
+from pykueue.cli.connection_flags import Reach
 from pykueue.version import __version__
 
 if TYPE_CHECKING:
-    from pykueue.kube.access import Target
-    from pykueue.kube.client import Client
+    from kubemachinery.client.client import Client
+    from kubemachinery.client.client_config import Target
 
 
 @click.command(name="version")
@@ -37,17 +37,19 @@ def command(reach: Reach, only_own: bool, output: str) -> None:
 
 def _manager_image(reach: Reach) -> str:
     """What the Deployment of the manager runs; nothing where there is none, or nobody who says so."""
-    from pykueue.api import trees
+    from kubemachinery import unstructured
+    from kubemachinery.kinds import Kind, Version
     from pykueue.api.config import DEFAULT_NAMESPACE
-    from pykueue.api.kinds import Kind, Version
-    from pykueue.installing.names import MANAGER
+    from pykueue.install.names import MANAGER
 
     deployments = Kind("apps", "Deployment", "deployments", (Version("v1", storage=True),))
 
     async def work(client: Client, target: Target) -> str:
         found = await client.find(deployments, MANAGER, DEFAULT_NAMESPACE) or {}
-        containers = [container for _, container in trees.entries(found, "spec", "template", "spec", "containers")]
-        return next((trees.text(each.get("image")) for each in containers if each.get("name") == "manager"), "")
+        containers = [
+            container for _, container in unstructured.entries(found, "spec", "template", "spec", "containers")
+        ]
+        return next((unstructured.text(each.get("image")) for each in containers if each.get("name") == "manager"), "")
 
     try:
         return reach.run(work)

@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import completing
+from kubemachinery.errors import AnswerIsNo
+from pykueue.cli import completion_candidates
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import aside, progress
-from pykueue.errors import AnswerIsNo
 
 if TYPE_CHECKING:
-    from pykueue.kube.client import Client
-    from pykueue.work.desk import Desk
+    from kubemachinery.client.client import Client
+    from pykueue.client.job_service import Desk
 
 
 @click.command("wait")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completing.objects("job"))
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion_candidates.objects("job")
+)
 @click.option("--timeout", default="", help="Give up after this long, such as 90s or 2h.")
 @connects
 def command(connection: Connection, names: tuple[str, ...], timeout: str) -> None:
@@ -25,19 +27,19 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
 
     An unreachable server is retried for up to 5 minutes.
     """
-    from pykueue.work import desk, order, standing
+    from pykueue.client import job_request, job_service, job_status
 
-    most = float(order.seconds(timeout, "--timeout")) if timeout else None
+    most = float(job_request.seconds(timeout, "--timeout")) if timeout else None
 
     async def work(client: Client, namespace: str) -> list[str]:
-        clerk = desk.Desk(client, namespace, aside)
+        clerk = job_service.Desk(client, namespace, aside)
         await say_if_nobody_runs_pods(clerk)
         failed = []
         for name in await clerk.meant(names):
             with progress() as told:
                 over = await clerk.finished(name, told, most)
             click.echo(f"job {name} {over.end}")
-            if over.word is not standing.Word.SUCCEEDED:
+            if over.word is not job_status.Word.SUCCEEDED:
                 failed.append(name)
         return failed
 
@@ -47,7 +49,7 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
 
 async def say_if_nobody_runs_pods(clerk: Desk) -> None:
     """Whoever waits where nothing will happen by itself is told so first."""
-    from pykueue.clock import SystemClock
+    from kubemachinery.clock import SystemClock
 
     if not await clerk.runs_pods(SystemClock().now()):
         click.echo("pods do not run here (`pykueue up --runner none`): a job ends when its status is written", err=True)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kubemachinery.errors import AnswerIsNo, UsageError
 from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
-from pykueue.errors import AnswerIsNo, UsageError
 
 if TYPE_CHECKING:
-    from pykueue.advising.whatif import Difference
+    from pykueue.analysis.whatif import Difference
 
 
 @click.command("whatif")
@@ -39,14 +39,13 @@ def command(
     The objects that -f names replace those of the same name, or are added; jobs among them are submitted. Runs the
     scheduler on the current and on the changed objects until each settles; running Workloads do not end meanwhile.
     """
-    from pykueue import live, planning
-    from pykueue.advising import whatif
-    from pykueue.advising.parts import indexed
+    from pykueue.analysis import live_case, planner, whatif
+    from pykueue.analysis.object_changes import indexed
     from pykueue.cli.plan import at, case_of, read, tell_left_out, tell_notices, tell_passed_over, within
 
     if not changes and not gone:
         raise UsageError("nothing would change: give objects with -f, or names with --delete")
-    now, change = at(now_text), read(changes) if changes else planning.read(())
+    now, change = at(now_text), read(changes) if changes else planner.read(())
     tell_left_out(change)
     with progress() as told:
         if files:
@@ -54,7 +53,7 @@ def command(
             tell_left_out(case)
         else:
             has_jobs = bool(change.jobs)
-            case = connection.talk(lambda client, _: live.case(client, classes=has_jobs, told=told))
+            case = connection.talk(lambda client, _: live_case.case(client, classes=has_jobs, told=told))
             tell_notices(case)
         told("Computing decisions")
         names = [_named(text, connection.namespace or "default") for text in gone]
@@ -78,13 +77,13 @@ def command(
 
 def _named(text: str, namespace: str) -> tuple[type, str, str]:
     """KIND/NAME, or KIND/NAMESPACE/NAME."""
-    from pykueue import planning
+    from pykueue.analysis import planner
     from pykueue.api import registry
 
     kind, *rest = text.split("/")
     if len(rest) not in (1, 2) or not all(rest):
         raise UsageError(f"--delete {text}: must be KIND/NAME or KIND/NAMESPACE/NAME")
-    for type_ in planning.KINDS:
+    for type_ in planner.KINDS:
         row = registry.ALL.of(type_)
         if kind.lower() in (row.singular, row.plural, *row.short_names):
             own = rest[0] if len(rest) == 2 else namespace

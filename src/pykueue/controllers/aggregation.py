@@ -13,16 +13,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from pykueue.api import kube, registry, trees
-from pykueue.api.kinds import Kind, Scope, Version
-from pykueue.api.trees import Tree
-from pykueue.apiserver import status
-from pykueue.apiserver.paths import Address
-from pykueue.kube import errors
-from pykueue.kube.again import put, until_done
-from pykueue.kube.delegation import SETTINGS_NAME, SETTINGS_NAMESPACE, Door, Front
+from kubemachinery import unstructured
+from kubemachinery.client import errors
+from kubemachinery.client.delegated_auth import SETTINGS_NAME, SETTINGS_NAMESPACE, Door, Front
+from kubemachinery.client.retry import put, until_done
+from kubemachinery.http_server import Request
+from kubemachinery.kinds import Kind, Scope, Version
+from kubemachinery.unstructured import Tree
+from kubeserver.protocol import status
+from kubeserver.protocol.paths import Address
+from pykueue.api import kube, registry
 from pykueue.observe import visibility
-from pykueue.serving import Request
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Aggregated:
                 raise
             self._warn(str(error))
             return Front()
-        return Front.of(trees.texts(trees.get(found, "data")))
+        return Front.of(unstructured.texts(unstructured.get(found, "data")))
 
     def _warn(self, sentence: str) -> None:
         """Once: it is found again at every look."""

@@ -14,40 +14,40 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pykueue.clock import Clock
+from kubemachinery.client.client import Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.event_recorder import Recorder
+from kubemachinery.client.informer import Informer, kept_up
+from kubemachinery.client.leader_election import Election
+from kubemachinery.client.retry import until_done
+from kubemachinery.clock import Clock
 from pykueue.controllers import concurrency
-from pykueue.controllers.auditing import Auditor
 from pykueue.controllers.checks.multikueue import MultiKueueChecks
 from pykueue.controllers.checks.provisioning import ProvisioningController
 from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.elastic import ElasticController
-from pykueue.controllers.in_use import InUseController
+from pykueue.controllers.in_use_protection import InUseController
+from pykueue.controllers.informers import Views
 from pykueue.controllers.jobs import JobsController
-from pykueue.controllers.measuring import Measures
+from pykueue.controllers.metrics import Measures
 from pykueue.controllers.priority_class import PriorityClassController
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.scheduler import Scheduler
+from pykueue.controllers.state_audit import Auditor
 from pykueue.controllers.topology import NodeChoices, NodeController, UngatingController
 from pykueue.controllers.variants import VariantsController
-from pykueue.controllers.views import Views
 from pykueue.controllers.workload import WorkloadController
-from pykueue.controllers.writing import Writer
+from pykueue.controllers.workload_writer import Writer
 from pykueue.core import requests
 from pykueue.core.policy import Policy
 from pykueue.core.topology import Profile
 from pykueue.jobs.executor import Executor
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.options import Options
-from pykueue.kube.again import until_done
-from pykueue.kube.client import Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.election import Election
-from pykueue.kube.informer import Informer, kept_up
-from pykueue.kube.recorder import Recorder
 from pykueue.lifecycle.facts import Options as LifeOptions
+from pykueue.observe.events import Reporter
 from pykueue.observe.metrics import Choices as MetricChoices
-from pykueue.observe.reporting import Reporter
 from pykueue.state.world import World
 
 

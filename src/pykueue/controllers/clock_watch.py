@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from pykueue.api.meta import SECOND
-from pykueue.clock import Clock
-from pykueue.kube.controller import Controller
+from kubemachinery.client.controller import Controller
+from kubemachinery.clock import Clock
+from kubemachinery.meta import SECOND
 
 # Often, so that a clock that is set wrong and soon right again is seen to have been wrong: somebody may have asked it.
 _LOOK_SECONDS: Final = 1.0

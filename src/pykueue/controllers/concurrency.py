@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pykueue.api import kueue
 
 if TYPE_CHECKING:  # the Configuration is read by short commands as well, which need none of these
-    from pykueue.api.kinds import Kind
+    from kubemachinery.client.controller import Controller
+    from kubemachinery.kinds import Kind
     from pykueue.jobs.kinds import JobKinds
-    from pykueue.kube.controller import Controller
 
 _WORKLOAD: Final = f"Workload.{kueue.GROUP}"
 

@@ -17,14 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykueue.api import codec, kube, kueue, labels, registry, selectors
-from pykueue.api.selectors import Selector
-from pykueue.kube.client import Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.errors import AlreadyExists, ApiError, Busy, NotFound
-from pykueue.kube.informer import Change, Informer
-from pykueue.lifecycle.change import EventType
-from pykueue.observe.reporting import Reporter
+from kubemachinery import codec, selectors
+from kubemachinery.client.client import Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.errors import AlreadyExists, ApiError, Busy, NotFound
+from kubemachinery.client.informer import Change, Informer
+from kubemachinery.selectors import Selector
+from pykueue.api import kube, kueue, labels, registry
+from pykueue.lifecycle.workload_changes import EventType
+from pykueue.observe.events import Reporter
 
 log = logging.getLogger(__name__)
 

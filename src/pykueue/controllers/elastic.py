@@ -5,17 +5,18 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from pykueue.api import codec, kueue, labels
-from pykueue.api.trees import Tree
-from pykueue.controllers.views import Views
-from pykueue.controllers.writing import Writer
+from kubemachinery import codec
+from kubemachinery.client.client import Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.informer import Change, Informer
+from kubemachinery.unstructured import Tree
+from pykueue.api import kueue, labels
+from pykueue.controllers.informers import Views
+from pykueue.controllers.workload_writer import Writer
 from pykueue.jobs import pod as pods
 from pykueue.jobs import ungating
 from pykueue.jobs.executor import Executor
 from pykueue.jobs.kinds import Row
-from pykueue.kube.client import Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.informer import Change, Informer
 
 _SLICES: Final = "slices"
 

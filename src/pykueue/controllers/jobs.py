@@ -7,24 +7,25 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from pykueue.api import codec, kube, kueue, labels, trees
-from pykueue.api.kinds import Kind
-from pykueue.api.meta import Nanoseconds
-from pykueue.api.trees import Tree
-from pykueue.clock import Clock
-from pykueue.controllers.views import Views
-from pykueue.controllers.writing import Writer
-from pykueue.jobs import pod, waking
+from kubemachinery import codec, unstructured
+from kubemachinery.client.client import Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.event_recorder import Recorder
+from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.clock import Clock
+from kubemachinery.kinds import Kind
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.unstructured import Tree
+from pykueue.api import kube, kueue, labels
+from pykueue.controllers.informers import Views
+from pykueue.controllers.workload_writer import Writer
+from pykueue.jobs import pod, triggers
 from pykueue.jobs.executor import Done, Executor, JobKey
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
-from pykueue.jobs.owners import OwnerReader
-from pykueue.kube.client import Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.informer import Change, Informer, Key
-from pykueue.kube.recorder import Recorder
+from pykueue.jobs.unreadable_owners import OwnerReader
 from pykueue.lifecycle import states
-from pykueue.lifecycle.change import Changes
+from pykueue.lifecycle.workload_changes import Changes
 
 _WORKERS: Final = 8
 _PARENT: Final = "parent"
@@ -56,7 +57,7 @@ class JobsController:
         self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, chance, workers=_WORKERS)
         for row in kinds.enabled(options.frameworks):
             self._copies[row.kind.name] = self._copy(client, row, chance)
-        views.workloads.index(waking.OWNER, waking.owner_words)
+        views.workloads.index(triggers.OWNER, triggers.owner_words)
         views.workloads.subscribe(self._workload_seen)
 
     @property
@@ -67,8 +68,8 @@ class JobsController:
         # Pods that are none of ours are most of a cluster, and are never ours later: the webhook marks those that are.
         selector = f"{labels.MANAGED}=true" if row.framework == pod.FRAMEWORK else ""
         informer: Informer[Tree] = Informer(client, row.kind, codec.tree, chance, labels=selector)
-        informer.index(_PARENT, waking.parent_words)
-        informer.index(_NAMED, lambda tree: waking.named_words(row, tree, self._options))
+        informer.index(_PARENT, triggers.parent_words)
+        informer.index(_NAMED, lambda tree: triggers.named_words(row, tree, self._options))
         if row.framework == pod.FRAMEWORK:
             informer.index(_GROUP, lambda tree: _group_words(tree, self._options))
         informer.subscribe(partial(self._job_seen, row))
@@ -81,8 +82,8 @@ class JobsController:
             self.executor.forget(change.old)
         for tree in (change.old, change.new):
             if tree is not None:
-                key = waking.key_of(row, tree, self._options)
-                self.loop.queue.add_after(key, waking.delay_seconds(key, change.new))
+                key = triggers.key_of(row, tree, self._options)
+                self.loop.queue.add_after(key, triggers.delay_seconds(key, change.new))
 
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
         for workload in (change.old, change.new):
@@ -91,24 +92,24 @@ class JobsController:
                     self.loop.add(key)
 
     def _concerned(self, key: Key, workload: kueue.Workload) -> Iterator[JobKey]:
-        yield from waking.owners_of(workload, self._kinds)
+        yield from triggers.owners_of(workload, self._kinds)
         # Whoever has the name of a group keeps the group from having a Workload; it may, once they are gone.
         pods = self._copies.get(pod.KIND.name)
         if pods is not None and any(pods.under(_GROUP, str(key))):
             yield JobKey(pod.FRAMEWORK, key.namespace, key.name, is_group=True)
-        parents = waking.owner_words(workload)
+        parents = triggers.owner_words(workload)
         for row in self._kinds.enabled(self._options.frameworks):
             copy = self._copies[row.kind.name]
             for _, tree in copy.under(_NAMED, str(key)):
-                yield waking.key_of(row, tree, self._options)
+                yield triggers.key_of(row, tree, self._options)
             for parent in parents:
                 for _, tree in copy.under(_PARENT, parent):
-                    yield waking.key_of(row, tree, self._options)
+                    yield triggers.key_of(row, tree, self._options)
 
 
 def _group_words(tree: Tree, options: Options) -> tuple[str, ...]:
     group = pod.group_name(tree, options)
-    return (f"{trees.text(trees.get(tree, 'metadata', 'namespace'))}/{group}",) if group else ()
+    return (f"{unstructured.text(unstructured.get(tree, 'metadata', 'namespace'))}/{group}",) if group else ()
 
 
 class _Turns:
@@ -143,7 +144,7 @@ class _Sources:
         return tuple(tree for _, tree in pods.under(_GROUP, f"{namespace}/{name}")) if pods is not None else ()
 
     def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
-        under = self._views.workloads.under(waking.OWNER, waking.owner_word(kind, namespace, name))
+        under = self._views.workloads.under(triggers.OWNER, triggers.owner_word(kind, namespace, name))
         found = [workload for key, _ in under if (workload := self._writer.current(key)) is not None]
         return tuple(sorted(found, key=lambda workload: (states.created(workload), workload.metadata.uid)))
 

@@ -13,16 +13,17 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from pykueue.api import codec, kube, kueue, labels, meta, registry, selectors
-from pykueue.api.meta import LabelSelector, LabelSelectorRequirement
+from kubemachinery import codec, meta, selectors
+from kubemachinery.client.client import Client
+from kubemachinery.client.event_recorder import Recorder
+from kubemachinery.client.informer import Informer, kept_up
+from kubemachinery.clock import Clock
+from kubemachinery.errors import ConfigurationError
+from kubemachinery.meta import LabelSelector, LabelSelectorRequirement
+from pykueue.api import kube, kueue, labels, registry
 from pykueue.api.validation.nearest import did_you_mean
-from pykueue.clock import Clock
 from pykueue.controllers.default_local_queues import DefaultLocalQueues, Wish
-from pykueue.errors import ConfigurationError
-from pykueue.kube.client import Client
-from pykueue.kube.informer import Informer, kept_up
-from pykueue.kube.recorder import Recorder
-from pykueue.observe.reporting import Reporter
+from pykueue.observe.events import Reporter
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.informer import Change, Key
 from pykueue.api import kueue
-from pykueue.controllers.views import Views
-from pykueue.controllers.writing import WORKLOAD
-from pykueue.kube.client import METADATA, Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.informer import Change, Key
+from pykueue.controllers.informers import Views
+from pykueue.controllers.workload_writer import WORKLOAD
 
 _INDEX: Final = "workloadPriorityClass"
 

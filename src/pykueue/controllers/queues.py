@@ -16,18 +16,19 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pykueue.api import codec, kueue, meta, patches, registry
-from pykueue.api.kinds import Kind
-from pykueue.clock import Clock
+from kubemachinery import codec, meta, patches
+from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.informer import Change, Key
+from kubemachinery.clock import Clock
+from kubemachinery.kinds import Kind
+from pykueue.api import kueue, registry
+from pykueue.controllers.admission_fair_sharing import UsageSampler
+from pykueue.controllers.informers import Views, queue_of
 from pykueue.controllers.scheduler import Scheduler
-from pykueue.controllers.usage import UsageSampler
-from pykueue.controllers.views import Views, queue_of
-from pykueue.core import amounts, fairness
+from pykueue.core import amounts, fair_sharing
 from pykueue.core.cohort import Node
 from pykueue.core.workload import Reservation
-from pykueue.kube.client import METADATA, Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.informer import Change, Key
 from pykueue.lifecycle import queues
 from pykueue.lifecycle.queues import Counted, Taken, Usage
 
@@ -207,7 +208,7 @@ class QueuesController:
     def _share(self, node: Node | None) -> float | None:
         if not self._world.policy.is_fair:
             return None
-        share = fairness.share(node) if node is not None else fairness.NOTHING
+        share = fair_sharing.share(node) if node is not None else fair_sharing.NOTHING
         return math.inf if share.is_boundless else share.rank[1]
 
 

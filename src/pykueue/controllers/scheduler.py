@@ -11,20 +11,20 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
+from kubemachinery.client.informer import Change, Informer
+from kubemachinery.clock import Clock
+from kubemachinery.meta import SECOND
 from pykueue.api import kueue
 from pykueue.api.conditions import WorkloadCondition
-from pykueue.api.meta import SECOND
-from pykueue.clock import Clock
-from pykueue.controllers.carrying import Carrier, FactsOf, key_of
-from pykueue.controllers.writing import Writer
+from pykueue.controllers.decision_applier import Carrier, FactsOf, key_of
+from pykueue.controllers.workload_writer import Writer
 from pykueue.core.decision import Admit, Decision, Victim
-from pykueue.core.recheck import Holds, HoldsAfter, Lost
-from pykueue.kube.informer import Change, Informer
+from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.lifecycle import states
-from pykueue.lifecycle.change import EventType, Tell
 from pykueue.lifecycle.facts import Options
-from pykueue.observe.reporting import SCHEDULER
-from pykueue.state.loops import PreemptionLoop
+from pykueue.lifecycle.workload_changes import EventType, Tell
+from pykueue.observe.events import SCHEDULER
+from pykueue.state.preemption_loops import PreemptionLoop
 from pykueue.state.world import World
 
 log = logging.getLogger(__name__)

@@ -27,19 +27,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pykueue.api import codec, kube, kueue, labels, nodes, registry
+from kubemachinery import codec
+from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.informer import Change, Key
+from kubemachinery.clock import Clock
+from kubemachinery.meta import SECOND, format_time, parse_time
+from pykueue.api import kube, kueue, labels, nodes, registry
 from pykueue.api.conditions import EvictedReason, Status
-from pykueue.api.meta import SECOND, format_time, parse_time
-from pykueue.clock import Clock
-from pykueue.controllers import ranks
-from pykueue.controllers.views import Views
-from pykueue.controllers.writing import Writer
-from pykueue.kube.client import METADATA, Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.informer import Change, Key
+from pykueue.controllers import topology_ranks
+from pykueue.controllers.informers import Views
+from pykueue.controllers.workload_writer import Writer
 from pykueue.lifecycle import eviction, states, variants
-from pykueue.lifecycle.change import Changes, EventType, SetUnhealthyNodes
-from pykueue.observe.reporting import POD_TERMINATION, WORKLOADS, Reporter
+from pykueue.lifecycle.workload_changes import Changes, EventType, SetUnhealthyNodes
+from pykueue.observe.events import POD_TERMINATION, WORKLOADS, Reporter
 
 POD: Final = registry.KUBERNETES.of(kube.Pod)
 
@@ -89,9 +90,9 @@ class UngatingController:
         pod = change.new or change.old
         if pod is None:
             return
-        if change.new is None or not ranks.is_gated(pod):
+        if change.new is None or not topology_ranks.is_gated(pod):
             self._issued.pop(pod.metadata.uid, None)
-        if change.new is None or ranks.is_gated(pod):
+        if change.new is None or topology_ranks.is_gated(pod):
             # A pod carries the name of the first slice for life; the slice that holds its place may be a later one.
             for word in _workload_words(pod):
                 for key, _ in self._views.workloads.under(_BY_SLICE_NAME, word):
@@ -113,8 +114,8 @@ class UngatingController:
             pods = list(self._pods(key, workload, pod_set.name))
             if any(self._is_behind(pod) for pod in pods):
                 return _BEHIND_SECONDS
-            offset = ranks.offset_of(pod_set, workload.spec.pod_sets)
-            for pod, place in ranks.places(pods, pod_set, assigned.topology_assignment, offset=offset):
+            offset = topology_ranks.offset_of(pod_set, workload.spec.pod_sets)
+            for pod, place in topology_ranks.places(pods, pod_set, assigned.topology_assignment, offset=offset):
                 if lost.isdisjoint(place.values()):
                     await self._release(pod, place)
                     self._passed(workload, labels.TOPOLOGY_GATE)
@@ -132,7 +133,7 @@ class UngatingController:
         passed_at = self._issued.get(pod.metadata.uid)
         return passed_at is not None and int(pod.metadata.resource_version or 0) < passed_at
 
-    async def _release(self, pod: kube.Pod, place: ranks.Place) -> None:
+    async def _release(self, pod: kube.Pod, place: topology_ranks.Place) -> None:
         gates = [{"name": gate.name} for gate in pod.spec.scheduling_gates if gate.name != labels.TOPOLOGY_GATE]
         patch = {
             "metadata": {"resourceVersion": pod.metadata.resource_version, "uid": pod.metadata.uid},
@@ -342,7 +343,7 @@ def _hosts_of(assigned: kueue.PodSetAssignment) -> tuple[str, ...]:
     assignment = assigned.topology_assignment
     if assignment is None or not assignment.levels or assignment.levels[-1] != labels.HOSTNAME:
         return ()
-    return tuple(domain.values[-1] for domain in ranks.decoded(assignment)[1])
+    return tuple(domain.values[-1] for domain in topology_ranks.decoded(assignment)[1])
 
 
 def _nodes_of_pod(pod: kube.Pod) -> tuple[str, ...]:
@@ -361,7 +362,7 @@ def _is_pinned(pod: kube.Pod) -> bool:
     """Whether a pod waits for the one node that its node selector names: placed by topology, past the gate, and not
     scheduled."""
     marks = pod.metadata.annotations
-    waits = not pod.spec.node_name and not ranks.is_gated(pod) and pod.status.phase in ("", "Pending")
+    waits = not pod.spec.node_name and not topology_ranks.is_gated(pod) and pod.status.phase in ("", "Pending")
     return waits and labels.WORKLOAD in marks and any(key in marks for key in _TOPOLOGY)
 
 

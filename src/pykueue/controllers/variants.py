@@ -7,20 +7,21 @@ import random
 from contextlib import suppress
 from typing import Final
 
-from pykueue.api import codec, kueue, registry
-from pykueue.api.meta import SECOND
-from pykueue.clock import Clock
+from kubemachinery import codec
+from kubemachinery.client.client import Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.errors import AlreadyExists
+from kubemachinery.client.informer import Change, Key
+from kubemachinery.clock import Clock
+from kubemachinery.meta import SECOND
+from pykueue.api import kueue, registry
+from pykueue.controllers.informers import Views
 from pykueue.controllers.scheduler import Scheduler
-from pykueue.controllers.views import Views
-from pykueue.controllers.writing import Writer, revision
-from pykueue.kube.client import Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.errors import AlreadyExists
-from pykueue.kube.informer import Change, Key
+from pykueue.controllers.workload_writer import Writer, revision
 from pykueue.lifecycle import states, variants
 from pykueue.lifecycle.facts import Options
 from pykueue.lifecycle.variants import Apply, Create, FamilyPolicy
-from pykueue.observe.reporting import CONCURRENT_ADMISSION
+from pykueue.observe.events import CONCURRENT_ADMISSION
 
 _WORKLOAD: Final = registry.KUEUE.of(kueue.Workload)
 _BY_PARENT: Final = "parent"

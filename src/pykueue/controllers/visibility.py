@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
+from kubemachinery.unstructured import Tree
+from kubeserver.http import extensions
+from kubeserver.protocol import status
+from kubeserver.registry.strategy import Parameter, Resource, View
 from pykueue.api import kueue
-from pykueue.api.trees import Tree
-from pykueue.apiserver import extensions, status
-from pykueue.apiserver.strategy import Parameter, Resource, View
-from pykueue.controllers.views import Views
+from pykueue.controllers.informers import Views
 from pykueue.lifecycle.facts import LocalQueueFacts
 from pykueue.observe import visibility
 from pykueue.observe.visibility import GROUP, KIND, LIMIT, LIMIT_MAX, VERSIONS, Place

@@ -10,19 +10,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.informer import Change, Key
+from kubemachinery.clock import Clock
+from kubemachinery.meta import SECOND
 from pykueue.api import kueue
-from pykueue.api.meta import SECOND
-from pykueue.clock import Clock
+from pykueue.controllers.informers import Views
 from pykueue.controllers.scheduler import Scheduler
-from pykueue.controllers.views import Views
-from pykueue.controllers.writing import Writer
-from pykueue.core.recheck import Holds, HoldsAfter, Lost
-from pykueue.kube.controller import Controller
-from pykueue.kube.informer import Change, Key
+from pykueue.controllers.workload_writer import Writer
+from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.lifecycle import checks, states, variants
 from pykueue.lifecycle.facts import Facts, KnownFailure, Options
 from pykueue.lifecycle.step import Step, step
-from pykueue.observe.reporting import WORKLOADS
+from pykueue.observe.events import WORKLOADS
 
 _WORKERS: Final = 8
 _VICTIMS_PAUSE: Final = 5 * SECOND

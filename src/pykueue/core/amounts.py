@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from pykueue.api import quantity
-from pykueue.api.quantity import Format, Quantity
+from kubemachinery import quantity
+from kubemachinery.quantity import Format, Quantity
 
 Amount: TypeAlias = int
 Resource: TypeAlias = str

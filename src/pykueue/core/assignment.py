@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from pykueue.api.conditions import QuotaReservedReason
-from pykueue.core import order, topology
+from pykueue.core import ordering, topology
 from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind, PodSetExplanation
 from pykueue.core.snapshot import Queue
 from pykueue.core.topology import PlacedPods, Placement
@@ -184,7 +184,7 @@ def _beyond(placement: Placement, held: Placement | None) -> Placement:
 
 def _with_flavor(choice: PodSetChoice) -> Requests:
     requested = dict(choice.requests)
-    resources = sorted(choice.flavors, key=order.visiting_order)
+    resources = sorted(choice.flavors, key=ordering.visiting_order)
     return tuple((resource, requested.get(resource, 0)) for resource in resources)
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
+from kubemachinery.meta import Nanoseconds
 from pykueue.api.conditions import QuotaReservedReason
-from pykueue.api.meta import Nanoseconds
-from pykueue.core import amounts, deferral, order, quota, variants
+from pykueue.core import amounts, deferred_preemption, ordering, quota, variants
 from pykueue.core.assignment import Assignment, Mode
 from pykueue.core.decision import (
     Admit,
@@ -209,9 +209,9 @@ class Cycle:
 
     def _in_order(self, entries: Sequence[Entry]) -> Iterator[Entry]:
         if self.policy.is_fair:
-            return order.tournament(entries, self.policy, self.snapshot)
+            return ordering.tournament(entries, self.policy, self.snapshot)
         for entry in entries:
-            entry.rank = order.classical_rank(entry, self.policy)
+            entry.rank = ordering.classical_rank(entry, self.policy)
         return iter(sorted(entries, key=lambda entry: entry.rank))
 
     # Nomination.
@@ -288,7 +288,7 @@ class Cycle:
             for target in entry.targets
             if target.reason is not None
         )
-        if mode is Mode.PREEMPT and deferral.may_wait(workload, entry.queue, entry.assignment.recorded()):
+        if mode is Mode.PREEMPT and deferred_preemption.may_wait(workload, entry.queue, entry.assignment.recorded()):
             self._hide(entry)
             self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
             return self._admit(entry, assumes=victims)
@@ -408,7 +408,7 @@ class Cycle:
         """From now on the victims and their successor count together; and nobody else in this cycle may have them."""
         victims = [target.reservation for target in entry.targets]
         self.vanished.update((victim.key, victim) for victim in victims)
-        for victim, hidden in deferral.hide(entry.queue, entry.quota_usage(), victims):
+        for victim, hidden in deferred_preemption.hide(entry.queue, entry.quota_usage(), victims):
             queue = self.snapshot.queues[victim.cluster_queue]
             number = queue.node.tree.number
             self.snapshot.withdraw(queue, [(number(*pair), amount) for pair, amount in hidden.items()])
@@ -531,7 +531,7 @@ def is_admitted(workload: Workload, queue: Queue, pod_sets: Sequence[AssignedPod
     """§10.2 Whether nothing is left to wait for: every check that its flavors require is listed, every check listed is
     Ready, and no placement is outstanding."""
     return (
-        deferral.required_checks(queue, pod_sets) <= {check.name for check in workload.details.checks}
+        deferred_preemption.required_checks(queue, pod_sets) <= {check.name for check in workload.details.checks}
         and workload.details.all_checks_ready
         and not any(pod_set.delayed == "Pending" and pod_set.placement is None for pod_set in pod_sets)
     )

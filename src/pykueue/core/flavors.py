@@ -16,7 +16,7 @@ from pykueue.api.kueue import FlavorFungibilityPreference, PreemptionPolicy
 from pykueue.core import amounts, eligibility, quota, topology
 from pykueue.core.assignment import MODE_OF, Assignment, Choice, Mode, PodSetChoice, assigned_of
 from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind
-from pykueue.core.order import visiting_order
+from pykueue.core.ordering import visiting_order
 from pykueue.core.policy import Policy
 from pykueue.core.queue import Fungibility, ResourceGroup
 from pykueue.core.snapshot import Column, Queue, Snapshot

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pykueue.api.meta import Nanoseconds
+from kubemachinery.meta import Nanoseconds
 from pykueue.core import amounts, preemption, quota, topology
 from pykueue.core.assignment import Assignment, Mode, assigned_of
 from pykueue.core.decision import Kind

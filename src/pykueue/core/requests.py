@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from pykueue.api import quantity
+from kubemachinery import quantity
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.quantity import ZERO, Quantity, QuantityError, QuantityText
 from pykueue.api.config import ResourceTransformation
-from pykueue.api.errors import ErrorSort, FieldError
 from pykueue.api.kube import LimitRange, PodSpec, ResourceRequirements, RuntimeClass
 from pykueue.api.kueue import PodSetAssignment, ReclaimablePod
-from pykueue.api.quantity import ZERO, Quantity, QuantityError, QuantityText
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
-from pykueue.core.order import visiting_order
+from pykueue.core.ordering import visiting_order
 from pykueue.core.workload import Requests
 
 Quantities: TypeAlias = Mapping[str, Quantity]

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from kubemachinery.meta import Nanoseconds
 from pykueue.api.conditions import PreemptedReason
-from pykueue.api.meta import Nanoseconds
 from pykueue.core import amounts
 from pykueue.core.queue import FlavorResource
 from pykueue.core.topology import Figure, NodeTerms, PlacedPods, Placement, Wish

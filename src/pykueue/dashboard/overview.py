@@ -24,7 +24,7 @@ from pykueue.core.amounts import UNLIMITED
 from pykueue.core.cohort import Node
 from pykueue.core.cohort import Tree as CohortTree
 from pykueue.core.queue import FlavorResource
-from pykueue.dashboard.table import Table, Word
+from pykueue.dashboard.workload_table import Table, Word
 from pykueue.state.world import World
 
 Tree = dict[str, Any]

@@ -16,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from kubemachinery.kinds import Kind
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.unstructured import Tree
 from pykueue.api import kueue
-from pykueue.api.kinds import Kind
-from pykueue.api.meta import Nanoseconds
-from pykueue.api.trees import Tree
-from pykueue.lifecycle.change import Changes
+from pykueue.lifecycle.workload_changes import Changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pykueue.api import labels, trees
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
+from kubemachinery import unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
 from pykueue.api.validation import job_metadata
-from pykueue.jobs import owners, selection
-from pykueue.jobs.contract import Job
+from pykueue.jobs import selection, unreadable_owners
+from pykueue.jobs.interface import Job
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
 from pykueue.jobs.selection import Ancestry
@@ -58,7 +59,7 @@ def default(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, option
     if belongs or not _is_held(row, tree, facts, options):
         return tree
     held, unread = row.job(tree).defaulted(options), facts.ancestry.unread
-    return held if unread is None else owners.marked(held, unread)
+    return held if unread is None else unreadable_owners.marked(held, unread)
 
 
 def asks_for_owners(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> bool:
@@ -101,14 +102,14 @@ def _with_defaults(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds,
     if facts.default_queue and selected and not selection.queue_name(tree):
         tree = _labelled(tree, labels.QUEUE_NAME, labels.DEFAULT_LOCAL_QUEUE)
     wants_class = options.default_priority_class and facts.default_priority_class
-    if wants_class and not trees.get(tree, "metadata", "labels", labels.PRIORITY_CLASS):
+    if wants_class and not unstructured.get(tree, "metadata", "labels", labels.PRIORITY_CLASS):
         tree = _labelled(tree, labels.PRIORITY_CLASS, labels.DEFAULT_PRIORITY_CLASS)
     return tree
 
 
 def _labelled(tree: Tree, key: str, value: str) -> Tree:
-    marks = trees.mapping(trees.get(tree, "metadata", "labels"))
-    return trees.put(tree, ("metadata", "labels"), {**marks, key: value})
+    marks = unstructured.mapping(unstructured.get(tree, "metadata", "labels"))
+    return unstructured.put(tree, ("metadata", "labels"), {**marks, key: value})
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ def _once(errors: list[FieldError]) -> tuple[FieldError, ...]:
 
 def _warnings(row: Row, job: Job, kinds: JobKinds, options: Options) -> tuple[str, ...]:
     warnings = list(job.warnings(options))
-    if owners.is_marked(job.tree):
+    if unreadable_owners.is_marked(job.tree):
         owner = job.annotations[labels.UNREAD_OWNER]
         warnings.append(f"its owner {owner} could not be read: it is held, without a Workload, until that succeeds")
     reference = selection.controller(job.tree)

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from pykueue.api import indexes, labels, trees
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
-from pykueue.api.validation import topology_annotations, wrong
+from kubemachinery import job_indexes, unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
+from pykueue.api.validation import field_error, topology_annotations
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, Replace, Tell
-from pykueue.jobs.contract import Job, Outcome, Stop, Template
+from pykueue.jobs.interface import Job, Outcome, Stop, Template
 from pykueue.jobs.options import Options
 from pykueue.jobs.podsets import Conflict, PodSetInfo
 
@@ -43,12 +44,12 @@ class BatchJob(Job):
 
     @property
     def parallelism(self) -> int:
-        found = trees.integer(trees.get(self.tree, "spec", "parallelism"))
+        found = unstructured.integer(unstructured.get(self.tree, "spec", "parallelism"))
         return 1 if found is None else found
 
     @property
     def completions(self) -> int | None:
-        return trees.integer(trees.get(self.tree, "spec", "completions"))
+        return unstructured.integer(unstructured.get(self.tree, "spec", "completions"))
 
     @property
     def pods(self) -> int:
@@ -91,15 +92,15 @@ class BatchJob(Job):
         return bool(self._count("active"))
 
     def outcome(self) -> Outcome | None:
-        for _, condition in trees.entries(self.tree, "status", "conditions"):
+        for _, condition in unstructured.entries(self.tree, "status", "conditions"):
             if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
                 success = condition["type"] == "Complete"
-                told = trees.text(condition.get("message"))
+                told = unstructured.text(condition.get("message"))
                 return Outcome(told or ("Job finished successfully" if success else "Job failed"), success)
         return None
 
     def are_pods_ready(self) -> bool:
-        uncounted = trees.sequence(trees.get(self.tree, "status", "uncountedTerminatedPods", "succeeded"))
+        uncounted = unstructured.sequence(unstructured.get(self.tree, "status", "uncountedTerminatedPods", "succeeded"))
         return self._count("succeeded") + self._count("ready") + len(uncounted) >= self.pods
 
     def reclaimable(self) -> Mapping[str, int]:
@@ -111,13 +112,16 @@ class BatchJob(Job):
         return {labels.DEFAULT_POD_SET: self.parallelism - max(left, 0)} if left < self.parallelism else {}
 
     def _done(self) -> int:
-        if trees.get(self.tree, "spec", "completionMode") != "Indexed" or self.completions is None:
+        if unstructured.get(self.tree, "spec", "completionMode") != "Indexed" or self.completions is None:
             return self._count("succeeded")
-        ended = [trees.text(trees.get(self.tree, "status", key)) for key in ("completedIndexes", "failedIndexes")]
-        return len({index for text in ended for index in indexes.parse(text, self.completions)})
+        ended = [
+            unstructured.text(unstructured.get(self.tree, "status", key))
+            for key in ("completedIndexes", "failedIndexes")
+        ]
+        return len({index for text in ended for index in job_indexes.parse(text, self.completions)})
 
     def _count(self, name: str) -> int:
-        return trees.integer(trees.get(self.tree, "status", name)) or 0
+        return unstructured.integer(unstructured.get(self.tree, "status", name)) or 0
 
     # --- Starting and stopping ----------------------------------------------------------------------------------------
 
@@ -135,8 +139,8 @@ class BatchJob(Job):
         return tree if self.min_parallelism is None else self._sized(tree, infos[0].count)
 
     def _sized(self, tree: Tree, pods: int) -> Tree:
-        tree = trees.put(tree, ("spec", "parallelism"), pods)
-        return trees.put(tree, ("spec", "completions"), pods) if self.keeps_completions_equal else tree
+        tree = unstructured.put(tree, ("spec", "parallelism"), pods)
+        return unstructured.put(tree, ("spec", "completions"), pods) if self.keeps_completions_equal else tree
 
     def stop(self, order: Stop) -> Actions:
         """Suspend it, forget when it started, put its pods back.
@@ -149,12 +153,14 @@ class BatchJob(Job):
         if not self.is_suspended():
             before, tree = (
                 tree,
-                trees.put(self.suspended(), ("metadata", "annotations"), {**self.annotations, labels.STOPPING: "true"}),
+                unstructured.put(
+                    self.suspended(), ("metadata", "annotations"), {**self.annotations, labels.STOPPING: "true"}
+                ),
             )
             if tree != before:
                 actions.append(Replace(self.row.kind, before, tree))
-        if trees.get(tree, "status", "startTime") is not None:
-            before, tree = tree, trees.without(tree, ("status", "startTime"))
+        if unstructured.get(tree, "status", "startTime") is not None:
+            before, tree = tree, unstructured.without(tree, ("status", "startTime"))
             actions.append(Replace(self.row.kind, before, tree, "status"))
         before = tree
         if order.restore is not None:
@@ -168,7 +174,7 @@ class BatchJob(Job):
 
     @property
     def is_for_multikueue(self) -> bool:
-        return trees.text(trees.get(self.tree, "spec", "managedBy")) == labels.MULTIKUEUE_CONTROLLER
+        return unstructured.text(unstructured.get(self.tree, "spec", "managedBy")) == labels.MULTIKUEUE_CONTROLLER
 
     def warnings(self, options: Options) -> Iterator[str]:
         if self.is_for_multikueue and (self.queue_name or options.manage_without_queue):
@@ -187,7 +193,7 @@ class BatchJob(Job):
         if options.elastic and self.annotations.get(labels.ELASTIC_JOB) == "true":
             template = podsets.at(tree, _TEMPLATE)
             gate = {"name": labels.ELASTIC_JOB_GATE}
-            gates = trees.sequence(trees.get(template, "spec", "schedulingGates"))
+            gates = unstructured.sequence(unstructured.get(template, "spec", "schedulingGates"))
             if gate not in gates:
                 tree = podsets.put_at(tree, (*_TEMPLATE, "spec", "schedulingGates"), [*gates, gate])
         return tree
@@ -199,14 +205,14 @@ class BatchJob(Job):
     def validate_create(self, options: Options) -> Iterator[FieldError]:
         yield from self._completions_errors()
         if options.topology:
-            metadata = trees.get(self.tree, "spec", "template", "metadata")
+            metadata = unstructured.get(self.tree, "spec", "template", "metadata")
             place = "spec.template.metadata"
             yield from topology_annotations.validate(metadata, place, options.validation)
             yield from topology_annotations.validate_size(metadata, place, self.pods)
             if self._is_elastic(options):
                 for key in (labels.PODSET_REQUIRED_TOPOLOGY, labels.PODSET_PREFERRED_TOPOLOGY):
-                    if trees.get(metadata, "annotations", key) is not None:
-                        yield wrong.forbidden(f"{place}.annotations[{key}]", "does not go with an elastic job")
+                    if unstructured.get(metadata, "annotations", key) is not None:
+                        yield field_error.forbidden(f"{place}.annotations[{key}]", "does not go with an elastic job")
 
     def _is_elastic(self, options: Options) -> bool:
         return options.elastic and self.annotations.get(labels.ELASTIC_JOB) == "true"
@@ -216,23 +222,25 @@ class BatchJob(Job):
         if written is None:
             return
         if self._is_elastic(options):
-            yield wrong.forbidden(_MIN, "does not go with an elastic job")
+            yield field_error.forbidden(_MIN, "does not go with an elastic job")
         if self.min_parallelism is None:
-            yield wrong.invalid(_MIN, written, "must be a whole number")
+            yield field_error.invalid(_MIN, written, "must be a whole number")
         elif not 0 < self.min_parallelism < self.pods:
-            yield wrong.invalid(_MIN, self.min_parallelism, f"must be at least 1 and less than the {self.pods} pods")
+            yield field_error.invalid(
+                _MIN, self.min_parallelism, f"must be at least 1 and less than the {self.pods} pods"
+            )
 
     def _completions_errors(self) -> Iterator[FieldError]:
         written = self.annotations.get(labels.JOB_COMPLETIONS_EQUAL_PARALLELISM)
         if written is None:
             return
         if written not in _TRUTHS:
-            yield wrong.invalid(_SYNC, written, "must be true or false")
+            yield field_error.invalid(_SYNC, written, "must be true or false")
         elif _TRUTHS[written]:
-            if trees.get(self.tree, "spec", "completionMode") != "Indexed":
-                yield wrong.invalid(_SYNC, written, "is for Jobs whose completionMode is Indexed")
+            if unstructured.get(self.tree, "spec", "completionMode") != "Indexed":
+                yield field_error.invalid(_SYNC, written, "is for Jobs whose completionMode is Indexed")
             if self.completions != self.parallelism:
-                yield wrong.invalid("spec.completions", self.completions, "must be equal to spec.parallelism")
+                yield field_error.invalid("spec.completions", self.completions, "must be equal to spec.parallelism")
 
     def validate_update(self, old: Job, options: Options) -> Iterator[FieldError]:
         assert isinstance(old, BatchJob)
@@ -243,23 +251,23 @@ class BatchJob(Job):
             return
         if old.min_parallelism is not None and self.parallelism != old.parallelism and not old.is_suspended():
             why = "cannot change while the job runs with as many pods as it was granted"
-            yield wrong.forbidden("spec.parallelism", why)
+            yield field_error.forbidden("spec.parallelism", why)
         key = labels.JOB_COMPLETIONS_EQUAL_PARALLELISM
         if self.annotations.get(key) != old.annotations.get(key):
-            yield wrong.forbidden(_SYNC, "cannot change while the job runs")
+            yield field_error.forbidden(_SYNC, "cannot change while the job runs")
 
 
 def _without_stopping(tree: Tree) -> Tree:
-    notes = trees.texts(trees.get(tree, "metadata", "annotations"))
+    notes = unstructured.texts(unstructured.get(tree, "metadata", "annotations"))
     kept = {key: value for key, value in notes.items() if key != labels.STOPPING}
     path = ("metadata", "annotations")
     if len(kept) == len(notes):
         return tree
-    return trees.put(tree, path, kept) if kept else trees.without(tree, path)
+    return unstructured.put(tree, path, kept) if kept else unstructured.without(tree, path)
 
 
 def _without_marks(pod_set: Tree) -> Tree:
-    found = trees.texts(trees.get(pod_set, "template", "metadata", "labels"))
+    found = unstructured.texts(unstructured.get(pod_set, "template", "metadata", "labels"))
     kept = {key: value for key, value in found.items() if key not in _OF_THE_CONTROLLER}
     path = ("template", "metadata", "labels")
-    return trees.put(pod_set, path, kept) if kept else trees.without(pod_set, path)
+    return unstructured.put(pod_set, path, kept) if kept else unstructured.without(pod_set, path)

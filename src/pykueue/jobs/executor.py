@@ -12,24 +12,25 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
 
-from pykueue.api import kube, kueue, labels, patches, trees
-from pykueue.api.kinds import Kind
-from pykueue.api.meta import SECOND, Nanoseconds
-from pykueue.api.trees import Tree
-from pykueue.clock import Clock
-from pykueue.jobs import owners, pod, selection, workloads
+from kubemachinery import patches, unstructured
+from kubemachinery.client.client import JSON_PATCH, METADATA, Client
+from kubemachinery.client.errors import ApiError, KubeError
+from kubemachinery.client.event_recorder import NORMAL, WARNING, Note, Recorder, Reference
+from kubemachinery.clock import Clock
+from kubemachinery.kinds import Kind
+from kubemachinery.meta import SECOND, Nanoseconds
+from kubemachinery.unstructured import Tree
+from pykueue.api import kube, kueue, labels
+from pykueue.jobs import pod, selection, unreadable_owners, workloads
 from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Resize, Retry, Tell
-from pykueue.jobs.contract import Job
 from pykueue.jobs.facts import Facts
+from pykueue.jobs.interface import Job
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
-from pykueue.kube.client import JSON_PATCH, METADATA, Client
-from pykueue.kube.errors import ApiError, KubeError
-from pykueue.kube.recorder import NORMAL, WARNING, Note, Recorder, Reference
-from pykueue.lifecycle import change
-from pykueue.lifecycle.change import Changes
+from pykueue.lifecycle import workload_changes
+from pykueue.lifecycle.workload_changes import Changes
 
 # How soon a job is looked at again whose copies are behind what was written here.
 _BEHIND_SECONDS: Final = 1.0
@@ -125,7 +126,7 @@ class Executor:
             return await self.carry_out(row, self._gone(row, key, now))
         if self._awaits(key) or any(self._is_behind(tree) for tree in job.objects):
             return _BEHIND_SECONDS
-        marked = next(filter(owners.is_marked, job.objects), None)
+        marked = next(filter(unreadable_owners.is_marked, job.objects), None)
         if marked is not None and not pod.is_deleting(marked):
             return await self.carry_out(row, await self._settled(row.job(marked)))
         facts = await self._facts(row, key, job)
@@ -200,11 +201,11 @@ class Executor:
         namespace = self.sources.namespace_labels(job.namespace) or {}
         ancestor = selection.ancestor(found, namespace, self.kinds, self.options)
         workloads = () if ancestor is None else self._workloads_of(ancestor, job.namespace)
-        return owners.settled(job, found, ancestor, workloads, self.options)
+        return unreadable_owners.settled(job, found, ancestor, workloads, self.options)
 
     def _workloads_of(self, owner: Tree, namespace: str) -> tuple[kueue.Workload, ...]:
         kind = selection.owner_kind(owner, self.kinds, self.options)
-        name = trees.text(trees.get(owner, "metadata", "name"))
+        name = unstructured.text(unstructured.get(owner, "metadata", "name"))
         return () if kind is None else self.sources.owned(kind, namespace, name)
 
     # --- Carrying out -------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ class Executor:
                     before = written.newest(workload)
                     now = self.clock.now()
                     made = await self.writer.workload(before, changes, row.controller, now)
-                    written.changed(change.apply_to(before, changes, now), made)
+                    written.changed(workload_changes.apply_to(before, changes, now), made)
                 case Replace(kind, tree, after, subresource):
                     await self._replace(kind, tree, after, subresource, written)
                     self.done(row, action, after)
@@ -253,7 +254,7 @@ class Executor:
 
     async def _patch(self, kind: Kind, before: kueue.Workload, patch: Tree) -> str:
         metadata = before.metadata
-        conditional = trees.put(patch, ("metadata", "resourceVersion"), metadata.resource_version)
+        conditional = unstructured.put(patch, ("metadata", "resourceVersion"), metadata.resource_version)
         answer = await self.client.patch(kind, metadata.name, conditional, metadata.namespace, answer=METADATA)
         return str(answer["metadata"]["resourceVersion"])
 
@@ -274,11 +275,11 @@ class Executor:
         if not patch:
             return
         name, namespace, uid = _identity(tree)
-        known = trees.text(trees.get(tree, "metadata", "resourceVersion"))
-        conditional = trees.put(patch, ("metadata", "resourceVersion"), written.revisions.get(uid, known))
+        known = unstructured.text(unstructured.get(tree, "metadata", "resourceVersion"))
+        conditional = unstructured.put(patch, ("metadata", "resourceVersion"), written.revisions.get(uid, known))
         if not self.options.strict_finalizers and _removes_pod_finalizer(kind, patch):
             # The UID keeps the patch from a new pod of the same name.
-            conditional = trees.put(patch, ("metadata", "uid"), uid)
+            conditional = unstructured.put(patch, ("metadata", "uid"), uid)
         answer = await self.client.patch(kind, name, conditional, namespace, subresource=subresource, answer=METADATA)
         written.revisions[uid] = str(answer["metadata"]["resourceVersion"])
         self._written[uid] = int(written.revisions[uid])
@@ -308,17 +309,17 @@ class _Written:
 
 
 def _identity(tree: Tree) -> tuple[str, str, str]:
-    metadata: Mapping[str, Any] = trees.mapping(tree.get("metadata"))
+    metadata: Mapping[str, Any] = unstructured.mapping(tree.get("metadata"))
     return (
-        trees.text(metadata.get("name")),
-        trees.text(metadata.get("namespace")),
-        trees.text(metadata.get("uid")),
+        unstructured.text(metadata.get("name")),
+        unstructured.text(metadata.get("namespace")),
+        unstructured.text(metadata.get("uid")),
     )
 
 
 def _note(told: Tell, row: Row) -> Note:
     name, namespace, uid = _identity(told.regarding)
-    revision = trees.text(trees.get(told.regarding, "metadata", "resourceVersion"))
+    revision = unstructured.text(unstructured.get(told.regarding, "metadata", "resourceVersion"))
     regarding = Reference(row.kind.api_version, row.kind.kind, name, namespace, uid, revision)
     kind = WARNING if told.warning else NORMAL
     return Note(regarding, kind, told.reason, told.note, row.controller, told.action or told.reason)

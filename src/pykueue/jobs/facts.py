@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue
-from pykueue.api.trees import Tree
 from pykueue.jobs.selection import Ancestry
 
 

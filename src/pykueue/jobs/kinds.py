@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from typing import Final
 
-from pykueue.api import kube, registry, trees
-from pykueue.api.kinds import Kind, Version
+from kubemachinery import unstructured
+from kubemachinery.kinds import Kind, Version
+from pykueue.api import kube, registry
 from pykueue.jobs.batch_job import BatchJob
-from pykueue.jobs.contract import Row, UnknownFramework
+from pykueue.jobs.interface import Row, UnknownFramework
 from pykueue.jobs.pod import Pod
 
 __all__ = ["BUILT_IN", "ENTRY_POINTS", "REPLICA_SET", "JobKinds", "Row", "UnknownFramework", "load", "not_implemented"]
@@ -39,8 +40,8 @@ class JobKinds:
 
     def of(self, tree: object) -> Row | None:
         """The kind of an object, or of an owner reference. The version does not matter."""
-        group, _, _ = trees.text(trees.get(tree, "apiVersion")).rpartition("/")
-        return self._by_group.get((group, trees.text(trees.get(tree, "kind"))))
+        group, _, _ = unstructured.text(unstructured.get(tree, "apiVersion")).rpartition("/")
+        return self._by_group.get((group, unstructured.text(unstructured.get(tree, "kind"))))
 
     def enabled(self, frameworks: Iterable[str]) -> tuple[Row, ...]:
         """The rows that an operator asks for. Raises `UnknownFramework` with every name that is not implemented."""

@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
-from pykueue.api import config, meta, selectors
-from pykueue.api.meta import Nanoseconds
-from pykueue.api.selectors import Selector
+from kubemachinery import meta, selectors
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.selectors import Selector
+from pykueue.api import config
 from pykueue.api.validation import Gates
 from pykueue.lifecycle.facts import Options as LifeOptions
 

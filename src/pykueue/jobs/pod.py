@@ -15,14 +15,15 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.api import kube, labels, meta, registry, trees
+from kubemachinery import meta, unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
+from pykueue.api import kube, labels, registry
 from pykueue.api.conditions import PodCondition
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
-from pykueue.api.validation import job_metadata, topology_annotations, wrong
+from pykueue.api.validation import field_error, job_metadata, topology_annotations
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, Delete, Replace, Tell
-from pykueue.jobs.contract import Job, Outcome, Stop, StopReason, Template
+from pykueue.jobs.interface import Job, Outcome, Stop, StopReason, Template
 from pykueue.jobs.options import Options
 from pykueue.jobs.podsets import Conflict, PodSetInfo
 
@@ -37,7 +38,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 def phase(pod: Tree) -> str:
-    return trees.text(trees.get(pod, "status", "phase"))
+    return unstructured.text(unstructured.get(pod, "status", "phase"))
 
 
 def is_over(pod: Tree) -> bool:
@@ -46,7 +47,9 @@ def is_over(pod: Tree) -> bool:
 
 def gates(pod: Tree) -> frozenset[str]:
     """The names of what keeps a pod from being scheduled."""
-    return frozenset(trees.text(gate.get("name")) for _, gate in trees.entries(pod, "spec", "schedulingGates"))
+    return frozenset(
+        unstructured.text(gate.get("name")) for _, gate in unstructured.entries(pod, "spec", "schedulingGates")
+    )
 
 
 def has_gate(pod: Tree, name: str = labels.ADMISSION_GATE) -> bool:
@@ -54,24 +57,24 @@ def has_gate(pod: Tree, name: str = labels.ADMISSION_GATE) -> bool:
 
 
 def is_deleting(pod: Tree) -> bool:
-    return trees.get(pod, "metadata", "deletionTimestamp") is not None
+    return unstructured.get(pod, "metadata", "deletionTimestamp") is not None
 
 
 def is_ready(pod: Tree) -> bool:
     return any(
         condition.get("type") == "Ready" and condition.get("status") == "True"
-        for _, condition in trees.entries(pod, "status", "conditions")
+        for _, condition in unstructured.entries(pod, "status", "conditions")
     )
 
 
 def annotation(pod: Tree, key: str) -> str:
-    return trees.text(trees.get(pod, "metadata", "annotations", key))
+    return unstructured.text(unstructured.get(pod, "metadata", "annotations", key))
 
 
 def group_name(pod: Tree, options: Options) -> str:
     """The group that a pod belongs to; empty for a pod of its own."""
     annotated = annotation(pod, labels.POD_GROUP_NAME) if options.identifier_annotations else ""
-    return annotated or trees.text(trees.get(pod, "metadata", "labels", labels.POD_GROUP_NAME))
+    return annotated or unstructured.text(unstructured.get(pod, "metadata", "labels", labels.POD_GROUP_NAME))
 
 
 def total_count(pod: Tree) -> int | None:
@@ -132,18 +135,21 @@ def _in_alphabet(value: Any) -> Any:
 
 def role(pod: Tree) -> str:
     """The role that a pod plays in its group: eight digits, the same for pods of one shape."""
-    return annotation(pod, labels.ROLE_HASH) or role_of(trees.mapping(pod.get("spec")))
+    return annotation(pod, labels.ROLE_HASH) or role_of(unstructured.mapping(pod.get("spec")))
 
 
 def role_of(spec: Mapping[str, Any]) -> str:
     shape: Tree = {key: spec.get(key) for key in _SHAPE}
     for key in ("initContainers", "containers"):
         shape[key] = [
-            {"resources": {"requests": trees.get(container, "resources", "requests")}, "ports": container.get("ports")}
-            for _, container in trees.entries(spec, key)
+            {
+                "resources": {"requests": unstructured.get(container, "resources", "requests")},
+                "ports": container.get("ports"),
+            }
+            for _, container in unstructured.entries(spec, key)
         ] or None
     if spec.get("resources") is not None:
-        shape["resources"] = trees.get(spec, "resources", "requests")
+        shape["resources"] = unstructured.get(spec, "resources", "requests")
     return hashlib.sha256(msgspec.json.encode({"spec": _in_order(shape)})).hexdigest()[:8]
 
 
@@ -151,9 +157,11 @@ def role_of(spec: Mapping[str, Any]) -> str:
 
 
 def without_gates(pod: Tree, *names: str) -> Tree:
-    kept = [dict(gate) for _, gate in trees.entries(pod, "spec", "schedulingGates") if gate.get("name") not in names]
+    kept = [
+        dict(gate) for _, gate in unstructured.entries(pod, "spec", "schedulingGates") if gate.get("name") not in names
+    ]
     path = ("spec", "schedulingGates")
-    return trees.put(pod, path, kept) if kept else trees.without(pod, path)
+    return unstructured.put(pod, path, kept) if kept else unstructured.without(pod, path)
 
 
 def released(pod: Tree, info: PodSetInfo) -> Tree | Conflict:
@@ -167,16 +175,16 @@ def released(pod: Tree, info: PodSetInfo) -> Tree | Conflict:
 
 def without_finalizer(pod: Tree) -> Tree:
     path = ("metadata", "finalizers")
-    found = trees.sequence(trees.get(pod, *path))
+    found = unstructured.sequence(unstructured.get(pod, *path))
     kept = [name for name in found if name != labels.POD_FINALIZER]
     if len(kept) == len(found):
         return pod
-    return trees.put(pod, path, kept) if kept else trees.without(pod, path)
+    return unstructured.put(pod, path, kept) if kept else unstructured.without(pod, path)
 
 
 def pod_set(pod: Tree, name: str, count: int, options: Options) -> Tree:
     """The pod set of pods like this one. Labels and annotations are each pod's own and stay out of it."""
-    spec = podsets.with_single_variables(dict(trees.mapping(pod.get("spec"))))
+    spec = podsets.with_single_variables(dict(unstructured.mapping(pod.get("spec"))))
     found: Tree = {"name": name, "count": count, "template": {"metadata": {}, "spec": spec}}
     if options.topology:
         template = Template(name, (), count, pod_index_label=labels.POD_GROUP_POD_INDEX)
@@ -213,7 +221,7 @@ def _marked(pod: Tree, order: Stop) -> Tree:
     reason = f"{order.reason}DueTo{order.eviction}" if order.eviction else str(order.reason)
     kept = [
         dict(condition)
-        for _, condition in trees.entries(pod, "status", "conditions")
+        for _, condition in unstructured.entries(pod, "status", "conditions")
         if condition.get("type") != PodCondition.TERMINATION_TARGET
     ]
     condition = {
@@ -223,7 +231,7 @@ def _marked(pod: Tree, order: Stop) -> Tree:
         "message": order.message,
         "lastTransitionTime": meta.format_time(order.now),
     }
-    return trees.put(pod, ("status", "conditions"), [*kept, condition])
+    return unstructured.put(pod, ("status", "conditions"), [*kept, condition])
 
 
 # --- The kind ---------------------------------------------------------------------------------------------------------
@@ -253,7 +261,9 @@ class Pod(Job):
     def outcome(self) -> Outcome | None:
         if not is_over(self.tree):
             return None
-        return Outcome(trees.text(trees.get(self.tree, "status", "message")), phase(self.tree) == "Succeeded")
+        return Outcome(
+            unstructured.text(unstructured.get(self.tree, "status", "message")), phase(self.tree) == "Succeeded"
+        )
 
     def are_pods_ready(self) -> bool:
         return is_ready(self.tree)
@@ -279,29 +289,29 @@ class Pod(Job):
     def defaulted(self, options: Options) -> Tree:
         tree = self.tree
         if labels.POD_SUSPENDING_PARENT not in self.annotations:
-            tree = trees.put(tree, ("metadata", "labels"), {**self.labels, labels.MANAGED: "true"})
-            finalizers = trees.sequence(trees.get(tree, "metadata", "finalizers"))
+            tree = unstructured.put(tree, ("metadata", "labels"), {**self.labels, labels.MANAGED: "true"})
+            finalizers = unstructured.sequence(unstructured.get(tree, "metadata", "finalizers"))
             if labels.POD_FINALIZER not in finalizers:
-                tree = trees.put(tree, ("metadata", "finalizers"), [*finalizers, labels.POD_FINALIZER])
+                tree = unstructured.put(tree, ("metadata", "finalizers"), [*finalizers, labels.POD_FINALIZER])
         gates = [labels.ADMISSION_GATE]
         if options.topology:
             gates.append(labels.TOPOLOGY_GATE)
             index = self.annotations.get(labels.POD_GROUP_POD_INDEX_LABEL)
             if index is not None:
                 place = ("metadata", "labels", labels.POD_GROUP_POD_INDEX)
-                tree = trees.put(tree, place, self.labels.get(index, ""))
-        held = trees.sequence(trees.get(tree, "spec", "schedulingGates"))
+                tree = unstructured.put(tree, place, self.labels.get(index, ""))
+        held = unstructured.sequence(unstructured.get(tree, "spec", "schedulingGates"))
         missing = [{"name": gate} for gate in gates if not has_gate(tree, gate)]
         if missing:
-            tree = trees.put(tree, ("spec", "schedulingGates"), [*held, *missing])
+            tree = unstructured.put(tree, ("spec", "schedulingGates"), [*held, *missing])
         if labels.ROLE_HASH in self.annotations:
             return tree
-        return trees.put(tree, ("metadata", "annotations", labels.ROLE_HASH), role(self.tree))
+        return unstructured.put(tree, ("metadata", "annotations", labels.ROLE_HASH), role(self.tree))
 
     def validate_create(self, options: Options) -> Iterator[FieldError]:
         managed = self.labels.get(labels.MANAGED)
         if managed not in (None, "true"):
-            yield wrong.forbidden(job_metadata.label_path(labels.MANAGED), 'may only be "true"')
+            yield field_error.forbidden(job_metadata.label_path(labels.MANAGED), 'may only be "true"')
         yield from self._group_errors(options)
         if options.topology:
             yield from topology_annotations.validate(self.tree.get("metadata"), "metadata", options.validation)
@@ -309,7 +319,7 @@ class Pod(Job):
         group = group_name(self.tree, options)
         if group and prebuilt and group != prebuilt:
             path = job_metadata.prebuilt_path(self.tree, options.validation)
-            yield wrong.invalid(path, prebuilt, "must be the name of the pod group")
+            yield field_error.invalid(path, prebuilt, "must be the name of the pod group")
 
     def _group_errors(self, options: Options) -> Iterator[FieldError]:
         group, written = group_name(self.tree, options), self.annotations.get(labels.POD_GROUP_TOTAL_COUNT)
@@ -320,14 +330,14 @@ class Pod(Job):
             f" {'annotation' if annotated else 'label'} should be set"
         )
         if not group and written is not None:
-            yield wrong.required(self._group_path(options), both)
+            yield field_error.required(self._group_path(options), both)
             return
         if group:
-            yield from wrong.invalid_each(self._group_path(options), group, meta.check_subdomain_name(group))
+            yield from field_error.invalid_each(self._group_path(options), group, meta.check_subdomain_name(group))
         if group and written is None:
-            yield wrong.required(count_path, both)
+            yield field_error.required(count_path, both)
         elif written is not None and total_count(self.tree) is None:
-            yield wrong.invalid(count_path, written, "must be a whole number of at least 1")
+            yield field_error.invalid(count_path, written, "must be a whole number of at least 1")
 
     def _group_path(self, options: Options) -> str:
         annotated = options.identifier_annotations and self.annotations.get(labels.POD_GROUP_NAME)
@@ -338,9 +348,9 @@ class Pod(Job):
         group, before = group_name(self.tree, options), group_name(old.tree, options)
         if group and not is_retriable(old.tree) and is_retriable(self.tree):
             path = job_metadata.annotation_path(labels.RETRIABLE_IN_GROUP)
-            yield wrong.forbidden(path, "a group that is not tried again cannot become one that is")
+            yield field_error.forbidden(path, "a group that is not tried again cannot become one that is")
         if before and group != before:
-            yield wrong.immutable(self._group_path(options), group)
+            yield field_error.immutable(self._group_path(options), group)
 
 
 def is_retriable(pod: Tree) -> bool:

@@ -13,21 +13,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pykueue.api import codec, conditions, kueue, labels, trees
+from kubemachinery import codec, unstructured
+from kubemachinery.meta import SECOND, Nanoseconds
+from kubemachinery.unstructured import Tree
+from pykueue.api import conditions, kueue, labels
 from pykueue.api.conditions import Status, WorkloadCondition
-from pykueue.api.meta import SECOND, Nanoseconds
-from pykueue.api.trees import Tree
-from pykueue.jobs import matching, upkeep, workloads
 from pykueue.jobs import pod as pods
+from pykueue.jobs import workload_matching, workload_sync, workloads
 from pykueue.jobs.actions import Action, Actions, Amend, Change, Delete, Replace, Tell
-from pykueue.jobs.contract import Job, Outcome, Stop, Template
 from pykueue.jobs.facts import Facts
+from pykueue.jobs.interface import Job, Outcome, Stop, Template
 from pykueue.jobs.kinds import Row
 from pykueue.jobs.options import Options
 from pykueue.jobs.podsets import Conflict, PodSetInfo
-from pykueue.jobs.upkeep import Matched
-from pykueue.lifecycle import change, states
-from pykueue.lifecycle.change import Changes, SetCondition
+from pykueue.jobs.workload_sync import Matched
+from pykueue.lifecycle import states, workload_changes
+from pykueue.lifecycle.workload_changes import Changes, SetCondition
 
 ROLES_MAX: Final = 18
 
@@ -79,7 +80,7 @@ class PodGroup(Job):
     @property
     def gated_by(self) -> str | None:
         """Held back as long as one of its pods is: they are admitted together."""
-        notes = (trees.get(pod, "metadata", "annotations", labels.ADMISSION_GATED_BY) for pod in self.members)
+        notes = (unstructured.get(pod, "metadata", "annotations", labels.ADMISSION_GATED_BY) for pod in self.members)
         return next((note for note in notes if note is not None), None)
 
     @property
@@ -138,8 +139,8 @@ class PodGroup(Job):
             return True
         if self._options.fast_quota_release:
             return False
-        since = states.moment(trees.text(trees.get(pod, "metadata", "deletionTimestamp")))
-        grace = trees.integer(trees.get(pod, "metadata", "deletionGracePeriodSeconds"))
+        since = states.moment(unstructured.text(unstructured.get(pod, "metadata", "deletionTimestamp")))
+        grace = unstructured.integer(unstructured.get(pod, "metadata", "deletionGracePeriodSeconds"))
         return since is None or grace is None or self._now <= since + grace * SECOND
 
     def outcome(self) -> Outcome | None:
@@ -209,7 +210,7 @@ def _replacement(status: Status, reason: str, message: str) -> SetCondition:
 
 
 def is_active(pod: Tree) -> bool:
-    if pods.is_deleting(pod) and not trees.get(pod, "spec", "nodeName"):
+    if pods.is_deleting(pod) and not unstructured.get(pod, "spec", "nodeName"):
         return False
     return pods.phase(pod) != "Failed"
 
@@ -228,17 +229,17 @@ def find(group: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matche
     if not marked and options.validate_group_owner and not prebuilt:
         return _refused(group)
     if prebuilt and not _knows_all(found, group):
-        return _adopted(group, found) or matching.out_of_sync(group, found, now)
+        return _adopted(group, found) or workload_matching.out_of_sync(group, found, now)
     if not prebuilt and found.spec.maximum_execution_time_seconds != workloads.maximum_execution_time(group):
-        return matching.unmatched(group, (found,), facts, options, now)
+        return workload_matching.unmatched(group, (found,), facts, options, now)
     kept, excess, replaced, absent = _sorted_out(group, found, now)
     if not kept:
-        return matching.unmatched(group, (found,), facts, options, now)
+        return workload_matching.unmatched(group, (found,), facts, options, now)
     # One whose Workload was there first has had no pod replaced before they have all come.
     gathers = prebuilt and absent > 0 and not states.is_evicted(found) and all(map(pods.has_gate, kept))
     group = group.keeping(kept, absent=0 if gathers else absent, gathers=gathers)
     cleanup = (*_adopted(group, found), *_removed(group, excess), *pods.let_go(group, replaced))
-    return cleanup or upkeep.synced(group, found, facts, options) or Matched(found, group)
+    return cleanup or workload_sync.synced(group, found, facts, options) or Matched(found, group)
 
 
 def _composed(group: PodGroup, options: Options, now: Nanoseconds) -> Matched | Actions:
@@ -251,7 +252,7 @@ def _composed(group: PodGroup, options: Options, now: Nanoseconds) -> Matched | 
         return Matched(None, group)
     name = workloads.prebuilt_name(group, options)
     if name:
-        return matching.unmade(group, name, now)
+        return workload_matching.unmade(group, name, now)
     problem = _problem(group, active, options)
     if problem:
         return (Tell(group.tree, "ErrWorkloadCompose", problem, warning=True),)
@@ -272,16 +273,16 @@ def _problem(group: PodGroup, active: Sequence[Tree], options: Options) -> str:
     for pod in group.members:
         if pods.phase(pod) == "Failed":
             continue
-        name = trees.text(trees.get(pod, "metadata", "name"))
-        if trees.text(trees.get(pod, "metadata", "labels", labels.QUEUE_NAME)) != group.queue_name:
+        name = unstructured.text(unstructured.get(pod, "metadata", "name"))
+        if unstructured.text(unstructured.get(pod, "metadata", "labels", labels.QUEUE_NAME)) != group.queue_name:
             return f"The pods {group.name} and {name} name different queues"
         if pods.total_count(pod) != group.total:
             return f"The pods {group.name} and {name} say different sizes of their group"
-        index = trees.get(pod, "metadata", "labels", labels.POD_GROUP_POD_INDEX)
+        index = unstructured.get(pod, "metadata", "labels", labels.POD_GROUP_POD_INDEX)
         if index is not None and not (str(index).isdigit() and int(index) < group.total):
             return f"The pod {name} has no index below {group.total}"
     for key in options.label_keys_to_copy:
-        values = {trees.get(pod, "metadata", "labels", key) for pod in group.members} - {None}
+        values = {unstructured.get(pod, "metadata", "labels", key) for pod in group.members} - {None}
         if len(values) > 1:
             return f"The pods of the group have different values of the label {key}"
     return ""
@@ -325,10 +326,10 @@ def _by_worth(found: Sequence[Tree]) -> list[Tree]:
     return sorted(
         found,
         key=lambda pod: (
-            labels.POD_FINALIZER not in trees.sequence(trees.get(pod, "metadata", "finalizers")),
+            labels.POD_FINALIZER not in unstructured.sequence(unstructured.get(pod, "metadata", "finalizers")),
             pods.has_gate(pod),
             _created(pod),
-            trees.text(trees.get(pod, "metadata", "name")),
+            unstructured.text(unstructured.get(pod, "metadata", "name")),
         ),
     )
 
@@ -338,23 +339,23 @@ def _by_last_activity(found: Sequence[Tree], now: Nanoseconds) -> list[Tree]:
     return sorted(
         found,
         key=lambda pod: (
-            labels.POD_FINALIZER not in trees.sequence(trees.get(pod, "metadata", "finalizers")),
+            labels.POD_FINALIZER not in unstructured.sequence(unstructured.get(pod, "metadata", "finalizers")),
             -_last_active(pod, now),
             _created(pod),
-            trees.text(trees.get(pod, "metadata", "name")),
+            unstructured.text(unstructured.get(pod, "metadata", "name")),
         ),
     )
 
 
 def _created(pod: Tree) -> Nanoseconds:
-    return states.moment(trees.text(trees.get(pod, "metadata", "creationTimestamp"))) or 0
+    return states.moment(unstructured.text(unstructured.get(pod, "metadata", "creationTimestamp"))) or 0
 
 
 def _last_active(pod: Tree, now: Nanoseconds) -> Nanoseconds:
-    deleted = states.moment(trees.text(trees.get(pod, "metadata", "deletionTimestamp")))
+    deleted = states.moment(unstructured.text(unstructured.get(pod, "metadata", "deletionTimestamp")))
     failed = [
-        states.moment(trees.text(condition.get("lastTransitionTime")))
-        for _, condition in trees.entries(pod, "status", "conditions")
+        states.moment(unstructured.text(condition.get("lastTransitionTime")))
+        for _, condition in unstructured.entries(pod, "status", "conditions")
         if condition.get("type") == "ContainersReady"
         and condition.get("status") == "False"
         and condition.get("reason") == "PodFailed"
@@ -382,12 +383,12 @@ def _adopted(group: PodGroup, workload: kueue.Workload) -> Actions:
     """Every pod of the group is an owner of its Workload."""
     owners = workload.metadata.owner_references
     known = {owner.uid for owner in owners}
-    missing = [pod for pod in group.members if trees.get(pod, "metadata", "uid") not in known]
+    missing = [pod for pod in group.members if unstructured.get(pod, "metadata", "uid") not in known]
     if not missing:
         return ()
     references = [*map(codec.to_tree, owners), *(workloads.owner_reference(group, pod) for pod in missing)]
     note = f"Added {len(missing)} owner reference(s)"
     return (
         Amend(workload, {"metadata": {"ownerReferences": references}}),
-        Change(workload, (change.normal("OwnerReferencesAdded", note),)),
+        Change(workload, (workload_changes.normal("OwnerReferencesAdded", note),)),
     )

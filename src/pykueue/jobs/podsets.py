@@ -12,8 +12,9 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import structs
 
-from pykueue.api import codec, kube, kueue, labels, meta, quantity, trees
-from pykueue.api.trees import Tree
+from kubemachinery import codec, meta, quantity, unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.api import kube, kueue, labels
 from pykueue.api.validation import topology_annotations
 from pykueue.jobs.options import Options
 
@@ -68,11 +69,11 @@ def at(tree: Any, spot: Spot) -> Tree:
     """The object at a spot; an empty one where there is none."""
     for part in spot:
         if isinstance(part, int):
-            found = trees.sequence(tree)
+            found = unstructured.sequence(tree)
             tree = found[part] if part < len(found) else None
         else:
-            tree = trees.mapping(tree).get(part)
-    return dict(trees.mapping(tree))
+            tree = unstructured.mapping(tree).get(part)
+    return dict(unstructured.mapping(tree))
 
 
 def put_at(tree: Any, spot: Spot, value: Any) -> Any:
@@ -81,10 +82,10 @@ def put_at(tree: Any, spot: Spot, value: Any) -> Any:
         return value
     head, rest = spot[0], spot[1:]
     if isinstance(head, int):
-        entries = list(trees.sequence(tree))
+        entries = list(unstructured.sequence(tree))
         entries[head] = put_at(entries[head], rest, value)
         return entries
-    below = trees.mapping(tree)
+    below = unstructured.mapping(tree)
     return {**below, head: put_at(below.get(head), rest, value)}
 
 
@@ -94,12 +95,15 @@ def put_at(tree: Any, spot: Spot, value: Any) -> Any:
 def build(job: Tree, template: Template, options: Options) -> Tree:
     """The pod set of a template: what the user wrote, each variable of the environment once."""
     written = at(job, template.spot)
-    kept = {key: trees.get(written, "metadata", key) for key in ("labels", "annotations")}
+    kept = {key: unstructured.get(written, "metadata", key) for key in ("labels", "annotations")}
     metadata = {key: value for key, value in kept.items() if value}
     tree: Tree = {
         "name": template.name.lower(),
         "count": template.count,
-        "template": {"metadata": metadata, "spec": with_single_variables(dict(trees.mapping(written.get("spec"))))},
+        "template": {
+            "metadata": metadata,
+            "spec": with_single_variables(dict(unstructured.mapping(written.get("spec")))),
+        },
     }
     if template.min_count is not None and options.partial_admission:
         tree["minCount"] = template.min_count
@@ -112,20 +116,20 @@ def build(job: Tree, template: Template, options: Options) -> Tree:
 def with_single_variables(spec: Tree) -> Tree:
     """A pod's spec in which no container names a variable twice: the last value counts, in the place of the first."""
     for key in ("initContainers", "containers"):
-        if trees.sequence(spec.get(key)):
+        if unstructured.sequence(spec.get(key)):
             spec = {**spec, key: [_with_single_variables(container) for container in spec[key]]}
     return spec
 
 
 def _with_single_variables(container: Any) -> Any:
-    variables = trees.sequence(trees.get(container, "env"))
-    last = {trees.text(trees.get(variable, "name")): variable for variable in variables}
+    variables = unstructured.sequence(unstructured.get(container, "env"))
+    last = {unstructured.text(unstructured.get(variable, "name")): variable for variable in variables}
     return container if len(last) == len(variables) else {**container, "env": list(last.values())}
 
 
 def topology_request(metadata: object, template: Template) -> Tree:
     """How close together the pods want to be, from the annotations of their template."""
-    said = trees.texts(trees.get(metadata, "annotations"))
+    said = unstructured.texts(unstructured.get(metadata, "annotations"))
     request: Tree = {}
     if labels.PODSET_REQUIRED_TOPOLOGY in said:
         request["required"] = said[labels.PODSET_REQUIRED_TOPOLOGY]
@@ -269,30 +273,30 @@ _REPLACEABLE: Final = frozenset({labels.WORKLOAD_SLICE_NAME})
 
 def injected(template: Tree, info: PodSetInfo) -> Tree | Conflict:
     """The template with what admission adds to it; a pod itself counts as one."""
-    metadata = dict(trees.mapping(template.get("metadata")))
-    spec = dict(trees.mapping(template.get("spec")))
+    metadata = dict(unstructured.mapping(template.get("metadata")))
+    spec = dict(unstructured.mapping(template.get("spec")))
     for holder, key, more in (
         (metadata, "labels", info.labels),
         (metadata, "annotations", info.annotations),
         (spec, "nodeSelector", info.node_selector),
     ):
         replaceable = _REPLACEABLE | ({labels.WORKLOAD} if labels.WORKLOAD_SLICE_NAME in more else frozenset())
-        found = _united(trees.texts(holder.get(key)), more, key, replaceable)
+        found = _united(unstructured.texts(holder.get(key)), more, key, replaceable)
         if isinstance(found, Conflict):
             return found
         if found:
             holder[key] = dict(found)
     for key, additions in (("tolerations", info.tolerations), ("schedulingGates", info.scheduling_gates)):
         if additions:
-            spec[key] = list(_appended(tuple(trees.sequence(spec.get(key))), additions))
+            spec[key] = list(_appended(tuple(unstructured.sequence(spec.get(key))), additions))
     return _with(template, metadata, spec)
 
 
 def restored(template: Tree, info: PodSetInfo, keep_labels: Iterable[str] = ()) -> Tree:
     """The template with its labels, annotations, node selector, tolerations and gates as they are in `info`."""
-    metadata = dict(trees.mapping(template.get("metadata")))
-    spec = dict(trees.mapping(template.get("spec")))
-    kept = {key: value for key, value in trees.texts(metadata.get("labels")).items() if key in set(keep_labels)}
+    metadata = dict(unstructured.mapping(template.get("metadata")))
+    spec = dict(unstructured.mapping(template.get("spec")))
+    kept = {key: value for key, value in unstructured.texts(metadata.get("labels")).items() if key in set(keep_labels)}
     for holder, key, value in (
         (metadata, "labels", {**info.labels, **kept}),
         (metadata, "annotations", dict(info.annotations)),

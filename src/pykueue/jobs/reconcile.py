@@ -23,20 +23,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pykueue.api import conditions, labels, trees
+from kubemachinery import unstructured
+from kubemachinery.meta import Nanoseconds
+from pykueue.api import conditions, labels
 from pykueue.api.conditions import DeactivationReason, FinishedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
-from pykueue.api.meta import Nanoseconds
-from pykueue.jobs import matching, owners, pod_group, podsets, selection, upkeep, workloads
+from pykueue.jobs import pod_group, podsets, selection, unreadable_owners, workload_matching, workload_sync, workloads
 from pykueue.jobs.actions import Action, Actions, Again, Amend, Change, Create, Replace, Retry, Tell
-from pykueue.jobs.contract import Job, Stop, StopReason
 from pykueue.jobs.facts import Facts
+from pykueue.jobs.interface import Job, Stop, StopReason
 from pykueue.jobs.options import Options
 from pykueue.jobs.podsets import Conflict, Missing, Placement
 from pykueue.jobs.selection import Unread
-from pykueue.jobs.upkeep import Matched
-from pykueue.lifecycle import ending, eviction, readiness, reservation, states
-from pykueue.lifecycle.change import RemoveFinalizer
+from pykueue.jobs.workload_sync import Matched
+from pykueue.lifecycle import eviction, finishing, readiness, reservation, states
+from pykueue.lifecycle.workload_changes import RemoveFinalizer
 
 
 def reconcile(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Actions:
@@ -48,7 +49,7 @@ def reconcile(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Act
     elsewhere = _elsewhere(job, facts, options)
     if elsewhere is not None:
         return elsewhere
-    find = pod_group.find if isinstance(job, pod_group.PodGroup) else matching.find
+    find = pod_group.find if isinstance(job, pod_group.PodGroup) else workload_matching.find
     found = find(job, facts, options, now)
     if not isinstance(found, Matched):
         return found
@@ -67,7 +68,7 @@ def orphaned(found: tuple[Workload, ...], options: Options, now: Nanoseconds) ->
         is_ours = workloads.controller(workload) is not None and not workloads.is_deleting(workload)
         if options.finish_orphaned and is_ours and not states.is_finished(workload):
             why = "The workload's owner no longer exists"
-            actions.append(Change(workload, ending.finish(workload, FinishedReason.OWNER_NOT_FOUND, why, now)))
+            actions.append(Change(workload, finishing.finish(workload, FinishedReason.OWNER_NOT_FOUND, why, now)))
         actions += _released(workload)
     return tuple(actions)
 
@@ -111,8 +112,8 @@ def _undecided(job: Job, unread: Unread, namespace: Mapping[str, str], options: 
     """A job whose owner cannot be read gets no Workload, and is not stopped: it may be the child of an ancestor that is
     admitted. The Event is for those that would be ours by themselves; for others only the owner is read again."""
     if selection.is_managed(job.row, job.tree, namespace, options):
-        return owners.undecided(job, unread)
-    return (Again(owners.AGAIN),)
+        return unreadable_owners.undecided(job, unread)
+    return (Again(unreadable_owners.AGAIN),)
 
 
 def _nested(job: Job, facts: Facts, options: Options) -> Actions:
@@ -120,10 +121,10 @@ def _nested(job: Job, facts: Facts, options: Options) -> Actions:
     assert facts.ancestor is not None
     if job.outcome() is not None or job.is_suspended():
         return ()
-    if owners.is_admitted(facts.ancestor, facts.ancestor_workloads, job.tree, options):
+    if unreadable_owners.is_admitted(facts.ancestor, facts.ancestor_workloads, job.tree, options):
         return ()
-    kind = trees.text(trees.get(facts.ancestor, "kind"))
-    name = trees.text(trees.get(facts.ancestor, "metadata", "name"))
+    kind = unstructured.text(unstructured.get(facts.ancestor, "kind"))
+    name = unstructured.text(unstructured.get(facts.ancestor, "metadata", "name"))
     return (
         Replace(job.row.kind, job.tree, job.suspended()),
         Tell(job.tree, "Suspended", f"Suspended until the {kind} {name} that it belongs to is admitted"),
@@ -142,7 +143,7 @@ def _without_workload(job: Job, facts: Facts, options: Options) -> Actions:
     pod_sets = job.pod_sets(options)
     rank = workloads.priority(job, pod_sets, facts)
     if isinstance(rank, workloads.MissingClass):
-        return upkeep.missing_class(job, rank)
+        return workload_sync.missing_class(job, rank)
     tree = workloads.build(job, pod_sets, rank, options)
     return (
         Create(tree, job.tree),
@@ -167,7 +168,7 @@ class _Case:
 
     def finish(self, reason: FinishedReason, message: str) -> Actions:
         return (
-            Change(self.workload, ending.finish(self.workload, reason, message, self.now)),
+            Change(self.workload, finishing.finish(self.workload, reason, message, self.now)),
             Tell(self.job.tree, "FinishedWorkload", f"Workload '{states.key(self.workload)}' is declared finished"),
         )
 

@@ -18,12 +18,13 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
-from pykueue.api import labels, registry, trees
-from pykueue.api.kinds import Kind, Version
-from pykueue.api.trees import Tree
+from kubemachinery import unstructured
+from kubemachinery.client.errors import KubeError, NoSuchKind
+from kubemachinery.kinds import Kind, Version
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels, registry
 from pykueue.jobs.kinds import REPLICA_SET, JobKinds, Row
 from pykueue.jobs.options import Options
-from pykueue.kube.errors import KubeError, NoSuchKind
 
 DEEPEST: Final = 10
 
@@ -48,7 +49,7 @@ def is_managed(row: Row, tree: Tree, namespace: Labels, options: Options) -> boo
 
 
 def queue_name(tree: Tree) -> str:
-    return trees.text(trees.get(tree, "metadata", "labels", labels.QUEUE_NAME))
+    return unstructured.text(unstructured.get(tree, "metadata", "labels", labels.QUEUE_NAME))
 
 
 # --- Ancestors --------------------------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ class Unread:
     @property
     def title(self) -> str:
         """The owner as users name it: `JobSet train`."""
-        return f"{trees.text(self.reference.get('kind'))} {trees.text(self.reference.get('name'))}"
+        return f"{unstructured.text(self.reference.get('kind'))} {unstructured.text(self.reference.get('name'))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,11 @@ class Find(Protocol):
 
 async def ancestry(tree: Tree, kinds: JobKinds, options: Options, find: Find) -> Ancestry:
     """Walk up the controllers of an object. An owner that cannot be read is part of the result, never an error."""
-    namespace = trees.text(trees.get(tree, "metadata", "namespace"))
-    seen = {trees.text(trees.get(tree, "metadata", "uid"))}
+    namespace = unstructured.text(unstructured.get(tree, "metadata", "namespace"))
+    seen = {unstructured.text(unstructured.get(tree, "metadata", "uid"))}
     owners: list[Tree] = []
     while (reference := controller(tree)) is not None and (known := owner_kinds(reference, kinds, options)):
-        name, uid = trees.text(reference.get("name")), trees.text(reference.get("uid"))
+        name, uid = unstructured.text(reference.get("name")), unstructured.text(reference.get("uid"))
         if len(owners) == DEEPEST:
             return Ancestry(tuple(owners), f"is nested more than {DEEPEST} levels deep", too_deep=True)
         if uid in seen:
@@ -104,7 +105,7 @@ async def ancestry(tree: Tree, kinds: JobKinds, options: Options, find: Find) ->
             return Ancestry(tuple(owners), unread=Unread(reference, str(error)))
         if owner is None:
             return Ancestry(tuple(owners), f"its owner {known[0].kind} {name} does not exist")
-        if trees.get(owner, "metadata", "uid") != uid:
+        if unstructured.get(owner, "metadata", "uid") != uid:
             break  # another object that has taken the name since
         seen.add(uid)
         # What comes out of a list does not always say what it is.
@@ -125,7 +126,7 @@ async def _found(known: tuple[Kind, ...], name: str, namespace: str, find: Find)
 
 def controller(tree: object) -> Tree | None:
     """The owner reference of the one owner that controls an object."""
-    for _, reference in trees.entries(tree, "metadata", "ownerReferences"):
+    for _, reference in unstructured.entries(tree, "metadata", "ownerReferences"):
         if reference.get("controller") is True:
             return dict(reference)
     return None
@@ -140,7 +141,7 @@ def owner_kind(reference: Tree, kinds: JobKinds, options: Options) -> Kind | Non
     row = kinds.of(reference)
     if row is not None:
         return row.kind
-    version, kind = trees.text(reference.get("apiVersion")), trees.text(reference.get("kind"))
+    version, kind = unstructured.text(reference.get("apiVersion")), unstructured.text(reference.get("kind"))
     if (version, kind) == (REPLICA_SET.api_version, REPLICA_SET.kind):
         return REPLICA_SET
     return external_kind(version, kind) if (version, kind) in options.external else None
@@ -161,7 +162,7 @@ def owner_kinds(reference: Tree, kinds: JobKinds, options: Options) -> tuple[Kin
     kind = owner_kind(reference, kinds, options)
     if kind is None:
         return ()
-    _, _, version = trees.text(reference.get("apiVersion")).rpartition("/")
+    _, _, version = unstructured.text(reference.get("apiVersion")).rpartition("/")
     if version == kind.storage.name:
         return (kind,)
     return (replace(kind, versions=(Version(version, storage=True),)), kind)
@@ -170,7 +171,10 @@ def owner_kinds(reference: Tree, kinds: JobKinds, options: Options) -> tuple[Kin
 def is_managed_kind(reference: Tree, kinds: JobKinds, options: Options) -> bool:
     """Whether objects of an owner's kind can be ours: an enabled integration, or one of another controller."""
     row = kinds.of(reference)
-    external = (trees.text(reference.get("apiVersion")), trees.text(reference.get("kind"))) in options.external
+    external = (
+        unstructured.text(reference.get("apiVersion")),
+        unstructured.text(reference.get("kind")),
+    ) in options.external
     return external or (row is not None and row.framework in options.frameworks)
 
 

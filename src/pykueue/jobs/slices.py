@@ -12,19 +12,20 @@ Whatever else changes than the number of pods is not a matter of slices: the job
 
 from __future__ import annotations
 
-from pykueue.api import labels, trees
+from kubemachinery import unstructured
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
-from pykueue.api.meta import Nanoseconds
-from pykueue.api.trees import Tree
-from pykueue.jobs import podsets, upkeep, workloads
+from pykueue.jobs import podsets, workload_sync, workloads
 from pykueue.jobs.actions import Actions, Change, Create, Resize, Tell
-from pykueue.jobs.contract import Job
 from pykueue.jobs.facts import Facts
+from pykueue.jobs.interface import Job
 from pykueue.jobs.options import Options
-from pykueue.jobs.upkeep import Matched
-from pykueue.lifecycle import ending, states
-from pykueue.lifecycle.change import Changes, RemoveFinalizer
+from pykueue.jobs.workload_sync import Matched
+from pykueue.lifecycle import finishing, states
+from pykueue.lifecycle.workload_changes import Changes, RemoveFinalizer
 
 
 def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions | None:
@@ -49,13 +50,13 @@ def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched 
     if outcome is not None:
         # The job ended before the larger slice was let in: the one with the quota is over as well.
         reason = FinishedReason.SUCCEEDED if outcome.success else FinishedReason.FAILED
-        over = tuple(Change(each, ending.finish(each, reason, outcome.message, now)) for each in kept[:-1])
+        over = tuple(Change(each, finishing.finish(each, reason, outcome.message, now)) for each in kept[:-1])
         return over or Matched(newest)
     asked = {pod_set["name"]: pod_set["count"] for pod_set in job.pod_sets(options)}
     if list(asked) != [pod_set.name for pod_set in newest.spec.pod_sets]:
         return None
     for workload in kept:
-        synced = upkeep.synced(job, workload, facts, options)
+        synced = workload_sync.synced(job, workload, facts, options)
         if synced:
             return synced
     counts = tuple(asked.values())
@@ -102,7 +103,7 @@ def _kept(living: list[Workload]) -> list[Workload]:
 def _ended(workload: Workload, living: list[Workload], now: Nanoseconds) -> Changes:
     replaced = any(_replaces(other) == states.key(workload) for other in living)
     reason = FinishedReason.WORKLOAD_SLICE_REPLACED if replaced else FinishedReason.OUT_OF_SYNC
-    return ending.finish(workload, reason, "Another slice of the job stands for it now", now)
+    return finishing.finish(workload, reason, "Another slice of the job stands for it now", now)
 
 
 def _grown(job: Job, old: Workload, facts: Facts, options: Options) -> Actions:
@@ -116,19 +117,19 @@ def _grown(job: Job, old: Workload, facts: Facts, options: Options) -> Actions:
     )
     rank = workloads.priority(job, pod_sets, facts)
     if isinstance(rank, workloads.MissingClass):
-        return upkeep.missing_class(job, rank)
+        return workload_sync.missing_class(job, rank)
     tree: Tree = workloads.build(job, pod_sets, rank, options)
     first = old.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, old.metadata.name)
-    notes = trees.mapping(trees.get(tree, "metadata", "annotations"))
+    notes = unstructured.mapping(unstructured.get(tree, "metadata", "annotations"))
     marks = {labels.WORKLOAD_SLICE_REPLACEMENT_FOR: states.key(old), labels.WORKLOAD_SLICE_NAME: first}
-    tree = trees.put(tree, ("metadata", "annotations"), {**notes, **marks})
-    name = trees.get(tree, "metadata", "name")
+    tree = unstructured.put(tree, ("metadata", "annotations"), {**notes, **marks})
+    name = unstructured.get(tree, "metadata", "name")
     return (Create(tree, job.tree), Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}"))
 
 
 def _with_slice_name(pod_set: Tree, running: Tree) -> Tree:
     """The pod set with the name of the slices that its running template carries."""
-    name = trees.get(running, "metadata", "annotations", labels.WORKLOAD_SLICE_NAME)
+    name = unstructured.get(running, "metadata", "annotations", labels.WORKLOAD_SLICE_NAME)
     path = ("template", "metadata", "annotations")
-    notes = trees.texts(trees.get(pod_set, *path))
-    return trees.put(pod_set, path, {**notes, labels.WORKLOAD_SLICE_NAME: name}) if name else pod_set
+    notes = unstructured.texts(unstructured.get(pod_set, *path))
+    return unstructured.put(pod_set, path, {**notes, labels.WORKLOAD_SLICE_NAME: name}) if name else pod_set

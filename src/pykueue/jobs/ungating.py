@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pykueue.api import kueue, labels, trees
-from pykueue.api.trees import Tree
+from kubemachinery import unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.api import kueue, labels
 from pykueue.jobs import pod as pods
 from pykueue.jobs.actions import Actions, Replace
 from pykueue.lifecycle import states
@@ -21,7 +22,7 @@ from pykueue.lifecycle import states
 def word_of(pod: Tree) -> tuple[str, ...]:
     """The slices that a pod belongs to, as `namespace/name` of the first of them; nothing for other pods."""
     name = pods.annotation(pod, labels.WORKLOAD_SLICE_NAME)
-    return (f"{trees.text(trees.get(pod, 'metadata', 'namespace'))}/{name}",) if name else ()
+    return (f"{unstructured.text(unstructured.get(pod, 'metadata', 'namespace'))}/{name}",) if name else ()
 
 
 def word_of_slice(workload: kueue.Workload) -> tuple[str, ...]:
@@ -47,7 +48,7 @@ def released(slices: Iterable[kueue.Workload], members: Sequence[Tree]) -> Actio
     living = [pod for pod in members if not pods.is_over(pod) and not pods.is_deleting(pod)]
     chosen: list[Tree] = []
     for assignment in admission.pod_set_assignments if admission else ():
-        alike = [pod for pod in living if trees.get(pod, "metadata", "labels", labels.PODSET) == assignment.name]
+        alike = [pod for pod in living if unstructured.get(pod, "metadata", "labels", labels.PODSET) == assignment.name]
         waiting = [pod for pod in alike if pods.has_gate(pod, labels.ELASTIC_JOB_GATE)]
         room = (assignment.count or 0) - (len(alike) - len(waiting))
         fitting = [pod for pod in waiting if _agrees(pod, newest, assignment.name)]
@@ -68,4 +69,4 @@ def _agrees(pod: Tree, workload: kueue.Workload, pod_set: str) -> bool:
 
 
 def _name(pod: Tree) -> str:
-    return trees.text(trees.get(pod, "metadata", "name"))
+    return unstructured.text(unstructured.get(pod, "metadata", "name"))

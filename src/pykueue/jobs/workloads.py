@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pykueue.api import codec, kube, kueue, labels, meta, names, registry, trees
-from pykueue.api.trees import Tree
+from kubemachinery import codec, meta, unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.api import kube, kueue, labels, names, registry
 from pykueue.api.validation import job_metadata
 from pykueue.jobs import podsets
-from pykueue.jobs.contract import Job
 from pykueue.jobs.facts import Facts
+from pykueue.jobs.interface import Job
 from pykueue.jobs.options import Options
 from pykueue.lifecycle import states
 
@@ -69,7 +70,10 @@ def priority(job: Job, pod_sets: tuple[Tree, ...], facts: Facts) -> Priority | M
         return _workload_class(asked, facts.workload_priority_classes)
     name = job.priority_class()
     if name is None:
-        named = (trees.text(trees.get(pod_set, "template", "spec", "priorityClassName")) for pod_set in pod_sets)
+        named = (
+            unstructured.text(unstructured.get(pod_set, "template", "spec", "priorityClassName"))
+            for pod_set in pod_sets
+        )
         name = next(filter(None, named), "")
     if not name:
         return _default_class(facts.priority_classes)
@@ -108,7 +112,7 @@ def build(job: Job, pod_sets: tuple[Tree, ...], rank: Priority, options: Options
     """A new Workload."""
     elastic = is_elastic(job, options)
     row = job.row.kind
-    generation = trees.integer(trees.get(job.tree, "metadata", "generation")) or 0
+    generation = unstructured.integer(unstructured.get(job.tree, "metadata", "generation")) or 0
     extra = job.name_extra() or (str(generation) if elastic else "")
     derived = names.workload_name(row.kind, row.group, job.name, job.uid, extra=extra, short=options.short_names)
     metadata: Tree = {
@@ -150,7 +154,7 @@ def copied_labels(job: Job, options: Options) -> dict[str, str]:
     """The labels that the operator wants on Workloads too. Of a group, the pods agree on them."""
     found: dict[str, str] = {}
     for tree in reversed(job.objects):
-        marks = trees.texts(trees.get(tree, "metadata", "labels"))
+        marks = unstructured.texts(unstructured.get(tree, "metadata", "labels"))
         found |= {key: marks[key] for key in options.label_keys_to_copy if key in marks}
     return found
 
@@ -171,12 +175,12 @@ def copied_annotations(job: Job, options: Options) -> dict[str, str]:
 
 def owner_reference(job: Job, tree: Tree) -> Tree:
     """A job controls its Workload; the pods of a group own theirs together, and none of them controls it."""
-    metadata = trees.mapping(trees.get(tree, "metadata"))
+    metadata = unstructured.mapping(unstructured.get(tree, "metadata"))
     reference: Tree = {
         "apiVersion": job.row.kind.api_version,
         "kind": job.row.kind.kind,
-        "name": trees.text(metadata.get("name")),
-        "uid": trees.text(metadata.get("uid")),
+        "name": unstructured.text(metadata.get("name")),
+        "uid": unstructured.text(metadata.get("uid")),
     }
     return reference if job.is_group else reference | {"controller": True, "blockOwnerDeletion": True}
 

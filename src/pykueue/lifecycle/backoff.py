@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pykueue.api.meta import SECOND, Nanoseconds, parse_time
+from kubemachinery.meta import SECOND, Nanoseconds, parse_time
 
 _SPREAD: Final = 0.0001
 _MOST_DOUBLINGS: Final = 40

@@ -13,13 +13,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kubemachinery.meta import SECOND, Condition, Nanoseconds, format_time
 from pykueue.api import conditions
 from pykueue.api.conditions import Status
 from pykueue.api.kueue import Admission, AdmissionCheckState, CheckState, Workload
-from pykueue.api.meta import SECOND, Condition, Nanoseconds, format_time
 from pykueue.lifecycle import states
-from pykueue.lifecycle.change import Changes, SetCheckConditions, SetChecks
 from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts
+from pykueue.lifecycle.workload_changes import Changes, SetCheckConditions, SetChecks
 
 # --- Which ------------------------------------------------------------------------------------------------------------
 

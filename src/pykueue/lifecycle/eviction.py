@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kubemachinery.meta import Nanoseconds, format_time
 from pykueue.api import conditions, labels
 from pykueue.api.conditions import (
     EvictedReason,
@@ -22,9 +23,9 @@ from pykueue.api.conditions import (
     WorkloadCondition,
 )
 from pykueue.api.kueue import PreemptionGatePosition, Workload
-from pykueue.api.meta import Nanoseconds, format_time
-from pykueue.lifecycle import change, checks, reservation, states
-from pykueue.lifecycle.change import (
+from pykueue.lifecycle import checks, reservation, states, workload_changes
+from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.workload_changes import (
     Cause,
     Changes,
     CountEviction,
@@ -35,7 +36,6 @@ from pykueue.lifecycle.change import (
     SetPreemptionGates,
     SetUnhealthyNodes,
 )
-from pykueue.lifecycle.facts import Options
 
 # Those who did nothing wrong may be queued again at once; the others wait for what their reason names.
 _AT_ONCE: Final = frozenset({EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES})
@@ -83,7 +83,7 @@ def evict(
             is_first=not _was_evicted_before(workload, counted, cause),
             ready_for=max(0, now - (ready_since or 0)) if was_ready else None,
         ),
-        change.normal(f"EvictedDueTo{reason}", message),
+        workload_changes.normal(f"EvictedDueTo{reason}", message),
     )
 
 
@@ -134,11 +134,11 @@ def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nano
     """Evict a preemption target. One that is being evicted already is left alone. `note` is the message of the Event
     Preempted, where it differs from that of the conditions."""
     if states.is_evicted(workload):
-        return change.NOTHING
+        return workload_changes.NOTHING
     return (
         SetCondition(WorkloadCondition.PREEMPTED, Status.TRUE, reason, message),
         *evict(workload, EvictedReason.PREEMPTED, message, now),
-        change.normal("Preempted", note or message),
+        workload_changes.normal("Preempted", note or message),
     )
 
 
@@ -149,7 +149,7 @@ def release(workload: Workload, options: Options, now: Nanoseconds) -> Changes:
     """
     evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
     if evicted is None or evicted.status != Status.TRUE or not states.is_reserved(workload):
-        return change.NOTHING
+        return workload_changes.NOTHING
     # A pod cannot be started a second time, so that a Workload which is one pod has nothing to come back with; unless
     # it was never admitted, and the pod is still at its gate.
     is_pod = options.skip_reassignment_for_pod_owned and states.is_owned_by_single_pod(workload)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykueue.api import conditions, config, kueue, meta
+from kubemachinery import meta
+from kubemachinery.meta import MINUTE, Nanoseconds
+from pykueue.api import conditions, config, kueue
 from pykueue.api.conditions import QuotaReservedReason, is_true
-from pykueue.api.meta import MINUTE, Nanoseconds
 
 # --- The world --------------------------------------------------------------------------------------------------------
 

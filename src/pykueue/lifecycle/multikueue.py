@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
+from kubemachinery.meta import Nanoseconds, format_time
 from pykueue.api.effects import NO_MULTIKUEUE
 from pykueue.api.kueue import CheckState, Workload
-from pykueue.api.meta import Nanoseconds, format_time
 from pykueue.lifecycle import states
-from pykueue.lifecycle.change import Changes, SetChecks
+from pykueue.lifecycle.workload_changes import Changes, SetChecks
 
 
 def release(workload: Workload, checks: Collection[str], now: Nanoseconds) -> Changes:

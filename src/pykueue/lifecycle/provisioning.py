@@ -19,6 +19,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kubemachinery.meta import Condition, Nanoseconds, format_time
 from pykueue.api import conditions, kube, labels, names
 from pykueue.api.autoscaling import ProvisioningRequest
 from pykueue.api.conditions import ProvisioningRequestCondition as Said
@@ -32,9 +33,8 @@ from pykueue.api.kueue import (
     ProvisioningRequestRetryStrategy,
     Workload,
 )
-from pykueue.api.meta import Condition, Nanoseconds, format_time
-from pykueue.lifecycle import backoff, change, checks, states
-from pykueue.lifecycle.change import Changes, SetChecks
+from pykueue.lifecycle import backoff, checks, states, workload_changes
+from pykueue.lifecycle.workload_changes import Changes, SetChecks
 
 _INACTIVE: Final = "The check is not active: its ProvisioningRequestConfig is missing"
 _NOT_NEEDED: Final = "No nodes have to be provided: nothing is asked of what the autoscaler manages"
@@ -295,19 +295,19 @@ def failed_to_ask(workload: Workload, check: str, message: str, now: Nanoseconds
         replace(each, message=conditions.truncated(message)) if each.name == check else each
         for each in workload.status.admission_checks
     )
-    return (*_changes(workload, answers, now), change.warning("FailedCreate", message))
+    return (*_changes(workload, answers, now), workload_changes.warning("FailedCreate", message))
 
 
 def _changes(workload: Workload, answers: tuple[AdmissionCheckState, ...], now: Nanoseconds) -> Changes:
     """The answers in both of their forms, and news of those that are different."""
     if answers == workload.status.admission_checks:
-        return change.NOTHING
-    written = change.apply_to(workload, (SetChecks(answers),), now)
+        return workload_changes.NOTHING
+    written = workload_changes.apply_to(workload, (SetChecks(answers),), now)
     pairs = zip(workload.status.admission_checks, answers, strict=True)
     news = (_news(before, after) for before, after in pairs if before.state != after.state)
     return (SetChecks(answers), *checks.synced(written, None, now), *news)
 
 
-def _news(before: AdmissionCheckState, after: AdmissionCheckState) -> change.Tell:
+def _news(before: AdmissionCheckState, after: AdmissionCheckState) -> workload_changes.Tell:
     note = f"Check {after.name} went from {before.state} to {after.state}"
-    return change.normal("AdmissionCheckUpdated", f"{note}: {after.message}" if after.message else note)
+    return workload_changes.normal("AdmissionCheckUpdated", f"{note}: {after.message}" if after.message else note)

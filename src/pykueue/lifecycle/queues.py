@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self, TypeAlias
 
+from kubemachinery.meta import Nanoseconds, ObjectMeta
+from kubemachinery.quantity import QuantityText
 from pykueue.api import conditions, labels
 from pykueue.api.conditions import ActiveCondition, Conditions, Status
 from pykueue.api.conditions import ClusterQueueActiveReason as Reason
@@ -30,8 +32,6 @@ from pykueue.api.kueue import (
     StopPolicy,
     Topology,
 )
-from pykueue.api.meta import Nanoseconds, ObjectMeta
-from pykueue.api.quantity import QuantityText
 
 Flavor: TypeAlias = str
 Resource: TypeAlias = str

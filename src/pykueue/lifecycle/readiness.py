@@ -8,9 +8,9 @@ from typing import Final
 from pykueue.api import conditions
 from pykueue.api.conditions import PodsReadyReason, Status, WorkloadCondition
 from pykueue.api.kueue import ReclaimablePod, Workload
-from pykueue.lifecycle import change, states
-from pykueue.lifecycle.change import Changes, SetCondition, SetReclaimable
+from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.workload_changes import Changes, SetCondition, SetReclaimable
 
 _RECOVERING: Final = frozenset({PodsReadyReason.WAIT_FOR_RECOVERY, PodsReadyReason.RECOVERED})
 
@@ -25,14 +25,14 @@ _WORDS: Final[Mapping[PodsReadyReason, tuple[Status, str]]] = {
 def pods_ready(workload: Workload, is_ready: bool, options: Options) -> Changes:
     """`PodsReady` for a job whose pods are, or are not, all ready now. Nothing where waitForPodsReady is off."""
     if options.pods_ready is None:
-        return change.NOTHING
+        return workload_changes.NOTHING
     before = conditions.find(workload.status.conditions, WorkloadCondition.PODS_READY)
     was_ready = before is not None and before.status == Status.TRUE
     reason = before.reason if before else ""
     becomes = _next(states.is_admitted(workload), is_ready, was_ready, reason)
     status, message = _WORDS[becomes]
     if before is not None and (before.status, before.reason) == (status, becomes):
-        return change.NOTHING
+        return workload_changes.NOTHING
     return (SetCondition(WorkloadCondition.PODS_READY, status, becomes, message),)
 
 

@@ -7,12 +7,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api import conditions
 from pykueue.api.conditions import AdmittedReason, EvictedReason, QuotaReservedReason, Status, WorkloadCondition
 from pykueue.api.kueue import Admission, Workload
-from pykueue.api.meta import SECOND, Nanoseconds
-from pykueue.lifecycle import change, checks, states
-from pykueue.lifecycle.change import (
+from pykueue.lifecycle import checks, states, workload_changes
+from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.workload_changes import (
     Admitted,
     Changes,
     Reserved,
@@ -22,7 +23,6 @@ from pykueue.lifecycle.change import (
     SetRequests,
     SetUnhealthyNodes,
 )
-from pykueue.lifecycle.facts import Options
 
 _LONGEST_SECONDS: Final = 2**31 - 1
 
@@ -81,9 +81,9 @@ def reserve(
     news: Changes = (
         *ungated(workload),
         Reserved(queue, waited),
-        change.normal("QuotaReserved", f"{told}; {note}" if note else told),
+        workload_changes.normal("QuotaReserved", f"{told}; {note}" if note else told),
     )
-    return (*made, *news, *admitted(change.apply_to(workload, made, now), options, now))
+    return (*made, *news, *admitted(workload_changes.apply_to(workload, made, now), options, now))
 
 
 def _seconds(lasted: Nanoseconds) -> int:
@@ -106,8 +106,8 @@ def ungated(workload: Workload) -> Changes:
         or states.is_gated(workload)
         or states.has(workload, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES)
     ):
-        return change.NOTHING
-    return (change.normal("AdmissionGateCleared", "Admission gate cleared, workload is now admissible"),)
+        return workload_changes.NOTHING
+    return (workload_changes.normal("AdmissionGateCleared", "Admission gate cleared, workload is now admissible"),)
 
 
 def repair(workload: Workload, found: Admission) -> Changes:
@@ -117,7 +117,7 @@ def repair(workload: Workload, found: Admission) -> Changes:
     """
     given = workload.status.admission
     if given is None:
-        return change.NOTHING
+        return workload_changes.NOTHING
     placed = {each.name: each for each in found.pod_set_assignments}
     repaired = replace(
         given,
@@ -143,13 +143,13 @@ def clear(workload: Workload, reason: QuotaReservedReason, message: str, options
     """Without quota, for this reason; what it held is given back, without an eviction."""
     said = SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, word(reason, options), message)
     made: Changes = (said, *((SetAdmission(None),) if workload.status.admission else ()))
-    return (*made, *admitted(change.apply_to(workload, made, now), options, now))
+    return (*made, *admitted(workload_changes.apply_to(workload, made, now), options, now))
 
 
 def give_up(workload: Workload, message: str, options: Options, now: Nanoseconds) -> Changes:
     """A reservation that no longer holds when the last check turns Ready: back to the queue, the checks asked anew."""
     anew = checks.with_checks(workload, checks.reset(workload.status.admission_checks, now))
-    after = change.apply_to(workload, anew, now)
+    after = workload_changes.apply_to(workload, anew, now)
     return (*anew, *clear(after, QuotaReservedReason.PENDING_EVALUATION, message, options, now))
 
 
@@ -162,9 +162,9 @@ def admitted(workload: Workload, options: Options, now: Nanoseconds) -> Changes:
     before = conditions.find(workload.status.conditions, WorkloadCondition.ADMITTED)
     was, becomes = states.is_admitted(workload), status is Status.TRUE
     if not becomes and before is None and not _may_say_no(workload, options):
-        return change.NOTHING
+        return workload_changes.NOTHING
     if was == becomes and before is not None and (not options.observability or before.reason == reason):
-        return change.NOTHING
+        return workload_changes.NOTHING
     said: Changes = (SetCondition(WorkloadCondition.ADMITTED, status, reason, message),)
     if becomes and not was:
         return (*said, *_admission_news(workload, now))
@@ -206,7 +206,7 @@ def _admission_news(workload: Workload, now: Nanoseconds) -> Changes:
     queue = states.cluster_queue(workload)
     return (
         Admitted(queue, waited, checked, had_checks=bool(workload.status.admission_checks)),
-        change.normal(
+        workload_changes.normal(
             "Admitted",
             f"Admitted by ClusterQueue {queue}, wait time since reservation was {checked // SECOND}s",
         ),
@@ -225,7 +225,7 @@ def _banked(workload: Workload, now: Nanoseconds) -> Changes:
         and evicted.status == Status.TRUE
         and evicted.reason == EvictedReason.DEACTIVATED_DUE_TO_MAXIMUM_EXECUTION_TIME_EXCEEDED
     ):
-        return change.NOTHING
+        return workload_changes.NOTHING
     began = states.since(workload, WorkloadCondition.ADMITTED)
     seconds = 0 if began is None else max(0, now - began) // SECOND
     past = workload.status.accumulated_past_execution_time_seconds or 0

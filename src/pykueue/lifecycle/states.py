@@ -24,10 +24,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from pykueue.api import conditions, kueue, labels, meta
+from kubemachinery import meta
+from kubemachinery.meta import Nanoseconds, TimeText
+from pykueue.api import conditions, kueue, labels
 from pykueue.api.conditions import EvictedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
-from pykueue.api.meta import Nanoseconds, TimeText
 
 # --- States and moves -------------------------------------------------------------------------------------------------
 

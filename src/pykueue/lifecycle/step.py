@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kubemachinery.meta import Nanoseconds
 from pykueue.api.kueue import Workload
-from pykueue.api.meta import Nanoseconds
-from pykueue.lifecycle import change, states
-from pykueue.lifecycle.change import Changes
+from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.facts import Facts, Options
 from pykueue.lifecycle.rules import Rule, View
 from pykueue.lifecycle.rules.activation import deactivation_target, inactive, reactivated
@@ -24,14 +23,15 @@ from pykueue.lifecycle.rules.check_delay import check_delay
 from pykueue.lifecycle.rules.checks import check_list, rejected, retry
 from pykueue.lifecycle.rules.claims import claims
 from pykueue.lifecycle.rules.execution_time import execution_time
-from pykueue.lifecycle.rules.family import family
 from pykueue.lifecycle.rules.finished import finished
 from pykueue.lifecycle.rules.orphan import orphan
+from pykueue.lifecycle.rules.pending import waiting
 from pykueue.lifecycle.rules.pods_ready import pods_ready
 from pykueue.lifecycle.rules.preemption_gates import preemption_gates
 from pykueue.lifecycle.rules.queue_stopped import cluster_queue_stopped, local_queue_stopped
 from pykueue.lifecycle.rules.requeuing import backoff, cluster_queue_restarted, local_queue_restarted
-from pykueue.lifecycle.rules.waiting import waiting
+from pykueue.lifecycle.rules.variants import family
+from pykueue.lifecycle.workload_changes import Changes
 
 RULES: Final[tuple[Rule, ...]] = (
     orphan,
@@ -87,14 +87,14 @@ def step(workload: Workload, facts: Facts, options: Options, now: Nanoseconds, *
     current = workload
     for _ in range(_MOST_PASSES):
         passed = _pass(View(current, facts, options, now, jitter))
-        on_status = change.on_status(passed.changes)
+        on_status = workload_changes.on_status(passed.changes)
         if not on_status:
             if not made:
                 return passed
             states.check_move(workload, current)
             return Step(made, passed.wake_at, passed.recheck)
-        made = (*made, *on_status, *change.news(passed.changes))
-        current = change.apply_to(current, on_status, now)
+        made = (*made, *on_status, *workload_changes.news(passed.changes))
+        current = workload_changes.apply_to(current, on_status, now)
     raise Unsettled(current)
 
 
@@ -118,9 +118,9 @@ def _pass(view: View) -> Step:
 
 def _effective(view: View, changes: Changes) -> Changes:
     """The changes, unless they leave everything as it is. Of both sorts, those on the status come first."""
-    if change.on_status(changes):
-        after = change.apply_to(view.workload, change.on_status(changes), view.now)
+    if workload_changes.on_status(changes):
+        after = workload_changes.apply_to(view.workload, workload_changes.on_status(changes), view.now)
         if after.status != view.workload.status:
-            return (*change.on_status(changes), *change.news(changes))
-    objective = change.on_object(changes)
-    return (*objective, *change.news(changes)) if objective else ()
+            return (*workload_changes.on_status(changes), *workload_changes.news(changes))
+    objective = workload_changes.on_object(changes)
+    return (*objective, *workload_changes.news(changes)) if objective else ()

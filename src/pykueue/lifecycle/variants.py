@@ -23,12 +23,14 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pykueue.api import conditions, kueue, labels, meta, names
+from kubemachinery import meta
+from kubemachinery.meta import MINUTE, Nanoseconds
+from pykueue.api import conditions, kueue, labels, names
 from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
 from pykueue.api.kueue import Workload
-from pykueue.api.meta import MINUTE, Nanoseconds
-from pykueue.lifecycle import change, eviction, reservation, states
-from pykueue.lifecycle.change import (
+from pykueue.lifecycle import eviction, reservation, states, workload_changes
+from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.workload_changes import (
     Activate,
     Changes,
     Deactivate,
@@ -39,7 +41,6 @@ from pykueue.lifecycle.change import (
     Tell,
     UnmarkParent,
 )
-from pykueue.lifecycle.facts import Options
 
 # How long an open preemption gate keeps the gates of the other variants closed.
 _GATE_PAUSE: Final = 5 * MINUTE
@@ -208,7 +209,9 @@ def _created(
     for flavor in policy.flavors:
         if flavor not in known:
             variant = _variant(parent, flavor, short_names)
-            yield Create(variant, change.normal("CreatedVariant", f'Variant Workload "{states.key(variant)}" created'))
+            yield Create(
+                variant, workload_changes.normal("CreatedVariant", f'Variant Workload "{states.key(variant)}" created')
+            )
 
 
 def _variant(parent: Workload, flavor: str, short_names: bool) -> Workload:
@@ -264,7 +267,7 @@ def _dissolved(parent: Workload, variants: Sequence[Workload]) -> Iterator[Apply
 def _deleted(variant: Workload, why: str) -> Iterator[Apply]:
     if variant.metadata.deletion_timestamp is None:
         note = f'Variant Workload "{states.key(variant)}" deleted; {why}'
-        yield Apply(variant, (RemoveFinalizer(), Delete()), change.normal("DeletedVariant", note))
+        yield Apply(variant, (RemoveFinalizer(), Delete()), workload_changes.normal("DeletedVariant", note))
 
 
 # --- Evictions --------------------------------------------------------------------------------------------------------
@@ -307,10 +310,10 @@ def _turned(
         is_active = states.is_active(variant)
         if is_active and (why := _against(variant, parent, running, policy)):
             note = f"Variant Workload deactivated due to {why}"
-            yield Apply(variant, (Deactivate(), change.normal("DeactivatedVariant", note)))
+            yield Apply(variant, (Deactivate(), workload_changes.normal("DeactivatedVariant", note)))
         elif not is_active and (why := _for(variant, parent, running, policy)):
             note = f"Variant Workload activated due to {why}"
-            yield Apply(variant, (Activate(), change.normal("ActivatedVariant", note)))
+            yield Apply(variant, (Activate(), workload_changes.normal("ActivatedVariant", note)))
 
 
 def _against(variant: Workload, parent: Workload, running: Workload | None, policy: FamilyPolicy) -> str:
@@ -400,7 +403,7 @@ def _backs_off_until(parent: Workload) -> Nanoseconds | None:
 def _adopted(parent: Workload, running: Workload, options: Options, now: Nanoseconds) -> Changes:
     """The admission of the variant becomes that of the parent. News of a reservation was told about the variant."""
     assert running.status.admission is not None, "an admitted variant has an admission"
-    made = change.on_status(reservation.reserve(parent, running.status.admission, (), options, now))
+    made = workload_changes.on_status(reservation.reserve(parent, running.status.admission, (), options, now))
     message = f"The variant {running.metadata.name} is admitted"
     return (*made, SetCondition(WorkloadCondition.ADMITTED, Status.TRUE, "Admitted", message))
 
@@ -439,7 +442,7 @@ def _opened(family: Sequence[Workload], now: Nanoseconds) -> tuple[tuple[Apply, 
     note = f'Opened preemption gate for variant workload "{states.key(candidate)}"'
     changes: Changes = (
         SetPreemptionGates((*others, opened)),
-        change.normal("PreemptionUngatedVariant", note),
+        workload_changes.normal("PreemptionUngatedVariant", note),
     )
     return (Apply(candidate, changes),), now + _GATE_PAUSE
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pykueue.api import meta
+from kubemachinery import meta
 from pykueue.api.config import CustomMetricLabel, MetricLabelSource
 
 UNTRACKED: Final = "kueue.x-k8s.io/_UNTRACKED_VALUE_"

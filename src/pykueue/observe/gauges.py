@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from pykueue.api import conditions, kueue
 from pykueue.api.conditions import ActiveCondition, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
-from pykueue.core import amounts, fairness
+from pykueue.core import amounts, fair_sharing
 from pykueue.core.cohort import Node
 from pykueue.core.queue import FlavorResource, Quota
 from pykueue.core.workload import Reservation, Workload
@@ -335,7 +335,7 @@ class Gauges(Collector):
         for name in self._names():
             node = self._world.structure.node(name)
             if node is not None:
-                share = fairness.share(node)
+                share = fair_sharing.share(node)
                 yield (name, _parent(node)), math.nan if share.is_boundless else share.rank[1]
 
     # --- Cohorts ------------------------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ class Gauges(Collector):
         explicit = {cohort.metadata.name for cohort in self._sources.cohorts()}
         for node in self._cohorts():
             if node.name in explicit:
-                share = fairness.share(node)
+                share = fair_sharing.share(node)
                 yield (node.name,), math.inf if share.is_boundless else share.rank[1]
 
     def _subtree_quota(self) -> Iterator[Sample]:

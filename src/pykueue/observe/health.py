@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pykueue import serving
+from kubemachinery import http_server
 from pykueue.observe.metrics import CONTENT_TYPE
 
 # Says what is missing, in a sentence; empty when all is well.
@@ -22,11 +22,11 @@ CONFIGURATION_PATH: Final = "/configz"
 _TEXT = "text/plain; charset=utf-8"
 
 
-def probes(questions: Mapping[str, Question], *, alive: str = "healthz", ready: str = "readyz") -> serving.Handler:
+def probes(questions: Mapping[str, Question], *, alive: str = "healthz", ready: str = "readyz") -> http_server.Handler:
     """The handler of the health server. The paths can be named otherwise in the Configuration."""
     alive_path, ready_path = f"/{alive.strip('/')}", f"/{ready.strip('/')}"
 
-    async def answer(request: serving.Request) -> serving.Response:
+    async def answer(request: http_server.Request) -> http_server.Response:
         if request.path == alive_path:
             return _plain(200, "ok")
         if request.path != ready_path:
@@ -39,25 +39,25 @@ def probes(questions: Mapping[str, Question], *, alive: str = "healthz", ready: 
     return answer
 
 
-def exposition(read: Callable[[], bytes]) -> serving.Handler:
+def exposition(read: Callable[[], bytes]) -> http_server.Handler:
     """The handler of the metrics server; `read` is `Metrics.exposition`."""
 
-    async def answer(request: serving.Request) -> serving.Response:
+    async def answer(request: http_server.Request) -> http_server.Response:
         if request.path != "/metrics":
             return _plain(404, "only /metrics is answered here")
-        return serving.Response(200, read(), CONTENT_TYPE)
+        return http_server.Response(200, read(), CONTENT_TYPE)
 
     return answer
 
 
-def document(tree: Mapping[str, Any]) -> serving.Handler:
+def document(tree: Mapping[str, Any]) -> http_server.Handler:
     """A page that shows one document, such as the Configuration that this program runs with."""
 
-    async def answer(request: serving.Request) -> serving.Response:
-        return serving.Response(200, json.dumps(tree).encode(), "application/json")
+    async def answer(request: http_server.Request) -> http_server.Response:
+        return http_server.Response(200, json.dumps(tree).encode(), "application/json")
 
     return answer
 
 
-def _plain(code: int, text: str) -> serving.Response:
-    return serving.Response(code, text.encode() + b"\n", _TEXT)
+def _plain(code: int, text: str) -> http_server.Response:
+    return http_server.Response(code, text.encode() + b"\n", _TEXT)

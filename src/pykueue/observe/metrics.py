@@ -24,14 +24,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from pykueue.api import config, kueue, selectors
+from kubemachinery import selectors
+from kubemachinery.meta import SECOND, Nanoseconds, ObjectMeta
+from kubemachinery.selectors import Selector
+from pykueue.api import config, kueue
 from pykueue.api.conditions import PodsReadyReason, Status, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
-from pykueue.api.meta import SECOND, Nanoseconds, ObjectMeta
-from pykueue.api.selectors import Selector
 from pykueue.core.decision import Admit, Decision, Preempt, Retry
 from pykueue.lifecycle import states
-from pykueue.lifecycle.change import Admitted, Change, Evicted, Finished, Released, Reserved, SetCondition
+from pykueue.lifecycle.workload_changes import Admitted, Change, Evicted, Finished, Released, Reserved, SetCondition
 from pykueue.observe.custom_labels import CustomLabels
 from pykueue.version import __version__
 

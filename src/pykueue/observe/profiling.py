@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
 
-from pykueue import serving
+from kubemachinery import http_server
 
 PREFIX: Final = "/debug/pprof/"
 SECONDS: Final = 30.0
@@ -37,11 +37,11 @@ _INDEX: Final = {
 }
 
 
-def handler(state: Callable[[], list[dict[str, Any]]]) -> serving.Handler:
+def handler(state: Callable[[], list[dict[str, Any]]]) -> http_server.Handler:
     """The handler of the profiling server; `state` is what the scheduler counts."""
     profiling = asyncio.Lock()
 
-    async def answer(request: serving.Request) -> serving.Response:
+    async def answer(request: http_server.Request) -> http_server.Response:
         if request.method != "GET":
             return _plain(405, "only GET is answered here")
         name = request.path.removeprefix(PREFIX) if request.path.startswith(PREFIX) else None
@@ -63,7 +63,7 @@ def handler(state: Callable[[], list[dict[str, Any]]]) -> serving.Handler:
             case "cmdline":
                 return _plain(200, "\0".join(sys.argv))
             case "state":
-                return serving.Response(200, json.dumps(state()).encode())
+                return http_server.Response(200, json.dumps(state()).encode())
         return _plain(404, f"nothing is served at {request.path}; see {PREFIX}")
 
     return answer
@@ -115,5 +115,5 @@ def heap() -> Iterator[str]:
     yield from (f"{count:>10} {name}" for name, count in counts.most_common(_TYPES_SHOWN))
 
 
-def _plain(code: int, text: str) -> serving.Response:
-    return serving.Response(code, text.encode() + b"\n", _TEXT)
+def _plain(code: int, text: str) -> http_server.Response:
+    return http_server.Response(code, text.encode() + b"\n", _TEXT)

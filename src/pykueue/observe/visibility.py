@@ -17,13 +17,14 @@ from functools import cache
 from itertools import chain
 from typing import Annotated, Final, NamedTuple
 
-from pykueue.api import codec, kueue, schema
-from pykueue.api.fields import Field, Int32, Time
-from pykueue.api.meta import ApiStruct, OwnerReference
-from pykueue.api.trees import Tree
-from pykueue.core import order
+from kubemachinery import codec
+from kubemachinery.fields import Field, Int32, Time
+from kubemachinery.meta import ApiStruct, OwnerReference
+from kubemachinery.unstructured import Tree
+from pykueue.api import kueue, schema
+from pykueue.core import ordering
 from pykueue.core.workload import Workload
-from pykueue.state.queues import PendingQueue
+from pykueue.state.pending_queue import PendingQueue
 
 GROUP: Final = "visibility.kueue.x-k8s.io"
 VERSIONS: Final = ("v1beta2", "v1beta1")  # the preferred one first; they differ in nothing but their name
@@ -68,7 +69,7 @@ def _in_order(queue: PendingQueue) -> list[Workload]:
     hundred thousand to sort while the scheduler waits.
     """
     everybody = chain(queue.active(), queue.parked(with_resting=False), queue.in_flight.values())
-    waiting = sorted(everybody, key=order.in_queue)
+    waiting = sorted(everybody, key=ordering.in_queue)
     if queue.sticky is not None:
         waiting.sort(key=lambda workload: workload.key != queue.sticky)
     if queue.local_usage is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pykueue.api import meta, trees
-from pykueue.api.trees import Tree
+from kubemachinery import meta, unstructured
+from kubemachinery.unstructured import Tree
 
 
 class Said(NamedTuple):
@@ -18,7 +18,7 @@ class Said(NamedTuple):
 
 def after(status: Mapping[str, Any], said: Iterable[Said], now: int) -> list[Tree]:
     """The conditions of a status once all this has been said."""
-    found = {trees.text(each.get("type")): dict(each) for _, each in trees.entries(status, "conditions")}
+    found = {unstructured.text(each.get("type")): dict(each) for _, each in unstructured.entries(status, "conditions")}
     for one in said:
         before = found.get(one.type, {})
         truth = "True" if one.holds else "False"
@@ -37,7 +37,7 @@ def after(status: Mapping[str, Any], said: Iterable[Said], now: int) -> list[Tre
 
 def true(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:
     """The condition of that type, if it holds."""
-    for _, each in trees.entries(status, "conditions"):
+    for _, each in unstructured.entries(status, "conditions"):
         if each.get("type") == type_ and each.get("status") == "True":
             return each
     return None

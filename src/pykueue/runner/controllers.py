@@ -6,19 +6,20 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
-from pykueue.api import kube, registry, trees
-from pykueue.api.trees import Tree
-from pykueue.clock import Clock
-from pykueue.kube import recorder
-from pykueue.kube.client import Client
-from pykueue.kube.controller import Controller, Result
-from pykueue.kube.errors import NotFound
-from pykueue.kube.informer import Change, Informer, Key
-from pykueue.kube.recorder import Note, Recorder, Reference
-from pykueue.runner import attempts, conditions, job, placing, pod
+from kubemachinery import unstructured
+from kubemachinery.client import event_recorder
+from kubemachinery.client.client import Client
+from kubemachinery.client.controller import Controller, Result
+from kubemachinery.client.errors import NotFound
+from kubemachinery.client.event_recorder import Note, Recorder, Reference
+from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.clock import Clock
+from kubemachinery.unstructured import Tree
+from pykueue.api import kube, registry
+from pykueue.runner import conditions, container_attempts, job, node_assignment, pod
 from pykueue.runner.conditions import Said
 from pykueue.runner.executor import Executor
-from pykueue.runner.launch import Problem
+from pykueue.runner.process_spec import Problem
 
 JOBS: Final = registry.ALL.of(kube.Job)
 PODS: Final = registry.ALL.of(kube.Pod)
@@ -32,7 +33,7 @@ _PROBLEM_SECONDS: Final = 2.0
 
 
 def _metadata(tree: Tree, name: str) -> str:
-    return trees.text(trees.get(tree, "metadata", name))
+    return unstructured.text(unstructured.get(tree, "metadata", name))
 
 
 def _key(tree: Tree) -> Key:
@@ -45,8 +46,8 @@ def _revision(tree: Tree) -> int:
 
 def _tell(to: Recorder, about: Tree, type_: str, reason: str, words: str, *, by: str) -> None:
     reference = Reference(
-        trees.text(about.get("apiVersion")),
-        trees.text(about.get("kind")),
+        unstructured.text(about.get("apiVersion")),
+        unstructured.text(about.get("kind")),
         _metadata(about, "name"),
         _metadata(about, "namespace"),
         _metadata(about, "uid"),
@@ -60,13 +61,13 @@ def _tell(to: Recorder, about: Tree, type_: str, reason: str, words: str, *, by:
 
 def _jobs_of(tree: Tree) -> Iterable[str]:
     """The Job that controls a pod, as namespace/name."""
-    for _, owner in trees.entries(tree, "metadata", "ownerReferences"):
+    for _, owner in unstructured.entries(tree, "metadata", "ownerReferences"):
         if owner.get("controller") and owner.get("kind") == "Job":
-            yield str(Key(_metadata(tree, "namespace"), trees.text(owner.get("name"))))
+            yield str(Key(_metadata(tree, "namespace"), unstructured.text(owner.get("name"))))
 
 
 def _is_owned(tree: Tree, uid: str) -> bool:
-    return any(owner.get("uid") == uid for _, owner in trees.entries(tree, "metadata", "ownerReferences"))
+    return any(owner.get("uid") == uid for _, owner in unstructured.entries(tree, "metadata", "ownerReferences"))
 
 
 class JobsController:
@@ -118,18 +119,22 @@ class JobsController:
         for each in plan.discard:
             await self._release(key, [each])
             await self._delete(each)
-            _tell(self._notes, tree, recorder.NORMAL, "SuccessfulDelete", _said("Deleted", each), by=self.REPORTS_AS)
+            _tell(
+                self._notes, tree, event_recorder.NORMAL, "SuccessfulDelete", _said("Deleted", each), by=self.REPORTS_AS
+            )
         for each in plan.create:
             made = await self._client.create(PODS, each)
             self._await(key, pod_revision=_revision(made))
-            _tell(self._notes, tree, recorder.NORMAL, "SuccessfulCreate", _said("Created", made), by=self.REPORTS_AS)
+            _tell(
+                self._notes, tree, event_recorder.NORMAL, "SuccessfulCreate", _said("Created", made), by=self.REPORTS_AS
+            )
         if plan.expired:
             await self._client.delete(JOBS, key.name, key.namespace, uid=_metadata(tree, "uid"))
 
     async def _release(self, key: Key, pods: Iterable[Tree]) -> None:
         """Take our finalizer off, as long as nobody has changed the others meanwhile."""
         for each in pods:
-            before = trees.sequence(trees.get(each, "metadata", "finalizers"))
+            before = unstructured.sequence(unstructured.get(each, "metadata", "finalizers"))
             if job.FINALIZER not in before:
                 continue
             left = [name for name in before if name != job.FINALIZER]
@@ -149,19 +154,21 @@ class JobsController:
 
     def _tell_news(self, tree: Tree, status: Tree) -> None:
         """Events for conditions that have come to hold."""
-        before = trees.mapping(tree.get("status"))
+        before = unstructured.mapping(tree.get("status"))
         for type_, kind, reason in _NEWS:
             found = conditions.true(status, type_)
             if found is not None and conditions.true(before, type_) is None:
-                words = trees.text(found.get("message"))
-                _tell(self._notes, tree, kind, reason or trees.text(found.get("reason")), words, by=self.REPORTS_AS)
+                words = unstructured.text(found.get("message"))
+                _tell(
+                    self._notes, tree, kind, reason or unstructured.text(found.get("reason")), words, by=self.REPORTS_AS
+                )
 
 
 # Conditions of a Job that are worth an event: its type, and its reason where it is not the condition's own.
 _NEWS: Final = (
-    ("Complete", recorder.NORMAL, "Completed"),
-    ("Failed", recorder.WARNING, ""),
-    ("Suspended", recorder.NORMAL, "Suspended"),
+    ("Complete", event_recorder.NORMAL, "Completed"),
+    ("Failed", event_recorder.WARNING, ""),
+    ("Suspended", event_recorder.NORMAL, "Suspended"),
 )
 
 
@@ -191,7 +198,7 @@ class PodsController:
         self._client, self._pods, self._nodes = client, pods, nodes
         self._executor, self._notes, self._clock = executor, notes, clock
         self._serves = serves
-        self._room = placing.Room()
+        self._room = node_assignment.Room()
         self._waiting: dict[Key, None] = {}
         self._uids: dict[Key, str] = {}
         self._keys: dict[str, Key] = {}
@@ -206,7 +213,7 @@ class PodsController:
             gone = change.new or change.old
             if gone is not None and self._room.free(_metadata(gone, "uid")):
                 self._wake_waiting()
-        elif node := trees.text(trees.get(tree, "spec", "nodeName")):
+        elif node := unstructured.text(unstructured.get(tree, "spec", "nodeName")):
             self._room.take(_metadata(tree, "uid"), node, tree)
         self.loop.add(change.key, patient=change.initial)
 
@@ -230,14 +237,14 @@ class PodsController:
         if tree is None:
             return None
         self._uids[key], self._keys[uid] = uid, key
-        node = trees.text(trees.get(tree, "spec", "nodeName"))
+        node = unstructured.text(unstructured.get(tree, "spec", "nodeName"))
         if not node:
             return None if _is_over(tree) else await self._place(key, tree)
         if not self._serves(node):
             return None
         if not _is_over(tree):
             return await self._run(key, tree)
-        if trees.get(tree, "metadata", "deletionTimestamp") is not None:
+        if unstructured.get(tree, "metadata", "deletionTimestamp") is not None:
             # It has wound up, so that it need not wait for the end of its grace period.
             await self._client.delete(PODS, key.name, key.namespace, uid=uid, grace_seconds=0)
         return None
@@ -245,18 +252,18 @@ class PodsController:
     # --- Placing ------------------------------------------------------------------------------------------------------
 
     async def _place(self, key: Key, tree: Tree) -> Result:
-        if trees.get(tree, "metadata", "deletionTimestamp") or trees.get(tree, "spec", "schedulingGates"):
+        if unstructured.get(tree, "metadata", "deletionTimestamp") or unstructured.get(tree, "spec", "schedulingGates"):
             return None
         served = [node for (_, name), node in self._nodes.items() if self._serves(name)]
         try:
-            node = placing.choose(tree, served, self._room)
+            node = node_assignment.choose(tree, served, self._room)
         except LookupError as why:
             self._waiting[key] = None
             said = Said("PodScheduled", False, "Unschedulable", str(why))
             status = {**tree.get("status", {}), "conditions": self._conditions(tree, said)}
             if status != tree.get("status"):
                 await self._write(key, tree, status)
-                _tell(self._notes, tree, recorder.WARNING, "FailedScheduling", str(why), by="default-scheduler")
+                _tell(self._notes, tree, event_recorder.WARNING, "FailedScheduling", str(why), by="default-scheduler")
             return None
         # Ours before the server has it: nobody else gives room away, and the watch will say the same.
         self._room.take(_metadata(tree, "uid"), node, tree)
@@ -267,11 +274,11 @@ class PodsController:
         except BaseException:
             self._room.free(_metadata(tree, "uid"))
             raise
-        _tell(self._notes, tree, recorder.NORMAL, "Scheduled", f"Assigned to node {node}", by="default-scheduler")
+        _tell(self._notes, tree, event_recorder.NORMAL, "Scheduled", f"Assigned to node {node}", by="default-scheduler")
         return None
 
     def _conditions(self, tree: Tree, *said: Said) -> list[Tree]:
-        return conditions.after(trees.mapping(tree.get("status")), said, self._clock.now())
+        return conditions.after(unstructured.mapping(tree.get("status")), said, self._clock.now())
 
     # --- Running ------------------------------------------------------------------------------------------------------
 
@@ -291,21 +298,21 @@ class PodsController:
 
     def _step(self, tree: Tree, problems: dict[str, Problem]) -> pod.Step:
         now = self._clock.now()
-        return pod.step(tree, attempts.with_lost(tree, self._executor.attempts(tree), now), now, problems)
+        return pod.step(tree, container_attempts.with_lost(tree, self._executor.attempts(tree), now), now, problems)
 
     async def _start(self, tree: Tree, name: str) -> Problem | None:
-        container = attempts.find(tree, name)
+        container = container_attempts.find(tree, name)
         assert container is not None, name
         made = self._executor.attempts(tree)
         if not made:
             for words in self._executor.ignored(tree):
-                _tell(self._notes, tree, recorder.WARNING, "Ignored", words, by=self.REPORTS_AS)
+                _tell(self._notes, tree, event_recorder.WARNING, "Ignored", words, by=self.REPORTS_AS)
         number = made[name][-1].number + 1 if made.get(name) else 0
         problem = await self._executor.start(tree, container, number)
         if problem is None:
-            _tell(self._notes, tree, recorder.NORMAL, "Started", f"Started container {name}", by=self.REPORTS_AS)
+            _tell(self._notes, tree, event_recorder.NORMAL, "Started", f"Started container {name}", by=self.REPORTS_AS)
         else:
-            _tell(self._notes, tree, recorder.WARNING, "Failed", problem.message, by=self.REPORTS_AS)
+            _tell(self._notes, tree, event_recorder.WARNING, "Failed", problem.message, by=self.REPORTS_AS)
         return problem
 
     async def _write(self, key: Key, tree: Tree, status: Tree) -> None:
@@ -318,4 +325,4 @@ class PodsController:
 
 
 def _is_over(tree: Tree) -> bool:
-    return trees.text(trees.get(tree, "status", "phase")) in ("Succeeded", "Failed")
+    return unstructured.text(unstructured.get(tree, "status", "phase")) in ("Succeeded", "Failed")

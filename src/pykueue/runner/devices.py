@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pykueue.api import quantity, trees
-from pykueue.api.trees import Tree
+from kubemachinery import quantity, unstructured
+from kubemachinery.unstructured import Tree
 
 # Resources that are no devices: shared by measure, not handed out one by one.
 _MEASURED: Final = ("cpu", "memory", "ephemeral-storage", "pods")
@@ -26,17 +26,17 @@ def counts(amounts: Mapping[str, str]) -> dict[str, int]:
 def wanted(pod: Tree) -> dict[str, int]:
     """How many devices a pod asks for; init containers use those of the others."""
     total: dict[str, int] = {}
-    for _, container in trees.entries(pod, "spec", "containers"):
+    for _, container in unstructured.entries(pod, "spec", "containers"):
         for name, count in _of(container).items():
             total[name] = total.get(name, 0) + count
-    for _, container in trees.entries(pod, "spec", "initContainers"):
+    for _, container in unstructured.entries(pod, "spec", "initContainers"):
         for name, count in _of(container).items():
             total[name] = max(total.get(name, 0), count)
     return total
 
 
 def _of(container: Mapping[str, object]) -> dict[str, int]:
-    return counts(trees.texts(trees.get(container, "resources", "limits")))
+    return counts(unstructured.texts(unstructured.get(container, "resources", "limits")))
 
 
 def assign(
@@ -59,7 +59,7 @@ def assign(
 def part(pod: Tree, container: Tree, share: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """What one container gets of its pod's share. An init container has the first ones, for it runs alone."""
     before: dict[str, int] = {}
-    for _, other in trees.entries(pod, "spec", "containers"):
+    for _, other in unstructured.entries(pod, "spec", "containers"):
         if other.get("name") == container.get("name"):
             break
         for name, count in _of(other).items():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from pykueue.api.trees import Tree
-from pykueue.runner.attempts import Attempts
-from pykueue.runner.launch import Problem
+from kubemachinery.unstructured import Tree
+from pykueue.runner.container_attempts import Attempts
+from pykueue.runner.process_spec import Problem
 
 
 class Executor(Protocol):

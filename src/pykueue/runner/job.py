@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pykueue.api import indexes, labels, meta, trees
-from pykueue.api.trees import Tree
-from pykueue.runner import conditions, ending
+from kubemachinery import job_indexes, meta, unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
+from pykueue.runner import conditions, job_completion
 from pykueue.runner.conditions import Said
-from pykueue.runner.ending import End, Meaning, Score
+from pykueue.runner.job_completion import End, Meaning, Score
 
 FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = labels.JOB_COMPLETION_INDEX
@@ -47,20 +48,20 @@ class Plan:
 
 def is_ours(job: Tree) -> bool:
     """Whether nobody else has said to look after this Job."""
-    return trees.get(job, "spec", "managedBy") in (None, MANAGED_BY)
+    return unstructured.get(job, "spec", "managedBy") in (None, MANAGED_BY)
 
 
 def decide(job: Tree, pods: Sequence[Tree], now: int) -> Plan:
     """What a Job with these pods (its own, all of them) wants now."""
-    if ending.is_over(job):
+    if job_completion.is_over(job):
         return _afterwards(job, pods, now)
     seen = [_Seen(job, pod) for pod in pods]
     tally = _count(job, seen)
     active = [pod for pod in seen if pod.is_active]
-    end = ending.decided(job) or ending.judge(job, tally.score(active), now)
+    end = job_completion.decided(job) or job_completion.judge(job, tally.score(active), now)
     if end is not None:
         return _finish(job, seen, tally, active, end, now)
-    if trees.get(job, "spec", "suspend"):
+    if unstructured.get(job, "spec", "suspend"):
         said = (Said("Suspended", True, "JobSuspended", "the job is suspended"),)
         status = _status(job, seen, tally, 0, said, now)
         return Plan(status, tally.release, discard=tuple(pod.tree for pod in active))
@@ -75,16 +76,16 @@ class _Seen:
 
     def __init__(self, job: Tree, tree: Tree) -> None:
         self.tree = tree
-        self.uid = trees.text(trees.get(tree, "metadata", "uid"))
-        self.phase = trees.text(trees.get(tree, "status", "phase"))
-        self.is_deleted = trees.get(tree, "metadata", "deletionTimestamp") is not None
-        self.is_tracked = FINALIZER in trees.sequence(trees.get(tree, "metadata", "finalizers"))
-        written = trees.text(trees.get(tree, "metadata", "annotations", INDEX))
+        self.uid = unstructured.text(unstructured.get(tree, "metadata", "uid"))
+        self.phase = unstructured.text(unstructured.get(tree, "status", "phase"))
+        self.is_deleted = unstructured.get(tree, "metadata", "deletionTimestamp") is not None
+        self.is_tracked = FINALIZER in unstructured.sequence(unstructured.get(tree, "metadata", "finalizers"))
+        written = unstructured.text(unstructured.get(tree, "metadata", "annotations", INDEX))
         self.index = int(written) if written.isdigit() else None
-        failures = trees.text(trees.get(tree, "metadata", "annotations", _INDEX_FAILURES))
+        failures = unstructured.text(unstructured.get(tree, "metadata", "annotations", _INDEX_FAILURES))
         self.failures = int(failures) if failures.isdigit() else 0
         self.succeeded = self.phase == "Succeeded"
-        replaced_early = trees.get(job, "spec", "podReplacementPolicy") != "Failed"
+        replaced_early = unstructured.get(job, "spec", "podReplacementPolicy") != "Failed"
         # One that is deleted may never come to say how it ended.
         self.failed = self.phase == "Failed" or (self.is_deleted and replaced_early and not self.succeeded)
 
@@ -98,22 +99,22 @@ class _Seen:
 
     @property
     def is_ready(self) -> bool:
-        return conditions.true(trees.mapping(self.tree.get("status")), "Ready") is not None
+        return conditions.true(unstructured.mapping(self.tree.get("status")), "Ready") is not None
 
     @property
     def restarts(self) -> int:
         return sum(
-            trees.integer(status.get("restartCount")) or 0
+            unstructured.integer(status.get("restartCount")) or 0
             for field_name in ("initContainerStatuses", "containerStatuses")
-            for _, status in trees.entries(self.tree, "status", field_name)
+            for _, status in unstructured.entries(self.tree, "status", field_name)
         )
 
     @property
     def finished(self) -> int:
         """When its last container ended."""
         ends = (
-            trees.text(trees.get(status, "state", "terminated", "finishedAt"))
-            for _, status in trees.entries(self.tree, "status", "containerStatuses")
+            unstructured.text(unstructured.get(status, "state", "terminated", "finishedAt"))
+            for _, status in unstructured.entries(self.tree, "status", "containerStatuses")
         )
         return max((meta.parse_time(end) for end in ends if end), default=0)
 
@@ -123,18 +124,18 @@ class _Seen:
         ends = [
             end
             for field_name in ("initContainerStatuses", "containerStatuses")
-            for _, status in trees.entries(self.tree, "status", field_name)
+            for _, status in unstructured.entries(self.tree, "status", field_name)
             for state in ("lastState", "state")
-            if (end := trees.mapping(trees.get(status, state, "terminated"))).get("exitCode")
+            if (end := unstructured.mapping(unstructured.get(status, state, "terminated"))).get("exitCode")
         ]
         return max(
             (
                 (
-                    trees.text(end.get("finishedAt")),
-                    ending.failure(
-                        trees.integer(end.get("exitCode")) or 0,
-                        trees.integer(end.get("signal")) or 0,
-                        trees.text(end.get("message")),
+                    unstructured.text(end.get("finishedAt")),
+                    job_completion.failure(
+                        unstructured.integer(end.get("exitCode")) or 0,
+                        unstructured.integer(end.get("signal")) or 0,
+                        unstructured.text(end.get("message")),
                     ),
                 )
                 for end in ends
@@ -145,7 +146,7 @@ class _Seen:
     @property
     def order(self) -> tuple[Any, ...]:
         """Who is given up last: what runs before what does not, the older before the younger."""
-        created = trees.text(trees.get(self.tree, "metadata", "creationTimestamp"))
+        created = unstructured.text(unstructured.get(self.tree, "metadata", "creationTimestamp"))
         return (not self.is_ready, self.phase != "Running", self.index or 0, created, self.uid)
 
 
@@ -189,22 +190,22 @@ class _Tally:
 
 
 def _count(job: Tree, seen: Sequence[_Seen]) -> _Tally:
-    status = trees.mapping(job.get("status"))
-    completions = trees.integer(trees.get(job, "spec", "completions")) or 0
+    status = unstructured.mapping(job.get("status"))
+    completions = unstructured.integer(unstructured.get(job, "spec", "completions")) or 0
     tally = _Tally(
-        succeeded=trees.integer(status.get("succeeded")) or 0,
-        failed=trees.integer(status.get("failed")) or 0,
-        completed=set(indexes.parse(trees.text(status.get("completedIndexes")), completions)),
-        failed_indexes=set(indexes.parse(trees.text(status.get("failedIndexes")), completions)),
-        is_indexed=trees.get(job, "spec", "completionMode") == "Indexed",
+        succeeded=unstructured.integer(status.get("succeeded")) or 0,
+        failed=unstructured.integer(status.get("failed")) or 0,
+        completed=set(job_indexes.parse(unstructured.text(status.get("completedIndexes")), completions)),
+        failed_indexes=set(job_indexes.parse(unstructured.text(status.get("failedIndexes")), completions)),
+        is_indexed=unstructured.get(job, "spec", "completionMode") == "Indexed",
     )
     tracked = {pod.uid for pod in seen if pod.is_tracked}
-    for uid in trees.sequence(trees.get(status, "uncountedTerminatedPods", "succeeded")):
+    for uid in unstructured.sequence(unstructured.get(status, "uncountedTerminatedPods", "succeeded")):
         if uid in tracked:
             tally.uncounted_succeeded[uid] = None
         else:
             tally.succeeded += 1
-    for uid in trees.sequence(trees.get(status, "uncountedTerminatedPods", "failed")):
+    for uid in unstructured.sequence(unstructured.get(status, "uncountedTerminatedPods", "failed")):
         if uid in tracked:
             tally.uncounted_failed[uid] = None
         else:
@@ -227,11 +228,11 @@ def _count_one(job: Tree, pod: _Seen, tally: _Tally, completions: int) -> None:
                 tally.completed.add(pod.index)
             tally.counted.append(pod.tree)
         return
-    meaning, words = ending.meaning(job, pod.tree) if pod.phase == "Failed" else (Meaning.COUNTS, "")
+    meaning, words = job_completion.meaning(job, pod.tree) if pod.phase == "Failed" else (Meaning.COUNTS, "")
     more = 0 if meaning is Meaning.IS_IGNORED else 1
     if pod.index is not None and known_index:
         tally.failures[pod.index] = max(tally.failures.get(pod.index, 0), pod.failures + more)
-        limit = trees.integer(trees.get(job, "spec", "backoffLimitPerIndex"))
+        limit = unstructured.integer(unstructured.get(job, "spec", "backoffLimitPerIndex"))
         if limit is not None and (meaning is Meaning.FAILS_INDEX or pod.failures + more > limit):
             tally.failed_indexes.add(pod.index)
     if not pod.is_tracked:
@@ -248,16 +249,16 @@ def _count_one(job: Tree, pod: _Seen, tally: _Tally, completions: int) -> None:
 
 def _go_on(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: Sequence[_Seen], now: int) -> Plan:
     """As many pods as there should be: too many are given up, and missing ones are made when their time has come."""
-    resumed = conditions.true(trees.mapping(job.get("status")), "Suspended") is not None
+    resumed = conditions.true(unstructured.mapping(job.get("status")), "Suspended") is not None
     said = (Said("Suspended", False, "JobResumed", "the job goes on"),) if resumed else ()
     surplus, missing, wakes = _difference(job, seen, tally, active, now)
-    if trees.get(job, "metadata", "deletionTimestamp") is not None:
+    if unstructured.get(job, "metadata", "deletionTimestamp") is not None:
         missing = []
     standing = len(active) - len(surplus) + len(missing)
     status = _status(job, seen, tally, standing, said, now)
     if resumed or not status.get("startTime"):
         status["startTime"] = meta.format_time(now)
-    deadline = ending.deadline_of({**job, "status": status})
+    deadline = job_completion.deadline_of({**job, "status": status})
     if deadline is not None:
         wakes.append((deadline - now) / meta.SECOND)
     return Plan(
@@ -273,8 +274,8 @@ def _difference(
     job: Tree, seen: Sequence[_Seen], tally: _Tally, active: Sequence[_Seen], now: int
 ) -> tuple[list[_Seen], list[int | None], list[float]]:
     """Pods that are too many, indexes (None without) of pods that are missing, and when to look again."""
-    completions = trees.integer(trees.get(job, "spec", "completions"))
-    parallelism = trees.integer(trees.get(job, "spec", "parallelism"))
+    completions = unstructured.integer(unstructured.get(job, "spec", "completions"))
+    parallelism = unstructured.integer(unstructured.get(job, "spec", "parallelism"))
     wanted = 1 if parallelism is None else parallelism
     if completions is None:
         # Once one has succeeded the others may finish, and nobody takes their place.
@@ -285,7 +286,7 @@ def _difference(
     useful.sort(key=lambda pod: pod.order)
     surplus += useful[wanted:]
     # Where only failed pods are replaced, those that are on their way out still have their place.
-    waits_for_end = trees.get(job, "spec", "podReplacementPolicy") == "Failed"
+    waits_for_end = unstructured.get(job, "spec", "podReplacementPolicy") == "Failed"
     going = [pod for pod in seen if pod.is_terminating and waits_for_end]
     count = min(wanted - len(useful) - len(going), _AT_ONCE_MAX)
     if count <= 0:
@@ -315,7 +316,7 @@ def _kept(tally: _Tally, active: Sequence[_Seen], completions: int) -> tuple[lis
 def _next_indexes(
     job: Tree, seen: Sequence[_Seen], tally: _Tally, taken: set[int | None], count: int, completions: int, now: int
 ) -> tuple[list[int | None], list[float]]:
-    each_alone = trees.get(job, "spec", "backoffLimitPerIndex") is not None
+    each_alone = unstructured.get(job, "spec", "backoffLimitPerIndex") is not None
     shared = 0.0 if each_alone else _pause(seen, now)
     missing: list[int | None] = []
     wakes: list[float] = []
@@ -344,23 +345,26 @@ def _pause(seen: Sequence[_Seen], now: int) -> float:
 
 def _pod(job: Tree, index: int | None, failures: int) -> Tree:
     """The next pod, from the Job's mould."""
-    metadata = trees.mapping(job.get("metadata"))
-    mould = trees.mapping(trees.get(job, "spec", "template"))
-    name, labels = trees.text(metadata.get("name")), trees.texts(trees.get(mould, "metadata", "labels"))
-    annotations = trees.texts(trees.get(mould, "metadata", "annotations"))
-    spec = dict(trees.mapping(mould.get("spec")))
+    metadata = unstructured.mapping(job.get("metadata"))
+    mould = unstructured.mapping(unstructured.get(job, "spec", "template"))
+    name, labels = (
+        unstructured.text(metadata.get("name")),
+        unstructured.texts(unstructured.get(mould, "metadata", "labels")),
+    )
+    annotations = unstructured.texts(unstructured.get(mould, "metadata", "annotations"))
+    spec = dict(unstructured.mapping(mould.get("spec")))
     base = f"{name}-"
     if index is not None:
         base = f"{name}-{index}-"
         labels[INDEX] = annotations[INDEX] = str(index)
-        if trees.get(job, "spec", "backoffLimitPerIndex") is not None:
+        if unstructured.get(job, "spec", "backoffLimitPerIndex") is not None:
             annotations[_INDEX_FAILURES] = str(failures)
         spec.setdefault("hostname", f"{name}-{index}"[-63:].lstrip("-"))
         for field_name in ("initContainers", "containers"):
             if field_name in spec:
-                spec[field_name] = [_told_index(container) for _, container in trees.entries(spec, field_name)]
+                spec[field_name] = [_told_index(container) for _, container in unstructured.entries(spec, field_name)]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": metadata.get("uid")}
-    finalizers = trees.sequence(trees.get(mould, "metadata", "finalizers"))
+    finalizers = unstructured.sequence(unstructured.get(mould, "metadata", "finalizers"))
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -383,8 +387,8 @@ _TOLD_INDEX: Final = {
 
 
 def _told_index(container: Mapping[str, Any]) -> Tree:
-    variables = trees.sequence(container.get("env"))
-    if any(trees.get(each, "name") == _TOLD_INDEX["name"] for each in variables):
+    variables = unstructured.sequence(container.get("env"))
+    if any(unstructured.get(each, "name") == _TOLD_INDEX["name"] for each in variables):
         return dict(container)
     return {**container, "env": [_TOLD_INDEX, *variables]}
 
@@ -411,13 +415,15 @@ def _finish(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: Sequence[_S
 
 
 def _afterwards(job: Tree, pods: Sequence[Tree], now: int) -> Plan:
-    status = dict(trees.mapping(job.get("status")))
-    release = tuple(pod for pod in pods if FINALIZER in trees.sequence(trees.get(pod, "metadata", "finalizers")))
-    kept = trees.integer(trees.get(job, "spec", "ttlSecondsAfterFinished"))
-    if kept is None or trees.get(job, "metadata", "deletionTimestamp") is not None:
+    status = dict(unstructured.mapping(job.get("status")))
+    release = tuple(
+        pod for pod in pods if FINALIZER in unstructured.sequence(unstructured.get(pod, "metadata", "finalizers"))
+    )
+    kept = unstructured.integer(unstructured.get(job, "spec", "ttlSecondsAfterFinished"))
+    if kept is None or unstructured.get(job, "metadata", "deletionTimestamp") is not None:
         return Plan(status, release)
     over = next(filter(None, (conditions.true(status, type_) for type_ in ("Complete", "Failed"))))
-    wait = (meta.parse_time(trees.text(over.get("lastTransitionTime"))) - now) / meta.SECOND + kept
+    wait = (meta.parse_time(unstructured.text(over.get("lastTransitionTime"))) - now) / meta.SECOND + kept
     return Plan(status, release, expired=wait <= 0, again_seconds=max(wait, 0.01) if wait > 0 else None)
 
 
@@ -425,7 +431,7 @@ def _afterwards(job: Tree, pods: Sequence[Tree], now: int) -> Plan:
 
 
 def _status(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: int, said: Sequence[Said], now: int) -> Tree:
-    status: Tree = dict(trees.mapping(job.get("status")))
+    status: Tree = dict(unstructured.mapping(job.get("status")))
     found = conditions.after(status, said, now)
     numbers = {
         "active": active,
@@ -442,7 +448,7 @@ def _status(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: int, said: 
             status.pop(name, None)
     for name, numbers_of in (("completedIndexes", tally.completed), ("failedIndexes", tally.failed_indexes)):
         if numbers_of:
-            status[name] = indexes.format(numbers_of)
+            status[name] = job_indexes.format(numbers_of)
     if found:
         status["conditions"] = found
     status["uncountedTerminatedPods"] = dict(_uncounted(tally))

@@ -16,11 +16,11 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from pykueue.api import meta, trees
-from pykueue.api.trees import Tree
-from pykueue.runner import attempts
-from pykueue.runner.processes import Processes
-from pykueue.serving import Request, Response, Write
+from kubemachinery import meta, unstructured
+from kubemachinery.http_server import Request, Response, Write
+from kubemachinery.unstructured import Tree
+from pykueue.runner import container_attempts
+from pykueue.runner.process_executor import Processes
 
 _LOOK_SECONDS: Final = 0.1
 # A log to which nothing is written is looked at less often.
@@ -150,7 +150,7 @@ class Logs:
 
     async def __call__(self, tree: Tree, request: Request) -> Response:
         try:
-            uid, container = trees.text(trees.get(tree, "metadata", "uid")), _container(tree, request)
+            uid, container = unstructured.text(unstructured.get(tree, "metadata", "uid")), _container(tree, request)
             wanted = self._wanted(request)
             path = self._path(uid, container, previous=_flag(request, "previous"))
         except Refused as why:
@@ -218,13 +218,15 @@ async def _next(reader: Reader) -> bytes:
 
 
 def _container(tree: Tree, request: Request) -> str:
-    names = attempts.names(tree)
+    names = container_attempts.names(tree)
     named = request.first("container")
     if named:
         if named not in names:
-            raise Refused(f"container {named} is not in pod {trees.get(tree, 'metadata', 'name')}")
+            raise Refused(f"container {named} is not in pod {unstructured.get(tree, 'metadata', 'name')}")
         return named
-    mains = [trees.text(container.get("name")) for _, container in trees.entries(tree, "spec", "containers")]
+    mains = [
+        unstructured.text(container.get("name")) for _, container in unstructured.entries(tree, "spec", "containers")
+    ]
     if len(mains) > 1:
         raise Refused(f"say which container, one of {', '.join(names)}")
     return mains[0]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pykueue.certificates import write_private
+from kubemachinery.certificates import write_private
 
 PODS: Final = 110
 _NVIDIA_SECONDS: Final = 3.0

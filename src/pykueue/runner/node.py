@@ -8,17 +8,18 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from pykueue.api import kube, kueue, meta, registry, trees
-from pykueue.api.kinds import Kind
-from pykueue.api.trees import Tree
-from pykueue.clock import Clock
-from pykueue.kube import again
-from pykueue.kube.client import Client
-from pykueue.kube.errors import KubeError
+from kubemachinery import meta, unstructured
+from kubemachinery.client import retry
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import KubeError
+from kubemachinery.clock import Clock
+from kubemachinery.kinds import Kind
+from kubemachinery.unstructured import Tree
+from pykueue.api import kube, kueue, registry
 from pykueue.runner import conditions
 from pykueue.runner.conditions import Said
-from pykueue.runner.launch import LOOPBACK
 from pykueue.runner.machine import Machine
+from pykueue.runner.process_spec import LOOPBACK
 from pykueue.version import __version__
 
 log = logging.getLogger(__name__)
@@ -67,15 +68,15 @@ class NodeKeeper:
 
     async def begin(self) -> None:
         """The Node is there and ready."""
-        await again.until_done(self._ensure)
-        await again.until_done(self._renew)
+        await retry.until_done(self._ensure)
+        await retry.until_done(self._renew)
 
     async def run(self) -> None:
         """Say from time to time that it still is; a server that cannot hear it now may later."""
         for turn in itertools.count(1):
             await asyncio.sleep(_RENEW_SECONDS)
             try:
-                await again.until_done(self._renew if turn % _RENEWALS_PER_STATUS else self._ensure)
+                await retry.until_done(self._renew if turn % _RENEWALS_PER_STATUS else self._ensure)
             except KubeError as error:
                 log.warning("node %s: %s", self._machine.name, error)
 
@@ -87,7 +88,7 @@ class NodeKeeper:
             "renewTime": meta.format_micro_time(self._clock.now()),
         }
         lease = {"apiVersion": _LEASES.api_version, "kind": _LEASES.kind, "metadata": metadata, "spec": spec}
-        await again.put(self._client, _LEASES, lease, "spec")
+        await retry.put(self._client, _LEASES, lease, "spec")
 
     async def _ensure(self) -> None:
         machine = self._machine
@@ -100,22 +101,22 @@ class NodeKeeper:
             }
             metadata = {"name": machine.name, "labels": labels}
             found = await self._client.create(_NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-        taints = trees.sequence(trees.get(found, "spec", "taints"))
-        kept = [taint for taint in taints if trees.get(taint, "key") != _NOT_READY]
+        taints = unstructured.sequence(unstructured.get(found, "spec", "taints"))
+        kept = [taint for taint in taints if unstructured.get(taint, "key") != _NOT_READY]
         if kept != taints:
-            found = await self._client.replace(_NODES, trees.put(found, ("spec", "taints"), kept))
+            found = await self._client.replace(_NODES, unstructured.put(found, ("spec", "taints"), kept))
         await self._client.replace(_NODES, {**found, "status": self._status(found)}, "status")
 
     def _status(self, node: Tree) -> Tree:
         """What the machine has, beside what others say it has: devices that only they know of."""
-        before, now = trees.mapping(node.get("status")), self._clock.now()
+        before, now = unstructured.mapping(node.get("status")), self._clock.now()
         ready = Said("Ready", True, "RunnerReady", "pods are run here")
         said = conditions.after(before, [ready], now)
         moment = meta.format_time(now)
         return {
             **before,
-            "capacity": {**trees.texts(before.get("capacity")), **self._machine.capacity},
-            "allocatable": {**trees.texts(before.get("allocatable")), **self._machine.capacity},
+            "capacity": {**unstructured.texts(before.get("capacity")), **self._machine.capacity},
+            "allocatable": {**unstructured.texts(before.get("allocatable")), **self._machine.capacity},
             "conditions": [
                 {key: value for key, value in each.items() if key != "lastProbeTime"} | {"lastHeartbeatTime": moment}
                 for each in said

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykueue.api import meta, trees
-from pykueue.api.trees import Tree
-from pykueue.runner import attempts, conditions
-from pykueue.runner.attempts import Attempt, Attempts, Container, Ended
+from kubemachinery import meta, unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.runner import conditions, container_attempts
 from pykueue.runner.conditions import Said
-from pykueue.runner.launch import LOOPBACK, Problem
+from pykueue.runner.container_attempts import Attempt, Attempts, Container, Ended
+from pykueue.runner.process_spec import LOOPBACK, Problem
 
 _FIRST_PAUSE_SECONDS: Final = 10
 _LONGEST_PAUSE_SECONDS: Final = 300
@@ -57,10 +57,10 @@ class _Wants:
 
 def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, Problem] | None = None) -> Step:
     """What to do with a pod that is on a node. `problems` are containers that could not be started just now."""
-    inits, mains = attempts.containers(pod, made)
+    inits, mains = container_attempts.containers(pod, made)
     wants = _Wants(waiting={name: (why.reason, why.message) for name, why in (problems or {}).items()})
     kill_at, reason = _end(pod, now)
-    policy = trees.text(trees.get(pod, "spec", "restartPolicy")) or "Always"
+    policy = unstructured.text(unstructured.get(pod, "spec", "restartPolicy")) or "Always"
     phase = _phase("Never" if kill_at is not None else policy, inits, mains, has_to_end=kill_at is not None)
     over = phase in ("Succeeded", "Failed")
     if over and kill_at is None:
@@ -75,7 +75,7 @@ def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, Problem] | 
     running = any(one.is_running for one in (*inits, *mains))
     status = _status(pod, "Running" if over and running else phase, inits, mains, wants, now)
     if reason and over and not running:
-        seconds = trees.integer(trees.get(pod, "spec", "activeDeadlineSeconds"))
+        seconds = unstructured.integer(unstructured.get(pod, "spec", "activeDeadlineSeconds"))
         status |= {"reason": reason, "message": f"time limit of {seconds} s exceeded"}
     again = max(min(wants.wakes), 0.01) if wants.wakes else None
     return Step(status, tuple(wants.start), tuple(wants.stop), again)
@@ -105,7 +105,7 @@ def _restarts(policy: str, end: Ended) -> bool:
 
 def _end(pod: Tree, now: int) -> tuple[int | None, str]:
     """When what still runs is killed, if the pod has to end at all; and a word for why it failed."""
-    deleted = trees.get(pod, "metadata", "deletionTimestamp")
+    deleted = unstructured.get(pod, "metadata", "deletionTimestamp")
     if deleted is not None:
         return meta.parse_time(deleted), ""
     deadline = _deadline(pod)
@@ -115,13 +115,13 @@ def _end(pod: Tree, now: int) -> tuple[int | None, str]:
 
 
 def _grace(pod: Tree) -> int:
-    found = trees.integer(trees.get(pod, "spec", "terminationGracePeriodSeconds"))
+    found = unstructured.integer(unstructured.get(pod, "spec", "terminationGracePeriodSeconds"))
     return (_GRACE_SECONDS if found is None else found) * meta.SECOND
 
 
 def _deadline(pod: Tree) -> int | None:
-    seconds = trees.integer(trees.get(pod, "spec", "activeDeadlineSeconds"))
-    began = trees.text(trees.get(pod, "status", "startTime"))
+    seconds = unstructured.integer(unstructured.get(pod, "spec", "activeDeadlineSeconds"))
+    began = unstructured.text(unstructured.get(pod, "status", "startTime"))
     return meta.parse_time(began) + seconds * meta.SECOND if seconds is not None and began else None
 
 
@@ -177,7 +177,7 @@ def _pause_seconds(last: Attempt, end: Ended) -> int:
 def _status(
     pod: Tree, phase: str, inits: Sequence[Container], mains: Sequence[Container], wants: _Wants, now: int
 ) -> Tree:
-    before = trees.mapping(pod.get("status"))
+    before = unstructured.mapping(pod.get("status"))
     initialized = all(one.lets_others_start for one in inits)
     began = min((one.made[0].started for one in (*inits, *mains) if one.made), default=now)
     status: Tree = {
@@ -220,7 +220,7 @@ def _shown(container: Container, wants: _Wants, otherwise: str) -> Tree:
     before = made[-1:] if waits else made[-2:-1]
     return {
         "name": container.name,
-        "image": trees.text(container.tree.get("image")),
+        "image": unstructured.text(container.tree.get("image")),
         "imageID": "",
         "ready": container.is_running or (container.is_init and container.succeeded),
         "started": container.is_running,

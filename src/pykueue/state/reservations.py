@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pykueue.api.meta import SECOND, Nanoseconds
-from pykueue.core import deferral
+from kubemachinery.meta import SECOND, Nanoseconds
+from pykueue.core import deferred_preemption
 from pykueue.core.decision import Admit
 from pykueue.core.policy import Policy
 from pykueue.core.preemption import Target
 from pykueue.core.queue import FlavorResource
-from pykueue.core.recheck import Holds, HoldsAfter, Lost, recheck
+from pykueue.core.reservation_check import Holds, HoldsAfter, Lost, recheck
 from pykueue.core.workload import Reservation, Workload
-from pykueue.state.loops import LoopDetector
+from pykueue.state.preemption_loops import LoopDetector
+from pykueue.state.scheduling_scope import Waking
 from pykueue.state.structure import Structure
-from pykueue.state.waking import Waking
 
 
 class Reservations:
@@ -151,7 +151,7 @@ class Reservations:
         queue = self._structure.queue(reservation.cluster_queue)
         if queue is None or not victims:
             return []
-        for victim, amounts in deferral.hide(queue, dict(reservation.numbers), victims):
+        for victim, amounts in deferred_preemption.hide(queue, dict(reservation.numbers), victims):
             victim.hidden[reservation.key] = amounts
             self._structure.recount(victim)
         return victims

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pykueue.api.meta import SECOND, Nanoseconds
+from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.core.workload import Reservation, ScanMemory, Workload
 
 _LONGEST_PAUSE_SECONDS: Final = 30

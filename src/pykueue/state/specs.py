@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from pykueue.api import kueue, labels, quantity
-from pykueue.api.meta import Nanoseconds
+from kubemachinery import quantity
+from kubemachinery.meta import Nanoseconds
+from pykueue.api import kueue, labels
 from pykueue.core import amounts
 from pykueue.core.policy import Policy
 from pykueue.core.queue import (
@@ -26,7 +27,7 @@ from pykueue.core.queue import (
 )
 from pykueue.lifecycle import queues
 from pykueue.lifecycle.queues import References
-from pykueue.state.reading import time_of
+from pykueue.state.workload_info import time_of
 
 E = TypeVar("E", bound=StrEnum)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from pykueue.api import kueue, selectors
+from kubemachinery import selectors
+from pykueue.api import kueue
 from pykueue.core import cohort, topology
 from pykueue.core.cohort import Node, Tree, TreePlan
 from pykueue.core.policy import Policy

@@ -9,32 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from kubemachinery.meta import Nanoseconds
 from pykueue.api import kube, kueue
 from pykueue.api.conditions import QuotaReservedReason
-from pykueue.api.meta import Nanoseconds
 from pykueue.core import cycle, requests, topology
 from pykueue.core.cycle import Head
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Retry, Victim, Wait
 from pykueue.core.policy import Policy
-from pykueue.core.recheck import Holds, HoldsAfter, Lost
 from pykueue.core.requests import Exclusion
+from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.core.snapshot import Snapshot
 from pykueue.core.topology import Fleet, Profile
 from pykueue.core.workload import Reservation, Workload
 from pykueue.lifecycle import states
-from pykueue.state import booking, reading, specs
-from pykueue.state.booking import Ledger, Reading
-from pykueue.state.history import UsageLedger
-from pykueue.state.lines import Lines, LocalQueue
-from pykueue.state.loops import LoopDetector, PreemptionLoop
+from pykueue.state import assumed, specs, workload_info
+from pykueue.state.assumed import Ledger, Reading
 from pykueue.state.namespaces import Namespaces
-from pykueue.state.outside import OutsidePods, Room
-from pykueue.state.queues import PendingQueue, PreemptorMemory
+from pykueue.state.non_tas_usage import OutsidePods, Room
+from pykueue.state.pending_index import Lines, LocalQueue
+from pykueue.state.pending_queue import PendingQueue, PreemptorMemory
+from pykueue.state.pod_set_requests import Demands
+from pykueue.state.preemption_loops import LoopDetector, PreemptionLoop
 from pykueue.state.reservations import Reservations
+from pykueue.state.scheduling_scope import District, Waking
 from pykueue.state.second_pass import SecondPasses
-from pykueue.state.shapes import Demands
 from pykueue.state.structure import Structure
-from pykueue.state.waking import District, Waking
+from pykueue.state.usage_history import UsageLedger
 
 
 class World:
@@ -234,7 +234,7 @@ class World:
 
     def _put_workload(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         key = states.key(workload)
-        if booking.is_older(workload.metadata.resource_version, self._revisions.get(key, "")):
+        if assumed.is_older(workload.metadata.resource_version, self._revisions.get(key, "")):
             return  # a watch that is behind what was read past it must not give back what that read has shown
         self.outdated.discard(key)
         if key not in self._revisions:
@@ -242,7 +242,7 @@ class World:
         is_news = self._revisions.get(key) != workload.metadata.resource_version
         self._revisions[key] = workload.metadata.resource_version
         # A parent shows the admission of its variant, which holds the quota.
-        holds_quota = reading.holds_quota(workload) and not reading.has_variants(workload, self.policy)
+        holds_quota = workload_info.holds_quota(workload) and not workload_info.has_variants(workload, self.policy)
         if key in self.ledger:
             is_over = states.is_finished(workload) or not states.is_active(workload)
             if is_over:
@@ -255,10 +255,10 @@ class World:
             self._put_reservation(workload)
             return
         if key in self.reservations:
-            if not reading.was_preempted(workload, self.reservations[key]):
+            if not workload_info.was_preempted(workload, self.reservations[key]):
                 self._loops.changed(self.reservations[key].cluster_queue)
             self._end(key)
-        if reading.may_queue(workload, self.policy):
+        if workload_info.may_queue(workload, self.policy):
             waited = self.lines.pending(key) is not None
             self._put_pending(workload, now)
             if waited and is_news:
@@ -283,7 +283,7 @@ class World:
     def _put_pending(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         cluster_queue = self._target_of(workload)
         shape = self._demands.shape(workload, self._excluded_by(cluster_queue))
-        pending = reading.pending(workload, shape, cluster_queue, self.policy)
+        pending = workload_info.pending(workload, shape, cluster_queue, self.policy)
         before = self.lines.pending(pending.key)
         if before is not None and pending.differs_from(before):
             self._loops.changed(cluster_queue)
@@ -291,9 +291,9 @@ class World:
 
     def _put_reservation(self, workload: kueue.Workload) -> None:
         shape = self._demands.shape(workload, self._excluded_by(self._target_of(workload)))
-        reservation = self._reservations.put(reading.reservation(workload, shape, self.policy))
-        if reading.needs_second_pass(workload):
-            head = reading.pending(workload, shape, reservation.cluster_queue, self.policy)
+        reservation = self._reservations.put(workload_info.reservation(workload, shape, self.policy))
+        if workload_info.needs_second_pass(workload):
+            head = workload_info.pending(workload, shape, reservation.cluster_queue, self.policy)
             self._second_passes.put(head, reservation)
         else:
             self._second_passes.end(reservation.key)
@@ -360,7 +360,7 @@ class World:
 
     def priority(self, workload: kueue.Workload) -> int:
         """The priority that counts for a Workload, its boost included."""
-        return reading.priority(workload, self.policy)
+        return workload_info.priority(workload, self.policy)
 
     def problem(self, key: str) -> str:
         """What makes a waiting Workload impossible to admit, whatever is free; empty when nothing does."""

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from pykueue import certificates
-from pykueue.api import kube, registry, trees
-from pykueue.certificates import Authority, Identity, still_good
-from pykueue.errors import UsageError
-from pykueue.kube import errors
-from pykueue.kube.client import Client
+from kubemachinery import certificates, unstructured
+from kubemachinery.certificates import Authority, Identity, still_good
+from kubemachinery.client import errors
+from kubemachinery.client.client import Client
+from kubemachinery.errors import UsageError
+from pykueue.api import kube, registry
 
 AUTHORITY_NAME: Final = "kueue-ca"
 SECRET: Final = registry.KUBERNETES.of(kube.Secret)
@@ -103,7 +103,7 @@ class InSecret:
     async def current(self, hosts: Sequence[str], now: datetime.datetime) -> Kept:
         for _ in range(_ATTEMPTS):
             secret = await self.client.find(SECRET, self.name, self.namespace)
-            before = _unpacked(trees.get(secret, "data"))
+            before = _unpacked(unstructured.get(secret, "data"))
             after = renewed(before, hosts, now)
             if after is before and secret is not None:
                 return after
@@ -114,7 +114,7 @@ class InSecret:
                 continue  # another replica was faster: its certificate is as good as ours
         raise errors.Unanswered(f"Secret {self.namespace}/{self.name} changes faster than it can be written")
 
-    async def _write(self, secret: trees.Tree | None, kept: Kept) -> None:
+    async def _write(self, secret: unstructured.Tree | None, kept: Kept) -> None:
         packed = {name: base64.b64encode(getattr(kept, field)).decode() for field, name in NAMES.items()}
         if secret is None:
             named = {"name": self.name, "namespace": self.namespace}
@@ -122,14 +122,14 @@ class InSecret:
                 SECRET, {"apiVersion": "v1", "kind": "Secret", "metadata": named, "type": "Opaque", "data": packed}
             )
         else:
-            data = {**trees.texts(secret.get("data")), **packed}
+            data = {**unstructured.texts(secret.get("data")), **packed}
             await self.client.replace(SECRET, {**secret, "data": data})
 
 
 def _unpacked(data: object) -> Kept:
     def part(name: str) -> bytes:
         try:
-            return base64.b64decode(trees.text(trees.get(data, name)), validate=True)
+            return base64.b64decode(unstructured.text(unstructured.get(data, name)), validate=True)
         except ValueError:
             return b""
 

@@ -11,15 +11,16 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from pykueue.api import codec, kube, kueue, registry, trees
-from pykueue.api.kinds import Kind
-from pykueue.api.trees import Tree
+from kubemachinery import codec, unstructured
+from kubemachinery.client.client import Client
+from kubemachinery.client.informer import Informer
+from kubemachinery.kinds import Kind
+from kubemachinery.unstructured import Tree
+from pykueue.api import kube, kueue, registry
 from pykueue.jobs import admission, selection
 from pykueue.jobs.admission import AdmissionFacts
 from pykueue.jobs.kinds import Row
-from pykueue.jobs.owners import OwnerReader
-from pykueue.kube.client import Client
-from pykueue.kube.informer import Informer
+from pykueue.jobs.unreadable_owners import OwnerReader
 from pykueue.webhooks.review import (
     NO_FACTS,
     AdmissionRequest,
@@ -80,10 +81,11 @@ async def _about_job(request: AdmissionRequest, row: Row, sources: Sources, choi
     namespace = await sources.find(NAMESPACE, request.namespace, "")
     queue = await sources.find(LOCAL_QUEUE, DEFAULT, request.namespace)
     # While an object is created, only the request knows where.
-    tree = trees.put(request.object, ("metadata", "namespace"), request.namespace)
+    tree = unstructured.put(request.object, ("metadata", "namespace"), request.namespace)
     found = AdmissionFacts(
-        namespace=trees.texts(trees.get(namespace, "metadata", "labels")),
-        default_queue=queue is not None and trees.get(queue, "spec", "stopPolicy") in (None, kueue.StopPolicy.NONE),
+        namespace=unstructured.texts(unstructured.get(namespace, "metadata", "labels")),
+        default_queue=queue is not None
+        and unstructured.get(queue, "spec", "stopPolicy") in (None, kueue.StopPolicy.NONE),
         default_priority_class=await sources.find(PRIORITY_CLASS, DEFAULT, "") is not None,
     )
     if request.phase is Phase.MUTATE and admission.asks_for_owners(row, tree, found, choices.kinds, choices.jobs):

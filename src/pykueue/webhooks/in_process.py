@@ -6,11 +6,11 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from pykueue.api import trees
-from pykueue.api.kinds import Kind, Scope
-from pykueue.api.trees import Tree
-from pykueue.apiserver.admission import ACCEPTED, Hook, Review, Verdict, refused_by
-from pykueue.apiserver.embedded import Find
+from kubemachinery import unstructured
+from kubemachinery.kinds import Kind, Scope
+from kubemachinery.unstructured import Tree
+from kubeserver.admission.chain import ACCEPTED, Hook, Review, Verdict, refused_by
+from kubeserver.assembly import Find
 from pykueue.webhooks import facts
 from pykueue.webhooks.registration import CRD
 from pykueue.webhooks.review import AdmissionRequest, AdmissionResponse, Choices, Phase, review
@@ -82,10 +82,10 @@ class _StoreSources:
     def _named(self, kind: Kind) -> Kind:
         """The kind with the plural that its definition gives it, where no table knows it."""
         for definition in self.stored(CRD.name, "") if not kind.plural else ():
-            names = trees.mapping(trees.get(definition, "spec", "names"))
-            if (trees.get(definition, "spec", "group"), names.get("kind")) == (kind.group, kind.kind):
-                scope = Scope(trees.text(trees.get(definition, "spec", "scope")))
-                return replace(kind, plural=trees.text(names.get("plural")), scope=scope)
+            names = unstructured.mapping(unstructured.get(definition, "spec", "names"))
+            if (unstructured.get(definition, "spec", "group"), names.get("kind")) == (kind.group, kind.kind):
+                scope = Scope(unstructured.text(unstructured.get(definition, "spec", "scope")))
+                return replace(kind, plural=unstructured.text(names.get("plural")), scope=scope)
         return kind
 
     async def objects(self, kind: Kind) -> Sequence[Tree]:

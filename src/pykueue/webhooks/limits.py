@@ -18,10 +18,11 @@ from typing import Any, Final
 
 import msgspec
 
-from pykueue.api import registry, schema, trees
-from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.api.kinds import Kind
-from pykueue.api.trees import Tree
+from kubemachinery import unstructured
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.kinds import Kind
+from kubemachinery.unstructured import Tree
+from pykueue.api import registry, schema
 
 REVIEW_BYTES_MAX: Final = 3 * 1024 * 1024 + 128 * 1024
 CONVERSION_BYTES_MAX: Final = 7 * 1024 * 1024
@@ -67,10 +68,10 @@ def excess(tree: Tree) -> FieldError | None:
     """The same for an object that is decoded already."""
 
     def count(section: str, name: str) -> int:
-        value: Any = trees.get(tree, section, name)
+        value: Any = unstructured.get(tree, section, name)
         return len(value) if isinstance(value, list) else 0
 
-    return _excess(trees.text(tree.get("apiVersion")), trees.text(tree.get("kind")), count)
+    return _excess(unstructured.text(tree.get("apiVersion")), unstructured.text(tree.get("kind")), count)
 
 
 def _excess(api_version: str, kind: str, count: Callable[[str, str], int]) -> FieldError | None:
@@ -92,7 +93,7 @@ def _bounded(row: Kind, version: str) -> tuple[tuple[str, str, int], ...]:
 
 def _bounds(shape: Tree) -> Iterator[tuple[str, str, int]]:
     for section in _SECTIONS:
-        for name, below in trees.mapping(trees.get(shape, "properties", section, "properties")).items():
-            maximum = trees.integer(trees.get(below, "maxItems"))
+        for name, below in unstructured.mapping(unstructured.get(shape, "properties", section, "properties")).items():
+            maximum = unstructured.integer(unstructured.get(below, "maxItems"))
             if maximum is not None:
                 yield section, name, maximum

@@ -15,14 +15,15 @@ from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
-from pykueue.api import labels, registry, selectors, trees
-from pykueue.api.kinds import Kind, Scope, Version
-from pykueue.api.selectors import Operator, Requirement, Selector
-from pykueue.api.trees import Tree
+from kubemachinery import selectors, unstructured
+from kubemachinery.client.client import Client
+from kubemachinery.client.retry import put, until_done
+from kubemachinery.kinds import Kind, Scope, Version
+from kubemachinery.selectors import Operator, Requirement, Selector
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels, registry
 from pykueue.jobs.kinds import Row
 from pykueue.jobs.options import Options
-from pykueue.kube.again import put, until_done
-from pykueue.kube.client import Client
 from pykueue.webhooks.review import Choices, Phase
 from pykueue.webhooks.table import CONVERT, Endpoint, endpoints
 
@@ -183,8 +184,8 @@ async def register(client: Client, choices: Choices, reach: Reach, own_namespace
 async def registered_port(client: Client, host: str) -> int:
     """The port at which webhooks were served on this host the last time; 0 where they were not."""
     found = await client.find(KINDS[Phase.VALIDATE], NAMES[Phase.VALIDATE])
-    for _, webhook in trees.entries(found, "webhooks"):
-        address = urlsplit(trees.text(trees.get(webhook, "clientConfig", "url")))
+    for _, webhook in unstructured.entries(found, "webhooks"):
+        address = urlsplit(unstructured.text(unstructured.get(webhook, "clientConfig", "url")))
         if address.hostname == host and address.port is not None:
             return address.port
     return 0
@@ -206,7 +207,7 @@ async def _convert_here(client: Client, row: Kind, reach: Reach) -> bool:
         "strategy": "Webhook",
         "webhook": {"clientConfig": reach.client_config(CONVERT), "conversionReviewVersions": ["v1"]},
     }
-    if trees.get(found, "spec", "conversion") == wanted:
+    if unstructured.get(found, "spec", "conversion") == wanted:
         return False
-    await client.replace(CRD, trees.put(found, ("spec", "conversion"), wanted))
+    await client.replace(CRD, unstructured.put(found, ("spec", "conversion"), wanted))
     return True

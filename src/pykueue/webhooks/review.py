@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from kubemachinery import unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
 from pykueue import features
-from pykueue.api import defaults, effects, kueue, trees, validation
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
+from pykueue.api import defaults, effects, kueue, validation
 from pykueue.api.validation import Gates
 from pykueue.jobs import admission
 from pykueue.jobs.admission import AdmissionFacts
 from pykueue.jobs.kinds import JobKinds, Row
 from pykueue.jobs.options import Options
-from pykueue.webhooks import limits, spelling
+from pykueue.webhooks import canonical_quantities, limits
 
 CREATE: Final = "CREATE"
 UPDATE: Final = "UPDATE"
@@ -127,7 +128,7 @@ def review(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admissi
     """What becomes of one write in one of the two rounds."""
     if request.operation not in (CREATE, UPDATE):
         return ALLOWED
-    if trees.text(request.object.get("apiVersion")).startswith(f"{kueue.GROUP}/"):
+    if unstructured.text(request.object.get("apiVersion")).startswith(f"{kueue.GROUP}/"):
         if (excess := limits.excess(request.object)) is not None:
             return excessive(excess)
         decide: _Decide = _default if request.phase is Phase.MUTATE else _validate
@@ -163,7 +164,7 @@ def _default(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admis
         tree = validation.filled(tree)
         if validation.unreadable(tree) is not None:
             return unreadable(why)
-    return _changed(request.object, spelling.canonical(defaults.webhook_defaults(tree, choices.gates)))
+    return _changed(request.object, canonical_quantities.canonical(defaults.webhook_defaults(tree, choices.gates)))
 
 
 def _validate(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
@@ -189,8 +190,8 @@ def gives_quota(request: AdmissionRequest) -> bool:
     """Whether a Workload would hold other quota than before."""
     if request.object.get("kind") != "Workload" or request.subresource != "status":
         return False
-    given = trees.get(request.object, "status", "admission")
-    return given is not None and given != trees.get(request.old, "status", "admission")
+    given = unstructured.get(request.object, "status", "admission")
+    return given is not None and given != unstructured.get(request.old, "status", "admission")
 
 
 def asks_for_local_queues(request: AdmissionRequest, choices: Choices) -> bool:

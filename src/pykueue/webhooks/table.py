@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kubemachinery.kinds import Kind
 from pykueue.api import kueue, registry
-from pykueue.api.kinds import Kind
 from pykueue.jobs.kinds import Row
 from pykueue.webhooks.review import CREATE, UPDATE, Choices, Phase
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykueue.api.errors import ErrorSort
+from kubemachinery.field_errors import ErrorSort
 from pykueue.api.validation import default_local_queue_conflicts
 
 Tree = dict[str, Any]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pykueue.api import codec, conversion, defaults, own_schemas, registry, validation
+from kubemachinery import codec
+from pykueue.api import conversion, defaults, own_schemas, registry, validation
 
 MANIFESTS = Path(__file__).resolve().parents[4] / "shared" / "reference" / "manifests"
 

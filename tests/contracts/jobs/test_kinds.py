@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from jobs.stage import KINDS, NOW, OPTIONS, batch_job, pod
-from pykueue.api import codec, kueue, labels, patches, trees
-from pykueue.api.trees import Tree
+from kubemachinery import codec, patches, unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.api import kueue, labels
 from pykueue.api.validation import validate
 from pykueue.jobs import admission, podsets, workloads
-from pykueue.jobs.contract import Job, Stop, StopReason
+from pykueue.jobs.interface import Job, Stop, StopReason
 from pykueue.jobs.kinds import Row
 from pykueue.jobs.podsets import Conflict, PodSetInfo
 
@@ -110,7 +111,7 @@ def test_starting_and_restoring_are_opposites(job: Job) -> None:
     original = podsets.original(codec.from_tree(tree, kueue.Workload))
     for template in job.templates():
         back = podsets.restored(podsets.at(started, template.spot), original[0])
-        assert trees.get(back, "spec", "nodeSelector") is None
+        assert unstructured.get(back, "spec", "nodeSelector") is None
 
 
 def test_variables_named_twice_count_once_with_the_last_value(job: Job) -> None:

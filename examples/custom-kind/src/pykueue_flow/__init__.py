@@ -6,9 +6,9 @@ putting them back, events, the webhook: all of that follows from where the flag 
 
 from __future__ import annotations
 
-from pykueue.api import trees
-from pykueue.api.kinds import Kind, Version
-from pykueue.jobs.contract import Job, Outcome, Template
+from kubemachinery import unstructured
+from kubemachinery.kinds import Kind, Version
+from pykueue.jobs.interface import Job, Outcome, Template
 from pykueue.jobs.kinds import Row
 
 
@@ -18,23 +18,23 @@ class Flow(Job):
     def templates(self) -> tuple[Template, ...]:
         return tuple(
             Template(
-                name=trees.text(step.get("name")),
+                name=unstructured.text(step.get("name")),
                 spot=("spec", "steps", number, "template"),
-                count=trees.integer(step.get("replicas")) or 1,
+                count=unstructured.integer(step.get("replicas")) or 1,
             )
-            for number, step in trees.entries(self.tree, "spec", "steps")
+            for number, step in unstructured.entries(self.tree, "spec", "steps")
         )
 
     def outcome(self) -> Outcome | None:
-        phase = trees.text(trees.get(self.tree, "status", "phase"))
+        phase = unstructured.text(unstructured.get(self.tree, "status", "phase"))
         return Outcome(f"The flow has {phase.lower()}", phase == "Succeeded") if phase in _ENDS else None
 
     def is_active(self) -> bool:
-        return bool(trees.integer(trees.get(self.tree, "status", "active")))
+        return bool(unstructured.integer(unstructured.get(self.tree, "status", "active")))
 
     def are_pods_ready(self) -> bool:
         wanted = sum(template.count for template in self.templates())
-        return (trees.integer(trees.get(self.tree, "status", "ready")) or 0) >= wanted
+        return (unstructured.integer(unstructured.get(self.tree, "status", "ready")) or 0) >= wanted
 
 
 _ENDS = ("Succeeded", "Failed")

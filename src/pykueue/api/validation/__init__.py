@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from pykueue.api import conversion, own_schemas, trees
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
+from kubemachinery import unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
+from pykueue.api import conversion, own_schemas
 from pykueue.api.validation import cluster_queue, cohort, metadata, resource_flavor, workload
 from pykueue.api.validation.default_local_queue import asks_for_local_queues, default_local_queue_conflicts
 from pykueue.api.validation.gates import Gates
@@ -65,13 +66,13 @@ def structural_errors(tree: Tree, old: Tree | None = None) -> list[FieldError]:
 
 def validate_create(tree: Tree, gates: Gates = _GATES) -> list[FieldError]:
     """What our webhook has against creating `tree`."""
-    rules = _BY_KIND.get(trees.text(tree.get("kind")))
+    rules = _BY_KIND.get(unstructured.text(tree.get("kind")))
     return [] if rules is None else list(rules.validate_create(_hub(tree), gates))
 
 
 def validate_update(new: Tree, old: Tree, gates: Gates = _GATES) -> list[FieldError]:
     """What our webhook has against `new` in place of `old`, or a status against the one before."""
-    rules = _BY_KIND.get(trees.text(new.get("kind")))
+    rules = _BY_KIND.get(unstructured.text(new.get("kind")))
     return [] if rules is None else list(rules.validate_update(_hub(new), _hub(old), gates))
 
 

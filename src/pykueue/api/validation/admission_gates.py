@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from pykueue.api import labels, meta, trees
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
-from pykueue.api.validation import wrong
+from kubemachinery import meta, unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
+from pykueue.api.validation import field_error
 
 ANNOTATION: Final = labels.ADMISSION_GATED_BY
 PATH: Final = f"metadata.annotations[{ANNOTATION}]"
@@ -21,18 +22,18 @@ _URL_PATH: Final = re.compile(r"(?:[A-Za-z0-9/\-._~!$&'()*+,;=:]|%[0-9A-Fa-f]{2}
 
 def gates(tree: object) -> list[str]:
     """The gates that hold an object, in their order; none where the annotation is absent or empty."""
-    written = trees.text(trees.get(tree, "metadata", "annotations", ANNOTATION))
+    written = unstructured.text(unstructured.get(tree, "metadata", "annotations", ANNOTATION))
     return [gate.strip() for gate in written.split(",")] if written else []
 
 
 def validate_create(tree: Tree) -> Iterator[FieldError]:
-    value = trees.get(tree, "metadata", "annotations", ANNOTATION)
+    value = unstructured.get(tree, "metadata", "annotations", ANNOTATION)
     seen: set[str] = set()
     for gate in gates(tree):
         if not gate:
-            yield wrong.invalid(PATH, value, "there is nothing between two commas, or at an end")
+            yield field_error.invalid(PATH, value, "there is nothing between two commas, or at an end")
         elif gate in seen:
-            yield wrong.invalid(PATH, value, f"names the gate {gate} twice")
+            yield field_error.invalid(PATH, value, f"names the gate {gate} twice")
         else:
             yield from _gate(gate)
         seen.add(gate)
@@ -42,16 +43,18 @@ def validate_update(new: Tree, old: Tree) -> Iterator[FieldError]:
     """Beyond what `validate_create` says: none may be added, and all may go."""
     before, added = gates(old), set(gates(new)) - set(gates(old))
     if added and not before:
-        yield wrong.forbidden(PATH, "cannot be added to an object that was made without gates")
+        yield field_error.forbidden(PATH, "cannot be added to an object that was made without gates")
     elif added:
-        yield wrong.forbidden(PATH, f"gates can only be removed, and {', '.join(sorted(added))} was not there before")
+        yield field_error.forbidden(
+            PATH, f"gates can only be removed, and {', '.join(sorted(added))} was not there before"
+        )
 
 
 def _gate(gate: str) -> Iterator[FieldError]:
     domain, slash, path = gate.partition("/")
     if not slash or not path or not _URL_PATH.fullmatch(path):
-        yield wrong.invalid(PATH, gate, "a gate is a domain and a path, such as example.com/budget")
+        yield field_error.invalid(PATH, gate, "a gate is a domain and a path, such as example.com/budget")
     else:
-        yield from wrong.invalid_each(PATH, gate, meta.check_subdomain_name(domain))
+        yield from field_error.invalid_each(PATH, gate, meta.check_subdomain_name(domain))
     if len(gate) > GATE_LENGTH_MAX:
-        yield wrong.too_long(PATH, f"a gate must be no more than {GATE_LENGTH_MAX} characters")
+        yield field_error.too_long(PATH, f"a gate must be no more than {GATE_LENGTH_MAX} characters")

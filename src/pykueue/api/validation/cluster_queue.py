@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pykueue.api import selectors, trees
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
-from pykueue.api.validation import metadata, quotas, wrong
+from kubemachinery import selectors, unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
+from pykueue.api.validation import field_error, metadata, quotas
 from pykueue.api.validation.gates import Gates
-from pykueue.api.validation.sameness import same
+from pykueue.api.validation.semantic_equality import same
 
 FLAVORS_MAX: Final = 256
 COVERED_RESOURCES_MAX: Final = 256
@@ -26,19 +26,19 @@ _CONCURRENT: Final = "spec.concurrentAdmissionPolicy"
 
 
 def validate_create(tree: Tree, gates: Gates) -> Iterator[FieldError]:
-    spec = trees.mapping(tree.get("spec"))
+    spec = unstructured.mapping(tree.get("spec"))
     yield from _spec(spec, gates)
     yield from _checks_on_known_flavors(spec, {})
 
 
 def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
-    spec, old_spec = trees.mapping(new.get("spec")), trees.mapping(old.get("spec"))
+    spec, old_spec = unstructured.mapping(new.get("spec")), unstructured.mapping(old.get("spec"))
     yield from _spec(spec, gates)
     tolerated = {} if gates.reject_updates_to_cq_with_invalid_on_flavors else _flavors_by_check(spec, old_spec)
     yield from _checks_on_known_flavors(spec, tolerated)
     policy = spec.get("concurrentAdmissionPolicy")
     if not same(policy, old_spec.get("concurrentAdmissionPolicy")):
-        yield wrong.immutable(_CONCURRENT, policy)
+        yield field_error.immutable(_CONCURRENT, policy)
 
 
 def _spec(spec: Mapping[str, Any], gates: Gates) -> Iterator[FieldError]:
@@ -53,40 +53,42 @@ def _spec(spec: Mapping[str, Any], gates: Gates) -> Iterator[FieldError]:
 
 def _namespace_selector(selector: object) -> Iterator[FieldError]:
     path = "spec.namespaceSelector"
-    yield from metadata.label_map(trees.get(selector, "matchLabels"), f"{path}.matchLabels")
-    yield from selectors.check({"matchExpressions": trees.get(selector, "matchExpressions")}, path)
+    yield from metadata.label_map(unstructured.get(selector, "matchLabels"), f"{path}.matchLabels")
+    yield from selectors.check({"matchExpressions": unstructured.get(selector, "matchExpressions")}, path)
 
 
 def _sizes(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """Limits across groups, and across the flavors of a group, which a schema cannot count."""
-    groups = [trees.mapping(group) for group in trees.sequence(spec.get("resourceGroups"))]
+    groups = [unstructured.mapping(group) for group in unstructured.sequence(spec.get("resourceGroups"))]
     totals = (
-        ("flavors", FLAVORS_MAX, sum(len(trees.sequence(group.get("flavors"))) for group in groups)),
+        ("flavors", FLAVORS_MAX, sum(len(unstructured.sequence(group.get("flavors"))) for group in groups)),
         (
             "covered resources",
             COVERED_RESOURCES_MAX,
-            sum(len(trees.sequence(group.get("coveredResources"))) for group in groups),
+            sum(len(unstructured.sequence(group.get("coveredResources"))) for group in groups),
         ),
     )
     for what, limit, total in totals:
         if total > limit:
-            yield wrong.invalid(_GROUPS, total, f"all groups together may have {limit} {what}, not {total}")
+            yield field_error.invalid(_GROUPS, total, f"all groups together may have {limit} {what}, not {total}")
     for i, group in enumerate(groups):
-        total = sum(len(trees.sequence(flavor.get("resources"))) for _, flavor in trees.entries(group, "flavors"))
+        total = sum(
+            len(unstructured.sequence(flavor.get("resources"))) for _, flavor in unstructured.entries(group, "flavors")
+        )
         if total > QUOTAS_PER_GROUP_MAX:
             why = f"a group may have {QUOTAS_PER_GROUP_MAX} pairs of flavor and resource, not {total}"
-            yield wrong.invalid(f"{_GROUPS}[{i}]", total, why)
+            yield field_error.invalid(f"{_GROUPS}[{i}]", total, why)
 
 
 def _checks_on_known_flavors(spec: Mapping[str, Any], tolerated: Mapping[str, set[str]]) -> Iterator[FieldError]:
     known = set(quotas.flavors(spec.get("resourceGroups")))
-    for i, rule in trees.entries(spec, "admissionChecksStrategy", "admissionChecks"):
-        wanted = [trees.text(flavor) for flavor in trees.sequence(rule.get("onFlavors"))]
-        if tolerated.get(trees.text(rule.get("name"))) == set(wanted):
+    for i, rule in unstructured.entries(spec, "admissionChecksStrategy", "admissionChecks"):
+        wanted = [unstructured.text(flavor) for flavor in unstructured.sequence(rule.get("onFlavors"))]
+        if tolerated.get(unstructured.text(rule.get("name"))) == set(wanted):
             continue
         for j, flavor in enumerate(wanted):
             if flavor not in known:
-                yield wrong.unsupported(
+                yield field_error.unsupported(
                     f"{_CHECKS}[{i}].onFlavors[{j}]", flavor, known, "the ClusterQueue defines no flavors"
                 )
 
@@ -99,46 +101,51 @@ def _flavors_by_check(spec: Mapping[str, Any], old_spec: Mapping[str, Any]) -> d
     if set(quotas.flavors(spec.get("resourceGroups"))) != set(quotas.flavors(old_spec.get("resourceGroups"))):
         return {}
     return {
-        trees.text(rule.get("name")): {trees.text(flavor) for flavor in trees.sequence(rule.get("onFlavors"))}
-        for _, rule in trees.entries(old_spec, "admissionChecksStrategy", "admissionChecks")
+        unstructured.text(rule.get("name")): {
+            unstructured.text(flavor) for flavor in unstructured.sequence(rule.get("onFlavors"))
+        }
+        for _, rule in unstructured.entries(old_spec, "admissionChecksStrategy", "admissionChecks")
     }
 
 
 def _concurrent_admission(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     if spec.get("concurrentAdmissionPolicy") is None:
         return
-    groups = trees.sequence(spec.get("resourceGroups"))
+    groups = unstructured.sequence(spec.get("resourceGroups"))
     if len(groups) != 1:
-        yield wrong.invalid(_GROUPS, len(groups), "must be exactly one group with concurrentAdmissionPolicy")
+        yield field_error.invalid(_GROUPS, len(groups), "must be exactly one group with concurrentAdmissionPolicy")
     elif (count := len(quotas.flavors(groups))) > FLAVORS_WITH_CONCURRENT_ADMISSION_MAX:
         why = f"may have {FLAVORS_WITH_CONCURRENT_ADMISSION_MAX} flavors with concurrentAdmissionPolicy, not {count}"
-        yield wrong.invalid(f"{_GROUPS}[0].flavors", count, why)
-    yield from _migration(trees.get(spec, "concurrentAdmissionPolicy", "migration"), quotas.flavors(groups))
+        yield field_error.invalid(f"{_GROUPS}[0].flavors", count, why)
+    yield from _migration(unstructured.get(spec, "concurrentAdmissionPolicy", "migration"), quotas.flavors(groups))
     if spec.get("queueingStrategy") == "StrictFIFO":
         why = "StrictFIFO does not go with concurrentAdmissionPolicy"
-        yield wrong.invalid("spec.queueingStrategy", "StrictFIFO", why)
+        yield field_error.invalid("spec.queueingStrategy", "StrictFIFO", why)
 
 
 def _migration(migration: object, known: list[str]) -> Iterator[FieldError]:
-    constraints = trees.get(migration, "constraints")
+    constraints = unstructured.get(migration, "constraints")
     if constraints is None:
         return
     path = f"{_CONCURRENT}.migration.constraints"
-    if trees.get(migration, "mode") not in (None, "", "TryPreferredFlavors"):
-        yield wrong.forbidden(path, "may only be set with the mode TryPreferredFlavors")
+    if unstructured.get(migration, "mode") not in (None, "", "TryPreferredFlavors"):
+        yield field_error.forbidden(path, "may only be set with the mode TryPreferredFlavors")
         return
-    last = trees.get(constraints, "lastAcceptableFlavorName")
+    last = unstructured.get(constraints, "lastAcceptableFlavorName")
     if last is not None and last not in known:
-        yield wrong.invalid(f"{path}.lastAcceptableFlavorName", last, "must be a flavor of this ClusterQueue")
+        yield field_error.invalid(f"{path}.lastAcceptableFlavorName", last, "must be a flavor of this ClusterQueue")
 
 
 def warnings(tree: Tree, gates: Gates, *, only_declared: bool = False) -> Iterator[str]:
     """What is allowed and probably not meant. `only_declared`: quota counts only what a queue declares (KEP-7513)."""
-    if not gates.concurrent_admission and trees.get(tree, "spec", "concurrentAdmissionPolicy") is not None:
+    if not gates.concurrent_admission and unstructured.get(tree, "spec", "concurrentAdmissionPolicy") is not None:
         yield f"{_CONCURRENT} has no effect while the gate ConcurrentAdmission is off"
     if not gates.cluster_queue_exclude_resource_prefixes:
         return
-    prefixes = [trees.text(prefix) for prefix in trees.sequence(trees.get(tree, "spec", "excludeResourcePrefixes"))]
+    prefixes = [
+        unstructured.text(prefix)
+        for prefix in unstructured.sequence(unstructured.get(tree, "spec", "excludeResourcePrefixes"))
+    ]
     for i, prefix in enumerate(prefixes):
         covered = [resource for resource in CRITICAL_RESOURCES if prefix and resource.startswith(prefix)]
         if covered:

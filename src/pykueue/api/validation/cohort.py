@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykueue.api import trees
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
+from kubemachinery import unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
 from pykueue.api.validation import quotas
 from pykueue.api.validation.gates import Gates
 
 
 def validate_create(tree: Tree, gates: Gates) -> Iterator[FieldError]:
-    spec = trees.mapping(tree.get("spec"))
+    spec = unstructured.mapping(tree.get("spec"))
     # A cohort has quota for its members too, so it may lend more than is nominally its own.
     limits = quotas.Limits("parent", has_parent=bool(spec.get("parentName")), lends_at_most_nominal=False)
     yield from quotas.fair_sharing(spec.get("fairSharing"), "spec.fairSharing")

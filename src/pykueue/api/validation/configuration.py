@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pykueue.api import labels, meta, quantity, selectors, trees
+from kubemachinery import meta, quantity, selectors, unstructured
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
 from pykueue.api.config import FRAMEWORKS, MetricLabelSource, PreemptionStrategy, QuotaCheck
-from pykueue.api.errors import ErrorSort, FieldError
-from pykueue.api.trees import Tree
 from pykueue.api.validation.nearest import did_you_mean
 
 PROTECTED_NAMESPACE: Final = "kube-system"
@@ -53,7 +54,7 @@ _DURATIONS: Final = (
 
 def _durations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     for path, positive in _DURATIONS:
-        text = trees.get(tree, *path.split("."))
+        text = unstructured.get(tree, *path.split("."))
         if not isinstance(text, str):
             continue
         try:
@@ -72,12 +73,12 @@ _LONGEST_RETRY: Final = 1.2
 
 def _leader_election(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     """A leader must give up before another may start, or two could lead at once."""
-    if not trees.get(tree, "leaderElection", "leaderElect"):
+    if not unstructured.get(tree, "leaderElection", "leaderElect"):
         return
     names = ("retryPeriod", "renewDeadline", "leaseDuration")
     try:
         retry, renew, lease = (
-            meta.parse_duration(trees.text(trees.get(tree, "leaderElection", name))) for name in names
+            meta.parse_duration(unstructured.text(unstructured.get(tree, "leaderElection", name))) for name in names
         )
     except ValueError:
         return  # absent, or told by the rule above
@@ -93,8 +94,8 @@ def _leader_election(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErr
 
 def _frameworks(tree: Tree, known: Mapping[str, str]) -> Iterator[FieldError]:
     kinds: dict[str, str] = {}
-    for index, written in enumerate(trees.sequence(trees.get(tree, "integrations", "frameworks"))):
-        path, name = f"integrations.frameworks[{index}]", trees.text(written)
+    for index, written in enumerate(unstructured.sequence(unstructured.get(tree, "integrations", "frameworks"))):
+        path, name = f"integrations.frameworks[{index}]", unstructured.text(written)
         if name not in known:
             message = "is not a framework that this program knows" + did_you_mean(name, known)
             yield FieldError(path, ErrorSort.NOT_SUPPORTED, message, written)
@@ -102,7 +103,7 @@ def _frameworks(tree: Tree, known: Mapping[str, str]) -> Iterator[FieldError]:
             yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", name)
         else:
             kinds[known[name]] = name
-    for index, kind in enumerate(trees.sequence(trees.get(tree, "integrations", "externalFrameworks"))):
+    for index, kind in enumerate(unstructured.sequence(unstructured.get(tree, "integrations", "externalFrameworks"))):
         path = f"integrations.externalFrameworks[{index}]"
         if not isinstance(kind, str) or not _GROUP_KIND.fullmatch(kind):
             yield FieldError(path, ErrorSort.INVALID, "must be spelt Kind.version.group", kind)
@@ -123,7 +124,7 @@ def _namespaces(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     if found:
         return
     compiled = selectors.compile(msgspec.convert(selector, meta.LabelSelector))
-    for namespace in (PROTECTED_NAMESPACE, trees.text(tree.get("namespace"))):
+    for namespace in (PROTECTED_NAMESPACE, unstructured.text(tree.get("namespace"))):
         if compiled.matches({labels.NAMESPACE_NAME: namespace}):
             yield FieldError(path, ErrorSort.INVALID, f"must not match the namespace {namespace}")
 
@@ -141,7 +142,7 @@ def _fair_sharing(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]
             allowed = " or ".join(str(list(each)) for each in _STRATEGIES)
             sort = ErrorSort.INVALID if found else ErrorSort.REQUIRED
             yield FieldError("fairSharing.preemptionStrategies", sort, f"must be {allowed}", found)
-    weights = trees.mapping(trees.get(tree, "admissionFairSharing", "resourceWeights"))
+    weights = unstructured.mapping(unstructured.get(tree, "admissionFairSharing", "resourceWeights"))
     for name, weight in weights.items():
         if isinstance(weight, int | float) and weight < 0:
             path = f"admissionFairSharing.resourceWeights[{name}]"
@@ -150,8 +151,8 @@ def _fair_sharing(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]
 
 def _quota_check(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     """Two spellings of one question (KEP-7513), each under its own gate; they may not contradict each other."""
-    ignores = trees.get(tree, "resources", "quotaCheckStrategy") == "IgnoreUndeclared"
-    if ignores and gates["QuotaCheckStrategy"] and trees.get(tree, "resources", "excludeResourcePrefixes"):
+    ignores = unstructured.get(tree, "resources", "quotaCheckStrategy") == "IgnoreUndeclared"
+    if ignores and gates["QuotaCheckStrategy"] and unstructured.get(tree, "resources", "excludeResourcePrefixes"):
         message = (
             "cannot be combined with quotaCheckStrategy IgnoreUndeclared, which already ignores what is not declared"
         )
@@ -160,7 +161,7 @@ def _quota_check(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
 
 def contradicting_quota_checks(written: Tree, gates: Mapping[str, bool]) -> tuple[FieldError, ...]:
     """The same, asked of what the operator wrote: a default cannot contradict anybody."""
-    ours, theirs = (trees.get(written, "resources", name) for name in ("quotaCheck", "quotaCheckStrategy"))
+    ours, theirs = (unstructured.get(written, "resources", name) for name in ("quotaCheck", "quotaCheckStrategy"))
     if not (ours and theirs and gates["QuotaCheck"] and gates["QuotaCheckStrategy"]):
         return ()
     if (ours == QuotaCheck.ONLY_DECLARED) == (theirs == "IgnoreUndeclared"):
@@ -171,13 +172,13 @@ def contradicting_quota_checks(written: Tree, gates: Mapping[str, bool]) -> tupl
 
 def _transformations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     seen: set[str] = set()
-    for index, row in trees.entries(tree, "resources", "transformations"):
+    for index, row in unstructured.entries(tree, "resources", "transformations"):
         path = f"resources.transformations[{index}]"
-        name = trees.text(row.get("input"))
+        name = unstructured.text(row.get("input"))
         if name in seen:
             yield FieldError(f"{path}.input", ErrorSort.DUPLICATE, "has a transformation already", name)
         seen.add(name)
-        for output, amount in trees.mapping(row.get("outputs")).items():
+        for output, amount in unstructured.mapping(row.get("outputs")).items():
             try:
                 quantity.parse(amount)
             except quantity.QuantityError as error:
@@ -187,17 +188,17 @@ def _transformations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErr
 def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     names: set[str] = set()
     classes: dict[str, set[str]] = {}  # by what each is charged: counters, or the number of devices, which has no name
-    for index, mapping in trees.entries(tree, "resources", "deviceClassMappings"):
+    for index, mapping in unstructured.entries(tree, "resources", "deviceClassMappings"):
         path = f"resources.deviceClassMappings[{index}]"
-        name = trees.text(mapping.get("name"))
+        name = unstructured.text(mapping.get("name"))
         for complaint in meta.check_qualified_name(name):
             yield FieldError(f"{path}.name", ErrorSort.INVALID, complaint, name)
         if name in names:
             yield FieldError(f"{path}.name", ErrorSort.DUPLICATE, "is mapped already", name)
         names.add(name)
-        sources = trees.sequence(mapping.get("sources"))
-        counter = trees.text(trees.get(sources[0], "counter", "name")) if sources else ""
-        own = [trees.text(written) for written in trees.sequence(mapping.get("deviceClassNames"))]
+        sources = unstructured.sequence(mapping.get("sources"))
+        counter = unstructured.text(unstructured.get(sources[0], "counter", "name")) if sources else ""
+        own = [unstructured.text(written) for written in unstructured.sequence(mapping.get("deviceClassNames"))]
         if "deviceClassNames" not in mapping:
             yield FieldError(f"{path}.deviceClassNames", ErrorSort.REQUIRED, "must name at least one device class")
         for position, device_class in enumerate(own):
@@ -216,7 +217,7 @@ _CAPACITY_GATE: Final = "KueueDRAIntegrationConsumableCapacity"
 
 def _device_sources(mapping: Mapping[str, Any], path: str, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     kinds: set[str] = set()
-    for index, source in trees.entries(mapping, "sources"):
+    for index, source in unstructured.entries(mapping, "sources"):
         place = f"{path}.sources[{index}]"
         chosen = [kind for kind in ("counter", "capacity") if isinstance(source.get(kind), dict)]
         if len(chosen) != 1:
@@ -228,9 +229,9 @@ def _device_sources(mapping: Mapping[str, Any], path: str, gates: Mapping[str, b
         rules = {"counter": meta.check_label_name, "capacity": meta.check_qualified_name}
         inner = source[chosen[0]]
         for key, check in (("name", rules[chosen[0]]), ("driver", meta.check_subdomain_name)):
-            for complaint in check(trees.text(inner.get(key))):
+            for complaint in check(unstructured.text(inner.get(key))):
                 yield FieldError(f"{place}.{chosen[0]}.{key}", ErrorSort.INVALID, complaint, inner.get(key))
-        if not trees.get(inner, "deviceSelector", "cel", "expression"):
+        if not unstructured.get(inner, "deviceSelector", "cel", "expression"):
             path_of_expression = f"{place}.{chosen[0]}.deviceSelector.cel.expression"
             yield FieldError(path_of_expression, ErrorSort.REQUIRED, "must say which devices are meant")
     if len(kinds) > 1:
@@ -241,19 +242,19 @@ def _device_sources(mapping: Mapping[str, Any], path: str, gates: Mapping[str, b
 
 
 def _servers(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
-    address = trees.get(tree, "visibilityServer", "bindAddress")
+    address = unstructured.get(tree, "visibilityServer", "bindAddress")
     if isinstance(address, str):
         try:
             ipaddress.ip_address(address)
         except ValueError:
             yield FieldError("visibilityServer.bindAddress", ErrorSort.INVALID, "must be an IP address", address)
-    if trees.get(tree, "internalCertManagement", "enable"):
+    if unstructured.get(tree, "internalCertManagement", "enable"):
         checks: dict[str, Callable[[str], tuple[str, ...]]] = {
             "webhookServiceName": meta.check_label_1035_name,
             "webhookSecretName": meta.check_subdomain_name,
         }
         for name, check in checks.items():
-            value = trees.text(trees.get(tree, "internalCertManagement", name))
+            value = unstructured.text(unstructured.get(tree, "internalCertManagement", name))
             for complaint in check(value):
                 yield FieldError(f"internalCertManagement.{name}", ErrorSort.INVALID, complaint, value)
 
@@ -281,15 +282,15 @@ CURVES: Final = frozenset({23, 24, 25, 29, 4587, 4588, 4589})
 
 
 def _tls(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
-    suites = trees.sequence(trees.get(tree, "tls", "cipherSuites"))
+    suites = unstructured.sequence(unstructured.get(tree, "tls", "cipherSuites"))
     for index, suite in enumerate(suites):
-        if trees.text(suite) not in CIPHER_SUITES:
-            message = "is not a cipher suite" + did_you_mean(trees.text(suite), sorted(CIPHER_SUITES))
+        if unstructured.text(suite) not in CIPHER_SUITES:
+            message = "is not a cipher suite" + did_you_mean(unstructured.text(suite), sorted(CIPHER_SUITES))
             yield FieldError(f"tls.cipherSuites[{index}]", ErrorSort.NOT_SUPPORTED, message, suite)
-    if suites and trees.get(tree, "tls", "minVersion") == "VersionTLS13":
+    if suites and unstructured.get(tree, "tls", "minVersion") == "VersionTLS13":
         message = "cannot be chosen with minVersion VersionTLS13, which fixes them"
         yield FieldError("tls.cipherSuites", ErrorSort.INVALID, message)
-    curves = trees.sequence(trees.get(tree, "tls", "curvePreferences"))
+    curves = unstructured.sequence(unstructured.get(tree, "tls", "curvePreferences"))
     for index, curve in enumerate(curves):
         path = f"tls.curvePreferences[{index}]"
         if not isinstance(curve, int) or curve not in CURVES:
@@ -300,18 +301,18 @@ def _tls(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
 
 
 def _multi_kueue(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
-    origin = trees.text(trees.get(tree, "multiKueue", "origin"))
+    origin = unstructured.text(unstructured.get(tree, "multiKueue", "origin"))
     for complaint in meta.check_label_value(origin):
         yield FieldError("multiKueue.origin", ErrorSort.INVALID, complaint, origin)
-    incremental = trees.get(tree, "multiKueue", "incrementalDispatcherConfig") is not None
-    if incremental and trees.get(tree, "multiKueue", "dispatcherName") != labels.DISPATCHER_INCREMENTAL:
+    incremental = unstructured.get(tree, "multiKueue", "incrementalDispatcherConfig") is not None
+    if incremental and unstructured.get(tree, "multiKueue", "dispatcherName") != labels.DISPATCHER_INCREMENTAL:
         message = f"is only for the dispatcher {labels.DISPATCHER_INCREMENTAL}"
         yield FieldError("multiKueue.incrementalDispatcherConfig", ErrorSort.INVALID, message)
-    managed = trees.sequence(trees.get(tree, "integrations", "frameworks"))
+    managed = unstructured.sequence(unstructured.get(tree, "integrations", "frameworks"))
     built_in = {kind for framework, kind in FRAMEWORKS.items() if framework in managed}
     seen: set[str] = set()
-    for index, row in trees.entries(tree, "multiKueue", "externalFrameworks"):
-        path, name = f"multiKueue.externalFrameworks[{index}].name", trees.text(row.get("name"))
+    for index, row in unstructured.entries(tree, "multiKueue", "externalFrameworks"):
+        path, name = f"multiKueue.externalFrameworks[{index}].name", unstructured.text(row.get("name"))
         if not _GROUP_KIND.fullmatch(name):
             yield FieldError(path, ErrorSort.INVALID, "must be spelt kind.version.group", name)
         elif name in built_in:
@@ -319,14 +320,14 @@ def _multi_kueue(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
         elif name in seen:
             yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", name)
         seen.add(name)
-    profile = trees.mapping(trees.get(tree, "multiKueue", "clusterProfile"))
+    profile = unstructured.mapping(unstructured.get(tree, "multiKueue", "clusterProfile"))
     if profile.get("accessProviders") and profile.get("credentialsProviders"):
         message = "cannot be combined with accessProviders, whose older name it is"
         yield FieldError("multiKueue.clusterProfile.credentialsProviders", ErrorSort.FORBIDDEN, message)
     for providers in ("accessProviders", "credentialsProviders"):
-        for index, provider in trees.entries(profile, providers):
+        for index, provider in unstructured.entries(profile, providers):
             path = f"multiKueue.clusterProfile.{providers}[{index}].execConfig"
-            yield from _credentials_program(trees.mapping(provider.get("execConfig")), path)
+            yield from _credentials_program(unstructured.mapping(provider.get("execConfig")), path)
 
 
 _INTERACTIVE_MODES: Final = ("Never", "IfAvailable", "Always")
@@ -340,7 +341,7 @@ def _credentials_program(program: Mapping[str, Any], path: str) -> Iterator[Fiel
     if mode and mode not in _INTERACTIVE_MODES:
         message = f"must be one of {', '.join(_INTERACTIVE_MODES)}"
         yield FieldError(f"{path}.interactiveMode", ErrorSort.NOT_SUPPORTED, message, mode)
-    for index, variable in trees.entries(program, "env"):
+    for index, variable in unstructured.entries(program, "env"):
         if not variable.get("name"):
             yield FieldError(f"{path}.env[{index}].name", ErrorSort.REQUIRED, "must be set")
 
@@ -352,21 +353,21 @@ _LABELS_PER_KIND: Final = {kind: 2 if kind is MetricLabelSource.WORKLOAD else 6 
 def _metric_labels(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     names: set[str] = set()
     per_kind: dict[str, int] = {}
-    for index, row in trees.entries(tree, "metrics", "customLabels"):
+    for index, row in unstructured.entries(tree, "metrics", "customLabels"):
         path = f"metrics.customLabels[{index}]"
-        name = trees.text(row.get("name"))
+        name = unstructured.text(row.get("name"))
         if name in names:
             yield FieldError(f"{path}.name", ErrorSort.DUPLICATE, "is a label already", name)
         names.add(name)
-        kind = trees.text(row.get("sourceKind")) or str(MetricLabelSource.CLUSTER_QUEUE)
+        kind = unstructured.text(row.get("sourceKind")) or str(MetricLabelSource.CLUSTER_QUEUE)
         per_kind[kind] = per_kind.get(kind, 0) + 1
         if row.get("sourceLabelKey") and row.get("sourceAnnotationKey"):
             yield FieldError(f"{path}.sourceAnnotationKey", ErrorSort.INVALID, "cannot be set beside sourceLabelKey")
         # Without a source the name is the key of the label that is read.
         for key in [key for key in ("sourceLabelKey", "sourceAnnotationKey") if row.get(key)] or ["name"]:
-            for complaint in meta.check_qualified_name(trees.text(row.get(key))):
+            for complaint in meta.check_qualified_name(unstructured.text(row.get(key))):
                 yield FieldError(f"{path}.{key}", ErrorSort.INVALID, complaint, row.get(key))
-        tracked = trees.sequence(row.get("trackedValues"))
+        tracked = unstructured.sequence(row.get("trackedValues"))
         if kind == MetricLabelSource.WORKLOAD and not 1 <= len(tracked) <= 12:
             yield FieldError(f"{path}.trackedValues", ErrorSort.INVALID, "must name 1 to 12 values for a Workload")
         for position, value in enumerate(tracked):

@@ -7,12 +7,13 @@ from typing import Final
 
 import msgspec
 
-from pykueue.api import labels, selectors, trees
-from pykueue.api.errors import FieldError
-from pykueue.api.meta import LabelSelector
-from pykueue.api.selectors import Selector
-from pykueue.api.trees import Tree
-from pykueue.api.validation import wrong
+from kubemachinery import selectors, unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.meta import LabelSelector
+from kubemachinery.selectors import Selector
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
+from pykueue.api.validation import field_error
 
 PATH: Final = "spec.defaultLocalQueue.name"
 NAMESPACES_NAMED_MAX: Final = 5
@@ -28,7 +29,8 @@ def asks_for_local_queues(cluster_queue: Tree, old: Tree | None = None) -> bool:
     return (
         old is None
         or _default_name(old) != _default_name(cluster_queue)
-        or trees.get(old, "spec", "namespaceSelector") != trees.get(cluster_queue, "spec", "namespaceSelector")
+        or unstructured.get(old, "spec", "namespaceSelector")
+        != unstructured.get(cluster_queue, "spec", "namespaceSelector")
     )
 
 
@@ -56,7 +58,7 @@ def _other_cluster_queues(cluster_queue: Tree, name: str, others: Iterable[Tree]
             continue
         if selector.overlaps(_selector(other)):
             why = f"ClusterQueue {_name(other)} makes LocalQueues of this name, and a namespace could match both"
-            yield wrong.invalid(PATH, name, why)
+            yield field_error.invalid(PATH, name, why)
 
 
 def _taken_names(
@@ -66,17 +68,18 @@ def _taken_names(
     matched = {
         _name(namespace)
         for namespace in namespaces
-        if not _is_going(namespace) and selector.matches(trees.texts(trees.get(namespace, "metadata", "labels")))
+        if not _is_going(namespace)
+        and selector.matches(unstructured.texts(unstructured.get(namespace, "metadata", "labels")))
     }
     holders = {
-        trees.text(trees.get(queue, "metadata", "namespace"))
+        unstructured.text(unstructured.get(queue, "metadata", "namespace"))
         for queue in local_queues
         if _name(queue) == name
-        and trees.get(queue, "metadata", "annotations", labels.CREATED_BY_CLUSTER_QUEUE) != _name(cluster_queue)
+        and unstructured.get(queue, "metadata", "annotations", labels.CREATED_BY_CLUSTER_QUEUE) != _name(cluster_queue)
     }
     taken = sorted(matched & holders)
     if taken:
-        yield wrong.invalid(PATH, name, f"a LocalQueue of this name exists in {_named(taken)}")
+        yield field_error.invalid(PATH, name, f"a LocalQueue of this name exists in {_named(taken)}")
 
 
 def _named(namespaces: list[str]) -> str:
@@ -86,22 +89,22 @@ def _named(namespaces: list[str]) -> str:
 
 
 def _name(tree: Tree) -> str:
-    return trees.text(trees.get(tree, "metadata", "name"))
+    return unstructured.text(unstructured.get(tree, "metadata", "name"))
 
 
 def _default_name(cluster_queue: Tree) -> str:
-    return trees.text(trees.get(cluster_queue, "spec", "defaultLocalQueue", "name"))
+    return unstructured.text(unstructured.get(cluster_queue, "spec", "defaultLocalQueue", "name"))
 
 
 def _is_going(tree: Tree) -> bool:
-    return bool(trees.get(tree, "metadata", "deletionTimestamp"))
+    return bool(unstructured.get(tree, "metadata", "deletionTimestamp"))
 
 
 def _selector(cluster_queue: Tree) -> Selector:
     """The namespaces that a ClusterQueue selects; none when it says nothing, or nothing that can be read."""
     try:
         return selectors.compile(
-            msgspec.convert(trees.get(cluster_queue, "spec", "namespaceSelector"), LabelSelector | None)
+            msgspec.convert(unstructured.get(cluster_queue, "spec", "namespaceSelector"), LabelSelector | None)
         )
     except msgspec.ValidationError:
         return selectors.NOTHING

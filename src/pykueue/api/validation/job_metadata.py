@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from pykueue.api import meta, trees
-from pykueue.api.errors import FieldError
+from kubemachinery import meta, unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
 from pykueue.api.labels import (
     ELASTIC_JOB,
     MAX_EXEC_TIME_SECONDS,
@@ -20,8 +21,7 @@ from pykueue.api.labels import (
     PRIORITY_CLASS,
     QUEUE_NAME,
 )
-from pykueue.api.trees import Tree
-from pykueue.api.validation import admission_gates, wrong
+from pykueue.api.validation import admission_gates, field_error
 from pykueue.api.validation.gates import Gates
 from pykueue.api.validation.workload_status import is_elastic
 
@@ -29,11 +29,11 @@ _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def label(tree: object, name: str) -> str:
-    return trees.text(trees.get(tree, "metadata", "labels", name))
+    return unstructured.text(unstructured.get(tree, "metadata", "labels", name))
 
 
 def annotation(tree: object, name: str) -> str:
-    return trees.text(trees.get(tree, "metadata", "annotations", name))
+    return unstructured.text(unstructured.get(tree, "metadata", "annotations", name))
 
 
 def label_path(name: str) -> str:
@@ -50,7 +50,7 @@ def validate_create(tree: Tree, gates: Gates, *, takes_prebuilt: bool, takes_ela
     yield from prebuilt_workload(tree, gates, supported=takes_prebuilt)
     yield from max_exec_time(tree)
     if is_elastic(tree, gates) and not takes_elastic:
-        yield wrong.forbidden(annotation_path(ELASTIC_JOB), "this kind of job cannot be elastic")
+        yield field_error.forbidden(annotation_path(ELASTIC_JOB), "this kind of job cannot be elastic")
     if gates.admission_gated_by:
         yield from admission_gates.validate_create(tree)
 
@@ -70,32 +70,34 @@ def validate_update(
     if suspended or is_elastic(old, gates):
         yield from prebuilt_workload(new, gates, supported=takes_prebuilt)
     elif prebuilt_name(new, gates) != prebuilt_name(old, gates):
-        yield wrong.immutable(prebuilt_path(new, gates), prebuilt_name(new, gates))
+        yield field_error.immutable(prebuilt_path(new, gates), prebuilt_name(new, gates))
     if not (suspended and was_suspended) and label(new, MAX_EXEC_TIME_SECONDS) != label(old, MAX_EXEC_TIME_SECONDS):
-        yield wrong.immutable(label_path(MAX_EXEC_TIME_SECONDS), label(new, MAX_EXEC_TIME_SECONDS))
+        yield field_error.immutable(label_path(MAX_EXEC_TIME_SECONDS), label(new, MAX_EXEC_TIME_SECONDS))
     yield from priority_class_change(new, old, suspended=suspended)
     if is_elastic(new, gates) != is_elastic(old, gates):
-        yield wrong.immutable(annotation_path(ELASTIC_JOB), annotation(new, ELASTIC_JOB))
+        yield field_error.immutable(annotation_path(ELASTIC_JOB), annotation(new, ELASTIC_JOB))
     if gates.admission_gated_by:
         yield from admission_gates.validate_create(new)
         yield from admission_gates.validate_update(new, old)
 
 
 def queue_name(tree: Tree) -> Iterator[FieldError]:
-    yield from _named_object(trees.get(tree, "metadata", "labels", QUEUE_NAME), label_path(QUEUE_NAME))
+    yield from _named_object(unstructured.get(tree, "metadata", "labels", QUEUE_NAME), label_path(QUEUE_NAME))
 
 
 def _named_object(name: object, path: str) -> Iterator[FieldError]:
     if isinstance(name, str):
-        yield from wrong.invalid_each(path, name, meta.check_subdomain_name(name))
+        yield from field_error.invalid_each(path, name, meta.check_subdomain_name(name))
 
 
 def _queue_name_change(new: Tree, old: Tree, *, suspended: bool, default_queue_exists: bool) -> Iterator[FieldError]:
     queue, before = label(new, QUEUE_NAME), label(old, QUEUE_NAME)
     if not suspended and queue != before:
-        yield wrong.immutable(label_path(QUEUE_NAME), queue)
+        yield field_error.immutable(label_path(QUEUE_NAME), queue)
     if before and not queue and default_queue_exists:
-        yield wrong.invalid(label_path(QUEUE_NAME), queue, "must not be removed where there is a default LocalQueue")
+        yield field_error.invalid(
+            label_path(QUEUE_NAME), queue, "must not be removed where there is a default LocalQueue"
+        )
 
 
 def prebuilt_name(tree: object, gates: Gates) -> str:
@@ -123,25 +125,25 @@ def _prebuilt_is_annotation(tree: object, gates: Gates) -> bool:
 def prebuilt_workload(tree: Tree, gates: Gates, *, supported: bool) -> Iterator[FieldError]:
     path = prebuilt_path(tree, gates)
     holder = "annotations" if _prebuilt_is_annotation(tree, gates) else "labels"
-    yield from _named_object(trees.get(tree, "metadata", holder, PREBUILT_WORKLOAD_NAME), path)
+    yield from _named_object(unstructured.get(tree, "metadata", holder, PREBUILT_WORKLOAD_NAME), path)
     if prebuilt_name(tree, gates) and not supported:
-        yield wrong.forbidden(path, "this kind of job cannot bring its Workload along")
+        yield field_error.forbidden(path, "this kind of job cannot bring its Workload along")
 
 
 def max_exec_time(tree: Tree) -> Iterator[FieldError]:
-    seconds = trees.get(tree, "metadata", "labels", MAX_EXEC_TIME_SECONDS)
+    seconds = unstructured.get(tree, "metadata", "labels", MAX_EXEC_TIME_SECONDS)
     if not isinstance(seconds, str):
         return
     if not _WHOLE_NUMBER.fullmatch(seconds):
-        yield wrong.invalid(label_path(MAX_EXEC_TIME_SECONDS), seconds, "must be a whole number of seconds")
+        yield field_error.invalid(label_path(MAX_EXEC_TIME_SECONDS), seconds, "must be a whole number of seconds")
     elif int(seconds) <= 0:
-        yield wrong.invalid(label_path(MAX_EXEC_TIME_SECONDS), seconds, "must be more than 0")
+        yield field_error.invalid(label_path(MAX_EXEC_TIME_SECONDS), seconds, "must be more than 0")
 
 
 def priority_class_change(new: Tree, old: Tree, *, suspended: bool) -> Iterator[FieldError]:
     """A running job cannot be given a class; no job can lose it; any may change it."""
     name, before = label(new, PRIORITY_CLASS), label(old, PRIORITY_CLASS)
     if name and not before and not suspended:
-        yield wrong.invalid(label_path(PRIORITY_CLASS), name, "cannot be added to a job that is not suspended")
+        yield field_error.invalid(label_path(PRIORITY_CLASS), name, "cannot be added to a job that is not suspended")
     if before and not name:
-        yield wrong.invalid(label_path(PRIORITY_CLASS), name, "cannot be removed")
+        yield field_error.invalid(label_path(PRIORITY_CLASS), name, "cannot be removed")

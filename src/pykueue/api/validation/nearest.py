@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pykueue.api import registry, schema, trees
+from kubemachinery import unstructured
+from pykueue.api import registry, schema
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -19,9 +20,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def field_meant(tree: object, path: str) -> str:
     """The same for a field that the schema of one of our kinds does not know."""
-    found = registry.KUEUE.find(trees.text(trees.get(tree, "apiVersion")), trees.text(trees.get(tree, "kind")))
+    found = registry.KUEUE.find(
+        unstructured.text(unstructured.get(tree, "apiVersion")), unstructured.text(unstructured.get(tree, "kind"))
+    )
     *parents, name = re.findall(r"[^.\[\]]+", path)
     place: Any = schema.of(found[0], found[1].name) if found is not None else {}
     for parent in parents:
-        place = trees.mapping(place.get("items") if parent.isdigit() else trees.get(place, "properties", parent))
-    return did_you_mean(name, trees.mapping(place.get("properties")))
+        place = unstructured.mapping(
+            place.get("items") if parent.isdigit() else unstructured.get(place, "properties", parent)
+        )
+    return did_you_mean(name, unstructured.mapping(place.get("properties")))

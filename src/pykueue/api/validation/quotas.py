@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykueue.api import quantity, trees
-from pykueue.api.errors import FieldError
-from pykueue.api.quantity import Quantity
-from pykueue.api.validation import metadata, wrong
+from kubemachinery import quantity, unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.quantity import Quantity
+from pykueue.api.validation import field_error, metadata
 
 # A weight this small would become 0 in the arithmetic of shares.
 _VANISHING_WEIGHT: Final = quantity.parse("1n")
@@ -40,38 +40,40 @@ def not_negative(value: object, path: str) -> Iterator[FieldError]:
         return
     read = amount(value)
     if read is None:
-        yield wrong.invalid(path, value, "is not a quantity such as 100m, 1.5Gi or 2e3")
+        yield field_error.invalid(path, value, "is not a quantity such as 100m, 1.5Gi or 2e3")
     elif read < quantity.ZERO:
-        yield wrong.invalid(path, value, wrong.NOT_NEGATIVE)
+        yield field_error.invalid(path, value, field_error.NOT_NEGATIVE)
 
 
 def resource_groups(value: object, path: str, limits: Limits) -> Iterator[FieldError]:
     """No resource and no flavor twice, whatever the group; quotas in the order of the covered resources."""
     seen_resources: set[str] = set()
     seen_flavors: set[str] = set()
-    for i, group in enumerate(map(trees.mapping, trees.sequence(value))):
-        covered = [trees.text(name) for name in trees.sequence(group.get("coveredResources"))]
+    for i, group in enumerate(map(unstructured.mapping, unstructured.sequence(value))):
+        covered = [unstructured.text(name) for name in unstructured.sequence(group.get("coveredResources"))]
         for j, name in enumerate(covered):
             place = f"{path}[{i}].coveredResources[{j}]"
             yield from metadata.label_name(name, place)
             if name in seen_resources:
-                yield wrong.duplicate(place, name)
+                yield field_error.duplicate(place, name)
             seen_resources.add(name)
-        for j, flavor in trees.entries(group, "flavors"):
+        for j, flavor in unstructured.entries(group, "flavors"):
             place = f"{path}[{i}].flavors[{j}]"
             yield from _flavor_quotas(flavor, covered, place, limits)
-            name = trees.text(flavor.get("name"))
+            name = unstructured.text(flavor.get("name"))
             if name in seen_flavors:
-                yield wrong.duplicate(f"{place}.name", name)
+                yield field_error.duplicate(f"{place}.name", name)
             seen_flavors.add(name)
 
 
 def _flavor_quotas(flavor: Mapping[str, Any], covered: list[str], path: str, limits: Limits) -> Iterator[FieldError]:
     # Lists of different lengths are for the schema to refuse.
-    for (k, quota), name in zip(trees.entries(flavor, "resources"), covered, strict=False):
+    for (k, quota), name in zip(unstructured.entries(flavor, "resources"), covered, strict=False):
         place = f"{path}.resources[{k}]"
         if quota.get("name") != name:
-            yield wrong.invalid(f"{place}.name", quota.get("name"), f"must be {name}, as coveredResources has it here")
+            yield field_error.invalid(
+                f"{place}.name", quota.get("name"), f"must be {name}, as coveredResources has it here"
+            )
         yield from not_negative(quota.get("nominalQuota"), f"{place}.nominalQuota")
         for field in ("borrowingLimit", "lendingLimit"):
             yield from _limit(quota.get(field), f"{place}.{field}", limits)
@@ -84,29 +86,29 @@ def _limit(value: object, path: str, limits: Limits) -> Iterator[FieldError]:
         return
     yield from not_negative(value, path)
     if not limits.has_parent:
-        yield wrong.invalid(path, value, f"must be absent while there is no {limits.parent_word}")
+        yield field_error.invalid(path, value, f"must be absent while there is no {limits.parent_word}")
 
 
 def _lending(quota: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     lent, nominal = amount(quota.get("lendingLimit")), amount(quota.get("nominalQuota"))
     if lent is not None and lent > (nominal or quantity.ZERO):
-        yield wrong.invalid(path, quota.get("lendingLimit"), "must not be more than nominalQuota")
+        yield field_error.invalid(path, quota.get("lendingLimit"), "must not be more than nominalQuota")
 
 
 def fair_sharing(value: object, path: str) -> Iterator[FieldError]:
     """A weight is not negative, and either nothing or more than what arithmetic would round to nothing."""
-    weight = trees.get(value, "weight")
+    weight = unstructured.get(value, "weight")
     complaints = list(not_negative(weight, path))
     yield from complaints
     read = amount(weight)
     if not complaints and read and read <= _VANISHING_WEIGHT:
-        yield wrong.invalid(path, weight, "a weight must be 0 or more than 1n")
+        yield field_error.invalid(path, weight, "a weight must be 0 or more than 1n")
 
 
 def flavors(groups: object) -> list[str]:
     """The flavors of all groups, in their order."""
     return [
-        trees.text(flavor.get("name"))
-        for group in map(trees.mapping, trees.sequence(groups))
-        for _, flavor in trees.entries(group, "flavors")
+        unstructured.text(flavor.get("name"))
+        for group in map(unstructured.mapping, unstructured.sequence(groups))
+        for _, flavor in unstructured.entries(group, "flavors")
     ]

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from pykueue.api import codec, registry, schema, trees
-from pykueue.api.kinds import Kind
-from pykueue.api.trees import Tree
+from kubemachinery import codec, unstructured
+from kubemachinery.kinds import Kind
+from kubemachinery.unstructured import Tree
+from pykueue.api import registry, schema
 from pykueue.api.validation import quotas
 
 # The kinds whose new objects our webhook fills in.
@@ -26,8 +27,8 @@ _EMPTY: Final[Mapping[str, Any]] = {"object": {}, "string": "", "integer": 0}
 
 def unreadable(tree: Tree) -> str | None:
     """Why a new object in v1beta2 cannot be read, in a sentence; `None` when it can, or when nobody reads it."""
-    kind = trees.text(tree.get("kind"))
-    found = registry.KUEUE.find(trees.text(tree.get("apiVersion")), kind)
+    kind = unstructured.text(tree.get("kind"))
+    found = registry.KUEUE.find(unstructured.text(tree.get("apiVersion")), kind)
     if kind not in READ_ON_CREATE or found is None or found[1].type is None:
         return None
     try:
@@ -39,17 +40,20 @@ def unreadable(tree: Tree) -> str | None:
 
 def filled(tree: Tree) -> Tree:
     """A new object with every null in a list read as an empty text, a zero or an object without fields."""
-    found = registry.KUEUE.find(trees.text(tree.get("apiVersion")), trees.text(tree.get("kind")))
+    found = registry.KUEUE.find(unstructured.text(tree.get("apiVersion")), unstructured.text(tree.get("kind")))
     return tree if found is None else dict(_filled(tree, _schema(found[0])))
 
 
 def _filled(value: Any, shape: Any) -> Any:
     if isinstance(value, dict):
-        named, others = trees.mapping(trees.get(shape, "properties")), trees.get(shape, "additionalProperties")
+        named, others = (
+            unstructured.mapping(unstructured.get(shape, "properties")),
+            unstructured.get(shape, "additionalProperties"),
+        )
         return {key: _filled(entry, named.get(key, others)) for key, entry in value.items()}
     if isinstance(value, list):
-        entries = trees.get(shape, "items")
-        empty = _EMPTY.get(trees.text(trees.get(entries, "type")))
+        entries = unstructured.get(shape, "items")
+        empty = _EMPTY.get(unstructured.text(unstructured.get(entries, "type")))
         return [empty if entry is None else _filled(entry, entries) for entry in value]
     return value
 
@@ -62,17 +66,20 @@ def _schema(row: Kind) -> schema.Schema:
 def _unreadable_amounts(value: Any, shape: Any, path: str) -> Iterator[str]:
     if shape is None:
         return
-    if trees.get(shape, "x-kubernetes-int-or-string"):
+    if unstructured.get(shape, "x-kubernetes-int-or-string"):
         if value is not None and quotas.amount(value) is None:
             yield f"{path}: {value!r} is not a quantity such as 100m, 1.5Gi or 2e3"
     elif isinstance(value, int):
-        if value not in _INT32 and trees.get(shape, "format") == "int32":
+        if value not in _INT32 and unstructured.get(shape, "format") == "int32":
             yield f"{path}: {value} has more than the 32 bits of this field"
     elif isinstance(value, dict):
-        named, others = trees.mapping(trees.get(shape, "properties")), trees.get(shape, "additionalProperties")
+        named, others = (
+            unstructured.mapping(unstructured.get(shape, "properties")),
+            unstructured.get(shape, "additionalProperties"),
+        )
         for key, entry in value.items():
             place = f"{path}[{key}]" if others else f"{path}.{key}" if path else key
             yield from _unreadable_amounts(entry, named.get(key, others), place)
     elif isinstance(value, list):
         for index, entry in enumerate(value):
-            yield from _unreadable_amounts(entry, trees.get(shape, "items"), f"{path}[{index}]")
+            yield from _unreadable_amounts(entry, unstructured.get(shape, "items"), f"{path}[{index}]")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykueue.api import trees
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
+from kubemachinery import unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
 from pykueue.api.validation import metadata, scheduling
 from pykueue.api.validation.gates import Gates
 
 
 def validate_create(tree: Tree, gates: Gates) -> Iterator[FieldError]:
-    spec = trees.mapping(tree.get("spec"))
+    spec = unstructured.mapping(tree.get("spec"))
     yield from metadata.label_map(spec.get("nodeLabels"), "spec.nodeLabels")
     yield from scheduling.taints(spec.get("nodeTaints"), "spec.nodeTaints")
     yield from scheduling.tolerations(spec.get("tolerations"), "spec.tolerations")

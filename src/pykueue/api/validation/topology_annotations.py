@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from pykueue.api import labels, trees
-from pykueue.api.errors import FieldError
+from kubemachinery import unstructured
+from kubemachinery.field_errors import FieldError
+from pykueue.api import labels
+from pykueue.api.validation import field_error
 from pykueue.api.validation import metadata as names
-from pykueue.api.validation import wrong
 from pykueue.api.validation.gates import Gates
 
 REQUIRED: Final = labels.PODSET_REQUIRED_TOPOLOGY
@@ -39,15 +40,15 @@ class Layer(NamedTuple):
 
 def validate(metadata: object, path: str, gates: Gates) -> Iterator[FieldError]:
     """What is wrong with the topology annotations of the metadata at `path`."""
-    said = trees.texts(trees.get(metadata, "annotations"))
+    said = unstructured.texts(unstructured.get(metadata, "annotations"))
     place = f"{path}.annotations"
     if sum(mode in said for mode in (REQUIRED, PREFERRED, UNCONSTRAINED)) > 1:
-        yield wrong.invalid(place, said, f"may have one of {REQUIRED}, {PREFERRED} and {UNCONSTRAINED}, not more")
+        yield field_error.invalid(place, said, f"may have one of {REQUIRED}, {PREFERRED} and {UNCONSTRAINED}, not more")
     for level in (REQUIRED, PREFERRED, SLICE_TOPOLOGY):
         if level in said:
             yield from names.label_name(said[level], f"{place}[{level}]")
     if said.get(UNCONSTRAINED, "true") not in _TRUTHS:
-        yield wrong.invalid(f"{place}[{UNCONSTRAINED}]", said[UNCONSTRAINED], "must be true or false")
+        yield field_error.invalid(f"{place}[{UNCONSTRAINED}]", said[UNCONSTRAINED], "must be true or false")
     if GROUP in said:
         yield from _group(said, f"{place}[{GROUP}]")
     yield from _slices(said, f"{place}[{SLICE_SIZE}]")
@@ -57,42 +58,42 @@ def validate(metadata: object, path: str, gates: Gates) -> Iterator[FieldError]:
 
 def _group(said: Mapping[str, str], place: str) -> Iterator[FieldError]:
     if _DIGITS.fullmatch(said[GROUP]):
-        yield wrong.invalid(place, said[GROUP], "must not be a number")
+        yield field_error.invalid(place, said[GROUP], "must not be a number")
     for other in (SLICE_SIZE, SLICE_TOPOLOGY):
         if other in said:
-            yield wrong.forbidden(place, f"does not go with {other}")
+            yield field_error.forbidden(place, f"does not go with {other}")
     if REQUIRED not in said and PREFERRED not in said:
-        yield wrong.forbidden(place, f"needs {REQUIRED} or {PREFERRED}")
+        yield field_error.forbidden(place, f"needs {REQUIRED} or {PREFERRED}")
 
 
 def _slices(said: Mapping[str, str], place: str) -> Iterator[FieldError]:
     if SLICE_SIZE in said:
         size = _number(said[SLICE_SIZE])
         if size is None:
-            yield wrong.invalid(place, said[SLICE_SIZE], "must be a whole number")
+            yield field_error.invalid(place, said[SLICE_SIZE], "must be a whole number")
         elif size < 1:
-            yield wrong.invalid(place, said[SLICE_SIZE], "must be at least 1")
+            yield field_error.invalid(place, said[SLICE_SIZE], "must be at least 1")
     if SLICE_TOPOLOGY in said and SLICE_SIZE not in said:
-        yield wrong.required(place, f"must be set together with {SLICE_TOPOLOGY}")
+        yield field_error.required(place, f"must be set together with {SLICE_TOPOLOGY}")
     if SLICE_SIZE in said and SLICE_TOPOLOGY not in said:
-        yield wrong.forbidden(place, f"may only be set together with {SLICE_TOPOLOGY}")
+        yield field_error.forbidden(place, f"may only be set together with {SLICE_TOPOLOGY}")
 
 
 def _layers(said: Mapping[str, str], annotations: str, gates: Gates) -> Iterator[FieldError]:
     place = f"{annotations}[{LAYERS}]"
     if not gates.tas_multi_layer_topology:
-        yield wrong.forbidden(place, "needs the feature gate TASMultiLayerTopology")
+        yield field_error.forbidden(place, "needs the feature gate TASMultiLayerTopology")
         return
     for other in (SLICE_TOPOLOGY, SLICE_SIZE):
         if other in said:
-            yield wrong.forbidden(place, f"does not go with {other}")
+            yield field_error.forbidden(place, f"does not go with {other}")
     if GROUP in said:
-        yield wrong.forbidden(f"{annotations}[{GROUP}]", f"does not go with {LAYERS}")
+        yield field_error.forbidden(f"{annotations}[{GROUP}]", f"does not go with {LAYERS}")
     layers = read_layers(said[LAYERS])
     if layers is None:
-        yield wrong.invalid(place, said[LAYERS], 'must be a JSON list of objects {"topology": …, "size": …}')
+        yield field_error.invalid(place, said[LAYERS], 'must be a JSON list of objects {"topology": …, "size": …}')
     elif not 1 <= len(layers) <= LAYERS_MAX:
-        yield wrong.invalid(place, said[LAYERS], f"must have 1 to {LAYERS_MAX} layers, not {len(layers)}")
+        yield field_error.invalid(place, said[LAYERS], f"must have 1 to {LAYERS_MAX} layers, not {len(layers)}")
     else:
         yield from _nested(layers, place)
 
@@ -102,13 +103,13 @@ def _nested(layers: list[Layer], place: str) -> Iterator[FieldError]:
     for i, layer in enumerate(layers):
         yield from names.label_name(layer.topology, f"{place}[{i}].topology")
         if layer.topology in seen:
-            yield wrong.duplicate(f"{place}[{i}].topology", layer.topology)
+            yield field_error.duplicate(f"{place}[{i}].topology", layer.topology)
         seen.add(layer.topology)
         if layer.size < 1:
-            yield wrong.invalid(f"{place}[{i}].size", layer.size, "must be at least 1")
+            yield field_error.invalid(f"{place}[{i}].size", layer.size, "must be at least 1")
     for i, (outer, inner) in enumerate(pairwise(layers), start=1):
         if inner.size > 0 and outer.size % inner.size:
-            yield wrong.invalid(
+            yield field_error.invalid(
                 f"{place}[{i}].size", inner.size, f"must divide {outer.size}, the size of the layer above"
             )
 
@@ -126,8 +127,8 @@ def read_layers(text: str) -> list[Layer] | None:
 
 
 def _layer(entry: Any) -> Layer | None:
-    topology, size = trees.get(entry, "topology") or "", trees.get(entry, "size") or 0
-    if not isinstance(entry, dict) or not isinstance(topology, str) or trees.integer(size) is None:
+    topology, size = unstructured.get(entry, "topology") or "", unstructured.get(entry, "size") or 0
+    if not isinstance(entry, dict) or not isinstance(topology, str) or unstructured.integer(size) is None:
         return None
     return Layer(topology, size) if abs(size) <= _INT32_MAX else None
 
@@ -139,12 +140,12 @@ def _number(text: str) -> int | None:
 
 def validate_size(metadata: object, path: str, count: int) -> Iterator[FieldError]:
     """A slice is no larger than the pod set of `count` pods that it is cut from."""
-    said = trees.texts(trees.get(metadata, "annotations"))
+    said = unstructured.texts(unstructured.get(metadata, "annotations"))
     size = _number(said.get(SLICE_SIZE, ""))
     if size is not None and size > count:
         place = f"{path}.annotations[{SLICE_SIZE}]"
-        yield wrong.invalid(place, said[SLICE_SIZE], f"must be no more than the {count} pods there are")
+        yield field_error.invalid(place, said[SLICE_SIZE], f"must be no more than the {count} pods there are")
     layers = read_layers(said.get(LAYERS, "[]"))
     if layers and layers[0].size > count:
         place = f"{path}.annotations[{LAYERS}]"
-        yield wrong.invalid(place, layers[0].size, f"must be no more than the {count} pods there are")
+        yield field_error.invalid(place, layers[0].size, f"must be no more than the {count} pods there are")

@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pykueue.api import labels, trees
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
-from pykueue.api.validation import admission_gates, metadata, quotas, workload_status, wrong
+from kubemachinery import unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
+from pykueue.api.validation import admission_gates, field_error, metadata, quotas, workload_status
 from pykueue.api.validation.gates import Gates
-from pykueue.api.validation.sameness import same
+from pykueue.api.validation.semantic_equality import same
 from pykueue.api.validation.workload_status import is_elastic, reserves_quota
 
 _POD_SETS: Final = "spec.podSets"
@@ -46,24 +47,26 @@ def _validate(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError
 
 def _pod_sets(tree: Tree, gates: Gates) -> Iterator[FieldError]:
     flexible = 0
-    for i, pod_set in trees.entries(tree, "spec", "podSets"):
+    for i, pod_set in unstructured.entries(tree, "spec", "podSets"):
         yield from _pod_set(pod_set, f"{_POD_SETS}[{i}]", gates)
         flexible += pod_set.get("minCount") is not None
     if flexible > 1:
-        yield wrong.invalid(_POD_SETS, flexible, "at most one pod set may have a minCount")
+        yield field_error.invalid(_POD_SETS, flexible, "at most one pod set may have a minCount")
     if flexible and is_elastic(tree, gates):
-        yield wrong.invalid(_POD_SETS, flexible, "an elastic Workload cannot have a minCount")
+        yield field_error.invalid(_POD_SETS, flexible, "an elastic Workload cannot have a minCount")
 
 
 def _pod_set(pod_set: Mapping[str, Any], path: str, gates: Gates) -> Iterator[FieldError]:
-    template = trees.mapping(pod_set.get("template"))
+    template = unstructured.mapping(pod_set.get("template"))
     if gates.workload_validation_for_pod_set_metadata:
         place = f"{path}.template.metadata"
-        yield from metadata.label_map(trees.get(template, "metadata", "labels"), f"{place}.labels")
-        yield from metadata.annotation_map(trees.get(template, "metadata", "annotations"), f"{place}.annotations")
+        yield from metadata.label_map(unstructured.get(template, "metadata", "labels"), f"{place}.labels")
+        yield from metadata.annotation_map(
+            unstructured.get(template, "metadata", "annotations"), f"{place}.annotations"
+        )
     for holder, place in _resource_holders(template, f"{path}.template.spec"):
         for field in ("requests", "limits"):
-            yield from _resources(trees.get(holder, field), f"{place}.{field}", gates)
+            yield from _resources(unstructured.get(holder, field), f"{place}.{field}", gates)
     if gates.tas_validate_workload_slice_size:
         yield from _slice_size(pod_set.get("topologyRequest"), f"{path}.topologyRequest.podSetSliceSize")
 
@@ -71,57 +74,60 @@ def _pod_set(pod_set: Mapping[str, Any], path: str, gates: Gates) -> Iterator[Fi
 def _resource_holders(template: Mapping[str, Any], path: str) -> Iterator[tuple[object, str]]:
     """Everything in a pod template that asks for resources: its containers of both sorts, and the pod itself."""
     for containers in ("initContainers", "containers"):
-        for j, container in trees.entries(template, "spec", containers):
+        for j, container in unstructured.entries(template, "spec", containers):
             yield container.get("resources"), f"{path}.{containers}[{j}].resources"
-    yield trees.get(template, "spec", "resources"), f"{path}.resources"
+    yield unstructured.get(template, "spec", "resources"), f"{path}.resources"
 
 
 def _resources(resources: object, path: str, gates: Gates) -> Iterator[FieldError]:
-    for name, value in trees.mapping(resources).items():
+    for name, value in unstructured.mapping(resources).items():
         place = f"{path}[{name}]"
         if name == "pods":
-            yield wrong.invalid(place, name, "pods are counted by the queue and cannot be asked for")
+            yield field_error.invalid(place, name, "pods are counted by the queue and cannot be asked for")
         if gates.workload_validate_resources_are_non_negative:
             yield from quotas.not_negative(value, place)
 
 
 def _slice_size(request: object, path: str) -> Iterator[FieldError]:
     """A slice has a topology and a size, or neither."""
-    topology, size = trees.get(request, "podSetSliceRequiredTopology"), trees.get(request, "podSetSliceSize")
+    topology, size = (
+        unstructured.get(request, "podSetSliceRequiredTopology"),
+        unstructured.get(request, "podSetSliceSize"),
+    )
     if topology is not None and size is None:
-        yield wrong.required(path, "must be set together with podSetSliceRequiredTopology")
+        yield field_error.required(path, "must be set together with podSetSliceRequiredTopology")
     elif topology is None and size is not None:
-        yield wrong.forbidden(path, "may only be set together with podSetSliceRequiredTopology")
+        yield field_error.forbidden(path, "may only be set together with podSetSliceRequiredTopology")
 
 
 def _priority_boost(tree: Tree) -> Iterator[FieldError]:
-    boost = trees.get(tree, "metadata", "annotations", labels.PRIORITY_BOOST)
+    boost = unstructured.get(tree, "metadata", "annotations", labels.PRIORITY_BOOST)
     if boost is None:
         return
-    if not _SIGNED.fullmatch(trees.text(boost)) or int(boost) not in _INT32:
+    if not _SIGNED.fullmatch(unstructured.text(boost)) or int(boost) not in _INT32:
         why = 'must be a whole number of 32 bits, such as "10", "-3" or "0"'
-        yield wrong.invalid(f"metadata.annotations[{labels.PRIORITY_BOOST}]", boost, why)
+        yield field_error.invalid(f"metadata.annotations[{labels.PRIORITY_BOOST}]", boost, why)
 
 
 def _frozen_pod_sets(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
     """Quota was reserved for these very pods. Fewer of them, as in an elastic job that shrinks, still fit."""
-    pod_sets, before = ([*trees.entries(tree, "spec", "podSets")] for tree in (new, old))
+    pod_sets, before = ([*unstructured.entries(tree, "spec", "podSets")] for tree in (new, old))
     if len(pod_sets) != len(before):
-        yield wrong.immutable(_POD_SETS, trees.get(new, "spec", "podSets"))
+        yield field_error.immutable(_POD_SETS, unstructured.get(new, "spec", "podSets"))
         return
     for (i, pod_set), (_, was) in zip(pod_sets, before, strict=True):
-        count, granted = trees.integer(pod_set.get("count")), trees.integer(was.get("count"))
+        count, granted = unstructured.integer(pod_set.get("count")), unstructured.integer(was.get("count"))
         shrinks = count is not None and granted is not None and count < granted
         if shrinks and gates.elastic_jobs_via_workload_slices:
             pod_set = {**pod_set, "count": granted}
         if not same(dict(pod_set), dict(was)):
             # Not `podSets[0]`: this is how the path has always been spelt here.
-            yield wrong.immutable(f"{_POD_SETS}.{i}", dict(pod_set))
+            yield field_error.immutable(f"{_POD_SETS}.{i}", dict(pod_set))
 
 
 def warnings(tree: Tree, gates: Gates) -> Iterator[str]:
     """What is allowed and has no effect."""
     has_gates = gates.concurrent_admission or gates.multi_kueue_orchestrated_preemption
-    if not has_gates and trees.get(tree, "spec", "preemptionGates"):
+    if not has_gates and unstructured.get(tree, "spec", "preemptionGates"):
         names = "ConcurrentAdmission and MultiKueueOrchestratedPreemption"
         yield f"spec.preemptionGates has no effect while the gates {names} are off"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pykueue.api import labels, trees
-from pykueue.api.errors import FieldError
-from pykueue.api.trees import Tree
-from pykueue.api.validation import metadata, quotas, scheduling, wrong
+from kubemachinery import unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
+from pykueue.api.validation import field_error, metadata, quotas, scheduling
 from pykueue.api.validation.gates import Gates
-from pykueue.api.validation.sameness import same
+from pykueue.api.validation.semantic_equality import same
 
 _ADMISSION: Final = "status.admission"
 _CHECKS: Final = "status.admissionChecks"
@@ -21,7 +22,7 @@ def reserves_quota(tree: object) -> bool:
     """Whether the condition QuotaReserved is True."""
     return any(
         condition.get("type") == "QuotaReserved" and condition.get("status") == "True"
-        for _, condition in trees.entries(tree, "status", "conditions")
+        for _, condition in unstructured.entries(tree, "status", "conditions")
     )
 
 
@@ -29,14 +30,14 @@ def is_elastic(tree: object, gates: Gates) -> bool:
     """Whether the Workload is a slice of a job that may grow and shrink while it runs."""
     return (
         gates.elastic_jobs_via_workload_slices
-        and trees.get(tree, "metadata", "annotations", labels.ELASTIC_JOB) == "true"
+        and unstructured.get(tree, "metadata", "annotations", labels.ELASTIC_JOB) == "true"
     )
 
 
 def _pod_set_counts(tree: object) -> dict[str, int]:
     return {
-        trees.text(pod_set.get("name")): trees.integer(pod_set.get("count")) or 0
-        for _, pod_set in trees.entries(tree, "spec", "podSets")
+        unstructured.text(pod_set.get("name")): unstructured.integer(pod_set.get("count")) or 0
+        for _, pod_set in unstructured.entries(tree, "spec", "podSets")
     }
 
 
@@ -47,64 +48,64 @@ def validate(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError]
     if reserves_quota(tree):
         yield from _admission(tree, old)
     yield from _reclaimable_pods(tree, old, gates)
-    for i, check in trees.entries(tree, "status", "admissionChecks"):
+    for i, check in unstructured.entries(tree, "status", "admissionChecks"):
         yield from _pod_set_updates(check, _pod_set_counts(tree), f"{_CHECKS}[{i}].podSetUpdates")
 
 
 def _admission(tree: Tree, old: Tree | None) -> Iterator[FieldError]:
-    if trees.get(tree, "status", "admission") is None:
+    if unstructured.get(tree, "status", "admission") is None:
         # One that was already like this may be written on, or it could never be put right.
-        if not (reserves_quota(old) and trees.get(old, "status", "admission") is None):
-            yield wrong.required(_ADMISSION, "must be set while QuotaReserved is True")
+        if not (reserves_quota(old) and unstructured.get(old, "status", "admission") is None):
+            yield field_error.required(_ADMISSION, "must be set while QuotaReserved is True")
         return
     known = _pod_set_counts(tree)
-    for i, assignment in trees.entries(tree, "status", "admission", "podSetAssignments"):
+    for i, assignment in unstructured.entries(tree, "status", "admission", "podSetAssignments"):
         place = f"{_ADMISSION}.podSetAssignments[{i}]"
         if assignment.get("name") not in list(known):
-            yield wrong.unknown(f"{place}.name", assignment.get("name"))
-        count = trees.integer(assignment.get("count")) or 0
+            yield field_error.unknown(f"{place}.name", assignment.get("name"))
+        count = unstructured.integer(assignment.get("count")) or 0
         if count > 0:
             yield from _shared_evenly(assignment.get("resourceUsage"), count, f"{place}.resourceUsage")
 
 
 def _shared_evenly(usage: object, count: int, path: str) -> Iterator[FieldError]:
-    for name, value in trees.mapping(usage).items():
+    for name, value in unstructured.mapping(usage).items():
         total = quotas.amount(value)
         if total is None:
             continue
         units = total.milli_value() if name == "cpu" else total.value()
         if units % count:
-            yield wrong.invalid(f"{path}[{name}]", value, f"cannot be shared evenly by {count} pods")
+            yield field_error.invalid(f"{path}[{name}]", value, f"cannot be shared evenly by {count} pods")
 
 
 def _reclaimable_pods(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError]:
     known = _pod_set_counts(tree)
     before = _reclaimable(old)
-    for _, reclaimable in trees.entries(tree, "status", "reclaimablePods"):
-        name, count = trees.text(reclaimable.get("name")), trees.integer(reclaimable.get("count")) or 0
+    for _, reclaimable in unstructured.entries(tree, "status", "reclaimablePods"):
+        name, count = unstructured.text(reclaimable.get("name")), unstructured.integer(reclaimable.get("count")) or 0
         place = f"{_RECLAIMABLE}[{name}]"
         # An elastic job may have shrunk below what was reclaimed; the old figure may stand until it is brought down.
         stale = is_elastic(tree, gates) and before.get(name) == count
         if name not in known:
-            yield wrong.unsupported(f"{place}.name", name, known)
+            yield field_error.unsupported(f"{place}.name", name, known)
         elif count > known[name] and not stale:
-            yield wrong.invalid(
+            yield field_error.invalid(
                 f"{place}.count", count, f"must be no more than {known[name]}, the count of the pod set"
             )
 
 
 def _reclaimable(tree: object) -> dict[str, int]:
     return {
-        trees.text(entry.get("name")): trees.integer(entry.get("count")) or 0
-        for _, entry in trees.entries(tree, "status", "reclaimablePods")
+        unstructured.text(entry.get("name")): unstructured.integer(entry.get("count")) or 0
+        for _, entry in unstructured.entries(tree, "status", "reclaimablePods")
     }
 
 
 def _pod_set_updates(check: Mapping[str, Any], known: Mapping[str, int], path: str) -> Iterator[FieldError]:
-    for k, update in trees.entries(check, "podSetUpdates"):
+    for k, update in unstructured.entries(check, "podSetUpdates"):
         place = f"{path}[{k}]"
         if update.get("name") not in list(known):
-            yield wrong.unsupported(f"{place}.name", update.get("name"), known)
+            yield field_error.unsupported(f"{place}.name", update.get("name"), known)
         yield from scheduling.tolerations(update.get("tolerations"), f"{place}.tolerations")
         yield from metadata.annotation_map(update.get("annotations"), f"{place}.annotations")
         for field in ("nodeSelector", "labels"):
@@ -131,9 +132,11 @@ def _reclaimed_stays_reclaimed(new: Tree, old: Tree, gates: Gates) -> Iterator[F
             continue
         place = f"{_RECLAIMABLE}[{name}]"
         if name not in now:
-            yield wrong.required(place, "must not be removed while quota is reserved")
+            yield field_error.required(place, "must not be removed while quota is reserved")
         elif now[name] < before:
-            yield wrong.invalid(f"{place}.count", now[name], f"must not be less than {before}, which it was before")
+            yield field_error.invalid(
+                f"{place}.count", now[name], f"must not be less than {before}, which it was before"
+            )
 
 
 def _shrunk_pod_sets(tree: Tree, gates: Gates) -> set[str]:
@@ -143,19 +146,20 @@ def _shrunk_pod_sets(tree: Tree, gates: Gates) -> set[str]:
     counts = _pod_set_counts(tree)
     return {
         name
-        for _, assignment in trees.entries(tree, "status", "admission", "podSetAssignments")
-        if (trees.integer(assignment.get("count")) or 0) > counts.get(name := trees.text(assignment.get("name")), 0)
+        for _, assignment in unstructured.entries(tree, "status", "admission", "podSetAssignments")
+        if (unstructured.integer(assignment.get("count")) or 0)
+        > counts.get(name := unstructured.text(assignment.get("name")), 0)
     }
 
 
 def _frozen_admission(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
     """An admission is given and taken back as a whole; only where its pods go may be found out, or found anew."""
-    admission, before = trees.get(new, "status", "admission"), trees.get(old, "status", "admission")
+    admission, before = unstructured.get(new, "status", "admission"), unstructured.get(old, "status", "admission")
     if admission is None or before is None:
         return
     placed = _placed if gates.topology_aware_scheduling else (lambda value: value)
     if not same(placed(admission), placed(before)):
-        yield wrong.immutable(_ADMISSION, admission)
+        yield field_error.immutable(_ADMISSION, admission)
 
 
 def _placed(admission: Any) -> Any:
@@ -163,29 +167,32 @@ def _placed(admission: Any) -> Any:
     if not isinstance(admission, dict):
         return admission
     movable = ("topologyAssignment", "delayedTopologyRequest")
-    fixed = trees.each(lambda entry: {key: value for key, value in entry.items() if key not in movable})
-    return trees.changed(admission, ("podSetAssignments",), fixed)
+    fixed = unstructured.each(lambda entry: {key: value for key, value in entry.items() if key not in movable})
+    return unstructured.changed(admission, ("podSetAssignments",), fixed)
 
 
 def _frozen_pod_set_updates(new: Tree, old: Tree) -> Iterator[FieldError]:
     """While a check stays Ready, what it asked for its pods has been used and stays."""
-    now = {trees.text(check.get("name")): check for _, check in trees.entries(new, "status", "admissionChecks")}
-    for i, check in trees.entries(old, "status", "admissionChecks"):
-        current = now.get(trees.text(check.get("name")), {})
+    now = {
+        unstructured.text(check.get("name")): check
+        for _, check in unstructured.entries(new, "status", "admissionChecks")
+    }
+    for i, check in unstructured.entries(old, "status", "admissionChecks"):
+        current = now.get(unstructured.text(check.get("name")), {})
         if check.get("state") == current.get("state") == "Ready":
             updates = current.get("podSetUpdates")
             if not same(updates, check.get("podSetUpdates")):
-                yield wrong.immutable(f"{_CHECKS}[{i}].podSetUpdates", updates)
+                yield field_error.immutable(f"{_CHECKS}[{i}].podSetUpdates", updates)
 
 
 def _nominated_cluster(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
-    replaces = trees.get(new, "metadata", "annotations", labels.WORKLOAD_SLICE_REPLACEMENT_FOR)
+    replaces = unstructured.get(new, "metadata", "annotations", labels.WORKLOAD_SLICE_REPLACEMENT_FOR)
     if gates.elastic_jobs_via_workload_slices and replaces:
         # The new slice of an elastic job goes where the old one runs, without another round of nominations.
         return
-    chosen = trees.get(new, "status", "clusterName")
-    if chosen is None or trees.get(old, "status", "clusterName") is not None:
+    chosen = unstructured.get(new, "status", "clusterName")
+    if chosen is None or unstructured.get(old, "status", "clusterName") is not None:
         return
-    if chosen not in trees.sequence(trees.get(old, "status", "nominatedClusterNames")):
+    if chosen not in unstructured.sequence(unstructured.get(old, "status", "nominatedClusterNames")):
         why = "must be one of nominatedClusterNames when it is set"
-        yield wrong.invalid("status.clusterName", chosen, why)
+        yield field_error.invalid("status.clusterName", chosen, why)

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubemachinery.errors import UsageError
 from pykueue.cli.gotemplate import reading, rendering
 from pykueue.cli.gotemplate.nodes import Wrong
-from pykueue.errors import UsageError
 
 
 class Template:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from pykueue.api import codec, conditions, kueue, labels, registry
+from kubemachinery import codec
+from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.informer import Change, Key
+from kubemachinery.clock import Clock
+from pykueue.api import conditions, kueue, labels, registry
 from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
 from pykueue.api.effects import NO_MULTIKUEUE
-from pykueue.clock import Clock
-from pykueue.controllers.views import Views
-from pykueue.controllers.writing import Writer
-from pykueue.kube.client import METADATA, Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.informer import Change, Key
+from pykueue.controllers.informers import Views
+from pykueue.controllers.workload_writer import Writer
 from pykueue.lifecycle import multikueue
-from pykueue.observe.reporting import MULTIKUEUE
+from pykueue.observe.events import MULTIKUEUE
 
 _CHECK: Final = registry.KUEUE.of(kueue.AdmissionCheck)
 

@@ -13,22 +13,24 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from pykueue.api import codec, conditions, kueue, labels, meta, registry
+from kubemachinery import codec, meta
+from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.errors import ApiError, Busy, KubeError, NotFound
+from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.client.transport import Call
+from kubemachinery.clock import Clock
+from kubemachinery.kinds import Kind
+from pykueue.api import conditions, kueue, labels, registry
 from pykueue.api.autoscaling import ProvisioningRequest
 from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
-from pykueue.api.kinds import Kind
-from pykueue.clock import Clock
-from pykueue.controllers.checks.asking import REQUEST, Asking, CannotAsk
-from pykueue.controllers.views import Views
-from pykueue.controllers.writing import WORKLOAD, Writer
-from pykueue.kube.client import METADATA, Client
-from pykueue.kube.controller import Controller
-from pykueue.kube.errors import ApiError, Busy, KubeError, NotFound
-from pykueue.kube.informer import Change, Informer, Key
-from pykueue.kube.transport import Call
-from pykueue.lifecycle import change, provisioning
+from pykueue.controllers.checks.provisioning_requests import REQUEST, Asking, CannotAsk
+from pykueue.controllers.informers import Views
+from pykueue.controllers.workload_writer import WORKLOAD, Writer
+from pykueue.lifecycle import provisioning
+from pykueue.lifecycle import workload_changes as change
 from pykueue.lifecycle.provisioning import Attempt
-from pykueue.observe.reporting import PROVISIONING
+from pykueue.observe.events import PROVISIONING
 
 log = logging.getLogger(__name__)
 

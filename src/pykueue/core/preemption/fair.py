@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pykueue.api.conditions import PreemptedReason
 from pykueue.api.kueue import PreemptionPolicy
-from pykueue.core import fairness, quota
+from pykueue.core import fair_sharing, quota
 from pykueue.core.cohort import Node
 from pykueue.core.policy import Strategy
 from pykueue.core.preemption.search import Search, Target
@@ -93,7 +93,7 @@ class _Hunt:
                     return True
                 continue
             mine, theirs = _rivals(own, node)
-            preemptor, before = fairness.share(mine), fairness.share(theirs)
+            preemptor, before = fair_sharing.share(mine), fair_sharing.share(theirs)
             while waiting:
                 candidate = waiting.pop(0)
                 if strategy is Strategy.LESS_THAN_INITIAL_SHARE:
@@ -112,7 +112,7 @@ class _Hunt:
         snapshot = self.search.snapshot
         mark = snapshot.mark()
         snapshot.withdraw(snapshot.queues[node.name], candidate.numbers)
-        rank = fairness.share(theirs).rank
+        rank = fair_sharing.share(theirs).rank
         snapshot.undo(mark)
         return rank
 
@@ -123,7 +123,7 @@ class _Hunt:
         for node in ladder:
             candidate = ladder.waiting[node.name].pop(0)
             mine, theirs = _rivals(own, node)
-            if fairness.share(mine).rank < fairness.share(theirs).rank and self._take(
+            if fair_sharing.share(mine).rank < fair_sharing.share(theirs).rank and self._take(
                 candidate, PreemptedReason.IN_COHORT_FAIR_SHARING
             ):
                 return True
@@ -168,11 +168,11 @@ class _Ladder:
 
     def _largest_queue(self, cohort: Node) -> tuple[Node | None, tuple[bool, float]]:
         best: Node | None = None
-        best_rank = fairness.LESS_THAN_ANY
+        best_rank = fair_sharing.LESS_THAN_ANY
         for queue in cohort.queues:
             if queue in self.pruned:
                 continue
-            share = fairness.share(queue)
+            share = fair_sharing.share(queue)
             if not self.waiting.get(queue.name) or not (share.is_borrowing or queue is self.search.queue.node):
                 self.pruned.add(queue)
             elif best is None or share.rank > best_rank:
@@ -187,11 +187,11 @@ class _Ladder:
 
     def _largest_cohort(self, cohort: Node) -> tuple[Node | None, tuple[bool, float]]:
         best: Node | None = None
-        best_rank = fairness.LESS_THAN_ANY
+        best_rank = fair_sharing.LESS_THAN_ANY
         for child in cohort.cohorts:
             if child in self.pruned:
                 continue
-            share = fairness.share(child)
+            share = fair_sharing.share(child)
             if not share.is_borrowing and child not in self.search.queue.node.ancestors:
                 self.pruned.add(child)
             elif best is None or share.rank > best_rank:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kubemachinery.meta import Nanoseconds
 from pykueue.api.conditions import PreemptedReason
 from pykueue.api.kueue import PreemptionPolicy
-from pykueue.api.meta import Nanoseconds
 from pykueue.core import quota, topology
 from pykueue.core.policy import Policy
 from pykueue.core.snapshot import Queue, Snapshot

@@ -25,10 +25,10 @@ The modules, in the order a decision takes: `tree` (domains as dense integers), 
 variations `balanced`, `repair` and `elastic`.
 """
 
-from pykueue.core.topology.failure import Exclusions, LayerFit, Outcome, PlacementFailure
-from pykueue.core.topology.fleet import Fleet
-from pykueue.core.topology.place import place
-from pykueue.core.topology.reading import counts_outside, flavor_of, node_of, terms_of, wish_of
+from pykueue.core.topology.assignment import place
+from pykueue.core.topology.failures import Exclusions, LayerFit, Outcome, PlacementFailure
+from pykueue.core.topology.nodes import Fleet
+from pykueue.core.topology.parsing import counts_outside, flavor_of, node_of, terms_of, wish_of
 from pykueue.core.topology.values import (
     HOSTNAME,
     PODS,

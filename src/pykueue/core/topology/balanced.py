@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from pykueue.core.topology import counting
-from pykueue.core.topology.choosing import Ask, by_room
-from pykueue.core.topology.counting import Counts, Tally
-from pykueue.core.topology.spreading import Share, descend
+from pykueue.core.topology import domain_counts
+from pykueue.core.topology.domain_counts import Counts, Tally
+from pykueue.core.topology.domain_selection import Ask, by_room
+from pykueue.core.topology.leaf_distribution import Share, descend
 
 
 class _Use(NamedTuple):
@@ -130,7 +130,7 @@ def _pruned(tally: Tally, level: int, siblings: Sequence[int], threshold: int) -
                 _prune(pruned, level + 1, child, threshold)
         for below in range(tally.tree.finest - 1, level - 1, -1):
             domains = [d for sibling in siblings for d in _descendants(tally, level, sibling, below)]
-            counting.roll_up(tally.tree, singly, below, pruned.level(below), pruned.level(below + 1), domains)
+            domain_counts.roll_up(tally.tree, singly, below, pruned.level(below), pruned.level(below + 1), domains)
     for sibling in siblings:
         _prune(pruned, level, sibling, threshold)
     return pruned

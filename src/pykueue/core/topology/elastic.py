@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pykueue.core.topology.domains import Domains
-from pykueue.core.topology.failure import PlacementFailure
-from pykueue.core.topology.repair import merge
+from pykueue.core.topology.failures import PlacementFailure
+from pykueue.core.topology.free_capacity import Domains
+from pykueue.core.topology.node_replacement import merge
 from pykueue.core.topology.search import Search
 from pykueue.core.topology.values import Domain, Placement, PlacementRequest
 

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pykueue.core.topology import balanced, choosing, counting, spreading
+from pykueue.core.topology import balanced, domain_counts, domain_selection, leaf_distribution
 from pykueue.core.topology.capacity import Capacity
-from pykueue.core.topology.choosing import Ask, Shortage
-from pykueue.core.topology.counting import Measure, Tally
-from pykueue.core.topology.domains import Domains
-from pykueue.core.topology.failure import Exclusions, LayerFit, PlacementFailure
-from pykueue.core.topology.fleet import Fleet
-from pykueue.core.topology.matching import Match
-from pykueue.core.topology.spreading import Share
+from pykueue.core.topology.domain_counts import Measure, Tally
+from pykueue.core.topology.domain_selection import Ask, Shortage
+from pykueue.core.topology.failures import Exclusions, LayerFit, PlacementFailure
+from pykueue.core.topology.free_capacity import Domains
+from pykueue.core.topology.leaf_distribution import Share
+from pykueue.core.topology.node_matching import Match
+from pykueue.core.topology.nodes import Fleet
 from pykueue.core.topology.tree import Tree
 from pykueue.core.topology.values import Domain, Figure, Kind, PlacedPods, Placement, PlacementRequest, Wish
 
@@ -105,10 +105,10 @@ class Search:
             even = balanced.spread(tally, level, ask)
             if even is not None:
                 return even
-        start = choosing.choose(tally, level, ask)
+        start = domain_selection.choose(tally, level, ask)
         if isinstance(start, Shortage):
             return start
-        shares = spreading.spread(tally, start, ask)
+        shares = leaf_distribution.spread(tally, start, ask)
         return Shortage(start.level, 0) if shares is None else shares
 
     def _capacity(self, domains: Domains) -> Capacity:
@@ -216,7 +216,7 @@ def _exclusions(tally: Tally, capacity: Capacity, match: Match, within: range | 
     pods = tally.level(tally.tree.finest).pods
     taking_part = range(len(pods)) if match.leaves is None else match.leaves
     inside = [leaf for leaf in taking_part if within is None or leaf in within]
-    scarce = Counter(counting.limiting(capacity, tally.measure.pod, leaf) for leaf in inside if pods[leaf] == 0)
+    scarce = Counter(domain_counts.limiting(capacity, tally.measure.pod, leaf) for leaf in inside if pods[leaf] == 0)
     return replace(
         match.exclusions,
         outside_domain=len(taking_part) - len(inside),

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kubemachinery.meta import Nanoseconds
 from pykueue.api.kueue import Workload
-from pykueue.api.meta import Nanoseconds
 from pykueue.lifecycle import states
-from pykueue.lifecycle.change import Changes
 from pykueue.lifecycle.facts import ClusterQueueFacts, Facts, Options
+from pykueue.lifecycle.workload_changes import Changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kubemachinery.meta import Condition
 from pykueue.api import conditions
 from pykueue.api.conditions import (
     DeactivationReason,
@@ -12,10 +13,9 @@ from pykueue.api.conditions import (
     Status,
     WorkloadCondition,
 )
-from pykueue.api.meta import Condition
 from pykueue.lifecycle import eviction, states
-from pykueue.lifecycle.change import Changes, Deactivate, DropCondition, SetCondition, SetRequeue
 from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.workload_changes import Changes, Deactivate, DropCondition, SetCondition, SetRequeue
 
 _TARGET: Final = WorkloadCondition.DEACTIVATION_TARGET
 _CAUSES: Final = frozenset(DeactivationReason)

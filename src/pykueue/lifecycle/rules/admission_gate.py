@@ -5,9 +5,9 @@ from __future__ import annotations
 from pykueue.api import labels
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.kueue import Workload
-from pykueue.lifecycle import change, reservation, states
-from pykueue.lifecycle.change import Tell
+from pykueue.lifecycle import reservation, states, workload_changes
 from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.workload_changes import Tell
 
 
 def message(workload: Workload) -> str:
@@ -16,7 +16,7 @@ def message(workload: Workload) -> str:
 
 
 def event(workload: Workload) -> Tell:
-    return change.normal("AdmissionGated", f"Workload admission is gated by: {_gates(workload)}")
+    return workload_changes.normal("AdmissionGated", f"Workload admission is gated by: {_gates(workload)}")
 
 
 def _gates(workload: Workload) -> str:

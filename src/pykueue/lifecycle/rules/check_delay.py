@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pykueue.api.kueue import CheckState
 from pykueue.lifecycle import backoff, checks, states
-from pykueue.lifecycle.change import SetRequeue
 from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.workload_changes import SetRequeue
 
 
 def check_delay(view: View) -> Verdict | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api.conditions import DeactivationReason, EvictedReason, Status, WorkloadCondition
 from pykueue.api.kueue import CheckState
-from pykueue.api.meta import SECOND, Nanoseconds
-from pykueue.lifecycle import change, checks, eviction, states
-from pykueue.lifecycle.change import SetCondition
+from pykueue.lifecycle import checks, eviction, states, workload_changes
 from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.workload_changes import SetCondition
 
 # How long a Workload keeps the checks of the flavor that it had, should it get quota again at once.
 _KEPT: Final = 2 * SECOND
@@ -49,7 +49,7 @@ def rejected(view: View) -> Verdict | None:
             SetCondition(
                 WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, DeactivationReason.ADMISSION_CHECK, message
             ),
-            change.warning("AdmissionCheckRejected", f"Deactivated due to {message}"),
+            workload_changes.warning("AdmissionCheckRejected", f"Deactivated due to {message}"),
         )
     )
 

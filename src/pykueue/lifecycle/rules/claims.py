@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pykueue.api.conditions import QuotaReservedReason, RequeuedReason, Status, WorkloadCondition
 from pykueue.lifecycle import reservation, states
-from pykueue.lifecycle.change import SetCondition
 from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.workload_changes import SetCondition
 
 _MESSAGE = "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled"
 

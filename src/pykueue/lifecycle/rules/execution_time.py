@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kubemachinery.meta import SECOND
 from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
-from pykueue.api.meta import SECOND
-from pykueue.lifecycle import change, states
-from pykueue.lifecycle.change import SetCondition, SetPastExecution
+from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.workload_changes import SetCondition, SetPastExecution
 
 
 def execution_time(view: View) -> Verdict | None:
@@ -30,7 +30,7 @@ def execution_time(view: View) -> Verdict | None:
                 message,
             ),
             *((SetPastExecution(None),) if past is not None else ()),
-            change.warning(
+            workload_changes.warning(
                 DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED, f"The maximum execution time ({most}s) exceeded"
             ),
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pykueue.api import labels
 from pykueue.api.conditions import WorkloadCondition
-from pykueue.lifecycle import change, states
-from pykueue.lifecycle.change import Delete, RemoveFinalizer
+from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.rules import END, Verdict, View
+from pykueue.lifecycle.workload_changes import Delete, RemoveFinalizer
 
 
 def finished(view: View) -> Verdict | None:
@@ -21,5 +21,5 @@ def finished(view: View) -> Verdict | None:
     unheld = (RemoveFinalizer(),) if labels.RESOURCE_IN_USE_FINALIZER in workload.metadata.finalizers else ()
     if workload.metadata.deletion_timestamp is not None:
         return Verdict(unheld, ends=True)
-    told = change.normal("Deleted", "Deleted finished workload due to elapsed retention")
+    told = workload_changes.normal("Deleted", "Deleted finished workload due to elapsed retention")
     return Verdict((*unheld, Delete(), told), ends=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pykueue.api import labels
 from pykueue.api.conditions import FinishedReason
-from pykueue.lifecycle import ending
-from pykueue.lifecycle.change import RemoveFinalizer
+from pykueue.lifecycle import finishing
 from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.workload_changes import RemoveFinalizer
 
 
 def orphan(view: View) -> Verdict | None:
@@ -19,7 +19,7 @@ def orphan(view: View) -> Verdict | None:
     finished = (
         ()
         if is_deleting
-        else ending.finish(
+        else finishing.finish(
             view.workload, FinishedReason.OWNER_NOT_FOUND, "The workload's owner no longer exists", view.now
         )
     )

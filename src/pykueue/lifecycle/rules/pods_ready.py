@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api import conditions
 from pykueue.api.conditions import (
     DeactivationReason,
@@ -11,11 +12,10 @@ from pykueue.api.conditions import (
     UnderlyingCause,
     WorkloadCondition,
 )
-from pykueue.api.meta import SECOND, Nanoseconds
 from pykueue.lifecycle import backoff, eviction, states
-from pykueue.lifecycle.change import SetCondition, SetRequeue
 from pykueue.lifecycle.facts import PodsReadyOptions
 from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.workload_changes import SetCondition, SetRequeue
 
 
 def pods_ready(view: View) -> Verdict | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kubemachinery.meta import format_time
 from pykueue.api.kueue import PreemptionGatePosition, PreemptionGateState
-from pykueue.api.meta import format_time
-from pykueue.lifecycle.change import SetPreemptionGates
 from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.workload_changes import SetPreemptionGates
 
 
 def preemption_gates(view: View) -> Verdict | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pykueue.api import conditions
 from pykueue.api.conditions import EvictedReason, RequeuedReason, Status, WorkloadCondition
 from pykueue.lifecycle import states
-from pykueue.lifecycle.change import SetCondition, SetRequeue
 from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.workload_changes import SetCondition, SetRequeue
 
 
 def backoff(view: View) -> Verdict | None:

@@ -1,0 +1,78 @@
+"""CEL, the expression language of Kubernetes: compiled against types, evaluated within a budget.
+
+    program = cel.compile("self.minCount <= self.count", {"self": some_object_type}, result=types.BOOL)
+    if isinstance(program, cel.CompileError): ...         # says what and where
+    answer = program.evaluate({"self": tree}, cel.Budget(1_000_000))
+    if isinstance(answer, cel.CelError): ...              # no value, and why
+
+The way of an expression through this package: `lexer`, `parser` (to the shapes of `ast`), `checker` (types from
+`types`, functions from `library`), then `compiler`, which writes Python, and `interpreter`, which is asked wherever
+that stumbles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kubemachinery.cel import ast, checker, interpreter, parser, types
+from kubemachinery.cel.compiler import compile_python
+from kubemachinery.cel.errors import CelError, CompileError, CostExceeded, Unreadable
+from kubemachinery.cel.types import Type
+from kubemachinery.cel.values import Budget, Value, lifter
+
+__all__ = ["Budget", "CelError", "CompileError", "CostExceeded", "Program", "compile", "types"]
+
+
+class Program:
+    """A compiled expression."""
+
+    def __init__(self, text: str, expr: ast.Expr, variables: Mapping[str, Type]) -> None:
+        self.text = text
+        self.type = expr.type
+        self._expr = expr
+        self._names = tuple(variables)
+        self._lifts = {name: lift for name, type_ in variables.items() if (lift := lifter(type_))}
+        self._fast = compile_python(expr, self._names)
+        self._uses = {each.name for each in ast.walk(expr) if isinstance(each, ast.Ident)}
+
+    def uses(self, variable: str) -> bool:
+        """Whether the expression mentions a variable."""
+        return variable in self._uses
+
+    def evaluate(self, bindings: Mapping[str, Value], budget: Budget) -> Value | CelError:
+        """The value, or why there is none. What a variable without a binding would be asked is an error too."""
+        start = budget.left
+        try:
+            if self._fast is not None:
+                return self._fast(budget, *[bindings[name] for name in self._names])
+        except CostExceeded as error:
+            return error
+        except Exception:  # whatever it was, the interpreter tells what CEL makes of it
+            budget.left = start
+        return self.interpret(bindings, budget)
+
+    def interpret(self, bindings: Mapping[str, Value], budget: Budget) -> Value | CelError:
+        """The value by the slow and exact way."""
+        try:
+            scope = {
+                name: self._lifts[name](value) if name in self._lifts else value for name, value in bindings.items()
+            }
+            return interpreter.evaluate(self._expr, scope, budget)
+        except CelError as error:
+            return error
+        except Exception as error:
+            # Data that does not have the declared types, or is nested too deeply.
+            return CelError(f"the expression does not fit the data: {type(error).__name__}")
+
+
+def compile(text: str, variables: Mapping[str, Type], *, result: Type | None = None) -> Program | CompileError:
+    """Compiles an expression over variables of these types; with `result`, the type that its value must have."""
+    try:
+        expr = checker.check(parser.parse(text), variables)
+        if result is not None and not types.assignable(expr.type, result, {}):
+            raise Unreadable(f"the expression must be a {result}, but is a {expr.type}", 0)
+    except Unreadable as error:
+        return CompileError(error.message, error.at, text)
+    except RecursionError:
+        return CompileError("the expression is nested too deeply", 0, text)
+    return Program(text, expr, variables)

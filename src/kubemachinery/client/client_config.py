@@ -1,0 +1,338 @@
+"""Finding a server and proving who calls: kubeconfig files, a pod's service account, programs that give credentials.
+
+As kubectl does it: a file named outright, else `KUBECONFIG` (several files, merged, the first to say something wins),
+else the default file, else the service account of the pod this runs in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import ssl
+import tempfile
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from kubemachinery import meta, yaml_documents
+from kubemachinery.client.transport import Headers, HttpTransport
+from kubemachinery.clock import Clock
+from kubemachinery.errors import UsageError
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_EXEC_SECONDS: Final = 60.0
+_TOKEN_SECONDS: Final = 60.0
+# Renew this long before the end: a request that is under way must not outlive its token.
+_EARLY_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server, and what is needed to talk to it."""
+
+    server: str
+    namespace: str
+    cluster: Mapping[str, Any]
+    user: Mapping[str, Any]
+    # Where paths in the file start from.
+    folder: Path
+    # How long to wait for an answer, whatever the caller of a request thinks; 0 for ever.
+    timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody says about the server and about themselves, which counts before what files say: entries by their
+    names, and fields of those entries by the names that a kubeconfig has for them."""
+
+    context: str = ""
+    cluster: str = ""
+    user: str = ""
+    of_cluster: Mapping[str, Any] = field(default_factory=dict)
+    of_user: Mapping[str, Any] = field(default_factory=dict)
+    timeout_seconds: float | None = None
+
+    def apply(self, target: Target) -> Target:
+        cluster, user = _overruled(target.cluster, self.of_cluster), _overruled(target.user, self.of_user)
+        return replace(
+            target,
+            server=str(self.of_cluster.get("server", target.server)),
+            cluster=cluster,
+            user=user,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+
+# A token that is given takes the place of these other ways to prove who calls.
+_BESIDES_TOKEN: Final = frozenset({"tokenFile", "exec", "username", "password"})
+
+
+def _overruled(entry: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """A field that is named takes the place of its `-data`, too."""
+    over = {*said, *(f"{name}-data" for name in said), *(_BESIDES_TOKEN if "token" in said else ())}
+    return {**{name: value for name, value in entry.items() if name not in over}, **said}
+
+
+def find(
+    environment: Mapping[str, str],
+    kubeconfig: str = "",
+    *,
+    wish: Wish = Wish(),  # noqa: B008 - frozen
+    fallback: Path | None = None,
+) -> Target:
+    """The server that kubectl would talk to; `fallback` is a file to try when nobody named one and none is there."""
+    there = files(environment, kubeconfig, fallback=fallback)
+    if there:
+        target = from_files(there, wish)
+    elif wish.of_cluster.get("server"):
+        target = Target("", "default", {}, {}, Path())
+    elif environment.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file():
+        target = in_cluster(environment)
+    else:
+        raise UsageError("no server to talk to: name a file with --kubeconfig, set KUBECONFIG, or start `pykueue up`")
+    found = wish.apply(target)
+    if not found.server.startswith(("http://", "https://")):
+        raise UsageError(f"{found.server!r} is no address of a server: it begins with https:// or http://")
+    return found
+
+
+def default(environment: Mapping[str, str]) -> Path:
+    """The kubeconfig that is used where nobody names one."""
+    return Path(environment.get("HOME", "/")) / ".kube" / "config"
+
+
+def files(environment: Mapping[str, str], kubeconfig: str = "", *, fallback: Path | None = None) -> list[Path]:
+    """The kubeconfig files that kubectl would read; the same `fallback`."""
+    named = [Path(part) for part in (kubeconfig or environment.get("KUBECONFIG", "")).split(":") if part]
+    return named or [path for path in (default(environment), fallback) if path is not None and path.is_file()][:1]
+
+
+def in_cluster(environment: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> Target:
+    """The API server of the cluster that this pod runs in, as its service account."""
+    host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
+    return Target(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        namespace=own_namespace(account) or "default",
+        cluster={"certificate-authority": str(account / "ca.crt")},
+        user={"tokenFile": str(account / "token")},
+        folder=account,
+    )
+
+
+def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
+    """The namespace of the pod that this runs in; empty outside of one."""
+    file = account / "namespace"
+    return file.read_text().strip() if file.is_file() else ""
+
+
+def from_files(paths: Sequence[Path], wish: Wish = Wish()) -> Target:  # noqa: B008 - frozen
+    """The current context of these files together, or what is wished for."""
+    found = [path for path in paths if path.exists()] or paths[:1]  # what is wrong with the first is told on reading
+    named, chosen_there = entries(found)
+    current = wish.context or chosen_there
+    source = ":".join(map(str, found))
+    name = current or ("" if wish.cluster else _only(named["contexts"]))
+    # Who names a cluster, or a server, needs no context.
+    is_needed = bool(name) or not (wish.cluster or wish.of_cluster.get("server"))
+    chosen = _entry(named, "contexts", name, source)[1] if is_needed else {}
+    of_cluster, of_user = wish.cluster or chosen.get("cluster") or "", wish.user or chosen.get("user") or ""
+    folder, cluster = _entry(named, "clusters", str(of_cluster), source) if of_cluster or is_needed else (Path(), {})
+    user_folder, user = _entry(named, "users", str(of_user), source) if of_user else (folder, {})
+    server = str(cluster.get("server") or "")
+    if not server.startswith(("http://", "https://")) and not wish.of_cluster.get("server"):
+        raise UsageError(f"{source}: cluster {of_cluster!r} has no usable server address")
+    return Target(server, str(chosen.get("namespace") or "default"), cluster, user, user_folder)
+
+
+# Section (clusters, users, contexts) -> name -> where its file is, and what it says.
+Entries: TypeAlias = Mapping[str, Mapping[str, tuple[Path, Mapping[str, Any]]]]
+
+
+def entries(paths: Sequence[Path]) -> tuple[Entries, str]:
+    """Everything that kubeconfig files name, and the context that they choose."""
+    named: dict[str, dict[str, tuple[Path, Mapping[str, Any]]]] = {"clusters": {}, "users": {}, "contexts": {}}
+    current = ""
+    for path in paths:
+        for document in yaml_documents.read(path):
+            tree = document.tree if isinstance(document.tree, dict) else {}
+            current = current or str(tree.get("current-context") or "")
+            for section, found in named.items():
+                for entry in tree.get(section) or ():
+                    if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+                        found.setdefault(entry["name"], (path.parent, entry.get(section[:-1]) or {}))
+    return named, current
+
+
+def _only(entries: Mapping[str, Any]) -> str:
+    return next(iter(entries)) if len(entries) == 1 else ""
+
+
+def _entry(named: Entries, section: str, name: str, source: str) -> tuple[Path, Mapping[str, Any]]:
+    if name not in named[section]:
+        what = section[:-1]
+        raise UsageError(f"{source}: there is no {what} {name!r}" if name else f"{source}: no {what} is chosen")
+    return named[section][name]
+
+
+def connect(target: Target, clock: Clock, *, user_agent: str = "pykueue", connections: int = 128) -> HttpTransport:
+    """A way to send requests to the target, as its user."""
+    credentials = Credentials(target, clock)
+    return HttpTransport(
+        target.server,
+        tls=_tls(target) if target.server.startswith("https://") else None,
+        credentials=credentials.headers,
+        user_agent=user_agent,
+        server_hostname=target.cluster.get("tls-server-name"),
+        connections=connections,
+        timeout_seconds=target.timeout_seconds,
+        compressed=not target.cluster.get("disable-compression"),
+    )
+
+
+# --- Who calls --------------------------------------------------------------------------------------------------------
+
+
+class Credentials:
+    """The headers that prove who calls, kept fresh."""
+
+    def __init__(self, target: Target, clock: Clock) -> None:
+        self._user = target.user
+        self._folder = target.folder
+        self._cluster = target.cluster
+        self._clock = clock
+        self._token = ""
+        self._until = 0.0
+        self._lock = asyncio.Lock()
+
+    async def headers(self) -> Headers:
+        token = await self._current()
+        if self._user.get("username"):
+            pair = f"{self._user['username']}:{self._user.get('password', '')}"
+            proof = "Basic " + base64.b64encode(pair.encode()).decode()
+        else:
+            proof = f"Bearer {token}" if token else ""
+        return [*([("Authorization", proof)] if proof else []), *self._impersonation()]
+
+    def _impersonation(self) -> Iterator[tuple[str, str]]:
+        """Who the call is to count as, for those who may speak for others."""
+        if self._user.get("as"):
+            yield "Impersonate-User", str(self._user["as"])
+        if self._user.get("as-uid"):
+            yield "Impersonate-Uid", str(self._user["as-uid"])
+        for group in self._user.get("as-groups") or ():
+            yield "Impersonate-Group", str(group)
+        for name, values in (self._user.get("as-user-extra") or {}).items():
+            for value in values:
+                yield f"Impersonate-Extra-{urllib.parse.quote(name.lower(), safe='')}", str(value)
+
+    async def _current(self) -> str:
+        if self._user.get("token"):
+            return str(self._user["token"])
+        if not self._user.get("tokenFile") and not self._user.get("exec"):
+            return ""
+        async with self._lock:
+            now = self._clock.monotonic()
+            if now >= self._until:
+                if self._user.get("tokenFile"):
+                    self._token = _read_text(self._folder / str(self._user["tokenFile"])).strip()
+                    self._until = now + _TOKEN_SECONDS
+                else:
+                    self._token, lasts = await self._run(self._user["exec"])
+                    self._until = now + lasts
+            return self._token
+
+    async def _run(self, program: Mapping[str, Any]) -> tuple[str, float]:
+        """Ask the program that the kubeconfig names; returns a token and for how many seconds it is good."""
+        command = str(program.get("command") or "")
+        version = str(program.get("apiVersion") or "")
+        if version not in _EXEC_VERSIONS:
+            raise UsageError(
+                f"the credential program {command!r} speaks {version!r}; known are {', '.join(_EXEC_VERSIONS)}"
+            )
+        info: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        if program.get("provideClusterInfo"):
+            info["spec"]["cluster"] = {"server": self._cluster.get("server")}
+        environment = {entry["name"]: entry["value"] for entry in program.get("env") or ()}
+        environment["KUBERNETES_EXEC_INFO"] = json.dumps(info)
+        path = str(self._folder / command) if "/" in command and not command.startswith("/") else command
+        try:
+            process = await asyncio.create_subprocess_exec(
+                "/usr/bin/env",
+                *(f"{name}={value}" for name, value in environment.items()),
+                path,
+                *map(str, program.get("args") or ()),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            async with asyncio.timeout(_EXEC_SECONDS):
+                output, complaint = await process.communicate()
+        except (OSError, TimeoutError) as error:
+            raise UsageError(f"the credential program {command!r} did not answer: {error!r}") from None
+        if process.returncode != 0:
+            why = complaint.decode(errors="replace").strip()[-200:]
+            raise UsageError(f"the credential program {command!r} failed with {process.returncode}: {why}")
+        return self._answer(command, output)
+
+    def _answer(self, command: str, output: bytes) -> tuple[str, float]:
+        try:
+            status = json.loads(output)["status"]
+            token = str(status.get("token") or "")
+            until = status.get("expirationTimestamp")
+            lasts = (meta.parse_time(until) - self._clock.now()) / meta.SECOND - _EARLY_SECONDS if until else 3600.0
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UsageError(f"the credential program {command!r} did not print an ExecCredential") from None
+        if not token:
+            raise UsageError(
+                f"the credential program {command!r} gave no token; client certificates by program are not offered"
+            )
+        return token, max(lasts, 1.0)
+
+
+def _tls(target: Target) -> ssl.SSLContext:
+    cluster, user, folder = target.cluster, target.user, target.folder
+    context = ssl.create_default_context()
+    authority = _bytes(cluster, "certificate-authority", folder)
+    if authority:
+        try:
+            context = ssl.create_default_context(cadata=authority.decode())
+        except (ssl.SSLError, UnicodeDecodeError):
+            raise UsageError("the certificate-authority of the kubeconfig is no certificate in PEM") from None
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate, key = _bytes(user, "client-certificate", folder), _bytes(user, "client-key", folder)
+    if certificate and key:
+        # OpenSSL reads certificates from files only. This one is readable by us alone, and gone in a moment.
+        with tempfile.TemporaryDirectory() as private:
+            both = Path(private) / "client.pem"
+            both.touch(mode=0o600)
+            both.write_bytes(certificate + b"\n" + key)
+            try:
+                context.load_cert_chain(both)
+            except ssl.SSLError:
+                raise UsageError("the client-certificate and client-key of the kubeconfig are no pair in PEM") from None
+    return context
+
+
+def _bytes(section: Mapping[str, Any], name: str, folder: Path) -> bytes:
+    """What stands in the file itself (`NAME-data`), or in the file that it names."""
+    if section.get(f"{name}-data"):
+        try:
+            return base64.b64decode(str(section[f"{name}-data"]), validate=True)
+        except (binascii.Error, ValueError):
+            raise UsageError(f"{name}-data in the kubeconfig is not base64") from None
+    if section.get(name):
+        return _read_text(folder / str(section[name])).encode()
+    return b""
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None

@@ -1,0 +1,112 @@
+"""Key -> reconcile -> result: the one loop of every controller, and the one place where errors become retries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from kubemachinery.client.errors import Busy, Conflict, KubeError, NotFound
+from kubemachinery.client.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+# What a reconcile says at the end: nothing, or after how many seconds it wants to look again.
+Result: TypeAlias = float | None
+Reconcile: TypeAlias = Callable[[K], Awaitable[Result]]
+
+_LOUD_AFTER: Final = 5
+
+
+class Controller(Generic[K]):
+    """Some workers on one queue of keys."""
+
+    def __init__(self, name: str, reconcile: Reconcile[K], chance: random.Random, *, workers: int = 1) -> None:
+        self.name = name
+        self.queue: WorkQueue[K] = WorkQueue(chance)
+        self._reconcile = reconcile
+        self._workers = workers
+        self._kind_of: Callable[[K], str] = lambda key: ""
+        self._limits: Mapping[str, int] = {}
+        self._running: Counter[str] = Counter()
+        self._held: dict[str, deque[K]] = {}
+
+    def limit(self, kind_of: Callable[[K], str], limits: Mapping[str, int]) -> None:
+        """Reconcile at most so many keys of a kind at once; a kind without a limit has what the workers can do.
+
+        There are at least as many workers as all limits together need, so that no kind waits for another.
+        """
+        self._kind_of = kind_of
+        self._limits = limits
+        self._workers = max(self._workers, sum(limits.values()))
+
+    @property
+    def workers(self) -> int:
+        return self._workers
+
+    def add(self, key: K, *, patient: bool = False) -> None:
+        self.queue.add(key, patient=patient)
+
+    async def run(self) -> None:
+        """Work until cancelled; what is under way then is cancelled with it."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._workers):
+                    group.create_task(self._work(), name=f"{self.name}-{number}")
+        finally:
+            self.queue.close()
+
+    async def _work(self) -> None:
+        while (taken := await self.queue.take()) is not None:
+            key: K | None = taken
+            kind = self._kind_of(taken)
+            limit = self._limits.get(kind)
+            if limit is not None and self._running[kind] >= limit:
+                # A worker that is busy with this kind takes it over. Until then the queue counts it as being worked on.
+                self._held.setdefault(kind, deque()).append(taken)
+                continue
+            self._running[kind] += 1
+            try:
+                while key is not None:
+                    try:
+                        await self.once(key)
+                    finally:
+                        self.queue.done(key)
+                    waiting = self._held.get(kind)
+                    key = waiting.popleft() if waiting else None
+            finally:
+                self._running[kind] -= 1
+
+    async def once(self, key: K) -> None:
+        """One pass over one key. Whatever goes wrong is told here and tried again later."""
+        try:
+            wake = await self._reconcile(key)
+        except Conflict as error:
+            # Somebody wrote first. The watch brings what they wrote; until then there is nothing to do but wait.
+            log.debug("%s %s: %s", self.name, key, error)
+            self.queue.retry(key)
+        except NotFound as error:
+            log.debug("%s %s: %s", self.name, key, error)
+            self.queue.retry(key)
+        except Busy as error:
+            self._failed(key, error, error.retry_after)
+        except KubeError as error:
+            self._failed(key, error, 0.0)
+        except Exception:
+            # A promise was broken. The story goes to the log, and the other keys go on.
+            log.exception("%s %s: reconciling failed", self.name, key)
+            self.queue.retry(key, 1.0)
+        else:
+            self.queue.forget(key)
+            if wake is not None:
+                self.queue.add_after(key, wake)
+
+    def _failed(self, key: K, error: KubeError, at_least_seconds: float) -> None:
+        self.queue.retry(key, at_least_seconds)
+        loud = self.queue.failures(key) >= _LOUD_AFTER
+        log.log(logging.WARNING if loud else logging.INFO, "%s %s: %s", self.name, key, error)

@@ -1,0 +1,229 @@
+"""Who asks, and may they? A program behind an API server leaves both questions to it.
+
+    door = Door(client, front, clock)
+    refusal = await door.refusal(request, {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}})
+
+A caller is known by a token, which the API server is asked about; or it is the API server itself, which proves that
+with a certificate and says in headers for whom it asks. Everybody else is nobody in particular.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import KubeError
+from kubemachinery.clock import Clock
+from kubemachinery.http_server import Handler, Request, Response
+from kubemachinery.kinds import Kind, Scope, Version
+
+log = logging.getLogger(__name__)
+
+Tree = dict[str, Any]
+V = TypeVar("V")
+
+
+def _review(group: str, kind: str) -> Kind:
+    return Kind(group, kind, f"{kind.lower()}s", (Version("v1", storage=True),), Scope.CLUSTER)
+
+
+TOKEN_REVIEW: Final = _review("authentication.k8s.io", "TokenReview")
+ACCESS_REVIEW: Final = _review("authorization.k8s.io", "SubjectAccessReview")
+
+# Where an API server says how it is recognised by the programs behind it.
+SETTINGS_NAMESPACE: Final = "kube-system"
+SETTINGS_NAME: Final = "extension-apiserver-authentication"
+
+# What the API server said is believed for this long: a right that was taken away ends within seconds.
+REMEMBERED_SECONDS: Final = 10.0
+# And that nobody is known by a token for this long: whoever guesses costs the API server little, and a token that was
+# just made is soon good.
+STRANGER_SECONDS: Final = 5.0
+_REMEMBERED_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody, as reviews name them."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+NOBODY: Final = User("system:anonymous", groups=("system:unauthenticated",))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why somebody is turned away; 401 for whom we do not know, 403 for who may not."""
+
+    code: int
+    message: str
+
+
+# --- The API server in front ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """How the API server in front proves itself, and in which headers it says for whom it asks."""
+
+    # PEM; whoever has a certificate of these authorities, and one of the names where any are given, is the API server.
+    authorities: str = ""
+    names: tuple[str, ...] = ()
+    user_headers: tuple[str, ...] = ("X-Remote-User",)
+    uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
+    group_headers: tuple[str, ...] = ("X-Remote-Group",)
+    extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
+    # For a port that only this machine can reach, behind an API server that has no certificate to prove itself with.
+    believes_anybody: bool = False
+
+    @classmethod
+    def of(cls, data: Mapping[str, str]) -> Front:
+        """Read it from the ConfigMap in which API servers keep it."""
+
+        def words(name: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+            try:
+                found = msgspec.json.decode(data.get(f"requestheader-{name}", ""), type=tuple[str, ...])
+            except msgspec.DecodeError:
+                return otherwise
+            return found or otherwise
+
+        return cls(
+            data.get("requestheader-client-ca-file", ""),
+            words("allowed-names", ()),
+            words("username-headers", cls().user_headers),
+            words("uid-headers", cls().uid_headers),
+            words("group-headers", cls().group_headers),
+            words("extra-headers-prefix", cls().extra_prefixes),
+        )
+
+    def user(self, request: Request) -> User | None:
+        """For whom the API server asks; None where it is not the API server that asks."""
+        name = next((value for header in self.user_headers for value in request.every(header) if value), "")
+        if not name or not (self.believes_anybody or self._is_proven(request)):
+            return None
+        return User(
+            name,
+            next((value for header in self.uid_headers for value in request.every(header)), ""),
+            tuple(value for header in self.group_headers for value in request.every(header)),
+            tuple(self._extra(request)),
+        )
+
+    def _is_proven(self, request: Request) -> bool:
+        if not self.authorities or request.certificate is None:
+            return False
+        return not self.names or any(name in self.names for name in request.certificate.get("CN", ()))
+
+    def _extra(self, request: Request) -> Iterator[tuple[str, tuple[str, ...]]]:
+        for prefix in self.extra_prefixes:
+            for header in request.headers:
+                if header.startswith(prefix.lower()):
+                    yield unquote(header.removeprefix(prefix.lower())), tuple(request.every(header))
+
+
+# --- Asking it --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Memory(Generic[V]):
+    """Answers for a while. When there are too many, all are asked for anew."""
+
+    clock: Clock
+    seconds: float = REMEMBERED_SECONDS
+    kept: dict[Hashable, tuple[float, V]] = field(default_factory=dict)
+
+    def find(self, key: Hashable) -> V | None:
+        until, answer = self.kept.get(key, (0.0, None))
+        return answer if until > self.clock.monotonic() else None
+
+    def keep(self, key: Hashable, answer: V) -> V:
+        if len(self.kept) >= _REMEMBERED_MAX:
+            self.kept.clear()
+        self.kept[key] = (self.clock.monotonic() + self.seconds, answer)
+        return answer
+
+
+class Door:
+    """Lets a request pass, or says why not."""
+
+    def __init__(self, client: Client, clock: Clock, front: Front | None = None) -> None:
+        self.client = client
+        self.front = front or Front()
+        self._users: _Memory[User] = _Memory(clock)
+        self._strangers: _Memory[bool] = _Memory(clock, STRANGER_SECONDS)
+        self._rights: _Memory[bool] = _Memory(clock)
+
+    async def refusal(self, request: Request, attributes: Tree) -> Refusal | None:
+        """Why the request may not pass; `attributes` is what it wants, in the words of a SubjectAccessReview."""
+        try:
+            user = self.front.user(request) or await self._by_token(request.headers.get("authorization", ""))
+            if user is None:
+                return Refusal(401, "nobody is known by this token")
+            allowed = await self._may(user, attributes)
+        except KubeError as error:
+            log.warning("the API server could not be asked who may pass: %s", error)
+            return Refusal(503, "the API server could not be asked; try again")
+        if allowed and user is not NOBODY:
+            request.identified()
+        return None if allowed else Refusal(403, f"{user.name} may not do this")
+
+    async def _by_token(self, authorization: str) -> User | None:
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            return NOBODY
+        key = hashlib.sha256(token.encode()).digest()  # as short for a long token, and no secret
+        known = self._users.find(key)
+        if known is not None or self._strangers.find(key):
+            return known
+        answer = await self._ask(TOKEN_REVIEW, {"token": token})
+        said = answer.get("user") or {}
+        if not answer.get("authenticated") or not said.get("username"):
+            self._strangers.keep(key, True)
+            return None
+        extra = sorted((name, tuple(values)) for name, values in (said.get("extra") or {}).items())
+        user = User(said["username"], said.get("uid", ""), tuple(said.get("groups") or ()), tuple(extra))
+        return self._users.keep(key, user)
+
+    async def _may(self, user: User, attributes: Tree) -> bool:
+        key = (user, json.dumps(attributes, sort_keys=True))
+        known = self._rights.find(key)
+        if known is not None:
+            return known
+        spec = {
+            "user": user.name,
+            "uid": user.uid,
+            "groups": list(user.groups),
+            "extra": {name: list(values) for name, values in user.extra},
+            **attributes,
+        }
+        return self._rights.keep(key, bool((await self._ask(ACCESS_REVIEW, spec)).get("allowed")))
+
+    async def _ask(self, kind: Kind, spec: Tree) -> Tree:
+        review = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
+        answer: Tree = (await self.client.create(kind, review)).get("status") or {}
+        return answer
+
+
+def guarded(handler: Handler, door: Door) -> Handler:
+    """The same handler for those who may `get` its paths."""
+
+    async def answer(request: Request) -> Response:
+        wanted = {"nonResourceAttributes": {"path": request.path, "verb": "get"}}
+        refusal = await door.refusal(request, wanted)
+        if refusal is None:
+            return await handler(request)
+        return Response(refusal.code, refusal.message.encode() + b"\n", "text/plain; charset=utf-8")
+
+    return answer

@@ -1,0 +1,383 @@
+"""A local copy of one kind, kept up by a watch, and the changes as they come.
+
+The copy is filled by a streaming list (`sendInitialEvents`), or by pages where the server does not offer that. After a
+broken watch it goes on from the last revision it saw; after 410 it lists again, and what is gone meanwhile is told as
+deleted. An object older than the one in the copy is never taken: a server that fell behind cannot turn back time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from kubemachinery.client import errors
+from kubemachinery.client.client import METADATA_OF_ALL, Client
+from kubemachinery.client.errors import Expired, KubeError
+from kubemachinery.client.transport import Lines
+from kubemachinery.errors import PykueueError
+from kubemachinery.kinds import Kind
+from kubemachinery.meta import ObjectMeta
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_INITIAL_END: Final = "k8s.io/initial-events-end"
+_FIRST_PAUSE_SECONDS: Final = 0.2
+_AT_ONCE_SECONDS: Final = 1.0  # a watch that lasts no longer than this has done no good
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+
+
+class Key(NamedTuple):
+    """Where an object of a kind lives; the namespace is empty for cluster-scoped kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """What happened to one object: `old` is None when it came, `new` is None when it went."""
+
+    key: Key
+    old: T | None
+    new: T | None
+    # Whether it is part of a first list rather than news.
+    initial: bool = False
+
+
+Handler: TypeAlias = Callable[[Change[T]], None]
+Decode: TypeAlias = Callable[[bytes], T]
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class _Line(msgspec.Struct, frozen=True):
+    type: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_read_line: Final = msgspec.json.Decoder(_Line).decode
+_read_meta: Final = msgspec.json.Decoder(_Meta).decode
+
+
+class _Held(NamedTuple, Generic[T]):
+    revision: int
+    uid: str
+    value: T
+
+
+class Informer(Generic[T]):
+    """The objects of one kind, as values that `decode` makes of their JSON."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind,
+        decode: Decode[T],
+        chance: random.Random,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+    ) -> None:
+        self.kind = kind
+        self._client = client
+        self._decode = decode
+        self._chance = chance
+        self._namespace = namespace
+        self._labels, self._fields = labels, fields
+        self._held: dict[Key, _Held[T]] = {}
+        self._handlers: list[Handler[T]] = []
+        self._indexes: dict[str, _Index[T]] = {}
+        self._synced = asyncio.Event()
+        self._revision = 0
+        self._moved = asyncio.Event()
+        self._streams_lists = True
+        self._poisoned: set[Key] = set()
+        # Whether the server has this kind, as far as its last answer says.
+        self.is_served = True
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        held = self._held.get(Key(namespace, name))
+        return held.value if held is not None else None
+
+    def __getitem__(self, key: Key) -> T:
+        return self._held[key].value
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def items(self) -> Iterator[tuple[Key, T]]:
+        """Every object, by namespace and name."""
+        for key in sorted(self._held):
+            yield key, self._held[key].value
+
+    def values(self) -> Iterator[T]:
+        return (value for _, value in self.items())
+
+    def revision_of(self, key: Key) -> int:
+        """The revision of the object in the copy; 0 when it is not there."""
+        held = self._held.get(key)
+        return held.revision if held is not None else 0
+
+    @property
+    def revision(self) -> int:
+        """The revision up to which everything has been seen."""
+        return self._revision
+
+    @property
+    def has_synced(self) -> bool:
+        return self._synced.is_set()
+
+    async def synced(self) -> None:
+        """Return once the copy has been complete."""
+        await self._synced.wait()
+
+    async def caught_up(self) -> None:
+        """Return once all has been seen that was stored when this was asked: a watch may run behind."""
+        listing = await self._client.list(
+            self.kind, self._namespace, labels=self._labels, fields=self._fields, answer=METADATA_OF_ALL
+        )
+        newest = max((int(_read_meta(item).metadata.resource_version) for item in listing.items), default=0)
+        while self._revision < newest:
+            self._moved.clear()
+            await self._moved.wait()
+
+    # --- Wiring -------------------------------------------------------------------------------------------------------
+
+    def subscribe(self, handler: Handler[T]) -> None:
+        """Have every change told, in order, on the loop; subscribers before `run` see everything."""
+        self._handlers.append(handler)
+
+    def index(self, name: str, keys: Callable[[T], Iterable[str]]) -> None:
+        """Keep an index: which objects stand under a word that `keys` gives for them."""
+        self._indexes[name] = _Index(keys)
+
+    def under(self, index: str, word: str) -> Iterator[tuple[Key, T]]:
+        """The objects that stand under `word`, by namespace and name."""
+        for key in sorted(self._indexes[index].under.get(word, ())):
+            yield key, self._held[key].value
+
+    # --- Watching -----------------------------------------------------------------------------------------------------
+
+    async def run(self, troubled: Callable[[KubeError], Awaitable[None]] | None = None) -> None:
+        """Keep the copy up to date until cancelled. Trouble is logged, or else left to `troubled`, which may end it."""
+        loop, failures = asyncio.get_running_loop(), 0
+        while True:
+            began, failed = loop.time(), False
+            try:
+                if self._revision and self.has_synced:
+                    await self._follow()
+                else:
+                    await self._refill()
+            except Expired:
+                log.info("%s: the history is gone, listing again", self.kind.name)
+                self._revision = 0
+            except KubeError as error:
+                failed = True
+                self.is_served = not isinstance(error, errors.NotFound)
+                if troubled is not None:
+                    await troubled(error)
+                else:
+                    log.log(logging.INFO if failures < 3 else logging.WARNING, "%s: %s", self.kind.name, error)
+            # A watch that ends is opened again at once, unless that is how the one before it ended, too.
+            failures = failures + 1 if failed or loop.time() - began < _AT_ONCE_SECONDS else 0
+            if failed or failures > 1:
+                pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10), _LONGEST_PAUSE_SECONDS)
+                await asyncio.sleep(pause * self._chance.uniform(1.0, 1.5))
+
+    async def _refill(self) -> None:
+        """The whole state, and then its changes, on the same stream where the server streams lists."""
+        if self._streams_lists:
+            try:
+                async with self._watch(initial=True) as lines:
+                    await self._streamed(lines)
+                return
+            except errors.ApiError as error:
+                if error.code not in (400, 422):
+                    raise
+                self._streams_lists = False
+        listing = await self._client.list(self.kind, self._namespace, labels=self._labels, fields=self._fields)
+        self._replace(listing.items, int(listing.revision or 0))
+        if self._revision:
+            await self._follow()
+
+    async def _streamed(self, lines: Lines) -> None:
+        fresh: list[msgspec.Raw] | None = []
+        async for line in lines:
+            event = _read_line(line)
+            if event.type == "ERROR":
+                raise errors.from_status(msgspec.json.decode(event.object))
+            if fresh is None:
+                self._take(event)
+            elif event.type == "ADDED":
+                fresh.append(event.object)
+            elif event.type == "BOOKMARK":
+                metadata = _read_meta(event.object).metadata
+                if metadata.annotations.get(_INITIAL_END) == "true":
+                    self._replace(fresh, int(metadata.resource_version or 0))
+                    fresh = None
+
+    async def _follow(self) -> None:
+        async with self._watch(revision=str(self._revision)) as lines:
+            async for line in lines:
+                event = _read_line(line)
+                if event.type == "ERROR":
+                    raise errors.from_status(msgspec.json.decode(event.object))
+                self._take(event)
+
+    def _watch(self, *, revision: str = "", initial: bool = False) -> AbstractAsyncContextManager[Lines]:
+        return self._client.watch(
+            self.kind,
+            self._namespace,
+            revision=revision,
+            initial=initial,
+            labels=self._labels,
+            fields=self._fields,
+            # Watches end after a while, at different times, so that servers can be drained.
+            seconds=self._chance.randint(300, 600),
+        )
+
+    # --- Changing -----------------------------------------------------------------------------------------------------
+
+    def _replace(self, items: Iterable[msgspec.Raw], revision: int) -> None:
+        seen: set[Key] = set()
+        for item in items:
+            metadata = _read_meta(item).metadata
+            key = Key(metadata.namespace, metadata.name)
+            seen.add(key)
+            self._put(key, metadata, item, initial=not self.has_synced)
+        for key in sorted(self._held.keys() - seen):
+            # Something that was seen at a later revision than this list may have come after it.
+            if self._held[key].revision <= revision:
+                self._drop(key)
+        self._reach(revision)
+        self._synced.set()
+
+    def _take(self, event: _Line) -> None:
+        metadata = _read_meta(event.object).metadata
+        key = Key(metadata.namespace, metadata.name)
+        if event.type == "DELETED":
+            self._drop(key)
+        elif event.type != "BOOKMARK":
+            self._put(key, metadata, event.object)
+        if metadata.resource_version:
+            self._reach(int(metadata.resource_version))
+
+    def _reach(self, revision: int) -> None:
+        self._revision = max(self._revision, revision)
+        self._moved.set()
+
+    def _put(self, key: Key, metadata: ObjectMeta, item: msgspec.Raw, *, initial: bool = False) -> None:
+        revision = int(metadata.resource_version or 0)
+        held = self._held.get(key)
+        if held is not None and held.uid == metadata.uid and revision <= held.revision:
+            return
+        try:
+            value = self._decode(bytes(item))
+        except (ValueError, TypeError) as error:
+            # One object that cannot be read stops nobody else. It counts as absent until it can be.
+            if key not in self._poisoned:
+                log.warning("%s %s cannot be read and is left out: %s", self.kind.kind, key, error)
+            self._poisoned.add(key)
+            self._drop(key)
+            return
+        self._poisoned.discard(key)
+        if held is not None and held.uid != metadata.uid:
+            # Deleted and made again between two looks: two objects, so two changes.
+            self._drop(key)
+            held = None
+        self._held[key] = _Held(revision, metadata.uid, value)
+        old = held.value if held is not None else None
+        for index in self._indexes.values():
+            index.move(key, old, value)
+        self._tell(Change(key, old, value, initial))
+
+    def _drop(self, key: Key) -> None:
+        held = self._held.pop(key, None)
+        if held is None:
+            return
+        for index in self._indexes.values():
+            index.move(key, held.value, None)
+        self._tell(Change(key, held.value, None))
+
+    def _tell(self, change: Change[T]) -> None:
+        for handler in self._handlers:
+            handler(change)
+
+
+class _Index(Generic[T]):
+    def __init__(self, keys: Callable[[T], Iterable[str]]) -> None:
+        self._keys = keys
+        self.under: dict[str, set[Key]] = {}
+
+    def move(self, key: Key, old: T | None, new: T | None) -> None:
+        before = set(self._keys(old)) if old is not None else set()
+        after = set(self._keys(new)) if new is not None else set()
+        for word in before - after:
+            self.under[word].discard(key)
+            if not self.under[word]:
+                del self.under[word]
+        for word in after - before:
+            self.under.setdefault(word, set()).add(key)
+
+
+def typed(type_: type[Any]) -> Decode[Any]:
+    """The decoder to a type of the API."""
+    decode = msgspec.json.Decoder(type_).decode
+    return lambda data: decode(data)
+
+
+class NotSynced(PykueueError):
+    """Copies were not complete in time. The message names their kinds."""
+
+
+@asynccontextmanager
+async def kept_up(informers: Sequence[Informer[Any]], timeout_seconds: float | None = None) -> AsyncIterator[None]:
+    """The copies are complete, and kept up to date while inside. What ends before its time ends everything.
+
+    Raises `NotSynced` after the timeout. A kind that the server does not serve (yet) is waited for without a limit: its
+    definition may come later.
+    """
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(informer.run(), name=informer.kind.name) for informer in informers]
+        try:
+            await _all_synced(informers, timeout_seconds)
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _all_synced(informers: Sequence[Informer[Any]], timeout_seconds: float | None) -> None:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await asyncio.gather(*(informer.synced() for informer in informers))
+    except TimeoutError:
+        missing = [informer for informer in informers if not informer.has_synced]
+        late = [informer.kind.name for informer in missing if informer.is_served]
+        if late:
+            raise NotSynced(
+                f"the API server did not list {', '.join(late)} within {timeout_seconds:g} seconds"
+                " (controller.cacheSyncTimeout)"
+            ) from None
+        log.warning("waiting for kinds that are not served: %s", ", ".join(each.kind.name for each in missing))
+        await asyncio.gather(*(informer.synced() for informer in missing))

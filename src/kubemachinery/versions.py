@@ -1,0 +1,67 @@
+"""What an older version of a kind says differently, as data.
+
+A version is not a second set of types: it is the same fields with a table of differences, which `schema` applies to
+the schema it derived from the types. Places are written as in an error message, `spec.podSets[].count`; the empty
+place is the object itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from kubemachinery.fields import NOTHING, Field, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The field at `place` has another name."""
+
+    place: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The fields named do not exist in the object at `place`."""
+
+    place: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The object at `place` has the fields of `fields` as well; where it has one already, this one is meant."""
+
+    place: str
+    fields: type[msgspec.Struct]
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The value at `place` lacks the limits named in `without`, and has those of `field`."""
+
+    place: str
+    without: tuple[str, ...] = ()
+    field: Field = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The object at `place` requires exactly these fields."""
+
+    place: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """The value at `place` has these rules in place of its own."""
+
+    place: str
+    rules: tuple[Rule, ...]
+
+
+Change: TypeAlias = Renamed | Gone | Added | Limited | Needs | Ruled

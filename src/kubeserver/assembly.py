@@ -1,0 +1,230 @@
+"""The whole server put together, without a socket and without a clock of its own: both are handed in.
+
+`Embedded` is what `app` serves on a port, what tests serve on another, and what a simulation calls directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+
+from kubemachinery.clock import Clock
+from kubeserver.admission import webhooks
+from kubeserver.admission.chain import Admission, Hook
+from kubeserver.admission.webhooks import Caller, Policy
+from kubeserver.garbage_collection.collector import Collector
+from kubeserver.garbage_collection.event_expiry import OldNews
+from kubeserver.http.health import About
+from kubeserver.http.server import ApiServer
+from kubeserver.protocol import authentication, bodies, status
+from kubeserver.protocol.authentication import Access
+from kubeserver.protocol.cooperative import Workers
+from kubeserver.protocol.load_shedding import Caps, Shedder
+from kubeserver.registry import crd_registration as crds
+from kubeserver.registry import namespaces, representations
+from kubeserver.registry.openapi import OpenApi
+from kubeserver.registry.registry import Convert, Registry
+from kubeserver.registry.strategy import Resource, Tree
+from kubeserver.registry.write_context import Call
+from kubeserver.storage.objects import HistoryBounds, Objects
+from kubeserver.storage.sqlite import Journal, Key, Loaded
+from kubeserver.write.loopback_client import Hands
+from kubeserver.write.rest import Rest
+
+log = logging.getLogger(__name__)
+
+
+class Find(Protocol):
+    def __call__(self, group_resource: str, namespace: str, name: str = "", /) -> Iterable[Tree]:
+        """The objects of a resource, in a namespace or ("") in all, or the one that is called so.
+
+        They are shared, so nobody changes them.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a server is made of. Nothing of it is known to this room; all of it is handed in."""
+
+    builtin: Sequence[Resource]
+    hooks: Sequence[Hook] = ()
+    # Hooks that look at other objects come before the plain ones.
+    plugins: Callable[[Find], Sequence[Hook]] = lambda find: ()
+    # group -> how its objects change from one version to another.
+    conversions: Mapping[str, Convert] = field(default_factory=dict)
+    # CRDs to install, in order.
+    crds: Sequence[Tree] = ()
+    # Objects that are there from the beginning, such as the priority classes of the system.
+    initial: Sequence[Tree] = ()
+    # Objects that a server begins with which has none yet; from then on they are whatever people make of them.
+    first: Sequence[Tree] = ()
+    caps: Caps = field(default_factory=Caps)
+    bounds: HistoryBounds = field(default_factory=HistoryBounds)
+    webhooks: Policy = field(default_factory=Policy)
+    # How long what has lost its last owner stays, so that whoever watches both sees the owner go first. A reference to
+    # one of several owners outlasts it ten times longer.
+    orphan_seconds: float = 0.0
+
+
+class Embedded:
+    """A server that can be asked. `start` makes it ready, `close` keeps what it has accepted."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        journal: Journal,
+        door: Access,
+        clock: Clock,
+        chance: random.Random,
+        about: About,
+        *,
+        loaded: Loaded | None = None,
+        executor: Executor | None = None,
+        threads: Executor | None = None,
+    ) -> None:
+        """`executor` is the one thread of the journal; `threads` take long work off the event loop. Without them,
+        everything runs in line."""
+        self._parts = parts
+        self._tasks: list[asyncio.Task[None]] = []
+        self.objects = Objects(journal, clock, loaded=loaded, executor=executor, bounds=parts.bounds)
+        own = [tree["metadata"]["name"] for tree in parts.crds]
+        self.crds = crds.CustomResources(self.objects, clock, parts.conversions, own)
+        self.registry = Registry(map(self._with_rules, parts.builtin))
+        self.crds.start(self.registry)
+        self._webhooks = Caller(self.objects, self.registry, parts.webhooks)
+        hooks = Admission((*parts.plugins(self._find), *parts.hooks), self._in_version, self._webhooks)
+        workers = Workers(threads)
+        self.rest = Rest(self.objects, self.registry, hooks, clock, chance, workers)
+        hands = Hands(self.registry, self.rest)
+        self._collector = Collector(self.objects, self.registry, hands, clock, parts.orphan_seconds)
+        self.old_news = OldNews(self.objects, hands, clock)
+        self.server = ApiServer(
+            objects=self.objects,
+            registry=self.registry,
+            rest=self.rest,
+            openapi=OpenApi(self.registry),
+            door=door,
+            shedder=Shedder(clock, parts.caps),
+            clock=clock,
+            chance=chance,
+            about=about,
+            workers=workers,
+        )
+
+    def _with_rules(self, resource: Resource) -> Resource:
+        """The kinds that change what the server does have rules that only the server can give them."""
+        match resource.group_resource:
+            case crds.RESOURCE:
+                return self.crds.kind(resource)
+            case webhooks.MUTATING | webhooks.VALIDATING:
+                return self._parts.webhooks.kind(resource)
+        return resource
+
+    def _in_version(self, resource: Resource, tree: Tree, version: str) -> tuple[Resource, Tree]:
+        """An object in another version of its kind, for a hook that speaks only that one."""
+        there = self.registry.find(resource.group, version, resource.plural) or resource
+        if tree.get("apiVersion") == there.api_version:
+            return there, tree
+        return there, representations.to_version(self.registry, there, tree)
+
+    def _find(self, group_resource: str, namespace: str, name: str = "") -> Iterable[Tree]:
+        """For hooks that look around. They look often and at few things, so what was decoded is kept for a while."""
+        if name:
+            entry = self.objects.get(Key(group_resource, namespace, name))
+            return () if entry is None else (_decoded(entry.body),)
+        return (_decoded(entry.body) for entry in self.objects.collection(group_resource).between(namespace))
+
+    async def start(self) -> None:
+        """Install what belongs to the server, then say that it is ready."""
+        is_new = self.objects.get(namespaces.key(namespaces.INITIAL[0])) is None
+        for name in namespaces.INITIAL:
+            await self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        with self.crds.trusting():
+            for tree in self._parts.crds:
+                await self.install(tree)
+        for tree in (*self._parts.initial, *(self._parts.first if is_new else ())):
+            await self._ensure(tree)
+        self._tasks = [
+            asyncio.create_task(self.objects.keep_compacting()),
+            asyncio.create_task(self._collector.run()),
+            asyncio.create_task(self.old_news.run()),
+        ]
+        self.server.health.ready = True
+
+    async def _ensure(self, tree: Tree) -> None:
+        with contextlib.suppress(_AlreadyThere):
+            await self._create(tree)
+
+    async def _create(self, tree: Tree) -> None:
+        call = self._call(tree)
+        if self.objects.latest(call.key) is not None:
+            raise _AlreadyThere
+        call.name = ""
+        await self.rest.create(call, _copy(tree))
+
+    async def install(self, tree: Tree) -> None:
+        """Create a CRD, or bring the one that is there up to date."""
+        try:
+            await self._create(tree)
+        except _AlreadyThere:
+            wanted = _copy(tree)
+
+            def change(old: Tree) -> None:
+                old["spec"] = wanted["spec"]
+                for part in ("labels", "annotations"):
+                    both = {**(old["metadata"].get(part) or {}), **(wanted["metadata"].get(part) or {})}
+                    old["metadata"][part] = both
+
+            await self.rest.change(self._call(tree), change)
+
+    def _call(self, tree: Tree) -> Call:
+        resource = self.registry.of_kind(tree["apiVersion"], tree["kind"])
+        if resource is None:
+            raise status.bad_request(f"{tree['apiVersion']} {tree['kind']} is not served")
+        details = tree["metadata"]
+        return Call(
+            resource=resource,
+            user=authentication.SYSTEM,
+            namespace=details.get("namespace", ""),
+            name=details["name"],
+            manager="embedded",
+            validation="Ignore",
+        )
+
+    def stop_watches(self) -> None:
+        """Let every stream end, so that clients look for another server."""
+        self.server.health.ready = False
+        self.registry.stop_watches()
+
+    async def close(self) -> None:
+        self.stop_watches()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tasks = []
+        await self._webhooks.close()
+        await self.objects.close()
+
+
+class _AlreadyThere(Exception):
+    pass
+
+
+@lru_cache(maxsize=2048)
+def _decoded(body: bytes) -> Tree:
+    tree: Tree = bodies.parse_json(body)
+    return tree
+
+
+def _copy(tree: Any) -> Any:
+    return bodies.parse_json(bodies.encode(tree))

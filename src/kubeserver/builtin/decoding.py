@@ -1,0 +1,257 @@
+"""Reading an object as its own type would: the JSON that goes in, and the JSON that the public server gives back.
+
+The public types are structs. What a struct does not know is dropped; null is nothing; an empty value of an optional
+field vanishes, while a mandatory field is written even when it is empty; quantities and times come back in their one
+canonical spelling. Clients compare what they sent with what they get, so these things are part of the API.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from kubemachinery import meta, quantity
+from kubeserver.builtin_types.types import Field, Message, Type, message
+
+_DEEPEST: Final = 100
+_RANGES: Final = {"int32": 2**31, "int64": 2**63}
+
+
+class Malformed(ValueError):
+    """A value that the type cannot hold; the message says where and what was expected."""
+
+
+def read(name: str, tree: Any) -> dict[str, Any]:
+    """The object as the message of this name would read it and write it back. Raises `Malformed`."""
+    return _read_message(message(name), tree, "", _DEEPEST)
+
+
+def zero(name: str) -> dict[str, Any]:
+    """The message before anything is set."""
+    return read(name, {})
+
+
+def unknown(name: str, tree: Any, path: str = "") -> Iterator[str]:
+    """The fields that the message does not know: `spec.zzz`, `spec.containers[0].zzz`."""
+    yield from _unknown(Type(name), tree, path)
+
+
+def _unknown(kind: Type, tree: Any, path: str) -> Iterator[str]:
+    if kind.item is not None:
+        for index, item in enumerate(tree if isinstance(tree, list) else ()):
+            yield from _unknown(kind.item, item, f"{path}[{index}]")
+    elif kind.value is not None:
+        for key, value in (tree if isinstance(tree, dict) else {}).items():
+            yield from _unknown(kind.value, value, f"{path}.{key}" if path else key)
+    elif kind.is_message and isinstance(tree, dict):
+        fields = message(kind.name).fields
+        for key, value in tree.items():
+            place = f"{path}.{key}" if path else key
+            field = fields.get(key)
+            if field is None:
+                yield place
+            else:
+                yield from _unknown(field.type, value, place)
+
+
+def _read_message(kind: Message, tree: Any, path: str, depth: int) -> dict[str, Any]:
+    if tree is None:
+        tree = {}
+    if not isinstance(tree, dict):
+        raise Malformed(f"{path or 'the object'}: expected an object of type {kind.name}, got {_sort(tree)}")
+    if depth == 0:
+        raise Malformed(f"{path}: nested more than {_DEEPEST} levels deep")
+    out: dict[str, Any] = {}
+    for field in kind.fields.values():
+        given = tree.get(field.name)
+        if given is None and not field.always:
+            continue
+        value = _read_field(field, given, f"{path}.{field.name}" if path else field.name, depth)
+        if value in ([], {}) and (field.type.item is not None or field.type.value is not None):
+            value = None  # what is stored does not tell an empty list from none
+        if field.always or field.type.pointer or not _is_empty(field.type, value):
+            out[field.name] = value
+    return out
+
+
+def _read_field(field: Field, value: Any, path: str, depth: int) -> Any:
+    if value is None:
+        return None if field.type.pointer else _zero(field.type, depth)
+    return _read_value(field.type, value, path, depth)
+
+
+def _is_empty(kind: Type, value: Any) -> bool:
+    """Is this what an optional field leaves out? A message and a quantity have no such thing as nothing."""
+    if kind.is_message or kind.name == "Quantity":
+        return False
+    return value is None or value in ("", 0, [], {})
+
+
+def _zero(kind: Type, depth: int) -> Any:
+    if kind.is_message:
+        return _read_message(message(kind.name), {}, "", depth - 1)
+    return _ZEROS.get(kind.name)
+
+
+_ZEROS: Final[dict[str, Any]] = {
+    "string": "",
+    "bytes": "",
+    "bool": False,
+    "int32": 0,
+    "int64": 0,
+    "float64": 0,
+    "Quantity": "0",
+    "IntOrString": 0,
+    "Duration": "0s",
+}
+
+
+def _read_value(kind: Type, value: Any, path: str, depth: int) -> Any:
+    if kind.item is not None:
+        if not isinstance(value, list):
+            raise Malformed(f"{path}: expected a list, got {_sort(value)}")
+        item = kind.item
+        return [
+            _zero(item, depth) if one is None else _read_value(item, one, f"{path}[{index}]", depth)
+            for index, one in enumerate(value)
+        ]
+    if kind.value is not None:
+        if not isinstance(value, dict):
+            raise Malformed(f"{path}: expected a map, got {_sort(value)}")
+        held = kind.value
+        return {
+            key: _zero(held, depth) if one is None else _read_value(held, one, f"{path}.{key}", depth)
+            for key, one in value.items()
+        }
+    if kind.is_message:
+        return _read_message(message(kind.name), value, path, depth - 1)
+    return _READERS[kind.name](value, path)
+
+
+def _sort(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+    return "an object"
+
+
+def _string(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise Malformed(f"{path}: expected a string, got {_sort(value)}")
+    return value
+
+
+def _bool(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise Malformed(f"{path}: expected true or false, got {_sort(value)}")
+    return value
+
+
+def _integer(width: str) -> Callable[[Any, str], int]:
+    limit = _RANGES[width]
+
+    def read_integer(value: Any, path: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Malformed(f"{path}: expected a whole number, got {_sort(value)}")
+        if not -limit <= value < limit:
+            raise Malformed(f"{path}: {value} does not fit into {width}")
+        return value
+
+    return read_integer
+
+
+def _float(value: Any, path: str) -> float | int:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise Malformed(f"{path}: expected a number, got {_sort(value)}")
+    return value
+
+
+def _bytes(value: Any, path: str) -> str:
+    if isinstance(value, list) and all(isinstance(one, int) and 0 <= one < 256 for one in value):
+        return base64.b64encode(bytes(value)).decode()  # bytes may also be written as numbers
+    text = _string(value, path)
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Malformed(f"{path}: not valid base64") from None
+    return text
+
+
+def _quantity(value: Any, path: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise Malformed(f"{path}: expected a quantity, got {_sort(value)}")
+    try:
+        return str(quantity.parse(value))
+    except quantity.QuantityError as wrong:
+        raise Malformed(f"{path}: {wrong}") from None
+
+
+def _int_or_string(value: Any, path: str) -> int | str:
+    return value if isinstance(value, str) else _READERS["int32"](value, path)
+
+
+# Where the time is kept to the microsecond, all six digits must be there.
+_MICROSECONDS: Final = re.compile(r"\.[0-9]{6}(?![0-9])")
+
+
+def _micro_time(value: Any, path: str) -> str:
+    text = _string(value, path)
+    if not _MICROSECONDS.search(text):
+        raise Malformed(f"{path}: expected a time with six digits after the seconds, got {text!r}")
+    _time(text, path)
+    return meta.format_micro_time(meta.parse_time(text))
+
+
+def _time(value: Any, path: str) -> str:
+    text = _string(value, path)
+    try:
+        return meta.format_time(meta.parse_time(text))
+    except meta.TimeError as wrong:
+        raise Malformed(f"{path}: {wrong}") from None
+
+
+def _anything(value: Any, _path: str) -> Any:
+    return value
+
+
+def _schema_or(*others: type) -> Callable[[Any, str], Any]:
+    """A schema in a CRD, where something else may stand as well."""
+
+    def read_schema(value: Any, path: str) -> Any:
+        if isinstance(value, others):
+            return [read_schema(one, path) for one in value] if isinstance(value, list) else value
+        return _read_message(message("apiextensions.v1.JSONSchemaProps"), value, path, _DEEPEST)
+
+    return read_schema
+
+
+_READERS: Final[dict[str, Callable[[Any, str], Any]]] = {
+    "string": _string,
+    "bool": _bool,
+    "bytes": _bytes,
+    "int32": _integer("int32"),
+    "int64": _integer("int64"),
+    "float64": _float,
+    "Quantity": _quantity,
+    "IntOrString": _int_or_string,
+    "Time": _time,
+    "MicroTime": _micro_time,
+    "Duration": _string,
+    "FieldsV1": _anything,
+    "RawExtension": _anything,
+    "JSON": _anything,
+    "JSONSchemaPropsOrBool": _schema_or(bool),
+    "JSONSchemaPropsOrArray": _schema_or(list),
+    "JSONSchemaPropsOrStringArray": _schema_or(list, str),
+}

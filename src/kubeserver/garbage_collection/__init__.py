@@ -1,0 +1,1 @@
+"""Garbage collection: dependents follow their owners, namespaced objects their namespace, Events expire."""

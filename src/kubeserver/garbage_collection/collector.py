@@ -1,0 +1,291 @@
+"""What goes with what: objects follow their owners, content its namespace, and instances their CRD.
+
+One task, woken by changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from kubemachinery import meta
+from kubemachinery.clock import Clock
+from kubeserver.garbage_collection import event_expiry
+from kubeserver.garbage_collection.owner_graph import Node, Owners
+from kubeserver.protocol import status
+from kubeserver.registry import crd_registration, metadata, namespaces
+from kubeserver.registry.registry import Registry
+from kubeserver.registry.strategy import Tree
+from kubeserver.storage.entries import Change, Entry
+from kubeserver.storage.objects import Objects
+from kubeserver.storage.sqlite import Key, Op
+from kubeserver.write.loopback_client import TOGETHER, Hands
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+# A reference to an owner that is gone harms nobody while there are other owners: it may stay so many times longer.
+_OTHERS_LEFT: Final = 10
+
+
+# A timer that fires this much early is on time: one set for the rest would fire at once, and again without end.
+_ROUNDED_SECONDS: Final = 1e-6
+
+
+class Collector:
+    """Follows every change, and takes away what has lost its ground."""
+
+    def __init__(
+        self, objects: Objects, registry: Registry, hands: Hands, clock: Clock, orphan_seconds: float = 0.0
+    ) -> None:
+        self._objects = objects
+        self._registry = registry
+        self._hands = hands
+        self._clock = clock
+        self._orphan_seconds = orphan_seconds
+        self._alone_since: dict[str, float] = {}
+        self._owners = Owners()
+        self._due: dict[Key, None] = {}
+        self._leaving_namespaces: dict[str, None] = {}
+        self._leaving_crds: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        for resource in objects.resources:
+            for entry in objects.collection(resource):
+                self._owners.learn(entry)
+        for key, node in self._owners:
+            if node.owners or node.leaving:
+                self._look_at(key)
+        objects.listeners.append(self._notice)
+
+    # --- Learning -----------------------------------------------------------------------------------------------------
+
+    def _notice(self, change: Change) -> None:
+        key = change.entry.key
+        if change.op is Op.DELETED:
+            node = self._owners.forget(key)
+            if node is None:
+                return
+            self._alone_since.pop(node.uid, None)
+            for dependent in self._owners.dependents(node.uid):
+                self._look_at(dependent)
+            for owner in node.owners:
+                if (found := self._owners.with_uid(owner.uid)) is not None:
+                    self._look_at(found)
+            if key.namespace in self._leaving_namespaces or key.resource in self._leaving_crds:
+                self._wake.set()
+            return
+        node = self._owners.learn(change.entry)
+        if node.owners or node.leaving:
+            self._look_at(key)
+
+    def _look_at(self, key: Key) -> None:
+        self._due[key] = None
+        node = self._owners.get(key)
+        if node is not None and node.leaving:
+            if key.resource == namespaces.RESOURCE:
+                self._leaving_namespaces[key.name] = None
+            elif key.resource == crd_registration.RESOURCE:
+                self._leaving_crds[key.name] = None
+        self._wake.set()
+
+    # --- The loop -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not await self._round():
+                # Something did not work (the store refuses, a race was lost): the same again, a little later.
+                await asyncio.sleep(RETRY_SECONDS)
+                self._wake.set()
+
+    async def _round(self) -> bool:
+        due, self._due = list(self._due), {}
+        well = await self._together(self._check, due)
+        well &= await self._together(self._empty_namespace, list(self._leaving_namespaces))
+        well &= await self._together(self._empty_crd, list(self._leaving_crds))
+        return well
+
+    async def _together(self, act: Callable[[Any], Awaitable[None]], subjects: list[Any]) -> bool:
+        """Many at once, so that their writes share commits. What fails is looked at again."""
+        well = True
+
+        async def attempt(subject: Any) -> None:
+            nonlocal well
+            try:
+                await act(subject)
+            except status.StatusError as error:
+                if error.code == 404:
+                    return
+                well = False
+                if isinstance(subject, Key):
+                    self._due[subject] = None
+                log.debug("collecting %s will be tried again: %s", subject, error)
+
+        for start in range(0, len(subjects), TOGETHER):
+            await asyncio.gather(*(attempt(subject) for subject in subjects[start : start + TOGETHER]))
+        return well
+
+    # --- Owners -------------------------------------------------------------------------------------------------------
+
+    async def _check(self, key: Key) -> None:
+        node = self._owners.get(key)
+        if node is None:
+            return
+        if node.orphan:
+            await self._orphan(key, node)
+        elif node.foreground:
+            await self._foreground(key, node)
+        elif node.owners and not node.leaving:
+            await self._follow_owners(key, node)
+
+    async def _orphan(self, key: Key, node: Node) -> None:
+        """Dependents stay, and forget their owner."""
+        for dependent in list(self._owners.dependents(node.uid)):
+            await self._drop_owners(dependent, {node.uid})
+        await self._drop_finalizer(key, metadata.ORPHAN)
+
+    async def _foreground(self, key: Key, node: Node) -> None:
+        """First the dependents that the owner waits for, then the owner."""
+        blocking = [
+            dependent
+            for dependent in self._owners.dependents(node.uid)
+            if any(o.uid == node.uid and o.block_owner_deletion for o in self._owners[dependent].owners)
+        ]
+        if not blocking:
+            await self._drop_finalizer(key, metadata.FOREGROUND)
+            return
+        for dependent in blocking:
+            await self._follow_owners(dependent, self._owners[dependent])
+
+    async def _follow_owners(self, key: Key, node: Node) -> None:
+        """An object goes when none of its owners is there to stay."""
+        kept: list[str] = []
+        gone: set[str] = set()
+        waiting = False
+        for owner in node.owners:
+            found = self._owners.with_uid(owner.uid)
+            if found is None:
+                if self._registry.of_kind(owner.api_version, owner.kind) is None:
+                    # Nobody here knows such owners, so nobody can say that this one is gone.
+                    kept.append(owner.uid)
+                else:
+                    gone.add(owner.uid)
+            elif found.namespace and found.namespace != key.namespace:
+                # An owner in another namespace is no owner. It is not missing either: somebody made a mistake.
+                kept.append(owner.uid)
+                await self._tell_of_stranger(key, node, owner, found.namespace)
+            elif self._owners[found].foreground and owner.block_owner_deletion:
+                waiting = True
+                gone.add(owner.uid)
+            else:
+                kept.append(owner.uid)
+        if not gone:
+            return
+        if kept:
+            # Those that are gone, and those that wait for this object although it has others to stay for.
+            if waiting or not self._may_stay(key, node, _OTHERS_LEFT * self._orphan_seconds):
+                await self._drop_owners(key, gone)
+            return
+        if node.leaving or (not waiting and self._may_stay(key, node, self._orphan_seconds)):
+            return
+        policy = "Foreground" if waiting and self._owners.dependents(node.uid) else "Background"
+        if node.orphan:
+            policy = "Orphan"
+        await self._hands.delete(key, {"propagationPolicy": policy, "preconditions": {"uid": node.uid}})
+
+    def _may_stay(self, key: Key, node: Node, seconds: float) -> bool:
+        """Whether an object that has lost owners is left alone a little longer. It is looked at again then."""
+        if not seconds:
+            return False
+        loop = asyncio.get_running_loop()
+        since = self._alone_since.setdefault(node.uid, loop.time())
+        left = since + seconds - loop.time()
+        if left <= _ROUNDED_SECONDS:
+            return False
+        loop.call_later(left, self._look_at, key)
+        return True
+
+    async def _tell_of_stranger(self, key: Key, node: Node, owner: meta.OwnerReference, where: str) -> None:
+        """An Event beside the object that names an owner in another namespace; one for each, whatever happens."""
+        own = self._registry.stored_as(key.resource)
+        if own is None or self._registry.stored_as(event_expiry.RESOURCE) is None:
+            return
+        name = f"{key.name[:200]}.{zlib.crc32(f'{node.uid}/{owner.uid}'.encode()):08x}"
+        if self._objects.latest(Key(event_expiry.RESOURCE, key.namespace, name)) is not None:
+            return
+        now = meta.format_time(self._clock.now())
+        event = {
+            "metadata": {"name": name, "namespace": key.namespace},
+            "involvedObject": {
+                "apiVersion": own.api_version,
+                "kind": own.kind,
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": node.uid,
+            },
+            "reason": "OwnerRefInvalidNamespace",
+            "message": f"owner {owner.kind} {owner.name} is in namespace {where}, and so owns nothing here",
+            "type": "Warning",
+            "source": {"component": "garbage-collector-controller"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        await self._hands.create(event_expiry.RESOURCE, key.namespace, event)
+
+    async def _drop_owners(self, key: Key, uids: set[str]) -> None:
+        def change(tree: Tree) -> None:
+            owners = [one for one in tree["metadata"].get("ownerReferences") or () if one.get("uid") not in uids]
+            tree["metadata"]["ownerReferences"] = owners
+
+        if uids:
+            await self._hands.change(key, change)
+
+    async def _drop_finalizer(self, key: Key, finalizer: str) -> None:
+        def change(tree: Tree) -> None:
+            tree["metadata"]["finalizers"] = [f for f in tree["metadata"].get("finalizers") or () if f != finalizer]
+
+        await self._hands.change(key, change)
+
+    # --- Namespaces and CRDs ------------------------------------------------------------------------------------------
+
+    async def _empty_namespace(self, name: str) -> None:
+        key = namespaces.key(name)
+        if self._objects.latest(key) is None:
+            self._leaving_namespaces.pop(name, None)
+            return
+        content = [
+            entry
+            for resource in self._registry.stored()
+            if resource.namespaced
+            for entry in self._objects.collection(resource.group_resource).between(name)
+        ]
+        if content:
+            await self._delete_all(content)
+            return
+
+        def change(tree: Tree) -> None:
+            spec = tree.setdefault("spec", {})
+            spec["finalizers"] = [one for one in spec.get("finalizers") or () if one != "kubernetes"]
+
+        await self._hands.change(key, change, subresource="finalize")
+
+    async def _empty_crd(self, name: str) -> None:
+        key = crd_registration.key(name)
+        if self._objects.latest(key) is None:
+            self._leaving_crds.pop(name, None)
+            return
+        content = list(self._objects.collection(name))
+        if content:
+            await self._delete_all(content)
+            return
+        await self._drop_finalizer(key, crd_registration.CLEANUP)
+
+    async def _delete_all(self, content: Iterable[Entry]) -> None:
+        """Begin the deletion of everything that has not begun to go. What has finalizers stays until they agree."""
+        await self._hands.delete_all(entry.key for entry in content if not self._owners[entry.key].leaving)

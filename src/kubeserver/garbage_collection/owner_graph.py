@@ -1,0 +1,104 @@
+"""Who owns whom, by uid: an object that was made anew under the same name is another object."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kubemachinery import meta
+from kubeserver.registry import metadata
+from kubeserver.storage.entries import Entry
+from kubeserver.storage.sqlite import Key
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    owner_references: tuple[meta.OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    deletion_timestamp: str | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Details
+
+
+_decode: Final = msgspec.json.Decoder(_Object).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What is remembered of an object: its owners, and whether it is on its way out."""
+
+    uid: str
+    owners: tuple[meta.OwnerReference, ...] = ()
+    leaving: bool = False
+    foreground: bool = False
+    orphan: bool = False
+
+
+def _node(entry: Entry) -> Node:
+    # Most objects have neither owners nor finalizers; their bytes say so faster than a decoder.
+    if b'"ownerReferences"' not in entry.body and b'"deletionTimestamp"' not in entry.body:
+        return Node(entry.uid)
+    details = _decode(entry.body).metadata
+    leaving = details.deletion_timestamp is not None
+    return Node(
+        entry.uid,
+        details.owner_references,
+        leaving,
+        leaving and metadata.FOREGROUND in details.finalizers,
+        leaving and metadata.ORPHAN in details.finalizers,
+    )
+
+
+class Owners:
+    """Every object, and the objects that name it as their owner."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[Key, Node] = {}
+        self._by_uid: dict[str, Key] = {}
+        self._dependents: dict[str, dict[Key, None]] = {}
+
+    def __iter__(self) -> Iterator[tuple[Key, Node]]:
+        return iter(self._nodes.items())
+
+    def __getitem__(self, key: Key) -> Node:
+        return self._nodes[key]
+
+    def get(self, key: Key) -> Node | None:
+        return self._nodes.get(key)
+
+    def with_uid(self, uid: str) -> Key | None:
+        return self._by_uid.get(uid)
+
+    def dependents(self, uid: str) -> Collection[Key]:
+        return self._dependents.get(uid, {})
+
+    def learn(self, entry: Entry) -> Node:
+        key, node = entry.key, _node(entry)
+        before = self._nodes.get(key)
+        if before is not None:
+            self._forget_owners(key, before)
+        self._nodes[key] = node
+        self._by_uid[node.uid] = key
+        for owner in node.owners:
+            self._dependents.setdefault(owner.uid, {})[key] = None
+        return node
+
+    def forget(self, key: Key) -> Node | None:
+        """What was known of an object that is gone."""
+        node = self._nodes.pop(key, None)
+        if node is not None:
+            self._by_uid.pop(node.uid, None)
+            self._forget_owners(key, node)
+        return node
+
+    def _forget_owners(self, key: Key, node: Node) -> None:
+        for owner in node.owners:
+            dependents = self._dependents.get(owner.uid)
+            if dependents is not None:
+                dependents.pop(key, None)
+                if not dependents:
+                    del self._dependents[owner.uid]

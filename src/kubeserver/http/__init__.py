@@ -1,0 +1,1 @@
+"""HTTP requests to responses: routing, verbs, lists, watches, discovery documents and health."""

@@ -1,0 +1,115 @@
+"""Questions about access, answered and never stored: who is this, may they do that, and what may I?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubeserver.protocol import authentication, status
+from kubeserver.protocol.authentication import Access, User
+from kubeserver.registry.strategy import Tree
+
+_GROUP = "authorization.k8s.io"
+
+
+def review(door: Access, user: User, kind: str, tree: Tree, served: Mapping[str, Iterable[str]]) -> Tree:
+    """The question with its answer; `kind` says which question it is.
+
+    `served` are the resources of every group, subresources among them (`pods/status`).
+    """
+    spec = tree.get("spec") or {}
+    match kind:
+        case "SelfSubjectAccessReview":
+            _refuse(_attribute_errors(spec))
+            found = _may(user, spec)
+        case "SubjectAccessReview" | "LocalSubjectAccessReview":
+            _refuse((*_attribute_errors(spec), *_subject_errors(spec)))
+            found = _may(User(spec.get("user") or "", tuple(spec.get("groups") or ())), spec)
+        case "SelfSubjectReview":
+            found = {"userInfo": _info(user)}
+        case "SelfSubjectRulesReview":
+            if not spec.get("namespace"):
+                raise status.bad_request("the namespace that is asked about is missing")
+            found = _rules(user, served)
+        case "TokenReview":
+            found = _holder(door, spec)
+        case _:
+            raise status.method_not_allowed("POST", kind)
+    return {**tree, "status": found}
+
+
+def _refuse(errors: Iterable[FieldError]) -> None:
+    """Told of no kind at all, as kube-apiserver does."""
+    told = list(errors)
+    if told:
+        raise status.invalid(_GROUP, "", "", told)
+
+
+def _attribute_errors(spec: Tree) -> Iterator[FieldError]:
+    resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is None and other is None:
+        why = "either this or nonResourceAttributes must be there"
+        yield FieldError("spec.resourceAttributes", ErrorSort.INVALID, why, None)
+    if resource is not None and other is not None:
+        why = "cannot be there together with resourceAttributes"
+        yield FieldError("spec.nonResourceAttributes", ErrorSort.INVALID, why, other)
+
+
+def _subject_errors(spec: Tree) -> Iterator[FieldError]:
+    if not spec.get("user") and not spec.get("groups"):
+        yield FieldError("spec.user", ErrorSort.INVALID, "a user or a group must be named", "")
+
+
+def _holder(door: Access, spec: Tree) -> Tree:
+    token = spec.get("token") or ""
+    if not token:
+        raise status.bad_request("a token to look at is missing")
+    known = door.holder(token)
+    if known is None:
+        return {"user": {}, "error": "nobody is known by this token"}
+    return {"authenticated": True, "user": _info(known)}
+
+
+def _may(user: User, spec: Tree) -> Tree:
+    asked = spec.get("resourceAttributes")
+    if isinstance(asked, dict):
+        verb, group, plural = (str(asked.get(key) or "") for key in ("verb", "group", "resource"))
+        allowed = authentication.allows(user, verb, group, plural)
+    else:
+        other = spec.get("nonResourceAttributes")
+        verb, path = (str(other.get(key) or "") for key in ("verb", "path")) if isinstance(other, dict) else ("", "")
+        may_look = authentication.is_open(path) if user.is_nobody else True
+        allowed = verb == "get" and may_look if user.is_viewer or user.is_nobody else True
+    return {"allowed": allowed, "reason": _reason(user)}
+
+
+def _reason(user: User) -> str:
+    if user.is_nobody:
+        return "embedded: nobody is let in without credentials"
+    if user.is_viewer:
+        return "embedded: the role view may get, list and watch all but Secrets"
+    return "embedded: authorization off"
+
+
+def _info(user: User) -> Tree:
+    return {"username": user.name, "groups": list(user.groups)}
+
+
+def _rules(user: User, served: Mapping[str, Iterable[str]]) -> Tree:
+    if not user.is_viewer:
+        everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+        paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}
+        return {"resourceRules": [everything], "nonResourceRules": [paths], "incomplete": False}
+    verbs = sorted(authentication.READING)
+    # There is no way to say "all but Secrets" in these rules, so what may be read is named.
+    rules = [
+        {"verbs": verbs, "apiGroups": [group], "resources": readable}
+        for group, names in sorted(served.items())
+        if (
+            readable := sorted(
+                name for name in names if authentication.allows(user, "get", group, name.partition("/")[0])
+            )
+        )
+    ]
+    paths = {"verbs": ["get"], "nonResourceURLs": ["*"]}
+    return {"resourceRules": rules, "nonResourceRules": [paths], "incomplete": False}

@@ -1,0 +1,186 @@
+"""One request about a resource, read: who asks, which verb it is, under which options, and what its body holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.http_server import Request
+from kubeserver.http import protobuf
+from kubeserver.protocol import bodies, query, status
+from kubeserver.protocol.authentication import User
+from kubeserver.protocol.paths import Address
+from kubeserver.registry import representations
+from kubeserver.registry.representations import Form
+from kubeserver.registry.strategy import Resource, Tree
+from kubeserver.registry.write_context import Call
+
+_VERBS: Final[Mapping[str, str]] = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_MANAGER_LENGTH: Final = 128
+
+
+def is_watch(request: Request) -> bool:
+    """Whether a request will stay; asked before anybody knows what it is about."""
+    return request.method == "GET" and query.flag(request, "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request, with what its path leads to. What is odd about it and can still be answered goes to `warnings`."""
+
+    user: User
+    request: Request
+    address: Address
+    resource: Resource
+    warnings: list[str]
+
+    @property
+    def verb(self) -> str:
+        request, address = self.request, self.address
+        if request.method == "GET":
+            if address.watch or query.flag(request, "watch"):
+                return "watch"
+            return "get" if address.name else "list"
+        verb = _VERBS.get(request.method, "")
+        if not verb or (verb == "create" and address.name) or (verb in ("update", "patch") and not address.name):
+            raise status.method_not_allowed(request.method, "an object" if address.name else "a collection")
+        return "deletecollection" if verb == "delete" and not address.name else verb
+
+    @property
+    def form(self) -> Form:
+        """In which form the answer is wanted."""
+        return representations.negotiate(self.request.headers.get("accept", ""))
+
+    @property
+    def media_type(self) -> str:
+        """What the body is written in."""
+        return bodies.media_type(self.request.headers.get("content-type", ""))
+
+    @property
+    def include(self) -> str:
+        """What a row of a Table is to have of its object."""
+        value = self.request.first("includeObject") or "Metadata"
+        if value not in ("None", "Metadata", "Object"):
+            why = "must be None, Metadata or Object"
+            raise _bad_option("TableOptions", "includeObject", ErrorSort.NOT_SUPPORTED, why, value)
+        return value
+
+    async def body(self) -> bytes:
+        return await self.request.read(bodies.BODY_BYTES)
+
+    # --- Options ------------------------------------------------------------------------------------------------------
+
+    def call(self) -> Call:
+        """The write that is asked for."""
+        request, address = self.request, self.address
+        manager = request.first("fieldManager")
+        if len(manager.encode()) > _MANAGER_LENGTH:
+            why = f"may not be more than {_MANAGER_LENGTH} bytes"
+            raise _bad_option("CreateOptions", "fieldManager", ErrorSort.TOO_LONG, why)
+        if not manager.isprintable():
+            why = "should only contain printable characters"
+            raise _bad_option("CreateOptions", "fieldManager", ErrorSort.INVALID, why)
+        validation = request.first("fieldValidation") or "Warn"
+        if validation not in ("Ignore", "Warn", "Strict"):
+            why = "must be Ignore, Warn or Strict"
+            raise _bad_option("CreateOptions", "fieldValidation", ErrorSort.NOT_SUPPORTED, why, validation)
+        dry_run = [value for name, value in request.query if name == "dryRun" and value]
+        options = {"fieldManager": manager, "dryRun": dry_run, "fieldValidation": request.first("fieldValidation")}
+        return Call(
+            resource=self.resource,
+            user=self.user,
+            namespace=address.namespace,
+            name=address.name,
+            subresource=address.subresource,
+            manager=manager or _agent(request),
+            dry_run=_dry_run(dry_run),
+            validation=validation,
+            force=query.flag(request, "force"),
+            options={name: value for name, value in options.items() if value},
+            warnings=self.warnings,
+        )
+
+    def delete_options(self, call: Call, body: bytes) -> Tree:
+        """How something is to be deleted, by the body and by the query, which goes first."""
+        request, options = self.request, {}
+        if body.strip():
+            given = _from_protobuf(body) if self.media_type == bodies.PROTOBUF else bodies.parse_yaml(body)
+            if not isinstance(given, dict):
+                raise status.bad_request("the options of a deletion are not an object")
+            options = {key: value for key, value in given.items() if value is not None}
+        if query.has(request, "gracePeriodSeconds"):
+            options["gracePeriodSeconds"] = query.number(request, "gracePeriodSeconds")
+        if request.first("propagationPolicy"):
+            options["propagationPolicy"] = request.first("propagationPolicy")
+        if query.has(request, "orphanDependents"):
+            options["orphanDependents"] = query.flag(request, "orphanDependents")
+        if options.get("dryRun"):
+            call.dry_run = _dry_run(options["dryRun"])
+        return options
+
+    # --- Bodies -------------------------------------------------------------------------------------------------------
+
+    def object(self, call: Call, body: bytes) -> Tree:
+        """The object in a body, whatever it is written in. No type at all means JSON."""
+        tree: Any
+        match self.media_type:
+            case "" | bodies.JSON:
+                tree = bodies.parse_json(body)
+                call.oddities = bodies.duplicates(body, tree)
+            case bodies.YAML | "application/x-yaml" | "text/yaml":
+                tree = bodies.parse_yaml(body)
+            case bodies.PROTOBUF if not self.resource.custom:
+                tree = _from_protobuf(body)
+            case kind:
+                accepted = [bodies.JSON, bodies.YAML] + ([] if self.resource.custom else [bodies.PROTOBUF])
+                raise status.unsupported_media_type(kind, accepted)
+        if not isinstance(tree, dict):
+            raise status.bad_request("the body is not an object")
+        return tree
+
+    def configuration(self, call: Call, body: bytes) -> Tree:
+        """What is to be applied."""
+        if not self.request.first("fieldManager"):
+            raise _bad_option("PatchOptions", "fieldManager", ErrorSort.REQUIRED, "is required for apply patch")
+        configuration = bodies.parse_yaml(body)
+        if not isinstance(configuration, dict):
+            raise status.bad_request("the configuration to apply is not an object")
+        if body.lstrip()[:1] == b"{":
+            call.oddities = bodies.duplicates(body, configuration)
+        return configuration
+
+    def patch(self, body: bytes) -> Any:
+        """A patch of any other sort."""
+        if self.request.first("force"):
+            why = "may not be specified for non-apply patch"
+            raise _bad_option("PatchOptions", "force", ErrorSort.FORBIDDEN, why)
+        return bodies.parse_json(body)
+
+
+def _agent(request: Request) -> str:
+    """Who owns the fields of a writer that does not say: the first word of its user agent."""
+    name = request.headers.get("user-agent", "").partition("/")[0][:_MANAGER_LENGTH]
+    return name if name and name.isprintable() else "unknown"
+
+
+def _dry_run(values: Any) -> bool:
+    if not values:
+        return False
+    if values != ["All"]:
+        raise _bad_option("CreateOptions", "dryRun", ErrorSort.NOT_SUPPORTED, 'must be "All"', values)
+    return True
+
+
+def _bad_option(kind: str, path: str, sort: ErrorSort, why: str, value: Any = msgspec.UNSET) -> status.StatusError:
+    return status.invalid("meta.k8s.io", kind, "", [FieldError(path, sort, why, value)])
+
+
+def _from_protobuf(body: bytes) -> Tree:
+    try:
+        return protobuf.decode(body)
+    except protobuf.ProtobufError as error:
+        raise status.bad_request(f"the body cannot be read as protobuf: {error}") from None

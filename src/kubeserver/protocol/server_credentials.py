@@ -1,0 +1,136 @@
+"""The credentials of a server and of its clients, and the kubeconfig that lets somebody in.
+
+Everything is made at the first start and kept in the data directory (mode 0600). Certificates are good for less than a
+year; a start within a month of the end makes new ones from the same authority.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import secrets
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from kubemachinery import tls
+from kubemachinery.certificates import Authority, Identity, still_good, write_private
+from kubeserver.protocol import authentication
+
+__all__ = ["Credentials", "Identity", "kubeconfig", "prepare", "server_context", "write_private"]
+
+_KEY: Final = b"-----BEGIN PRIVATE KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a server needs to be reached, and what its clients need to reach it."""
+
+    ca: bytes
+    server: Path
+    admin: Identity
+    viewer: Identity
+    admin_token: str
+    view_token: str
+
+
+def prepare(directory: Path, hosts: Sequence[str], now: datetime.datetime) -> Credentials:
+    """The credentials in a directory; what is missing, old or for other names is made."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority = _authority(directory / "ca.pem", now)
+    server = directory / "server.pem"
+    if not _is_good(server, now, hosts):
+        _write(server, authority.issue("kube-apiserver", (), now, hosts=hosts))
+    return Credentials(
+        ca=authority.identity.certificate,
+        server=server,
+        admin=_client(authority, directory / "admin.pem", authentication.ADMIN, now),
+        viewer=_client(authority, directory / "view.pem", authentication.VIEWER, now),
+        admin_token=_token(directory / "admin.token"),
+        view_token=_token(directory / "view.token"),
+    )
+
+
+def server_context(
+    server: Path, key: Path | None, client_ca: bytes, *more_client_ca: Path, profile: tls.Profile = tls.DEFAULT
+) -> ssl.SSLContext:
+    """TLS that asks clients for a certificate and takes those of the given authorities, or none.
+
+    `key` is None where the file of the certificate holds it, too.
+    """
+    context = profile.server_context()
+    context.load_cert_chain(server, key)
+    context.load_verify_locations(cadata=client_ca.decode())
+    for path in more_client_ca:
+        context.load_verify_locations(cafile=path)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def _authority(path: Path, now: datetime.datetime) -> Authority:
+    if path.exists():
+        kept = _read(path)
+        found = Authority.load(kept.certificate, kept.key)
+        if found is not None:
+            return found
+    made = Authority.make("embedded-ca", now)
+    _write(path, made.identity)
+    return made
+
+
+def _client(authority: Authority, path: Path, user: authentication.User, now: datetime.datetime) -> Identity:
+    if not _is_good(path, now, ()):
+        groups = [group for group in user.groups if group != authentication.AUTHENTICATED]
+        _write(path, authority.issue(user.name, groups, now))
+    return _read(path)
+
+
+def _token(path: Path) -> str:
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(32).encode() + b"\n")
+    return path.read_text(encoding="ascii").strip()
+
+
+def _is_good(path: Path, now: datetime.datetime, hosts: Sequence[str]) -> bool:
+    return path.is_file() and still_good(path.read_bytes(), now, hosts)
+
+
+def _read(path: Path) -> Identity:
+    """Certificate and key share a file, so that one is never replaced without the other."""
+    certificate, border, key = path.read_bytes().partition(_KEY)
+    return Identity(certificate, border + key)
+
+
+def _write(path: Path, identity: Identity) -> None:
+    write_private(path, identity.certificate + identity.key)
+
+
+def kubeconfig(url: str, ca: bytes, identity: Identity, token: str, name: str = "embedded") -> bytes:
+    """How kubectl and everybody else finds the server: with a token, and a certificate for those who drop tokens."""
+
+    def data(pem: bytes) -> str:
+        return base64.b64encode(pem).decode()
+
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority-data": data(ca)}}],
+        "users": [
+            {
+                "name": name,
+                "user": {
+                    "token": token,
+                    "client-certificate-data": data(identity.certificate),
+                    "client-key-data": data(identity.key),
+                },
+            }
+        ],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
+        "current-context": name,
+        "preferences": {},
+    }
+    return yaml.safe_dump(document, sort_keys=False).encode()

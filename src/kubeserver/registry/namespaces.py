@@ -1,0 +1,59 @@
+"""Namespaces: the one kind whose life touches that of all others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from kubeserver.protocol import status
+from kubeserver.registry.strategy import Tree
+from kubeserver.registry.write_context import Call
+from kubeserver.storage.entries import Entry
+from kubeserver.storage.sqlite import Key
+
+RESOURCE: Final = "namespaces"
+# Nobody can delete these.
+_PROTECTED: Final = ("default", "kube-system", "kube-public")
+INITIAL: Final = (*_PROTECTED, "kube-node-lease")
+
+
+def key(name: str) -> Key:
+    return Key(RESOURCE, "", name)
+
+
+def refuse_protected(where: Key) -> None:
+    if where.resource == RESOURCE and where.name in _PROTECTED:
+        raise status.forbidden("", RESOURCE, where.name, "this namespace may not be deleted")
+
+
+def is_terminating(entry: Entry) -> bool:
+    found: bool = entry.form(
+        "terminating", lambda e: bool(msgspec.json.decode(e.body)["metadata"].get("deletionTimestamp"))
+    )
+    return found
+
+
+def check_open(namespace: Entry | None, call: Call) -> None:
+    """Refuse what is to be created in a namespace that is not there, or is on its way out."""
+    if namespace is None:
+        raise status.not_found("", RESOURCE, call.namespace)
+    if is_terminating(namespace):
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {call.namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+        why = f"unable to create new content in namespace {call.namespace} because it is being terminated"
+        raise status.forbidden(call.resource.group, call.resource.plural, call.name, why, [cause])
+
+
+def begin_deletion(where: Key, tree: Tree) -> None:
+    """A namespace that goes says so in its phase; its content goes before it does."""
+    if where.resource == RESOURCE:
+        tree["status"] = {**(tree.get("status") or {}), "phase": "Terminating"}
+
+
+def is_held(tree: Tree) -> bool:
+    """Whether a namespace still waits for its content to go."""
+    return tree.get("kind") == "Namespace" and bool((tree.get("spec") or {}).get("finalizers"))

@@ -1,0 +1,42 @@
+"""The patches that a kind understands, applied to an object of it; server-side apply is not one of them (`apply`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubemachinery import patches
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubeserver.protocol import bodies, status
+from kubeserver.registry.strategy import Resource, Tree
+from kubeserver.registry.write_context import Call
+
+
+def types(resource: Resource) -> list[str]:
+    """The media types in which a kind can be patched."""
+    strategic = [bodies.STRATEGIC_PATCH] if resource.strategic is not None else []
+    return [bodies.JSON_PATCH, bodies.MERGE_PATCH, *strategic, bodies.APPLY_YAML]
+
+
+def patched(call: Call, kind: str, old: Tree, patch: Any, *, shown_as: Resource | None = None) -> Any:
+    """What a patch makes of an object, or of the document that the object is shown as."""
+    try:
+        return _patched(shown_as or call.resource, kind, old, patch)
+    except patches.PatchError as error:
+        if error.fault is patches.Fault.MALFORMED:
+            raise status.bad_request(str(error)) from None
+        raise call.invalid([FieldError("patch", ErrorSort.INVALID, str(error))]) from None
+
+
+def _patched(resource: Resource, kind: str, old: Tree, patch: Any) -> Any:
+    match kind:
+        case bodies.JSON_PATCH:
+            return patches.apply(old, patch)
+        case bodies.MERGE_PATCH:
+            if not isinstance(patch, dict):
+                raise status.bad_request("a merge patch is an object")
+            return patches.merge(old, patch)
+        case bodies.STRATEGIC_PATCH if resource.strategic is not None:
+            if not isinstance(patch, dict):
+                raise status.bad_request("a strategic merge patch is an object")
+            return resource.strategic(old, patch)
+    raise status.unsupported_media_type(kind, types(resource))

@@ -1,0 +1,173 @@
+"""Which resources are served at this moment: the built-in ones, those that CRDs brought, and extensions."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+from kubeserver import apply
+from kubeserver.registry.strategy import Resource, Tree
+from kubeserver.storage.watch import WatchStream
+
+# Gives an object in another version of its group; the argument is the whole `group/version`.
+Convert: TypeAlias = Callable[[Tree, str], Tree]
+
+_VERSION: Final = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
+_STAGES: Final = {None: 2, "beta": 1, "alpha": 0}
+
+
+def swap_version(tree: Tree, api_version: str) -> Tree:
+    """Conversion where versions differ in nothing but their name."""
+    return {**tree, "apiVersion": api_version}
+
+
+def version_rank(version: str) -> tuple[int, int, int, int, str]:
+    """Sorts versions, the preferred one first: stable before beta before alpha, higher before lower, odd ones last."""
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        return (1, 0, 0, 0, version)
+    major, stage, minor = found.groups()
+    return (0, -_STAGES[stage], -int(major), -int(minor or 0), version)
+
+
+def _is_stored(resource: Resource) -> bool:
+    return resource.version == resource.storage and not resource.shares and not resource.virtual
+
+
+class Registry:
+    """The resources by address. Asked on every request; changed when a CRD is."""
+
+    def __init__(self, builtin: Iterable[Resource] = ()) -> None:
+        self._builtin = tuple(builtin)
+        self._custom: dict[str, tuple[Resource, ...]] = {}
+        self._extensions: list[Resource] = []
+        self._conversions: dict[str, Convert] = {}
+        self._by_address: dict[tuple[str, str, str], Resource] = {}
+        self._stored: dict[str, Resource] = {}
+        self._targets: dict[tuple[Resource, str], apply.Target] = {}
+        self._streams: dict[str, dict[WatchStream, None]] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self.etag = ""
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._by_address = {(r.group, r.version, r.plural): r for r in self.all()}
+        self._stored = {r.group_resource: r for r in self.all() if _is_stored(r)}
+        self._targets.clear()
+        described = repr(
+            [
+                (r.group, r.version, r.plural, r.kind, sorted((*r.subresources, *r.views)), r.verbs, r.schema_revision)
+                for r in self.all()
+            ]
+        )
+        self.etag = hashlib.sha256(described.encode()).hexdigest()[:32].upper()
+        for listener in self._listeners:
+            listener()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    # --- Questions ----------------------------------------------------------------------------------------------------
+
+    def all(self) -> list[Resource]:
+        custom = (resource for name in sorted(self._custom) for resource in self._custom[name])
+        return [*self._builtin, *custom, *self._extensions]
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._by_address.get((group, version, plural))
+
+    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+        group, _, version = api_version.rpartition("/")
+        return next((r for r in self.all() if r.group == group and r.version == version and r.kind == kind), None)
+
+    def stored_as(self, group_resource: str) -> Resource | None:
+        """The resource in the version in which its objects are stored."""
+        return self._stored.get(group_resource)
+
+    def stored(self) -> list[Resource]:
+        """Each kind of object once, in the version in which it is stored."""
+        return list(self._stored.values())
+
+    def groups(self) -> dict[str, list[str]]:
+        """Every group with its versions, the preferred one first; the core group is ""."""
+        versions: dict[str, set[str]] = {}
+        for resource in self.all():
+            versions.setdefault(resource.group, set()).add(resource.version)
+        return {group: sorted(versions[group], key=version_rank) for group in versions}
+
+    def in_version(self, group: str, version: str) -> list[Resource]:
+        return sorted((r for r in self.all() if (r.group, r.version) == (group, version)), key=lambda r: r.plural)
+
+    def served_versions(self, resource: Resource) -> Sequence[Resource]:
+        return [r for r in self.all() if r.group_resource == resource.group_resource]
+
+    def convert(self, resource: Resource) -> Convert:
+        return resource.convert or self._conversions.get(resource.group_resource, swap_version)
+
+    def target(self, resource: Resource, subresource: str) -> apply.Target:
+        """Whose fields a write through this door owns."""
+        key = (resource, subresource)
+        found = self._targets.get(key)
+        if found is None:
+            versions = self.served_versions(resource)
+            found = self._targets[key] = apply.Target(
+                api_version=resource.api_version,
+                shapes={one.api_version: one.shape() for one in versions},
+                subresource=subresource,
+                has_status=resource.has_status,
+                status_keeps=resource.status_keeps,
+                convert=self.convert(resource) if len(versions) > 1 else None,
+            )
+        return found
+
+    # --- CRDs ---------------------------------------------------------------------------------------------------------
+
+    def serve(self, crd: str, resources: Sequence[Resource], convert: Convert) -> None:
+        """Serve what a CRD describes, instead of what it described before."""
+        for resource in resources:
+            self._conversions[resource.group_resource] = convert
+        self._custom[crd] = tuple(resources)
+        self._rebuild()
+
+    def withdraw(self, crd: str) -> None:
+        for resource in self._custom.pop(crd, ()):
+            self._conversions.pop(resource.group_resource, None)
+        self._rebuild()
+
+    # --- Extensions ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def extended(self, resources: Sequence[Resource]) -> Iterator[None]:
+        """Serve resources that are not stored while inside: whoever can answer for them comes and goes."""
+        for resource in resources:
+            if not resource.virtual:
+                raise ValueError(f"{resource.group_resource} is stored, so it is no extension")
+        self._extensions += resources
+        self._rebuild()
+        try:
+            yield
+        finally:
+            self._extensions = [one for one in self._extensions if one not in resources]
+            self._rebuild()
+
+    # --- Watches in progress ------------------------------------------------------------------------------------------
+
+    def opened(self, group_resource: str, stream: WatchStream) -> None:
+        self._streams.setdefault(group_resource, {})[stream] = None
+
+    def ended(self, group_resource: str, stream: WatchStream) -> None:
+        self._streams.get(group_resource, {}).pop(stream, None)
+
+    def stop_watches(self, group_resource: str | None = None) -> None:
+        """End the watches of one resource (or all), so that clients look again at what there is."""
+        for name, streams in self._streams.items():
+            if group_resource is None or name == group_resource:
+                for stream in list(streams):
+                    stream.stop()
+
+    @property
+    def watches(self) -> int:
+        return sum(len(streams) for streams in self._streams.values())

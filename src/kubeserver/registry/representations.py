@@ -1,0 +1,209 @@
+"""In which form a client wants its answer, and objects in that form: whole, metadata only, or as a Table.
+
+Objects are kept as the JSON of their stored version. Asked for in that version, they are answered with these bytes;
+only other versions, Tables and metadata are decoded, and what they become is kept with the entry for the next client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from kubemachinery.clock import Clock
+from kubeserver.protocol import bodies, cooperative, status
+from kubeserver.registry import tables
+from kubeserver.registry.registry import Registry
+from kubeserver.registry.strategy import Resource, Tree
+from kubeserver.storage.entries import Entry
+
+_PARTIAL: Final = frozenset({"PartialObjectMetadata", "PartialObjectMetadataList"})
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`shape` is object, partial or table; `api_version` is that of the Table or the metadata."""
+
+    shape: str = "object"
+    api_version: str = "meta.k8s.io/v1"
+    yaml: bool = False
+
+    @property
+    def content_type(self) -> str:
+        return bodies.YAML if self.yaml else bodies.JSON
+
+
+@lru_cache(maxsize=256)
+def negotiate(accept: str) -> Form:
+    """The first form in an Accept header that is spoken here; raises 406 where there is none."""
+    if not accept.strip():
+        return Form()
+    for offer in accept.split(","):
+        kind, *rest = (part.strip() for part in offer.split(";"))
+        parameters = dict(part.partition("=")[::2] for part in rest)
+        form = _offered(kind.lower(), parameters)
+        if form is not None:
+            return form
+    raise status.not_acceptable()
+
+
+def _offered(kind: str, parameters: dict[str, str]) -> Form | None:
+    if kind not in (bodies.JSON, bodies.YAML, "*/*", "application/*"):
+        return None
+    yaml = kind == bodies.YAML
+    wanted = parameters.get("as", "")
+    if not wanted:
+        return Form(yaml=yaml)
+    if parameters.get("g") != "meta.k8s.io" or parameters.get("v") not in ("v1", "v1beta1"):
+        return None
+    api_version = f"meta.k8s.io/{parameters['v']}"
+    if wanted == "Table":
+        return Form("table", api_version, yaml)
+    if wanted in _PARTIAL:
+        return Form("partial", api_version, yaml)
+    return None
+
+
+class Presenter:
+    """Objects of one resource in one form."""
+
+    def __init__(
+        self, registry: Registry, clock: Clock, resource: Resource, form: Form, include: str = "Metadata"
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._resource = resource
+        self._form = form
+        self._include = include
+        self._head = head(resource)
+
+    # --- One object ---------------------------------------------------------------------------------------------------
+
+    def whole(self, entry: Entry) -> bytes:
+        """The object itself, in the version asked for."""
+        if entry.body.startswith(self._head) and entry.revision >= self._resource.schema_revision:
+            return entry.body
+        found: bytes = entry.form((self._resource.api_version, self._resource.schema_revision), self._converted)
+        return found
+
+    def _converted(self, entry: Entry) -> bytes:
+        return encode(self._resource, to_version(self._registry, self._resource, msgspec.json.decode(entry.body)))
+
+    def tree(self, entry: Entry) -> Tree:
+        tree: Tree = msgspec.json.decode(self.whole(entry))
+        return tree
+
+    def one(self, entry: Entry) -> bytes:
+        match self._form.shape:
+            case "partial":
+                return bodies.encode(self._partial(entry))
+            case "table":
+                return self._table(self.tree(entry), {"resourceVersion": str(entry.revision)})
+        return self.whole(entry)
+
+    def of_tree(self, tree: Tree) -> bytes:
+        """An object that is not stored, such as the outcome of a dry run."""
+        match self._form.shape:
+            case "partial":
+                return bodies.encode(tables.partial(tree, self._form.api_version))
+            case "table":
+                return self._table(tree, {})
+        return bodies.encode(tree)
+
+    # --- Lists --------------------------------------------------------------------------------------------------------
+
+    async def many(self, entries: Sequence[Entry], metadata: Tree) -> bytes:
+        """A list; a long one is made in slices."""
+        resource, version = self._resource, self._form.api_version
+        match self._form.shape:
+            case "partial":
+                about = {"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": metadata}
+                if not entries:
+                    # As kube-apiserver has it. Whoever cannot read that should find out here.
+                    return bodies.encode({**about, "items": None}) + b"\n"
+                return await _listed(about, b"items", entries, lambda entry: bodies.encode(self._partial(entry)))
+            case "table":
+                about, now = tables.table(resource, metadata, version), self._clock.now()
+                return await _listed(about, b"rows", entries, lambda entry: bodies.encode(self._row(entry, now)))
+        about = {"kind": resource.listed_as, "apiVersion": resource.api_version, "metadata": metadata}
+        if resource.custom:
+            # It says even that nothing follows, as kube-apiserver has it.
+            about["metadata"] = {"continue": "", **metadata}
+            return await _listed(about, b"items", entries, self.whole)
+        # The items of a built-in list do not repeat what kind they are.
+        skipped = len(self._head)
+        return await _listed(about, b"items", entries, lambda entry: b"{" + self.whole(entry)[skipped:])
+
+    def _partial(self, entry: Entry) -> Tree:
+        return tables.partial(self.tree(entry), self._form.api_version)
+
+    def _row(self, entry: Entry, now: int) -> Tree:
+        return self._row_of(self.tree(entry), now)
+
+    def _row_of(self, tree: Tree, now: int) -> Tree:
+        return tables.row(tables.cells(self._resource, tree, now), self._beside(tree))
+
+    def _table(self, tree: Tree, metadata: Tree) -> bytes:
+        """The Table of one object."""
+        about = tables.table(self._resource, metadata, self._form.api_version)
+        return bodies.encode({**about, "rows": [self._row_of(tree, self._clock.now())]})
+
+    def _beside(self, tree: Tree) -> Any:
+        match self._include:
+            case "None":
+                return None
+            case "Object":
+                return tree
+        return tables.partial(tree, self._form.api_version)
+
+    # --- Watching -----------------------------------------------------------------------------------------------------
+
+    def bookmark(self, revision: int, ends_initial: bool) -> bytes:
+        metadata: Tree = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if ends_initial:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        tree = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
+        return self.of_tree(tree)
+
+
+async def _listed(about: Tree, key: bytes, entries: Sequence[Entry], encode: Callable[[Entry], bytes]) -> bytes:
+    """The document `about` a list, with the entries under `key` at its end."""
+    items: list[bytes] = []
+    async for some in cooperative.slices(entries):
+        items += map(encode, some)
+    return b"".join((bodies.encode(about)[:-1], b',"', key, b'":[', b",".join(items), b"]}\n"))
+
+
+def head(resource: Resource) -> bytes:
+    """How the JSON of every object of this resource begins."""
+    return b'{"apiVersion":"%s","kind":"%s",' % (resource.api_version.encode(), resource.kind.encode())
+
+
+def encode(resource: Resource, tree: Tree) -> bytes:
+    """The bytes of an object, beginning with `head`."""
+    rest = {key: value for key, value in tree.items() if key not in ("apiVersion", "kind")}
+    return bodies.encode({"apiVersion": resource.api_version, "kind": resource.kind, **rest})
+
+
+def to_version(registry: Registry, resource: Resource, tree: Tree) -> Tree:
+    """An object in a served version, with the defaults that its schema has today.
+
+    One that is read in another version than it is stored in has the defaults of the stored one: what the conversion
+    leaves out stays out, whatever the schema of the version asked for says.
+    """
+    written, stored = tree.get("apiVersion"), registry.stored_as(resource.group_resource)
+    is_read = resource.custom and stored is not None and written == stored.api_version != resource.api_version
+    if is_read and stored is not None:
+        tree = _complete(stored, tree)
+    if written != resource.api_version:
+        tree = registry.convert(resource)(tree, resource.api_version)
+    if not resource.custom:
+        return tree
+    return resource.rules.prune(tree) if is_read else _complete(resource, tree)
+
+
+def _complete(resource: Resource, tree: Tree) -> Tree:
+    return resource.rules.default(resource.rules.prune(tree))

@@ -1,0 +1,188 @@
+"""The scale subresource: how many replicas an object of any kind is to have and has, shown as a Scale.
+
+A CRD says where in its objects these numbers are. Whoever writes a Scale writes one field of the object behind it, and
+owns that field. The kind Scale itself (`autoscaling/v1`) is only ever seen through this door: no group of that name is
+served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from kubemachinery import selectors, strategic_merge
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubeserver.protocol import status
+from kubeserver.registry.strategy import Column, Resource, Scaling, Tree
+
+NAME: Final = "scale"
+_SCHEMA: Final = {
+    "type": "object",
+    "description": "How many replicas an object wants and has.",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "description": "What is wanted.",
+            "properties": {"replicas": {"type": "integer", "format": "int32", "description": "How many are wanted."}},
+        },
+        "status": {
+            "type": "object",
+            "description": "What there is.",
+            "required": ["replicas"],
+            "properties": {
+                "replicas": {"type": "integer", "format": "int32", "description": "How many there are."},
+                "selector": {"type": "string", "description": "The label selector by which they are found."},
+            },
+        },
+    },
+}
+KIND: Final = Resource(
+    group="autoscaling",
+    version="v1",
+    kind="Scale",
+    plural="scales",
+    public_name="io.k8s.api.autoscaling.v1.Scale",
+    schema=lambda: _SCHEMA,
+    columns=(
+        Column(name="Name", path=".metadata.name", format="name"),
+        Column(name="Desired", path=".spec.replicas", type="integer"),
+        Column(name="Available", path=".status.replicas", type="integer"),
+        Column(name="Age", path=".metadata.creationTimestamp", type="date"),
+    ),
+)
+# As a built-in kind shows it, which understands one sort of patch more.
+TYPED: Final = replace(KIND, strategic=lambda tree, patch: strategic_merge.merge(tree, patch, _SCHEMA))
+_SHOWN_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+_REPLICAS_MAX: Final = 2**31 - 1
+
+# Where each number may be: (key in the CRD, whether it must be said, below which parts of an object).
+_PATHS: Final = (
+    ("specReplicasPath", True, (".spec",)),
+    ("statusReplicasPath", True, (".status",)),
+    ("labelSelectorPath", False, (".spec", ".status")),
+)
+
+
+def scaling(row: Tree) -> Scaling:
+    """The `subresources.scale` of a CRD's version, which `check` found to be right."""
+    return Scaling(*(tuple((row.get(key) or "").split(".")[1:]) for key, _, _ in _PATHS))
+
+
+def refuse_unsaid(where: Scaling, tree: Tree) -> None:
+    """An object that does not say how many replicas it wants can be scaled, but not be looked at."""
+    if not _is_count(_at(tree, where.wanted)):
+        raise status.internal(f'the spec replicas field "{_spelt(where.wanted)}" does not exist')
+
+
+def shown(where: Scaling, tree: Tree) -> Tree:
+    """The Scale of an object."""
+    wanted, present, selector = (_at(tree, path) for path in (where.wanted, where.present, where.selector))
+    found: Tree = {"replicas": present if _is_count(present) else 0}
+    if isinstance(selector, dict):
+        selector = selectors.spelt(selector)  # of a built-in kind, which has it in parts
+    if where.selector and isinstance(selector, str) and selector:
+        found["selector"] = selector
+    details = tree["metadata"]
+    return {
+        "kind": KIND.kind,
+        "apiVersion": KIND.api_version,
+        "metadata": {key: details[key] for key in _SHOWN_METADATA if key in details},
+        "spec": {"replicas": wanted} if _is_count(wanted) and wanted else {},  # none is how a Scale spells 0
+        "status": found,
+    }
+
+
+def kind(resource: Resource) -> Resource:
+    """The Scale of a kind."""
+    return KIND if resource.custom else TYPED
+
+
+def rescaled(where: Scaling, tree: Tree, scale: Tree) -> Tree:
+    """The object as a Scale wants it. The revision and the uid of the Scale are conditions, if it has them."""
+    given = scale["metadata"]
+    details = {key: value for key, value in tree["metadata"].items() if key not in ("resourceVersion", "uid")}
+    details |= {key: given[key] for key in ("resourceVersion", "uid") if given.get(key)}
+    return {**_with(tree, where.wanted, replicas(scale)), "metadata": details}
+
+
+def refuse_negative(scale: Tree, name: str) -> None:
+    """A built-in kind refuses the Scale itself; a custom one the object behind it (`check_numbers`)."""
+    if replicas(scale) < 0:
+        wrong = FieldError("spec.replicas", ErrorSort.INVALID, "must be greater than or equal to 0", replicas(scale))
+        raise status.invalid(KIND.group, KIND.kind, name, [wrong])
+
+
+def configuration(resource: Resource, where: Scaling, scale: Tree) -> Tree:
+    """What applying a Scale means to the object behind it."""
+    tree: Tree = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": scale.get("metadata")}
+    spec = scale.get("spec")
+    if not isinstance(spec, dict) or "replicas" not in spec:
+        return tree
+    return _with(tree, where.wanted, replicas(scale))
+
+
+def check_numbers(where: Scaling, tree: Tree) -> Iterator[FieldError]:
+    """What is wrong with the numbers of an object, through whichever door they came."""
+    for path in (where.wanted, where.present):
+        number = _at(tree, path)
+        if _is_count(number) and number < 0:
+            yield FieldError(_spelt(path), ErrorSort.INVALID, "should be a non-negative integer", number)
+
+
+def read(scale: Any) -> Tree:
+    """A Scale that a client sent; raises 400 for something else."""
+    if not isinstance(scale, dict):
+        raise status.bad_request("the body is not an object")
+    said = (scale.get("apiVersion") or KIND.api_version, scale.get("kind") or KIND.kind)
+    if said != (KIND.api_version, KIND.kind):
+        raise status.bad_request(f"the body is a {said[0]} {said[1]}, where {KIND.api_version} {KIND.kind} is expected")
+    return scale
+
+
+def replicas(scale: Tree) -> int:
+    """How many a Scale wants; none where it does not say."""
+    spec = scale.get("spec")
+    wanted = spec.get("replicas", 0) if isinstance(spec, dict) else 0
+    if not _is_count(wanted) or abs(wanted) > _REPLICAS_MAX:
+        raise status.bad_request(f"spec.replicas: {str(wanted)[:100]} is not a number of replicas")
+    return int(wanted)
+
+
+def check(row: Any, path: str) -> Iterator[FieldError]:
+    """What is wrong with the `subresources.scale` of a CRD's version."""
+    if not isinstance(row, dict):
+        yield FieldError(path, ErrorSort.TYPE_INVALID, "must be an object", row)
+        return
+    for key, required, roots in _PATHS:
+        given = row.get(key)
+        if not given:
+            if required:
+                yield FieldError(f"{path}.{key}", ErrorSort.REQUIRED, "")
+            continue
+        below = isinstance(given, str) and any(given.startswith(f"{root}.") for root in roots)
+        if not below or not all(given.split(".")[1:]):
+            words = f"should be a json path under {' or '.join(roots)}"
+            yield FieldError(f"{path}.{key}", ErrorSort.INVALID, words, given)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _spelt(path: tuple[str, ...]) -> str:
+    return "".join(f".{name}" for name in path)
+
+
+def _at(tree: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    return tree
+
+
+def _with(tree: Tree, path: tuple[str, ...], value: Any) -> Tree:
+    first, *rest = path
+    if not rest:
+        return {**tree, first: value}
+    below = tree.get(first)
+    return {**tree, first: _with(below if isinstance(below, dict) else {}, tuple(rest), value)}

@@ -1,0 +1,222 @@
+"""What differs between kinds, as values: where a kind is served, and what happens to its objects on their way in.
+
+The verbs in `rest` are the same for every kind. A built-in kind and one that a CRD brought are both a `Resource`: its
+address, its schema and its `Rules`. Rules are plain functions over JSON trees; they change only the tree that they are
+given first, and none of them raises for what a client sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Protocol, TypeAlias
+
+from kubemachinery.field_errors import FieldError
+from kubeserver.apply import Shape
+
+Tree: TypeAlias = dict[str, Any]
+
+ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def _same(tree: Tree, old: Tree | None = None) -> Tree:
+    return tree
+
+
+def _no_errors(*_: Any) -> Sequence[FieldError]:
+    return ()
+
+
+def _no_word(_: Tree) -> str:
+    return ""
+
+
+def _no_words(*_: Any) -> Sequence[str]:
+    return ()
+
+
+def _no_shape() -> Shape:
+    return Shape.of(None)
+
+
+class Unknown(Protocol):
+    def __call__(self, tree: Tree, old: Tree | None = None, /) -> Sequence[str]: ...
+
+
+class Default(Protocol):
+    def __call__(self, tree: Tree, old: Tree | None = None, /) -> Tree: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a kind does with an object, in the order in which `rest` calls it.
+
+    `malformed(tree)` says why the tree cannot be read as this kind at all (400), or "". `unknown(tree)` names the
+    fields that the schema does not know (`spec.zzz`); `prune(tree)` gives the tree without them, `default(tree)` the
+    tree with what is absent filled in; both may change the tree or make another. What a tree shares with `old`, the
+    object that it succeeds, may be passed over by `unknown` and `default`. `on_create(tree)`,
+    `on_update(new, old)` and `on_status(new, old)` put the fields back that a client may not set through that door
+    (`rest` itself already keeps spec and status apart where the resource has a status). `validate(new, old,
+    subresource)` answers with field errors; `old` is None on create. `warn(new, old)` gives sentences for the
+    Warning header of a write that is valid.
+    """
+
+    malformed: Callable[[Tree], str] = _no_word
+    unknown: Unknown = _no_words
+    prune: Callable[[Tree], Tree] = _same
+    default: Default = _same
+    on_create: Callable[[Tree], None] = _nothing
+    on_update: Callable[[Tree, Tree], None] = _nothing
+    on_status: Callable[[Tree, Tree], None] = _nothing
+    validate: Callable[[Tree, Tree | None, str], Sequence[FieldError]] = _no_errors
+    warn: Callable[[Tree, Tree | None], Iterable[str]] = _no_words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One printed column. `path` is a JSONPath below the object, as in a CRD: `.status.phase`."""
+
+    name: str
+    path: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A whole number in the query of a view. What is below `minimum` or above `maximum` is taken for these."""
+
+    meaning: str
+    default: int
+    minimum: int = 0
+    maximum: int = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A document about one object, made when somebody asks and never stored; `extensions` serves it.
+
+    `read(namespace, name, parameters)` gives its content, or raises `status.StatusError`.
+    """
+
+    kind: str
+    read: Callable[[str, str, Mapping[str, int]], Tree]
+    schema: Callable[[], Mapping[str, Any]] = dict
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """Something done to one object by a POST below it, such as binding a pod to a node.
+
+    `alter(object, body)` changes the object in place, or raises `status.StatusError`.
+    """
+
+    kind: str
+    alter: Callable[[Tree, Tree], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Where the objects of a kind keep what `scale` shows of them; a path is the names of the fields on the way."""
+
+    wanted: tuple[str, ...]
+    present: tuple[str, ...]
+    selector: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Resource:
+    """One kind in one served version.
+
+    `schema()` is an OpenAPI v3 structural schema with the `x-kubernetes-*` extensions, as a CRD carries it, without
+    `metadata`. `selectable` maps a field label to its dotted path (`{"status.phase": "status.phase"}`); name and
+    namespace are always selectable. `columns` None means the columns Name and Age.
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    singular: str = ""
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: frozenset[str] = frozenset()
+    scaling: Scaling | None = None
+    # What a write through /status leaves as it was, and so does not own.
+    status_keeps: tuple[tuple[str, ...], ...] = (("metadata",), ("spec",))
+    # Schemas are large and mostly not asked for: they are made on demand, and whoever makes them keeps them.
+    schema: Callable[[], Mapping[str, Any]] = dict
+    # Where its parts have names of their own in OpenAPI documents: the kind's, and the schemas of all of them by name.
+    public_name: str = ""
+    components: Callable[[], Mapping[str, Any]] = dict
+    shape: Callable[[], Shape] = _no_shape
+    # Strategic merge, where the kind has it: (tree, patch) -> tree; raises patches.PatchError.
+    strategic: Callable[[Tree, Tree], Tree] | None = None
+    rules: Rules = field(default_factory=Rules)
+    columns: tuple[Column, ...] | None = None
+    # The cells below `columns`, where paths alone cannot say them: (tree, now) -> values.
+    cells: Callable[[Tree, int], Sequence[Any]] | None = None
+    selectable: Mapping[str, str] = field(default_factory=dict)
+    custom: bool = False
+    # Another group's view of the objects that are stored as `shares` (Events are both `v1` and `events.k8s.io/v1`), and
+    # how they are converted: (tree, api_version) -> tree. Both rows have the function.
+    shares: str = ""
+    convert: Callable[[Tree, str], Tree] | None = None
+    stored_version: str = ""
+    unconditional_update: bool = True
+    create_on_update: bool = False
+    grace_seconds: int | None = None
+    # Names: RFC 1123 subdomains by default; labels for namespaces; nearly anything for RBAC's own objects.
+    label_name: bool = False
+    free_name: bool = False
+    generation: bool = True
+    # Fields of the metadata whose change makes another generation too.
+    generation_metadata: tuple[str, ...] = ()
+    # Its generation counts no changes, only the beginning of its end.
+    still: bool = False
+    # Objects of this kind go to the file of short-lived things: kept for an hour, never many.
+    ephemeral: bool = False
+    # Answered with the object that was sent, and never stored (reviews); or only there to be looked at through views.
+    virtual: bool = False
+    # By the last part of their path.
+    views: Mapping[str, View] = field(default_factory=dict)
+    actions: Mapping[str, Action] = field(default_factory=dict)
+    deprecated: str = ""
+    # Objects written before this revision are defaulted again when they are read: the schema has changed since.
+    schema_revision: int = 0
+    # Even a small object may take long to validate, so it is not done on the event loop.
+    costly: bool = False
+
+    @cached_property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @cached_property
+    def group_resource(self) -> str:
+        """The name under which objects are stored, whatever version they are asked for in."""
+        if self.shares:
+            return self.shares
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def storage(self) -> str:
+        return self.stored_version or self.version
+
+    @property
+    def has_status(self) -> bool:
+        return "status" in self.subresources
+
+    @property
+    def listed_as(self) -> str:
+        return self.list_kind or f"{self.kind}List"

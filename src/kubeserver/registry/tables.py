@@ -1,0 +1,141 @@
+"""What kubectl prints: a Table of cells for any list of objects, from the printed columns of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kubemachinery.meta import SECOND, TimeError, parse_time
+from kubeserver.protocol.jsonpath import PathError, Walk, compile_path
+from kubeserver.registry.strategy import Column, Resource, Tree
+
+# How many values the paths of all columns may visit for one row: some milliseconds' worth.
+ROW_VALUES_MAX: Final = 10_000
+
+NAME: Final = Column(
+    name="Name", path=".metadata.name", format="name", description="The name, unique among its kind in a namespace."
+)
+AGE: Final = Column(
+    name="Age", path=".metadata.creationTimestamp", type="date", description="How long ago the object was created."
+)
+
+
+def definitions(resource: Resource) -> list[Tree]:
+    return [
+        {
+            "name": column.name,
+            "type": column.type,
+            "format": column.format,
+            "description": column.description,
+            "priority": column.priority,
+        }
+        for column in _columns(resource)
+    ]
+
+
+def _columns(resource: Resource) -> Sequence[Column]:
+    if resource.columns is None:
+        return (NAME, AGE)
+    if not resource.custom:
+        return resource.columns
+    return (NAME, *resource.columns)
+
+
+def cells(resource: Resource, tree: Tree, now: int) -> list[Any]:
+    """The values of one row."""
+    if resource.cells is not None:
+        return list(resource.cells(tree, now))
+    walk = Walk(True, ROW_VALUES_MAX)
+    return [cell(column, tree, now, walk) for column in _columns(resource)]
+
+
+def cell(column: Column, tree: Tree, now: int, walk: Walk) -> Any:
+    """One value. What is absent is null, and so is what does not have the column's type, or lies behind a path that
+    visits more values than are left to the row."""
+    try:
+        found = compile_path(column.path)(tree, walk)
+    except PathError:
+        return None
+    if not found:
+        return None
+    value = found[0]
+    match column.type:
+        case "string":
+            return _text(value)
+        case "date":
+            return age(value, now) if isinstance(value, str) else None
+        case "integer":
+            return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        case "number":
+            return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+        case "boolean":
+            return value if isinstance(value, bool) else None
+    return None
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case None:
+            return None
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+    return msgspec.json.encode(value).decode()
+
+
+def age(time: str, now: int) -> str:
+    """How long ago, in the few characters that a column has."""
+    try:
+        return duration((now - parse_time(time)) // SECOND)
+    except TimeError:
+        return "<unknown>"
+
+
+# Below so many seconds, print these units; the second one only where it is not zero.
+_SPANS: Final = (
+    (120, (1, "s"), None),
+    (600, (60, "m"), (1, "s")),
+    (3 * 3600, (60, "m"), None),
+    (8 * 3600, (3600, "h"), (60, "m")),
+    (48 * 3600, (3600, "h"), None),
+    (8 * 86_400, (86_400, "d"), (3600, "h")),
+    (2 * 365 * 86_400, (86_400, "d"), None),
+    (8 * 365 * 86_400, (365 * 86_400, "y"), (86_400, "d")),
+)
+
+
+def duration(seconds: int) -> str:
+    """`45s`, `5m20s`, `90m`, `7h5m`, `2d3h`, `120d`: the larger it is, the rougher."""
+    if seconds < -1:
+        return "<invalid>"
+    seconds = max(seconds, 0)
+    for below, (size, unit), finer in _SPANS:
+        if seconds < below:
+            rest = seconds % size // finer[0] if finer else 0
+            return f"{seconds // size}{unit}{rest}{finer[1]}" if finer and rest else f"{seconds // size}{unit}"
+    return f"{seconds // (365 * 86_400)}y"
+
+
+def table(resource: Resource, metadata: Tree, api_version: str = "meta.k8s.io/v1") -> Tree:
+    """A Table without its rows."""
+    return {
+        "kind": "Table",
+        "apiVersion": api_version,
+        "metadata": metadata,
+        "columnDefinitions": definitions(resource),
+    }
+
+
+def row(cells: list[Any], beside: Any) -> Tree:
+    """One row: its cells, and the object beside them (or None)."""
+    return {"cells": cells, "object": beside}
+
+
+def partial(tree: Tree, api_version: str = "meta.k8s.io/v1") -> Tree:
+    """Only the metadata of an object."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": tree.get("metadata", {})}

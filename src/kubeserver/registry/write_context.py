@@ -1,0 +1,61 @@
+"""One write: what is asked for, what it comes to, and the words for what can go wrong with its object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kubemachinery.field_errors import FieldError
+from kubeserver.protocol import status
+from kubeserver.protocol.authentication import User
+from kubeserver.registry.strategy import Resource, Tree
+from kubeserver.storage.entries import Entry
+from kubeserver.storage.sqlite import Key
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One request to change something: to what, by whom, and under which options."""
+
+    resource: Resource
+    user: User
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    manager: str = "unknown"
+    dry_run: bool = False
+    validation: str = "Warn"
+    force: bool = False
+    options: Tree = field(default_factory=dict)
+    # The body is a patch, and what is wrong with the object that it makes is told of the patch.
+    patches: bool = False
+    # What is odd about the text of the body, such as keys that are there twice: afterwards nobody can tell.
+    oddities: Sequence[str] = ()
+    warnings: list[str] = field(default_factory=list)
+    # Its body is so large, or asks for so much, that the work on it does not belong on the event loop.
+    is_long: bool = False
+
+    @property
+    def key(self) -> Key:
+        return Key(self.resource.group_resource, self.namespace, self.name)
+
+    def not_found(self) -> status.StatusError:
+        return status.not_found(self.resource.group, self.resource.plural, self.name)
+
+    def modified(self) -> status.StatusError:
+        return status.modified(self.resource.group, self.resource.plural, self.name)
+
+    def conflict(self, why: str) -> status.StatusError:
+        return status.conflict(self.resource.group, self.resource.plural, self.name, why)
+
+    def invalid(self, errors: Sequence[FieldError]) -> status.StatusError:
+        return status.invalid(self.resource.group, self.resource.kind, self.name, errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a write came to: the stored entry, or (dry run, deletion) the tree to show."""
+
+    code: int = 200
+    entry: Entry | None = None
+    tree: Tree | None = None

@@ -1,0 +1,1 @@
+"""Objects at revisions: in memory, in SQLite, and watched from a revision onward."""

@@ -1,0 +1,95 @@
+"""Objects at revisions: one of them, how it came to be, and all of a resource in order."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from kubeserver.storage.sqlite import Key, Op
+
+# Namespace and name: where an object is among those of its resource.
+Place: TypeAlias = tuple[str, str]
+
+
+class Entry:
+    """One object at one revision. `forms` holds the bytes it was converted to, by what was asked for."""
+
+    __slots__ = ("body", "created_revision", "forms", "key", "revision", "uid")
+
+    def __init__(self, key: Key, uid: str, revision: int, created_revision: int, body: bytes) -> None:
+        self.key = key
+        self.uid = uid
+        self.revision = revision
+        self.created_revision = created_revision
+        self.body = body
+        self.forms: dict[Any, Any] | None = None
+
+    def form(self, which: Any, make: Callable[[Entry], Any]) -> Any:
+        """The bytes of another form, made once."""
+        if self.forms is None:
+            self.forms = {}
+        found = self.forms.get(which)
+        if found is None:
+            found = self.forms[which] = make(self)
+        return found
+
+
+class Change:
+    """One step of the past: what happened, the object after it, and the object before it.
+
+    `previous` is None for a creation, and `forgotten` says that there was one but it was compacted away.
+    """
+
+    __slots__ = ("at", "entry", "forgotten", "op", "previous")
+
+    def __init__(self, op: Op, entry: Entry, previous: Entry | None, at: int, forgotten: bool = False) -> None:
+        self.op = op
+        self.entry = entry
+        self.previous = previous
+        self.at = at
+        self.forgotten = forgotten
+
+    @property
+    def revision(self) -> int:
+        return self.entry.revision
+
+
+class Collection:
+    """All objects of one resource: by key, in order, and how they came to be."""
+
+    __slots__ = ("entries", "history", "keys", "listeners")
+
+    def __init__(self) -> None:
+        self.entries: dict[Place, Entry] = {}
+        # Namespace, then name. Python orders strings by code point, which is the byte order of their UTF-8.
+        self.keys: list[Place] = []
+        self.history: deque[Change] = deque()
+        # In the order of registration, so that a run can be repeated.
+        self.listeners: dict[Callable[[Change], None], None] = {}
+
+    def place(self, entry: Entry) -> None:
+        key = (entry.key.namespace, entry.key.name)
+        if key not in self.entries:
+            insort(self.keys, key)
+        self.entries[key] = entry
+
+    def remove(self, namespace: str, name: str) -> None:
+        if self.entries.pop((namespace, name), None) is not None:
+            del self.keys[bisect_left(self.keys, (namespace, name))]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (self.entries[key] for key in self.keys)
+
+    def between(self, namespace: str, after: Place | None = None) -> Iterator[Entry]:
+        """Entries in order, of one namespace ("" for all), beginning behind a key."""
+        first = after if after is not None else (namespace, "") if namespace else ("", "")
+        position = bisect_left(self.keys, first)
+        for key in self.keys[position:]:
+            if namespace and key[0] != namespace:
+                if key[0] > namespace:
+                    return
+                continue
+            if after is None or key > after:
+                yield self.entries[key]

@@ -1,0 +1,448 @@
+"""The present and the recent past of every object, in memory, as encoded bytes.
+
+Two layers. *Committed* is what everybody reads: it is on the disk. *Pending* is what writers build upon: accepted,
+numbered, on its way to the disk. A write takes the newest layer, is given the next revision and queued; one batch at a
+time goes to the journal, and whatever arrived meanwhile is the next batch. When a batch is kept, its changes become
+committed, then the watchers are told in order of revision, then the writers get their answer.
+
+Everything here runs on the event loop's thread, so between reading an object and queuing its successor nothing can
+come in between. The journal's calls run on one thread of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kubemachinery.clock import Clock
+from kubemachinery.meta import MINUTE
+from kubeserver.protocol import memory, status
+from kubeserver.storage.entries import Change, Collection, Entry, Place
+from kubeserver.storage.sqlite import FIRST_REVISION, Journal, Key, Loaded, Op, Record
+
+log = logging.getLogger(__name__)
+
+BATCH_MAX: Final = 512
+COMPACTION_STEP: Final = 500
+COMPACTION_SECONDS: Final = 30.0
+# Two MiB at a time, as a long step would hold up the writers.
+SHRINK_PAGES: Final = 256
+SHRINK_PAUSE_SECONDS: Final = 0.01
+TRIM_BYTES: Final = 8 * 1024 * 1024
+RECOVERY_SECONDS: Final = 1.0
+RECOVERY_SECONDS_MAX: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryBounds:
+    """How much of the past is kept: both minima are honoured, as long as the bytes allow it."""
+
+    revisions_min: int = 10_000
+    age_min: int = 10 * MINUTE
+    bytes_max: int = 64 * 1024 * 1024
+
+
+class _Batch:
+    """Writes that are kept, or not, together; and the one future that says which."""
+
+    __slots__ = ("kept", "records")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.records: list[tuple[Record, Entry]] = []
+        self.kept: asyncio.Future[None] = loop.create_future()
+        # A writer may have gone away; its answer is then nobody's business, and no warning either.
+        self.kept.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+
+class Objects:
+    """The door to all objects. See the module's words on committed and pending."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Clock,
+        *,
+        loaded: Loaded | None = None,
+        executor: Executor | None = None,
+        bounds: HistoryBounds | None = None,
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        # None: the journal never blocks (memory), so it is called in line and a run stays on one thread.
+        self._executor = executor
+        self._bounds = bounds or HistoryBounds()
+        self._collections: dict[str, Collection] = {}
+        # The newest write of each key on its way to the disk: its revision, and what it leaves behind (None: nothing).
+        self._pending: dict[Key, tuple[int, Entry | None]] = {}
+        self._log: deque[Change] = deque()
+        self._log_bytes = 0
+        # What was forgotten since memory was given back.
+        self._forgotten_bytes = 0
+        self._open: _Batch | None = None
+        self._in_flight: _Batch | None = None
+        self._failure = ""
+        self._closed = False
+        self._recovery: asyncio.Task[None] | None = None
+        self._reached: list[tuple[int, asyncio.Future[None]]] = []
+        # Told of every change, after the watchers of its resource.
+        self.listeners: list[Callable[[Change], None]] = []
+        self.commits = 0
+        self.writes = 0
+        self.revision = FIRST_REVISION
+        self.compacted = FIRST_REVISION
+        self.cluster_id = ""
+        if loaded is not None:
+            self._load(loaded)
+        self._assigned = self.revision
+
+    def _load(self, loaded: Loaded) -> None:
+        self.revision, self.compacted, self.cluster_id = loaded.revision, loaded.compacted, loaded.cluster_id
+        latest: dict[Key, Entry] = {}
+        for record in loaded.records:
+            if record.revision <= loaded.compacted:
+                continue
+            previous = latest.get(record.key)
+            entry = Entry(record.key, record.uid, record.revision, record.created_revision, record.body)
+            forgotten = record.op is not Op.ADDED and previous is None
+            self._remember(Change(record.op, entry, None if record.op is Op.ADDED else previous, record.at, forgotten))
+            latest[record.key] = entry
+        for row in loaded.rows:
+            entry = latest.get(row.key) or Entry(row.key, row.uid, row.revision, row.created_revision, row.body)
+            if entry.revision != row.revision:
+                entry = Entry(row.key, row.uid, row.revision, row.created_revision, row.body)
+            collection = self.collection(row.key.resource)
+            collection.entries[row.key.namespace, row.key.name] = entry
+        for collection in self._collections.values():
+            collection.keys = sorted(collection.entries)
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> str:
+        """Why nothing can be written at present, or ""."""
+        return self._failure
+
+    def collection(self, resource: str) -> Collection:
+        found = self._collections.get(resource)
+        if found is None:
+            found = self._collections[resource] = Collection()
+        return found
+
+    @property
+    def resources(self) -> list[str]:
+        return sorted(self._collections)
+
+    def get(self, key: Key) -> Entry | None:
+        """The committed object."""
+        return self.collection(key.resource).entries.get((key.namespace, key.name))
+
+    def latest(self, key: Key) -> Entry | None:
+        """The object to build upon: pending, else committed."""
+        if key in self._pending:
+            return self._pending[key][1]
+        return self.get(key)
+
+    async def settled(self, key: Key) -> None:
+        """Wait until what `latest` showed is kept, so that an answer that rests on it is true."""
+        if key in self._pending:
+            await self.flushed()
+
+    async def flushed(self) -> None:
+        """Wait until everything written so far is kept."""
+        batch = self._open or self._in_flight
+        if batch is not None:
+            await asyncio.shield(batch.kept)
+
+    async def reach(self, revision: int, seconds: float) -> bool:
+        """Wait until `revision` is committed; False when it does not come in time."""
+        if self.revision >= revision:
+            return True
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = (revision, reached)
+        self._reached.append(waiting)
+        try:
+            await asyncio.wait_for(reached, seconds)
+        except TimeoutError:
+            return self.revision >= revision
+        finally:
+            if waiting in self._reached:
+                self._reached.remove(waiting)
+        return True
+
+    def at(self, resource: str, revision: int, namespace: str, after: Place | None) -> Iterator[Entry]:
+        """The objects as they were at `revision`, in order. Raises 410 where the past is no longer known."""
+        if revision < self.compacted:
+            raise status.expired(
+                f"The provided resourceVersion {revision} is too old: history begins at {self.compacted}"
+            )
+        collection = self.collection(resource)
+        undone: dict[Place, Entry | None] = {}
+        for change in reversed(collection.history):
+            if change.revision <= revision:
+                break
+            if change.forgotten:
+                raise status.expired(f"The history of {resource} at revision {revision} is no longer complete")
+            undone[change.entry.key.namespace, change.entry.key.name] = change.previous
+        if not undone:
+            return collection.between(namespace, after)
+        return self._with_undone(collection, undone, namespace, after)
+
+    @staticmethod
+    def _with_undone(
+        collection: Collection,
+        undone: dict[Place, Entry | None],
+        namespace: str,
+        after: Place | None,
+    ) -> Iterator[Entry]:
+        keys = sorted(collection.entries.keys() | undone.keys())
+        for key in keys:
+            if (namespace and key[0] != namespace) or (after is not None and key <= after):
+                continue
+            entry = undone[key] if key in undone else collection.entries[key]
+            if entry is not None:
+                yield entry
+
+    def changes_since(self, resource: str, revision: int) -> list[Change]:
+        """What happened after `revision`, oldest first. The caller has compared with `compacted`."""
+        found: list[Change] = []
+        for change in reversed(self.collection(resource).history):
+            if change.revision <= revision:
+                break
+            found.append(change)
+        found.reverse()
+        return found
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    @property
+    def next_revision(self) -> int:
+        """The revision that the next write will have: put it into the body, then call `write` at once."""
+        return self._assigned + 1
+
+    def write(
+        self, op: Op, key: Key, uid: str, body: bytes, *, ephemeral: bool = False
+    ) -> tuple[Entry, asyncio.Future[None]]:
+        """Queue a write upon `latest(key)`. The future is done when it is kept; shield it when awaiting."""
+        self.refuse_when_failed()
+        previous = self.latest(key)
+        if (previous is None) != (op is Op.ADDED):
+            raise AssertionError(f"{op.name} of {key} does not fit what is there")
+        self._assigned += 1
+        created = self._assigned if previous is None else previous.created_revision
+        entry = Entry(key, uid, self._assigned, created, body)
+        record = Record(
+            key=key,
+            op=op,
+            revision=self._assigned,
+            previous_revision=previous.revision if previous else 0,
+            created_revision=created,
+            uid=uid,
+            body=body,
+            at=self._clock.now(),
+            ephemeral=ephemeral,
+        )
+        self._pending[key] = (entry.revision, None if op is Op.DELETED else entry)
+        if self._open is None:
+            loop = asyncio.get_running_loop()
+            self._open = _Batch(loop)
+            if self._in_flight is None:
+                # Not at once: whatever else this turn of the loop brings joins the same commit.
+                loop.call_soon(self._send)
+        self._open.records.append((record, entry))
+        return entry, self._open.kept
+
+    def refuse_when_failed(self) -> None:
+        if self._failure:
+            raise status.unavailable(f"nothing can be written at present: {self._failure}", retry_seconds=1)
+        if self._closed:
+            raise status.unavailable("the server is shutting down")
+
+    def _send(self) -> None:
+        batch = self._open
+        if batch is None or self._in_flight is not None:
+            return
+        self._open = None
+        self._in_flight = batch
+        if len(batch.records) > BATCH_MAX:
+            rest = _Batch(asyncio.get_running_loop())
+            rest.records = batch.records[BATCH_MAX:]
+            del batch.records[BATCH_MAX:]
+            # The writers of the rest hold the first future; it is answered with the second.
+            held, batch.kept = batch.kept, rest.kept
+            rest.kept = held
+            self._open = rest
+        records = [record for record, _ in batch.records]
+        if self._executor is None:
+            self._finish(batch, self._try(records))
+            return
+        sending = asyncio.get_running_loop().run_in_executor(self._executor, self._try, records)
+        sending.add_done_callback(lambda done: self._finish(batch, done.result()))
+
+    def _try(self, records: list[Record]) -> Exception | None:
+        try:
+            self._journal.commit(records)
+        except Exception as error:
+            return error
+        return None
+
+    def _finish(self, batch: _Batch, error: Exception | None) -> None:
+        self._in_flight = None
+        if error is not None:
+            self._fail(batch, error)
+            return
+        self.commits += 1
+        self.writes += len(batch.records)
+        for record, entry in batch.records:
+            self._publish(record, entry)
+            # A later write of the same key may be pending still; by its revision it is told apart from this one.
+            if self._pending.get(record.key, (0, None))[0] == record.revision:
+                del self._pending[record.key]
+        if not batch.kept.done():
+            batch.kept.set_result(None)
+        self._tell_reached()
+        if self._open is not None:
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _publish(self, record: Record, entry: Entry) -> None:
+        collection = self.collection(record.key.resource)
+        previous = collection.entries.get((record.key.namespace, record.key.name))
+        if record.op is Op.DELETED:
+            collection.remove(record.key.namespace, record.key.name)
+        else:
+            collection.place(entry)
+        change = Change(record.op, entry, previous, record.at)
+        self.revision = record.revision
+        self._remember(change)
+        for listener in (*collection.listeners, *self.listeners):
+            try:
+                listener(change)
+            except Exception:
+                # The write is kept and its writers wait for their answer: one poison object stops nobody else.
+                log.exception("a listener failed on %s at revision %d", "/".join(record.key), record.revision)
+
+    def _remember(self, change: Change) -> None:
+        self.collection(change.entry.key.resource).history.append(change)
+        self._log.append(change)
+        self._log_bytes += len(change.entry.body)
+
+    def _tell_reached(self) -> None:
+        for revision, reached in self._reached:
+            if revision <= self.revision and not reached.done():
+                reached.set_result(None)
+
+    # --- Failing, and coming back -------------------------------------------------------------------------------------
+
+    def _fail(self, batch: _Batch, error: Exception) -> None:
+        """A commit failed. What was pending is given up; nobody was told that it was kept, and nobody saw it."""
+        log.error("a commit failed, writes are refused until the store works again: %s", error)
+        self._failure = str(error) or type(error).__name__
+        lost = [batch] if self._open is None else [batch, self._open]
+        self._open = None
+        self._pending.clear()
+        for one in lost:
+            if not one.kept.done():
+                one.kept.set_exception(
+                    status.unavailable(f"the write could not be made durable, and may or may not be kept: {error}")
+                )
+        if self._recovery is None and not self._closed:
+            self._recovery = asyncio.get_running_loop().create_task(self._recover())
+
+    async def _recover(self) -> None:
+        """Ask the disk, not the memory, what became of the failed batch; then go on."""
+        pause = RECOVERY_SECONDS
+        while self._failure and not self._closed:
+            await asyncio.sleep(pause)
+            try:
+                records = await self._call(self._journal.since, self.revision)
+            except Exception as error:
+                self._failure = str(error) or type(error).__name__
+                # Looking means reading the whole file; a disk that is full now will be full in a moment, too.
+                pause = min(pause * 2, RECOVERY_SECONDS_MAX)
+                continue
+            for record in records:
+                entry = Entry(record.key, record.uid, record.revision, record.created_revision, record.body)
+                self._publish(record, entry)
+            # Numbers of writes that were lost are not used again: somebody may have seen them in an error.
+            self._assigned = max(self._assigned, self.revision)
+            self._tell_reached()
+            self._failure = ""
+            log.warning("the store works again; %d writes of the failed batch had been kept", len(records))
+        self._recovery = None
+
+    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if self._executor is None:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+    # --- Forgetting ---------------------------------------------------------------------------------------------------
+
+    def compaction_target(self) -> int:
+        """Up to which revision the past may be forgotten now."""
+        bounds, now = self._bounds, self._clock.now()
+        size, target = self._log_bytes, self.compacted
+        for position, change in enumerate(self._log):
+            spare = len(self._log) - position > bounds.revisions_min and now - change.at > bounds.age_min
+            if not spare and size <= bounds.bytes_max:
+                break
+            size -= len(change.entry.body)
+            target = change.revision
+        return target
+
+    async def compact(self, revision: int | None = None) -> None:
+        """Forget the past up to `revision` (by default as much as the bounds allow), in small steps."""
+        target = min(self.compaction_target() if revision is None else revision, self.revision)
+        if target <= self.compacted:
+            return
+        # First nobody may start from there any more; then it goes.
+        self.compacted = target
+        while self._log and self._log[0].revision <= target:
+            change = self._log.popleft()
+            self._log_bytes -= len(change.entry.body)
+            self._forgotten_bytes += len(change.entry.body)
+            self.collection(change.entry.key.resource).history.popleft()
+        more = True
+        while more and not self._failure:
+            # Batches of writes get their turn between two steps: the thread takes its calls in order.
+            more = bool(await self._call(self._journal.compact, target, COMPACTION_STEP))
+
+    async def shrink(self) -> None:
+        """Give back the disk that the forgotten past took, in small steps, and the memory."""
+        more = True
+        while more and not self._failure:
+            more = await self._call(self._journal.shrink, SHRINK_PAGES)
+            await asyncio.sleep(SHRINK_PAUSE_SECONDS if more else 0)
+        if self._executor is not None and self._forgotten_bytes > TRIM_BYTES:
+            self._forgotten_bytes = 0
+            await asyncio.to_thread(memory.give_back)
+
+    async def keep_compacting(self) -> None:
+        while True:
+            await asyncio.sleep(COMPACTION_SECONDS)
+            try:
+                await self.compact()
+                await self.shrink()
+            except Exception as error:
+                # Compaction is only ever late, never lost: the next round begins where this one stopped.
+                log.warning("compaction will be tried again: %s", error)
+
+    async def backup(self, target: Path) -> None:
+        await self.flushed()
+        await self._call(self._journal.backup, target)
+
+    async def close(self) -> None:
+        """Keep what was accepted, then let go."""
+        self._closed = True
+        if self._recovery is not None:
+            self._recovery.cancel()
+        while (self._open or self._in_flight) and not self._failure:
+            try:
+                await self.flushed()
+            except status.StatusError:
+                break
+        await self._call(self._journal.close)

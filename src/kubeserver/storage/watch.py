@@ -1,0 +1,250 @@
+"""From a revision onward: every change that matches, in order, exactly once; with bookmarks in between.
+
+A watch holds no buffer. It remembers the revision up to which it has told its client, and reads on in the history that
+`objects` keeps anyway; a commit only wakes it. So a slow reader costs nobody memory and never holds up a writer. One
+that takes nothing for ten seconds is cut off; one that falls behind the history is told 410 and lists anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kubemachinery.http_server import StreamDropped, Write
+from kubeserver.protocol import cooperative, status
+from kubeserver.storage.entries import Change, Entry
+from kubeserver.storage.objects import Objects
+from kubeserver.storage.sqlite import Op
+
+BOOKMARK_SECONDS: Final = 60.0
+STALL_SECONDS: Final = 10.0
+CHUNK_BYTES: Final = 256 * 1024
+# The last bookmark comes this long before the end, so that the client resumes from nearly the present.
+LAST_BOOKMARK_SECONDS: Final = 2.0
+# Up to so many watches of a resource, each change is written at once. For each one more, a watch over the network that
+# has just written waits a millisecond longer before it writes again: its events come together, and what a change costs
+# its writer does not grow with the number of watches.
+PROMPT_WATCHES: Final = 50
+PACE_SECONDS: Final = 0.001
+
+Match = Callable[[Entry], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """What a client asked to watch.
+
+    `after` is the revision from which changes are told; None means: first the present, then changes. `end_initial` asks
+    for the bookmark that ends the present. `present` encodes an entry in the form that the client asked for, and
+    `bookmark(revision, ends_initial)` the object of a bookmark.
+    """
+
+    resource: str
+    namespace: str
+    match: Match | None
+    after: int | None
+    present: Callable[[Entry], bytes]
+    bookmark: Callable[[int, bool], bytes]
+    bookmarks: bool = False
+    end_initial: bool = False
+    timeout_seconds: float = 1800.0
+    # Its events go over the network: encrypting and sending each is what a watch costs.
+    remote: bool = False
+
+
+class Stopped(Exception):
+    """The watched kind is gone or has changed, or the server ends."""
+
+
+class WatchStream:
+    """One watch being served."""
+
+    def __init__(self, objects: Objects, watch: Watch) -> None:
+        self._objects = objects
+        self._watch = watch
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._is_pacing = False
+        self._told = 0
+
+    def stop(self) -> None:
+        """End the stream, as if its time were over."""
+        self._stopping.set()
+        self._wake.set()
+
+    @property
+    def _stopped(self) -> bool:
+        return self._stopping.is_set()
+
+    def _notice(self, change: Change) -> None:
+        if not self._is_pacing:
+            self._wake.set()
+
+    async def run(self, write: Write) -> None:
+        listeners = self._objects.collection(self._watch.resource).listeners
+        listeners[self._notice] = None
+        try:
+            await self._run(_patient(write))
+        except status.StatusError as error:
+            await write(_line(b"ERROR", error.encode()))
+        except Stopped:
+            return
+        finally:
+            listeners.pop(self._notice, None)
+
+    async def _run(self, write: Write) -> None:
+        watch, loop = self._watch, asyncio.get_running_loop()
+        deadline = loop.time() + watch.timeout_seconds
+        if watch.after is None:
+            await self._tell_present(write)
+        else:
+            self._told = watch.after
+        last_bookmark, final_sent = loop.time(), False
+        while True:
+            await self._tell_changes(write)
+            now = loop.time()
+            if self._stopped:
+                return
+            if watch.bookmarks:
+                # Also where its time went by in one go, on a machine that stood still.
+                final_due = now >= deadline - LAST_BOOKMARK_SECONDS and not final_sent
+                if final_due or now - last_bookmark >= BOOKMARK_SECONDS:
+                    last_bookmark, final_sent = now, final_sent or final_due
+                    await self._tell_bookmark(write, ends_initial=False)
+                    continue
+            if now >= deadline:
+                return
+            self._wake.clear()
+            pause = deadline - now
+            if watch.bookmarks:
+                due = [deadline] if final_sent else [deadline - LAST_BOOKMARK_SECONDS, last_bookmark + BOOKMARK_SECONDS]
+                pause = min(pause, *(at - now for at in due))
+            await _wait(self._wake, max(pause, 0.001))
+
+    async def _pace(self) -> None:
+        """After a write, with many watches of the resource: let changes come together."""
+        others = len(self._objects.collection(self._watch.resource).listeners) - PROMPT_WATCHES
+        if self._watch.remote and others > 0:
+            self._is_pacing = True
+            await _wait(self._stopping, others * PACE_SECONDS)
+            self._is_pacing = False
+
+    async def _tell_present(self, write: Write) -> None:
+        watch = self._watch
+        # The keys are taken in one go; what changes while they are written is told afterwards.
+        self._told = self._objects.revision
+        entries = list(self._objects.collection(watch.resource).between(watch.namespace))
+        await self._write_all(
+            write,
+            ((b"ADDED", watch.present(e)) if watch.match is None or watch.match(e) else None for e in entries),
+        )
+        if watch.end_initial:
+            await self._tell_bookmark(write, ends_initial=True)
+
+    async def _tell_changes(self, write: Write) -> None:
+        while self._told < self._objects.revision:
+            if self._told < self._objects.compacted:
+                raise too_old(self._told, self._objects.compacted)
+            changes = self._objects.changes_since(self._watch.resource, self._told)
+            until = self._objects.revision
+            await self._write_all(write, self._events(changes))
+            self._told = until
+            if changes:
+                await self._pace()
+
+    async def _tell_bookmark(self, write: Write, *, ends_initial: bool) -> None:
+        """Everything up to `_told` has been written to this stream, so it may be promised."""
+        revision = self._told if self._told else self._objects.revision
+        await write(_line(b"BOOKMARK", self._watch.bookmark(revision, ends_initial)))
+
+    def _events(self, changes: list[Change]) -> Iterator[tuple[bytes, bytes] | None]:
+        watch = self._watch
+        for change in changes:
+            if not watch.namespace or change.entry.key.namespace == watch.namespace:
+                yield self._event(change)
+
+    def _event(self, change: Change) -> tuple[bytes, bytes] | None:
+        """What a change means to this client: an object may come into its view, or leave it."""
+        watch, entry = self._watch, change.entry
+        if watch.match is None:
+            return _TYPES[change.op], watch.present(entry)
+        is_match = watch.match(entry)
+        match change.op:
+            case Op.ADDED:
+                return (b"ADDED", watch.present(entry)) if is_match else None
+            case Op.DELETED:
+                return (b"DELETED", watch.present(entry)) if is_match else None
+        if change.previous is None:
+            raise status.expired(f"the state before revision {change.revision} is no longer known")
+        was_match = watch.match(change.previous)
+        if is_match:
+            return b"MODIFIED" if was_match else b"ADDED", watch.present(entry)
+        if was_match:
+            return b"DELETED", watch.present(_at_revision(change.previous, entry.revision))
+        return None
+
+    async def _write_all(self, write: Write, events: Iterator[tuple[bytes, bytes] | None]) -> None:
+        """Write events in chunks. None stands for what the client does not see, and took time to find out."""
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        chunk: list[bytes] = []
+        size = 0
+        for event in events:
+            if event is not None:
+                chunk += (b'{"type":"', event[0], b'","object":', event[1], b"}\n")
+                size += len(event[1])
+            if size >= CHUNK_BYTES or loop.time() - since > cooperative.TURN_SECONDS:
+                if chunk:
+                    await write(b"".join(chunk))
+                chunk, size = [], 0
+                # A reader that keeps up never makes us wait, and others want their turn.
+                await asyncio.sleep(0)
+                since = loop.time()
+                if self._stopped:
+                    raise Stopped
+        if chunk:
+            await write(b"".join(chunk))
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Until something happens, and no longer than `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+
+
+_TYPES: Final = {Op.ADDED: b"ADDED", Op.MODIFIED: b"MODIFIED", Op.DELETED: b"DELETED"}
+
+
+def too_old(revision: int, compacted: int) -> status.StatusError:
+    return status.expired(f"too old resource version: {revision} ({compacted})")
+
+
+def _line(kind: bytes, body: bytes) -> bytes:
+    return b'{"type":"' + kind + b'","object":' + body + b"}\n"
+
+
+def _patient(write: Write) -> Write:
+    """Writing that gives up on a client which takes nothing: half an answer must not look like a whole one."""
+
+    async def patient(data: bytes) -> None:
+        try:
+            async with asyncio.timeout(STALL_SECONDS):
+                await write(data)
+        except TimeoutError:
+            raise StreamDropped from None
+
+    return patient
+
+
+def _at_revision(entry: Entry, revision: int) -> Entry:
+    """The object under another revision: what a client sees last of an object that left its view."""
+    tree: dict[str, Any] = msgspec.json.decode(entry.body)
+    tree["metadata"]["resourceVersion"] = str(revision)
+    return Entry(entry.key, entry.uid, revision, entry.created_revision, msgspec.json.encode(tree))

@@ -1,0 +1,1 @@
+"""The write path: create, update, patch and delete of any resource."""

@@ -1,0 +1,113 @@
+"""What a deletion asks for, and how it begins: an object goes at once, or is marked and waits for whoever it has to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubemachinery import meta
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.meta import Nanoseconds
+from kubeserver.protocol import status
+from kubeserver.registry import metadata, namespaces
+from kubeserver.registry.strategy import Resource, Tree
+from kubeserver.registry.write_context import Call
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How, and under which conditions."""
+
+    grace_seconds: int | None = None
+    propagation: str = ""
+    preconditions: Tree = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> DeleteOptions:
+        grace, propagation = options.get("gracePeriodSeconds"), options.get("propagationPolicy") or ""
+        orphan, preconditions = options.get("orphanDependents"), options.get("preconditions") or {}
+        errors = []
+        if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
+            errors.append(FieldError("gracePeriodSeconds", ErrorSort.INVALID, "must be a number of seconds", grace))
+        if propagation not in ("", "Foreground", "Background", "Orphan"):
+            errors.append(
+                FieldError(
+                    "propagationPolicy",
+                    ErrorSort.NOT_SUPPORTED,
+                    "must be Foreground, Background or Orphan",
+                    propagation,
+                )
+            )
+        if propagation and orphan is not None:
+            errors.append(
+                FieldError(
+                    "propagationPolicy",
+                    ErrorSort.INVALID,
+                    "orphanDependents and propagationPolicy cannot be both set",
+                    propagation,
+                )
+            )
+        if not isinstance(preconditions, dict):
+            errors.append(FieldError("preconditions", ErrorSort.TYPE_INVALID, "must be an object", preconditions))
+        if errors:
+            raise status.invalid("meta.k8s.io", "DeleteOptions", "", errors)
+        if orphan is not None:
+            propagation = "Orphan" if orphan else "Background"
+        known = {key: preconditions[key] for key in ("uid", "resourceVersion") if preconditions.get(key)}
+        return cls(grace, propagation, known)
+
+    def finalizers(self, present: list[str]) -> list[str]:
+        """The finalizers that stand for this way of deleting, beside all others."""
+        if not self.propagation:
+            return present
+        others = [one for one in present if one not in (metadata.FOREGROUND, metadata.ORPHAN)]
+        match self.propagation:
+            case "Foreground":
+                return [*others, metadata.FOREGROUND]
+            case "Orphan":
+                return [*others, metadata.ORPHAN]
+        return others
+
+
+def begin(call: Call, wanted: DeleteOptions, tree: Tree, now: Nanoseconds) -> None:
+    """Mark an object as going, or going sooner than it was."""
+    resource, details = call.resource, tree["metadata"]
+    finalizers = wanted.finalizers(details.get("finalizers") or [])
+    already = bool(details.get("deletionTimestamp"))
+    grace = _grace_seconds(resource, tree, wanted.grace_seconds)
+    if not already or grace < details.get("deletionGracePeriodSeconds", 0):
+        details["deletionTimestamp"] = meta.format_time(now + grace * meta.SECOND)
+        details["deletionGracePeriodSeconds"] = grace
+    if finalizers:
+        details["finalizers"] = finalizers
+    else:
+        details.pop("finalizers", None)
+    namespaces.begin_deletion(call.key, tree)
+    if not already and resource.generation:
+        details["generation"] = details.get("generation", 1) + 1
+
+
+def is_over(tree: Tree) -> bool:
+    """Whether a deletion that has begun has nothing left to wait for."""
+    details = tree["metadata"]
+    return (
+        bool(details.get("deletionTimestamp"))
+        and not details.get("finalizers")
+        and not details.get("deletionGracePeriodSeconds")
+        and not namespaces.is_held(tree)
+    )
+
+
+def _grace_seconds(resource: Resource, tree: Tree, asked: int | None) -> int:
+    """How long the object may take to go: only a pod on a node has anything to wind up."""
+    if resource.grace_seconds is None:
+        return 0
+    if asked is not None:
+        grace = asked if asked >= 0 else 1  # as kube-apiserver takes it
+    else:
+        own = (tree.get("spec") or {}).get("terminationGracePeriodSeconds")
+        grace = own if isinstance(own, int) else resource.grace_seconds
+    placed = (tree.get("spec") or {}).get("nodeName")
+    ended = (tree.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return grace if placed and not ended else 0

@@ -1,0 +1,101 @@
+"""From what a client sent to an object as this server will have it: of the right kind, in the right place, pruned and
+with defaults; or a refusal that says what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubeserver.protocol import status
+from kubeserver.registry import metadata
+from kubeserver.registry.strategy import Resource, Tree
+from kubeserver.registry.write_context import Call
+
+
+def received(call: Call, sent: Any, old: Tree | None = None) -> Tree:
+    """The object in a body. `old` is the one that it is to succeed."""
+    resource, rules = call.resource, call.resource.rules
+    if not isinstance(sent, dict):
+        raise status.bad_request("the body is not an object")
+    check_kind(resource, sent)
+    tree = dict(sent)
+    details = metadata.read(tree)
+    if malformed := rules.malformed(tree):
+        raise status.bad_request(f"{_title(resource)}: {malformed}")
+    # A built-in kind is also read into its own spelling by pruning; a custom one has nothing else to gain from it.
+    if check_unknown(call, tree, old) or not resource.custom:
+        tree = rules.prune(tree)
+    tree["metadata"] = details
+    tree = rules.default(tree, old)
+    metadata.prune(tree["metadata"])
+    place(call, tree["metadata"])
+    return tree
+
+
+def check_kind(resource: Resource, tree: Tree, *, must_say: bool = False) -> None:
+    """A custom object, and a configuration to apply, must say what they are; for others the path says it."""
+    kind, version = tree.get("kind"), tree.get("apiVersion")
+    if (resource.custom or must_say) and not kind:
+        raise status.bad_request("Object 'Kind' is missing in the body")
+    if (resource.custom or must_say) and not version:
+        raise status.bad_request("Object 'apiVersion' is missing in the body")
+    if kind and kind != resource.kind:
+        raise status.bad_request(f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})")
+    if version and version != resource.api_version:
+        raise status.bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
+        )
+    tree["apiVersion"], tree["kind"] = resource.api_version, resource.kind
+
+
+def check_unknown(call: Call, tree: Tree, old: Tree | None = None) -> bool:
+    """Whether there is anything to prune: refused, warned of or ignored, as the client wants it."""
+    if call.validation == "Ignore":
+        return True
+    found = [f'unknown field "{path}"' for path in call.resource.rules.unknown(tree, old)]
+    found += [f'unknown field "{path}"' for path in metadata.unknown(tree["metadata"])]
+    found += call.oddities
+    found = list(dict.fromkeys(found))
+    if found and call.validation == "Strict":
+        told = f"strict decoding error: {', '.join(found)}"
+        if call.patches:
+            raise status.invalid("", "", "", [FieldError("patch", ErrorSort.INVALID, told)])
+        raise status.bad_request(f"{_title(call.resource)}: {told}")
+    call.warnings.extend(found)
+    return bool(found)
+
+
+def place(call: Call, details: Tree) -> None:
+    """The metadata and the path must agree on where the object goes; what they do not say, the path says."""
+    given = details.get("namespace") or ""
+    if call.resource.namespaced:
+        if given and given != call.namespace:
+            raise status.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        if not call.namespace:
+            raise status.bad_request("an object of this kind needs a namespace in its path")
+        details["namespace"] = call.namespace
+    else:
+        # Charts and generators write one everywhere; of an object of the whole cluster it says nothing.
+        details.pop("namespace", None)
+    if call.name:
+        if details.get("name", call.name) != call.name:
+            raise status.bad_request(
+                f"the name of the object ({details['name']}) does not match the name on the URL ({call.name})"
+            )
+        details["name"] = call.name
+
+
+def validate(call: Call, new: Tree, old: Tree | None) -> None:
+    """Refuse what its kind does not allow, and warn of what is allowed and cannot be meant."""
+    errors = list(metadata.check(call.resource, new["metadata"], old["metadata"] if old else None))
+    errors += call.resource.rules.validate(new, old, call.subresource)
+    if errors:
+        raise call.invalid(errors)
+    if call.subresource != "status":
+        call.warnings.extend(call.resource.rules.warn(new, old))
+
+
+def _title(resource: Resource) -> str:
+    return f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'

@@ -1,0 +1,157 @@
+"""What keeps a Workload from competing at all, whatever quota is free: each with the part that would open it.
+
+A cause without a part can only be told: nobody but its maker can say what a missing ClusterQueue should look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kubemachinery import meta, selectors
+from kubemachinery.meta import Nanoseconds
+from pykueue.analysis import object_changes
+from pykueue.analysis.object_changes import Objects, Part
+from pykueue.api import conditions, kube, kueue, labels
+from pykueue.api.conditions import ActiveCondition, ClusterQueueActiveReason, Status, WorkloadCondition
+from pykueue.core.policy import Policy
+from pykueue.lifecycle import queues, states
+from pykueue.lifecycle.queues import References
+from pykueue.state import workload_info
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One cause, as a sentence, and what opens it (None: nothing that could be tried out)."""
+
+    cause: str
+    part: Part | None = None
+
+
+def gates(
+    objects: Objects, references: References, workload: kueue.Workload, policy: Policy, now: Nanoseconds
+) -> list[Gate]:
+    """Everything in the way before quota is looked at, from the Workload to its ClusterQueue."""
+    return [*_own(workload, policy, now), *_of_queues(objects, references, workload)]
+
+
+_SAID_NO: Final = (kueue.CheckState.RETRY, kueue.CheckState.REJECTED)
+
+
+def _own(workload: kueue.Workload, policy: Policy, now: Nanoseconds) -> Iterator[Gate]:
+    if not states.is_active(workload):
+        yield Gate("it is deactivated", object_changes.Activate(states.key(workload)))
+    if states.is_gated(workload, gates_count=policy.admission_gated_by):
+        yield Gate(f"its admission is gated by {workload.metadata.annotations[labels.ADMISSION_GATED_BY]}")
+    if states.is_on_hold(workload):
+        yield Gate("it is on hold")
+    if states.has(workload, WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS):
+        yield Gate("its pod group waits for replacement pods")
+    if workload_info.has_variants(workload, policy):
+        yield Gate("its variants compete in its place")
+    requeued = conditions.find(workload.status.conditions, WorkloadCondition.REQUEUED)
+    state = workload.status.requeue_state
+    until = workload_info.time_of(state.requeue_at) if state is not None and state.requeue_at is not None else 0
+    if until > now:
+        yield Gate(f"its back-off ends at {meta.format_time(until)}", object_changes.Later(until))
+    elif requeued is not None and requeued.status == Status.FALSE and states.is_active(workload):
+        yield Gate(f"it is held back from queueing: {requeued.reason}")
+    failed = [check.name for check in workload.status.admission_checks if check.state in _SAID_NO]
+    if failed:
+        yield Gate(f"checks said no and are not cleared yet: {', '.join(failed)}")
+
+
+def _of_queues(objects: Objects, references: References, workload: kueue.Workload) -> Iterator[Gate]:
+    namespace, name = workload.metadata.namespace, workload.spec.queue_name or ""
+    local_queue = objects.get((kueue.LocalQueue, namespace, name))
+    if not isinstance(local_queue, kueue.LocalQueue):
+        yield _without_local_queue(objects, namespace, name)
+        return
+    if local_queue.spec.stop_policy != kueue.StopPolicy.NONE:
+        yield Gate(
+            f"LocalQueue {namespace}/{name} is stopped", object_changes.Resume(kueue.LocalQueue, f"{namespace}/{name}")
+        )
+    target = local_queue.spec.cluster_queue or ""
+    cluster_queue = objects.get((kueue.ClusterQueue, "", target))
+    if not isinstance(cluster_queue, kueue.ClusterQueue):
+        yield Gate(f"LocalQueue {namespace}/{name} leads to ClusterQueue {target}, which does not exist")
+        return
+    yield from _of_cluster_queue(objects, cluster_queue)
+    for blocker in queues.blockers(cluster_queue, references):
+        if blocker.reason not in _TOLD:
+            yield Gate(f"ClusterQueue {target} admits nobody: {blocker.sentence}")
+    yield from _of_namespace(objects, namespace, cluster_queue)
+
+
+def _without_local_queue(objects: Objects, namespace: str, name: str) -> Gate:
+    if not name:
+        return Gate("it names no queue")
+    cause = f"LocalQueue {namespace}/{name} does not exist"
+    there = [thing for thing in objects.values() if isinstance(thing, kueue.ClusterQueue)]
+    if len(there) != 1:
+        return Gate(cause)
+    only = there[0].metadata.name
+    local_queue = kueue.LocalQueue(
+        metadata=meta.ObjectMeta(name=name, namespace=namespace), spec=kueue.LocalQueueSpec(cluster_queue=only)
+    )
+    return Gate(cause, object_changes.Make(local_queue, leading_to=only))
+
+
+# What `_of_cluster_queue` tells of, piece by piece and with what would help.
+_TOLD: Final = frozenset(
+    {
+        ClusterQueueActiveReason.TERMINATING,
+        ClusterQueueActiveReason.STOPPED,
+        ClusterQueueActiveReason.FLAVOR_NOT_FOUND,
+        ClusterQueueActiveReason.ADMISSION_CHECK_NOT_FOUND,
+        ClusterQueueActiveReason.ADMISSION_CHECK_INACTIVE,
+    }
+)
+
+
+def _of_cluster_queue(objects: Objects, cluster_queue: kueue.ClusterQueue) -> Iterator[Gate]:
+    name, spec = cluster_queue.metadata.name, cluster_queue.spec
+    if spec.stop_policy != kueue.StopPolicy.NONE:
+        yield Gate(f"ClusterQueue {name} is stopped", object_changes.Resume(kueue.ClusterQueue, name))
+    if cluster_queue.metadata.deletion_timestamp is not None:
+        yield Gate(f"ClusterQueue {name} is being deleted")
+    for flavor in sorted({flavor.name for group in spec.resource_groups for flavor in group.flavors}):
+        if (kueue.ResourceFlavor, "", flavor) not in objects:
+            thing = kueue.ResourceFlavor(metadata=meta.ObjectMeta(name=flavor))
+            yield Gate(f"ResourceFlavor {flavor} of ClusterQueue {name} does not exist", object_changes.Make(thing))
+    strategy = spec.admission_checks_strategy
+    for rule in strategy.admission_checks if strategy is not None else ():
+        check = objects.get((kueue.AdmissionCheck, "", rule.name))
+        if not isinstance(check, kueue.AdmissionCheck):
+            yield Gate(f"AdmissionCheck {rule.name} of ClusterQueue {name} does not exist")
+        elif not conditions.is_true(check.status.conditions, ActiveCondition.ACTIVE):
+            yield Gate(f"AdmissionCheck {rule.name} is not active", object_changes.GetReady(rule.name))
+
+
+def _of_namespace(objects: Objects, namespace: str, cluster_queue: kueue.ClusterQueue) -> Iterator[Gate]:
+    found = objects.get((kube.Namespace, "", namespace))
+    if not isinstance(found, kube.Namespace):
+        thing = kube.Namespace(metadata=meta.ObjectMeta(name=namespace))
+        yield Gate(f"namespace {namespace} does not exist", object_changes.Make(thing))
+        return
+    selector = selectors.compile(cluster_queue.spec.namespace_selector)
+    if not selector.matches(found.metadata.labels):
+        cause = f"namespace {namespace} is not selected by ClusterQueue {cluster_queue.metadata.name}"
+        labels = _labels_for(selector, found.metadata.labels)
+        yield Gate(cause, object_changes.Label(namespace, labels) if labels else None)
+
+
+def _labels_for(selector: selectors.Selector, labels: selectors.Labels) -> dict[str, str | None]:
+    """The labels to set, or to take away, so that the selector matches; empty where none would do."""
+    changes: dict[str, str | None] = {}
+    for requirement in selector.requirements:
+        if requirement.holds(labels):
+            continue
+        asked = [each for each in selector.requirements if each.key == requirement.key]
+        candidates = [*(value for each in asked for value in each.values), "true", None]
+        fitting = [value for value in candidates if all(each.meets(value) for each in asked)]
+        if not fitting:
+            return {}
+        changes[requirement.key] = fitting[0]
+    return changes

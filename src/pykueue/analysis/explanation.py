@@ -1,0 +1,295 @@
+"""Why a Workload is where it is: every cause at once, who holds what it needs, and what would let it in.
+
+One value for the command line, for programs and for the dashboard. Causes come from the brain's own verdict, taken on
+the Workload by itself, so that one who waits behind others learns its own shortage too, and not only that it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from kubemachinery.errors import UsageError
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.unstructured import Tree
+from kubemachinery.yaml_documents import Document
+from pykueue.analysis import placement, planner, suggestion_search
+from pykueue.analysis.blockers import Gate, gates
+from pykueue.analysis.object_changes import Objects, Part, indexed
+from pykueue.analysis.planner import Case, Plan
+from pykueue.analysis.suggestion_search import Suggestion
+from pykueue.analysis.trial import Effort, Exhausted, Trial, narrowed, without_rivals
+from pykueue.api import kueue
+from pykueue.api.conditions import EvictedReason, WorkloadCondition
+from pykueue.core.decision import Wait
+from pykueue.lifecycle import states
+from pykueue.lifecycle.queues import References
+from pykueue.lifecycle.states import State
+from pykueue.observe import decision_messages, visibility
+from pykueue.observe.decision_messages import NotCounted
+
+PENDING: Final = "Pending"
+
+
+class Search(Enum):
+    """How far suggestions were looked for."""
+
+    NONE = "none"
+    COMPLETE = "complete"
+    CUT_SHORT = "cut short"
+
+
+# What a search may cost, in Workloads read: about two seconds. Who asks for more has the time to wait for it.
+EFFORT: Final = 80_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """What is known of one Workload."""
+
+    workload: str
+    state: str  # Pending, QuotaReserved, Admitted, Evicted, Finished, Inactive
+    queue: str
+    cluster_queue: str
+    position: tuple[int, int] | None = None  # in the ClusterQueue and in the LocalQueue, from 1
+    causes: tuple[str, ...] = ()
+    not_counted: tuple[NotCounted, ...] = ()  # requested resources that take no part in quota
+    ahead: tuple[str, ...] = ()  # those who are tried before it in its queue, first come first
+    tried: tuple[dict[str, Any], ...] = ()
+    holders: tuple[dict[str, Any], ...] = ()
+    starts_next: bool = False  # nothing is in the way: the next cycles let it in
+    warnings: tuple[str, ...] = ()  # what will go wrong though nothing is in the way now
+    suggestions: tuple[Suggestion, ...] = ()
+    search: Search = Search.NONE
+
+    def tree(self) -> dict[str, Any]:
+        position = {"inClusterQueue": self.position[0], "inLocalQueue": self.position[1]} if self.position else None
+        return {
+            "workload": self.workload,
+            "state": self.state,
+            "localQueue": self.queue,
+            "clusterQueue": self.cluster_queue,
+            "position": position,
+            "causes": list(self.causes),
+            "notCounted": [each.tree() for each in self.not_counted],
+            "ahead": list(self.ahead),
+            "tried": list(self.tried),
+            "holders": list(self.holders),
+            "startsNext": self.starts_next,
+            "warnings": list(self.warnings),
+            "suggestions": [suggestion_tree(each) for each in self.suggestions],
+            "search": self.search.value,
+        }
+
+
+def suggestion_tree(suggestion: Suggestion) -> dict[str, Any]:
+    return {
+        "way": suggestion.way,
+        "change": suggestion.sentence(),
+        "caveat": suggestion.caveat,
+        "parts": [{"change": part.sentence(), "command": part.how()} for part in suggestion.parts],
+    }
+
+
+_AHEAD_SHOWN: Final = 10
+
+
+def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort: Effort | None = None) -> Why:
+    """Everything about one Workload. Raises UsageError when there is none of that name.
+
+    In a large tree the search for suggestions stops after some `effort`; one without a limit looks at everything.
+    """
+    namespace, _, name = key.partition("/")
+    workload = indexed(case.objects).get((kueue.Workload, namespace, name))
+    if not isinstance(workload, kueue.Workload):
+        raise UsageError(f"Workload {key} does not exist")
+    state = state_of(workload)
+    admission = workload.status.admission
+    local_queue = f"{namespace}/{workload.spec.queue_name or ''}"
+    if state != PENDING:
+        cluster_queue = admission.cluster_queue if admission is not None else ""
+        return Why(
+            workload=key,
+            state=state,
+            queue=local_queue,
+            cluster_queue=cluster_queue,
+            causes=tuple(_of_conditions(workload, case)),
+            warnings=() if states.is_finished(workload) else _loop_warnings(narrowed(case, key), key, workload, now),
+            not_counted=_not_counted(case, workload, cluster_queue, now),
+        )
+    limit = (effort or Effort(EFFORT)) if suggest else None
+    return _waiting(narrowed(case, key), key, workload, now, limit)
+
+
+def explainer(configuration: dict[str, Any]) -> Callable[[Iterable[msgspec.Struct], str, Nanoseconds, bool], Tree]:
+    """`why` for somebody who has the objects at hand, as a tree: (objects, namespace/name, now, suggest)."""
+    empty = planner.read([Document("the configuration", configuration)])
+
+    def explain(objects: Iterable[msgspec.Struct], key: str, now: Nanoseconds, suggest: bool) -> Tree:
+        case = empty.with_objects(thing for thing in objects if type(thing) in planner.KINDS)
+        return why(case, key, now, suggest=suggest).tree()
+
+    return explain
+
+
+def state_of(workload: kueue.Workload) -> str:
+    """The state as one word."""
+    return _STATES[states.state(workload)]
+
+
+_STATES: Final = {
+    State.PENDING: PENDING,
+    State.RESERVED: WorkloadCondition.QUOTA_RESERVED.value,
+    State.ADMITTED: WorkloadCondition.ADMITTED.value,
+    State.EVICTED: WorkloadCondition.EVICTED.value,
+    State.FINISHED: WorkloadCondition.FINISHED.value,
+}
+
+
+def _of_conditions(workload: kueue.Workload, case: Case) -> Iterator[str]:
+    """What its own status says, for one that does not wait for quota; of one that is admitted, what its pods say."""
+    condition = states.state_condition(workload)
+    if condition is not None:
+        yield f"{condition.type}: {condition.message or condition.reason}"
+    for check in workload.status.admission_checks:
+        if check.state != kueue.CheckState.READY:
+            yield f"AdmissionCheck {check.name} is {check.state}" + (f": {check.message}" if check.message else "")
+    if states.state(workload) is State.ADMITTED:
+        yield from placement.unscheduled_pods(case.objects, workload)
+
+
+def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, effort: Effort | None) -> Why:
+    objects = indexed(case.objects)
+    trial = Trial(case, key, now)
+    as_is, _ = trial.begin()
+    as_is.world.settle(now)
+    pending = as_is.world.lines.pending(key)
+    cluster_queue = pending.cluster_queue if pending is not None else ""
+    place = next((place for place in _line(as_is, cluster_queue) if place.key == key), None)
+    ahead = [other.key for other in _line(as_is, cluster_queue) if place and other[2] < place.in_cluster_queue]
+    references = _references(case, as_is.world.in_circle(now))
+    closed = gates(objects, references, workload, case.configured.policy, now)
+    # One cycle in which nobody else waits: what the brain has to say about this Workload itself.
+    alone = planner.plan(without_rivals(case, key), now, departures=True)
+    told = planner.explanations(alone).get(key, {})
+    starts = not closed and trial.admits()
+    causes = [gate.cause for gate in closed]
+    # With a gate closed the brain never came to a verdict of its own; what it says then repeats the gate.
+    if not starts and told.get("decision") == Wait.__name__ and _was_tried(alone, key):
+        causes += told["because"]
+    if not causes and not starts:
+        causes = [_overtaken(ahead)]
+    found, search = ([], Search.NONE) if starts or effort is None else _suggested(trial, objects, closed, effort)
+    if placement.knows_nodes(objects):
+        causes += _without_nodes(trial, objects, found, starts=starts)
+    return Why(
+        workload=key,
+        state=PENDING,
+        queue=f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}",
+        cluster_queue=cluster_queue,
+        position=(place.in_cluster_queue + 1, place.in_local_queue + 1) if place is not None else None,
+        causes=tuple(dict.fromkeys(causes)),
+        not_counted=_not_counted(case, workload, cluster_queue, now),
+        ahead=tuple(ahead[:_AHEAD_SHOWN]),
+        tried=tuple(told.get("tried", ())),
+        holders=tuple(told.get("holders", ())),
+        starts_next=starts,
+        warnings=_loop_warnings(case, key, workload, now),
+        suggestions=tuple(found),
+        search=search,
+    )
+
+
+# What looking ahead for a preemption loop may cost, in Workloads read: a fraction of a second.
+_AHEAD_EFFORT: Final = 20_000
+
+
+def _loop_warnings(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds) -> tuple[str, ...]:
+    """The scheduler is run ahead on a copy: where Workloads then preempt each other in turns, and this one is among
+    them, that will go on until something else changes. Nothing is said where the tree is too large to run ahead in."""
+    trial = Trial(case, key, now, Effort(_AHEAD_EFFORT))
+    try:
+        loop = trial.loop_ahead()
+    except Exhausted:
+        return ()
+    if loop is None or key not in loop.members:
+        return ()
+    times = sum(each.count for each in evictions(workload) if each.reason == EvictedReason.PREEMPTED)
+    so_far = f" This Workload was preempted {times} times so far." if times else ""
+    ends = "It goes on until priorities, quota, the preemption policy or the Workloads change."
+    return (f"preemption loop: {loop.sentence()}, in turns. {ends}{so_far}",)
+
+
+def evictions(workload: kueue.Workload) -> Iterable[kueue.WorkloadSchedulingStatsEviction]:
+    stats = workload.status.scheduling_stats
+    return stats.evictions if stats is not None else ()
+
+
+def _not_counted(case: Case, workload: kueue.Workload, cluster_queue: str, now: Nanoseconds) -> tuple[NotCounted, ...]:
+    """What the Workload requests and quota does not count, by the lists of today."""
+    world = planner.world_of(case.with_objects(t for t in case.objects if not isinstance(t, kueue.Workload)), now)
+    world.settle(now)
+    return decision_messages.not_counted(world.exclusions(workload), world.skipped(workload, cluster_queue))
+
+
+def _references(case: Case, in_circle: frozenset[str]) -> References:
+    return References.of(
+        (thing for thing in case.objects if isinstance(thing, kueue.ResourceFlavor)),
+        (thing for thing in case.objects if isinstance(thing, kueue.Topology)),
+        (thing for thing in case.objects if isinstance(thing, kueue.AdmissionCheck)),
+        has_topologies=case.configured.policy.topology,
+        in_circle=in_circle,
+    )
+
+
+def _suggested(
+    trial: Trial, objects: Objects, closed: Iterable[Gate], effort: Effort
+) -> tuple[list[Suggestion], Search]:
+    opening = [gate.part for gate in closed if gate.part is not None]
+    found: list[Suggestion] = []
+    trial.effort = effort
+    search = Search.COMPLETE
+    try:
+        for suggestion in suggestion_search.suggestions(trial, objects, opening):
+            found.append(suggestion)
+    except Exhausted:
+        search = Search.CUT_SHORT
+    if placement.knows_nodes(objects):
+        found = [replace(each, caveat=_caveat(trial, objects, each.parts)) for each in found]
+    return suggestion_search.ordered(found), search
+
+
+def _caveat(trial: Trial, objects: Objects, change: Sequence[Part] = ()) -> str:
+    """Why the pods of the Workload would not run once the change let it in."""
+    # Where no other Workload waits, which is fast; each change is tried once, so that no effort is counted.
+    made = Trial(without_rivals(trial.case, trial.target), trial.target, trial.now).run(change)
+    return placement.pending_pods(objects, made, trial.target)
+
+
+def _without_nodes(trial: Trial, objects: Objects, found: Sequence[Suggestion], *, starts: bool) -> list[str]:
+    """The nodes as a cause of their own, where they are in the way of everything that would help with quota."""
+    caveats = [_caveat(trial, objects)] if starts else [each.caveat for each in found]
+    return caveats[:1] if caveats and all(caveats) else []
+
+
+def _line(made: Plan, cluster_queue: str) -> list[visibility.Place]:
+    queue = made.world.queues.get(cluster_queue)
+    return list(visibility.in_cluster_queue(queue)) if queue is not None else []
+
+
+def _was_tried(made: Plan, key: str) -> bool:
+    return any(decision.workload == key and decision.explanation for decision in made.decisions)
+
+
+def _overtaken(ahead: list[str]) -> str:
+    if ahead:
+        return (
+            f"it would fit by itself; {ahead[0]} and {len(ahead) - 1} more go first"
+            if len(ahead) > 1
+            else (f"it would fit by itself; {ahead[0]} goes first")
+        )
+    return "it would fit by itself; Workloads of other queues in its cohort go first"

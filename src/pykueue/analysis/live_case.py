@@ -1,0 +1,122 @@
+"""A running system as a case: everything its decisions rest on, read from its API server.
+
+The Configuration comes from an embedded server itself, or from the ConfigMap of the manager in a cluster, in the
+namespace in which it is installed. Where it cannot be read, the case says so in `notices`. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kubemachinery import yaml_documents
+from kubemachinery.client import errors
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import Call
+from kubemachinery.yaml_documents import Document
+from pykueue.analysis import planner
+from pykueue.analysis.planner import Case
+from pykueue.api import config, kube, kueue, registry
+from pykueue.install import names
+from pykueue.observe.health import CONFIGURATION_PATH
+
+# Which nodes have room matters only where a topology is to be kept, and there may be very many pods.
+_FOR_TOPOLOGIES: Final = frozenset({kube.Node, kube.Pod})
+
+
+async def case(
+    client: Client,
+    *,
+    nodes: bool = False,
+    classes: bool = False,
+    unscheduled: str = "",
+    told: Callable[[str], None],
+) -> Case:
+    """What the server has now. `nodes` asks for the nodes although no topology needs them, `classes` for what jobs take
+    their priority from, `unscheduled` for the pods of a namespace that have no node; `told` is called with progress.
+    Nodes and pods that the caller may not list are left out, unless a topology needs them."""
+    configuration = await configuration_of(client)
+    found = [Document("the configuration", configuration.tree)]
+    has_topologies = False
+    for kind in (*planner.KINDS, *(planner.CLASSES if classes else ())):
+        if kind in _FOR_TOPOLOGIES and not has_topologies and not (nodes and kind is kube.Node):
+            continue
+        row = registry.ALL.of(kind)
+        told(f"reading {row.plural}")
+        try:
+            listing = await client.list(row)
+        except errors.ApiError:
+            if kind in _FOR_TOPOLOGIES and not has_topologies:
+                continue
+            raise
+        has_topologies = has_topologies or (kind is kueue.Topology and bool(listing.items))
+        head = {"apiVersion": row.api_version, "kind": row.kind}
+        for raw in listing.items:
+            tree = msgspec.json.decode(raw)
+            found.append(Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}))
+    if unscheduled and not has_topologies:
+        found += await _unscheduled(client, unscheduled)
+    return replace(planner.read(found), notices=configuration.notices)
+
+
+async def _unscheduled(client: Client, namespace: str) -> list[Document]:
+    """The pods of a namespace that have no node."""
+    row = registry.ALL.of(kube.Pod)
+    try:
+        listing = await client.list(row, namespace, fields="spec.nodeName=")
+    except errors.ApiError:
+        return []
+    head = {"apiVersion": row.api_version, "kind": row.kind}
+    trees = map(msgspec.json.decode, listing.items)
+    return [Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}) for tree in trees]
+
+
+class Found(NamedTuple):
+    """A Configuration, and what is uncertain about it."""
+
+    tree: dict[str, Any]
+    notices: tuple[str, ...] = ()
+
+
+async def configuration_of(client: Client) -> Found:
+    """The Configuration that the manager runs with. Where it cannot be read, the default one with a notice."""
+    try:
+        answer = await client.ask(Call("GET", CONFIGURATION_PATH))
+        return Found(dict(msgspec.json.decode(answer.body)))
+    except (errors.ApiError, msgspec.DecodeError):
+        pass
+    kept, why = await _kept(client)
+    trees = [document.tree for document in yaml_documents.parse(kept, "the manager's configuration")] if kept else []
+    if trees:
+        return Found(trees[0], (why,) if why else ())
+    return Found({"apiVersion": config.V1BETA2, "kind": config.KIND}, (f"{why}; {_DEFAULTS}",))
+
+
+_DEFAULTS: Final = "the answer assumes the default Configuration (no fair sharing, default gates, no exclusions)"
+
+
+async def _kept(client: Client) -> tuple[str, str]:
+    """The text of the Configuration in a cluster, and what is to be said about it: of an installation in another
+    namespace, or why there is none."""
+    kind = registry.ALL.of(kube.ConfigMap)
+    try:
+        found = await client.find(kind, names.CONFIG_MAP, config.DEFAULT_NAMESPACE)
+        if found is not None:
+            return _text(found), ""
+        listing = await client.list(kind, fields=f"metadata.name={names.CONFIG_MAP}")
+    except errors.ApiError as error:
+        return "", f"the Configuration of the manager (ConfigMap {names.CONFIG_MAP}) cannot be read: {error}"
+    others = [msgspec.json.decode(item, type=dict[str, Any]) for item in listing.items]
+    places = sorted(str(other["metadata"]["namespace"]) for other in others)
+    if not others:
+        return "", f"there is no ConfigMap {names.CONFIG_MAP} with the Configuration of a manager"
+    first = min(others, key=lambda other: str(other["metadata"]["namespace"]))
+    several = f"several managers have a Configuration ({', '.join(places)}); that of {places[0]} is used"
+    return _text(first), several if len(places) > 1 else ""
+
+
+def _text(found: dict[str, Any]) -> str:
+    return str((found.get("data") or {}).get(names.CONFIG_FILE, ""))

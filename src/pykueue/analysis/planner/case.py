@@ -1,0 +1,262 @@
+"""The case of a plan: documents, read into typed and complete objects and the choices they are decided under."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from kubemachinery import codec, meta, unstructured
+from kubemachinery.errors import UsageError
+from kubemachinery.field_errors import FieldError
+from kubemachinery.yaml_documents import Document
+from pykueue import settings
+from pykueue.api import config, defaults, kube, kueue, labels, own_schemas, registry, validation
+from pykueue.api.validation.nearest import did_you_mean, field_meant
+from pykueue.core import requests
+from pykueue.core.policy import Policy
+from pykueue.core.topology import Profile
+from pykueue.jobs import offline
+from pykueue.jobs.options import Options
+
+# The kinds that have a part in scheduling. What others refer to comes before what refers to it, so that every Workload
+# is read under the rules that hold for it.
+KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
+    kube.Namespace,
+    kube.LimitRange,
+    kube.RuntimeClass,
+    kueue.Topology,
+    kueue.ResourceFlavor,
+    kueue.AdmissionCheck,
+    kueue.Cohort,
+    kueue.ClusterQueue,
+    kueue.LocalQueue,
+    kube.Node,
+    kube.Pod,
+    kueue.Workload,
+)
+_ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
+# What jobs take their priority from.
+CLASSES: Final = (kueue.WorkloadPriorityClass, kube.PriorityClass)
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What a Configuration means for decisions."""
+
+    policy: Policy
+    accounting: requests.Accounting
+    profile: Profile
+    jobs: Options = field(default_factory=Options)
+    # The gates that are on.
+    on: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The objects of a plan, typed and complete, and the choices they are to be decided under."""
+
+    configured: Configured
+    objects: tuple[msgspec.Struct, ...]
+    # Jobs as they were written. Which Workload one gets depends on everything else: see `submitting`.
+    jobs: tuple[Document, ...] = ()
+    classes: tuple[kueue.WorkloadPriorityClass | kube.PriorityClass, ...] = ()
+    # What was given and has no part in it, each with a word on why: (place, why).
+    passed_over: tuple[tuple[str, str], ...] = ()
+    # Fields that the schemas do not know, and that a server drops or refuses: (place, sentence).
+    unknown_fields: tuple[tuple[str, str], ...] = ()
+    # Objects of our group that have no part in scheduling, as they were written.
+    others: tuple[Document, ...] = ()
+    # What limits the answers about this case, a sentence each.
+    notices: tuple[str, ...] = ()
+
+    def with_objects(self, objects: Iterable[msgspec.Struct]) -> Case:
+        """The same choices over other objects."""
+        return replace(self, objects=tuple(sorted(objects, key=lambda thing: _ORDER[type(thing)])))
+
+
+def read(documents: Iterable[Document]) -> Case:
+    """The case that documents describe. Lists are taken apart; kinds without a part in scheduling are passed over."""
+    configuration: Configured | None = None
+    found = _Found()
+    for number, (source, tree) in enumerate(_flattened(documents), start=1):
+        if tree.get("kind") == config.KIND and str(tree.get("apiVersion", "")).startswith(config.GROUP):
+            if configuration is not None:
+                raise UsageError(f"{source}: a second Configuration; a plan has one")
+            configuration = _configuration(tree, source)
+        else:
+            found.add(source, _placed(tree, number))
+    # Who brings no Configuration leaves open what is queued; then everything is that can be.
+    everything = {"integrations": {"frameworks": offline.frameworks()}}
+    chosen = configuration or _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND, **everything}, "")
+    return Case(
+        chosen,
+        (),
+        jobs=tuple(found.jobs),
+        classes=tuple(found.classes),
+        passed_over=tuple(found.passed_over),
+        unknown_fields=tuple(found.unknown_fields),
+        others=tuple(found.others),
+    ).with_objects(found.objects)
+
+
+class _Found:
+    """What documents held, as far as they have been read."""
+
+    def __init__(self) -> None:
+        self.objects: list[msgspec.Struct] = []
+        self.jobs: list[Document] = []
+        self.classes: list[kueue.WorkloadPriorityClass | kube.PriorityClass] = []
+        self.passed_over: list[tuple[str, str]] = []
+        self.unknown_fields: list[tuple[str, str]] = []
+        self.others: list[Document] = []
+        self._sources: dict[str, str] = {}
+
+    def add(self, source: str, tree: dict[str, Any]) -> None:
+        typed, place = typed_of(source, tree), place_of(tree)
+        is_job = offline.row_of(tree) is not None
+        if typed is None and not is_job:
+            self.passed_over.append((place, offline.why_not(tree)))
+            if str(tree["apiVersion"]).partition("/")[0] == labels.GROUP:
+                self.others.append(Document(place, tree))
+            return
+        if place in self._sources:
+            raise UsageError(f"{source}: {place} is already in {self._sources[place]}")
+        self._sources[place] = source
+        if typed is None or is_job:
+            self.jobs.append(Document(source, tree))
+            return
+        metadata: meta.ObjectMeta = typed.metadata  # type: ignore[attr-defined]
+        if isinstance(typed, CLASSES):
+            self.classes.append(typed)
+        else:
+            self.objects.append(typed)
+        schema = own_schemas.find(tree)
+        if schema is not None and not metadata.resource_version:  # what a server has stored was asked there
+            self.unknown_fields += [
+                (place, f"{path} is no field of it{field_meant(tree, path)}") for path in schema.unknown_fields(tree)
+            ]
+
+
+DEFAULT: Final = "default"
+
+
+def _placed(tree: dict[str, Any], number: int) -> dict[str, Any]:
+    """An object as a server would name it, where name or namespace are left to the server."""
+    row = registry.ALL.find(unstructured.text(tree.get("apiVersion")), unstructured.text(tree.get("kind")))
+    metadata = tree.get("metadata")
+    if not isinstance(metadata, dict):
+        return tree
+    named = dict(metadata)
+    if not named.get("name") and isinstance(named.get("generateName"), str):
+        named["name"] = f"{named['generateName']}{number}"
+    if row[0].namespaced if row is not None else offline.row_of(tree) is not None:
+        named["namespace"] = named.get("namespace") or DEFAULT
+    return {**tree, "metadata": named}
+
+
+# Gates that only decisions know: the manager cannot be started with them, a plan can be made with them.
+_OF_PLANS: Final = frozenset(
+    {
+        "ClusterQueueExcludeResourcePrefixes",
+        "QuotaCheck",
+    }
+)
+
+
+def _configuration(tree: dict[str, Any], source: str) -> Configured:
+    """What the Configuration means here. A plan says what would be decided, so it is less strict than a start: it knows
+    gates that only decisions know, and takes exclusions together with a quota check that makes them pointless."""
+    asked = tree.get("featureGates")
+    gates: dict[str, Any] = asked if isinstance(asked, dict) else {}
+    extra = {name: value for name, value in gates.items() if name in _OF_PLANS and isinstance(value, bool)}
+    resources = tree.get("resources")
+    resources = resources if isinstance(resources, dict) else {}
+    excluded = resources.get("excludeResourcePrefixes") or []
+    if isinstance(excluded, list) and all(isinstance(prefix, str) for prefix in excluded):
+        resources = {name: value for name, value in resources.items() if name != "excludeResourcePrefixes"}
+    else:
+        excluded = []
+    shown = {**tree, "featureGates": {name: value for name, value in gates.items() if name not in extra}}
+    loaded = settings.load({**shown, "resources": resources} if resources else _without(shown, "resources"), source)
+    only_declared = gates.get("QuotaCheck") is True and resources.get("quotaCheck") == config.QuotaCheck.ONLY_DECLARED
+    if only_declared:  # KEP-7513: then the exclusion lists do not count
+        excluded, extra = [], {**extra, "ClusterQueueExcludeResourcePrefixes": False}
+    transformations = loaded.configuration.resources.transformations if loaded.configuration.resources else ()
+    accounting = requests.accounting(excluded, transformations)
+    if loaded.policy.ignore_undeclared:
+        # Kept as a queue's own list, because a world that looks at declared resources only drops the global one.
+        accounting = requests.accounting((), transformations).for_queue(excluded)
+    return Configured(
+        policy=replace(
+            loaded.policy.with_gates(extra), ignore_undeclared=loaded.policy.ignore_undeclared or only_declared
+        ),
+        accounting=accounting,
+        profile=Profile.of(loaded.gates),
+        jobs=Options.of(loaded.configuration, loaded.gates, loaded.pod_namespace_selector),
+        on=frozenset(name for name, is_on in {**loaded.gates, **extra}.items() if is_on),
+    )
+
+
+def _without(tree: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in tree.items() if key != name}
+
+
+def _flattened(documents: Iterable[Document]) -> Iterator[Document]:
+    for source, tree in documents:
+        if not isinstance(tree, dict):
+            raise UsageError(f"{source}: is not an object with apiVersion and kind")
+        if isinstance(tree.get("items"), list) and str(tree.get("kind", "")).endswith("List"):
+            yield from _flattened(Document(f"{source} item {n}", item) for n, item in enumerate(tree["items"], start=1))
+        else:
+            yield Document(source, tree)
+
+
+# What a server refuses and a plan can do without: a flavor with a topology and no node labels selects every node.
+_UNDERSTOOD: Final = frozenset({("ResourceFlavor", "spec")})
+
+
+def typed_of(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
+    """The object that a tree says; None of a kind without a part in scheduling."""
+    for name in ("apiVersion", "kind"):
+        if not isinstance(tree.get(name), str):
+            raise UsageError(f"{source}: has no {name}")
+    version, kind = tree["apiVersion"], tree["kind"]
+    row = registry.ALL.find(version, kind)
+    if row is None and version.partition("/")[0] == labels.GROUP:
+        raise UsageError(f"{source}: {version} has no kind {kind}{_hint(kind)}")
+    if row is None or not (row[0].type in _ORDER or row[0].type in CLASSES):
+        return None
+    complete = defaults.for_plan(tree)
+    if row[0].type is kube.Namespace:
+        complete = unstructured.put(complete, ("metadata", "labels", labels.NAMESPACE_NAME), _name(tree))
+    errors = validation.structural_errors(complete)
+    _refuse(source, kind, tree, [error for error in errors if (kind, error.path) not in _UNDERSTOOD])
+    try:
+        return codec.from_tree(complete, row[0].type)
+    except codec.DecodeError as error:
+        raise UsageError(f"{source}: {kind} {_name(tree)}: {error}") from None
+
+
+def _hint(kind: str) -> str:
+    """What may have been meant by a kind of ours that there is not."""
+    versions = [f"{row.group}/{version.name}" for row in registry.KUEUE if row.kind == kind for version in row.versions]
+    return f"; {' and '.join(versions)} have" if versions else did_you_mean(kind, [row.kind for row in registry.KUEUE])
+
+
+def _refuse(source: str, kind: str, tree: dict[str, Any], errors: list[FieldError]) -> None:
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise UsageError(f"{source}: {kind} {_name(tree)}: {errors[0]}{more}")
+
+
+def _name(tree: dict[str, Any]) -> str:
+    return unstructured.text(unstructured.get(tree, "metadata", "name"))
+
+
+def place_of(tree: dict[str, Any]) -> str:
+    """Whom a sentence is about: Kind namespace/name."""
+    named = filter(None, (unstructured.text(unstructured.get(tree, "metadata", "namespace")), _name(tree)))
+    return f"{tree.get('kind')} {'/'.join(named)}"

@@ -1,0 +1,302 @@
+"""The smallest changes that let a Workload in.
+
+Each way to help (quota, borrowing, priority, waiting, …) starts from something generous that is known to work, and is
+made smaller until nothing can be left out: no part, and no unit of an amount. The brain judges every step, so what is
+left is proven: with it the Workload gets in, and with any less it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Final
+
+from pykueue.analysis import object_changes as parts
+from pykueue.analysis.object_changes import (
+    Declare,
+    End,
+    Objects,
+    Part,
+    Prefer,
+    Raise,
+    Relax,
+    Tolerate,
+    Unbind,
+    Unselect,
+    Withdraw,
+)
+from pykueue.analysis.planner import Plan
+from pykueue.analysis.trial import Trial
+from pykueue.api import kueue, nodes
+from pykueue.core import amounts
+from pykueue.core.workload import Workload
+from pykueue.state import workload_info
+
+# Beyond these a person would rather be told than shown: trials cost time, and long lists help nobody.
+_FLAVOR_CHOICES: Final = 4
+_HOLDERS_TRIED: Final = 64
+_GENEROUS: Final = 2**60
+# Amounts are mostly whole ones of these, so the least that is enough mostly is, too.
+_GRAINS: Final = {amounts.CPU: 1000, "memory": 2**20}
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change that lets the Workload in. Every part of it is needed.
+
+    `caveat` says what is still missing once it is made: quota without a node that fits is quota that nothing runs on.
+    """
+
+    parts: tuple[Part, ...]
+    way: str
+    caveat: str = ""
+
+    def sentence(self) -> str:
+        return "; and ".join(part.sentence() for part in self.parts)
+
+
+def suggestions(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iterator[Suggestion]:
+    """What would let the Workload in, each way at most once. `opening` are the parts that open its gates, which are
+    tried first and taken along where they are needed.
+
+    Raises Exhausted once the trial has cost all that it may; what was told before then is proven all the same.
+    """
+    if opening and trial.admits(opening):
+        yield Suggestion(tuple(smallest(trial, opening)), "gates")
+        return
+    told: list[tuple[Part, ...]] = []
+    for way, change in _ways(trial, objects, opening):
+        found = tuple(smallest(trial, change))
+        if found and found not in told:
+            told.append(found)
+            yield Suggestion(found, way)
+
+
+def ordered(found: Sequence[Suggestion]) -> list[Suggestion]:
+    """Those that suffice first, then the smallest: fewer parts, then in the order of the ways."""
+    return sorted(found, key=lambda suggestion: (bool(suggestion.caveat), len(suggestion.parts)))
+
+
+# --- Making it smaller ------------------------------------------------------------------------------------------------
+
+
+def smallest(trial: Trial, generous: Sequence[Part]) -> list[Part]:
+    """What is left of a change that works once everything that is not needed has been taken out of it."""
+    kept = list(generous)
+    while True:
+        kept = _without_spare(trial, kept)
+        shrunk = _shrunk(trial, kept)
+        if shrunk == kept or len(kept) == 1:  # only where one part became smaller may another be spare, or too large
+            return shrunk
+        kept = shrunk
+
+
+def _without_spare(trial: Trial, kept: list[Part]) -> list[Part]:
+    """No part can be left out. Many at once where many are spare, so that a long list costs few trials."""
+    size = len(kept)
+    while size:
+        before, start = kept, 0
+        while start < len(kept):
+            rest = kept[:start] + kept[start + size :]
+            if rest != kept and (rest or not kept[size:]) and trial.admits(rest):
+                kept = rest
+            else:
+                start += size
+        if size > 1:
+            size = (size + 1) // 2
+        elif kept == before:  # else one that was needed beside those who are gone may be spare now
+            size = 0
+    return kept
+
+
+def _shrunk(trial: Trial, kept: list[Part]) -> list[Part]:
+    """No amount can be less by one unit."""
+    for n, part in enumerate(kept):
+        if isinstance(part, (Raise, Declare)):
+            kept = [*kept[:n], _least_amount(trial, kept, n, part), *kept[n + 1 :]]
+        elif isinstance(part, Prefer):
+            kept = [*kept[:n], _least_priority(trial, kept, n, part), *kept[n + 1 :]]
+    return kept
+
+
+def _least_amount(trial: Trial, kept: list[Part], n: int, part: Raise | Declare) -> Raise | Declare:
+    """What was left over when the Workload got in was not needed: mostly that is the answer; else by halves."""
+
+    def works(amount: int) -> bool:
+        return trial.admits([*kept[:n], part.smaller(amount), *kept[n + 1 :]])
+
+    enough, short = part.amount, 0  # none at all is known to be too little: the part could not be left out
+    for guess in (part.amount - spare for spare in trial.spare(kept, part.flavor, part.resource)):
+        if short < guess < enough:
+            if works(guess):
+                enough = guess
+                break
+            short = guess
+    if enough == 1 or not works(enough - 1):
+        return part.smaller(enough)
+    for step in (_GRAINS.get(part.resource, 1), 1):
+        while enough - short > step:
+            middle = short + max(step, (enough - short) // 2 // step * step)
+            if works(middle):
+                enough = middle
+            else:
+                short = middle
+        if enough > 1 and not works(enough - 1):
+            break
+    return part.smaller(enough)
+
+
+def _least_priority(trial: Trial, kept: list[Part], n: int, part: Prefer) -> Prefer:
+    """Only the priorities of others, and those just above them, can make a difference."""
+    others = {
+        workload_info.priority(thing, trial.case.configured.policy)
+        for thing in trial.case.objects
+        if isinstance(thing, kueue.Workload)
+    }
+    steps = sorted(value for other in others for value in (other, other + 1) if part.before < value < part.priority)
+    low, high = 0, len(steps)
+    while low < high:
+        middle = (low + high) // 2
+        candidate = Prefer(part.workload, part.before, steps[middle])
+        if trial.admits([*kept[:n], candidate, *kept[n + 1 :]]):
+            high = middle
+        else:
+            low = middle + 1
+    return Prefer(part.workload, part.before, steps[low]) if low < len(steps) else part
+
+
+# --- The ways ---------------------------------------------------------------------------------------------------------
+
+
+def _ways(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
+    """Changes that work and are yet to be made smaller, one way of helping each.
+
+    Each is looked for where nobody else waits, which is fast. What is found there mostly holds in the whole world;
+    where others would take what it frees, all of it is tried; and what did not even help there is not tried at all.
+    """
+    alone = trial.alone()
+    for way, generous in _generous(trial, objects, opening, fits_alone=alone.admits(opening)):
+        change = [*opening, *generous]
+        if not generous or not alone.admits(change):
+            continue
+        for candidate in (smallest(alone, change), change):
+            if trial.admits(candidate):
+                yield way, candidate
+                break
+
+
+def _generous(
+    trial: Trial, objects: Objects, opening: Sequence[Part], *, fits_alone: bool
+) -> Iterator[tuple[str, list[Part]]]:
+    """More than could be needed, one way of helping each."""
+    made, _ = trial.begin(opening)
+    workload = made.world.lines.pending(trial.target)
+    queue = objects.get((kueue.ClusterQueue, "", workload.cluster_queue)) if workload is not None else None
+    if workload is None or not isinstance(queue, kueue.ClusterQueue):
+        return
+    asked = sorted({resource for pod_set in workload.shape.pod_sets for resource, _ in pod_set.requests})
+    choices = list(_flavor_choices(queue, asked))
+    fitting = _fitting(objects, queue, workload)
+    of_others = [("priority", _preferred(made, workload)), ("waiting", _ends(made, workload))]
+    of_others += [("order", _ahead(made, workload))]
+    of_quota = [("quota", _quota(queue, flavors, asked)) for flavors in choices]
+    of_quota += [("borrowing", _raised(queue, flavors, asked, "borrowing_limit")) for flavors in choices]
+    # One that only others keep out is helped best by what moves others.
+    yield from (*of_others, *of_quota) if fits_alone else (*of_quota, *of_others)
+    if fitting:
+        yield "pods", fitting
+        for flavors in choices:
+            yield "pods and quota", [*fitting, *_quota(queue, flavors, asked)]
+
+
+def _flavor_choices(queue: kueue.ClusterQueue, asked: Sequence[str]) -> Iterator[list[str]]:
+    """One flavor of each resource group that matters: the first of each, the second of each, and so on."""
+    groups = [group for group in queue.spec.resource_groups if set(asked) & set(group.covered_resources)]
+    groups = groups or [group for group in queue.spec.resource_groups if group.flavors][:1]
+    rows = zip_longest(*([flavor.name for flavor in group.flavors] for group in groups))
+    for n, row in enumerate(rows):
+        if n < _FLAVOR_CHOICES:
+            yield [flavor or groups[g].flavors[-1].name for g, flavor in enumerate(row)]
+
+
+def _quota(queue: kueue.ClusterQueue, flavors: Sequence[str], asked: Sequence[str]) -> list[Part]:
+    """More of everything asked for, in these flavors; what the queue does not declare becomes declared."""
+    covered = {resource for group in queue.spec.resource_groups for resource in group.covered_resources}
+    missing = [
+        Declare(queue.metadata.name, flavors[0], resource, _GENEROUS) for resource in asked if resource not in covered
+    ]
+    return [*missing, *_raised(queue, flavors, asked, "nominal_quota")]
+
+
+def _raised(queue: kueue.ClusterQueue, flavors: Sequence[str], asked: Sequence[str], field: str) -> list[Part]:
+    return [
+        part.smaller(_GENEROUS)
+        for flavor in flavors
+        for part in parts.raises(kueue.ClusterQueue, queue, flavor, asked, field)
+    ]
+
+
+def _preferred(made: Plan, workload: Workload) -> list[Part]:
+    policy = made.world.policy
+    object_ = made.workloads[workload.key]
+    highest = max(workload_info.priority(other, policy) for other in made.workloads.values())
+    if highest < workload.priority or workload_info.priority(object_, policy) != (object_.spec.priority or 0):
+        return []  # nobody is above it, or a boost decides
+    return [Prefer(workload.key, workload.priority, highest + 1)]
+
+
+def _ends(made: Plan, workload: Workload) -> list[Part]:
+    """Those who hold something in its tree, largest first: the end of the first ones matters most."""
+    near = set(made.world.structure.companions(workload.cluster_queue)) or {workload.cluster_queue}
+    asked = {resource for pod_set in workload.shape.pod_sets for resource, _ in pod_set.requests}
+    held = [
+        (max((amount for pair, amount in reservation.usage if pair.resource in asked), default=0), key)
+        for key, reservation in made.world.reservations.items()
+        if reservation.cluster_queue in near or reservation.placed
+    ]
+    # What is spare is looked for from the front, so the ones to keep come last.
+    return [End(key) for _, key in sorted(sorted(held, reverse=True)[:_HOLDERS_TRIED])]
+
+
+def _ahead(made: Plan, workload: Workload) -> list[Part]:
+    """Those who wait, and are tried before it or take what it could have."""
+    near = set(made.world.structure.companions(workload.cluster_queue)) or {workload.cluster_queue}
+    waiting = [
+        other
+        for name in sorted(near & made.world.queues.keys())
+        for other in (*made.world.queues[name].active(), *made.world.queues[name].parked())
+        if other.key != workload.key
+    ]
+    waiting.sort(key=lambda other: (other.cluster_queue == workload.cluster_queue, other.priority, other.key))
+    return [Withdraw(other.key) for other in waiting[-_HOLDERS_TRIED:]]
+
+
+def _fitting(objects: Objects, queue: kueue.ClusterQueue, workload: Workload) -> list[Part]:
+    """What its pods could give up to suit the flavors."""
+    found: list[Part] = []
+    thing = objects[kueue.Workload, *_split(workload.key)]
+    assert isinstance(thing, kueue.Workload)
+    flavors = [
+        flavor
+        for group in queue.spec.resource_groups
+        for quotas in group.flavors
+        if isinstance(flavor := objects.get((kueue.ResourceFlavor, "", quotas.name)), kueue.ResourceFlavor)
+    ]
+    for pod_set in thing.spec.pod_sets:
+        request, spec = pod_set.topology_request, pod_set.template.spec
+        if request is not None and (request.required or request.preferred):
+            found.append(Relax(workload.key, pod_set.name))
+        for flavor in flavors:
+            taint = nodes.untolerated(flavor.spec.node_taints, (*spec.tolerations, *flavor.spec.tolerations))
+            if taint is not None:
+                found.append(Tolerate(workload.key, pod_set.name, taint))
+        found += [Unselect(workload.key, pod_set.name, key) for key in spec.node_selector]
+        if spec.affinity is not None:
+            found.append(Unbind(workload.key, pod_set.name))
+    return list(dict.fromkeys(found))
+
+
+def _split(key: str) -> tuple[str, str]:
+    namespace, _, name = key.partition("/")
+    return namespace, name

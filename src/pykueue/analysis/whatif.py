@@ -1,0 +1,110 @@
+"""Who would start, wait or have to go if objects changed: the brain run twice, before and after.
+
+The change is objects as people write them, which replace those of the same name or join them, and names of objects that
+would be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kubemachinery.meta import Nanoseconds
+from pykueue.analysis import planner
+from pykueue.analysis.object_changes import indexed
+from pykueue.analysis.planner import Case, Plan
+from pykueue.api import kueue
+from pykueue.lifecycle import states
+from pykueue.state import workload_info
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Where every Workload ends up, once nothing moves any more."""
+
+    holds: frozenset[str]
+    waits: frozenset[str]
+    evicted: frozenset[str]
+    assignments: dict[str, Any]
+    unstable_because: str = ""  # why this is not a final state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What the change makes of it. Each Workload is told once, under what matters most for it."""
+
+    starts: tuple[str, ...]  # gets quota only with the change
+    starts_anyway: tuple[str, ...]  # gets quota with and without it
+    goes: tuple[str, ...]  # holds quota now, and loses it only with the change
+    goes_anyway: tuple[str, ...]
+    joins: tuple[str, ...]  # comes with the change, and waits
+    waits: tuple[str, ...]  # would start as things are, and waits with the change
+    waits_anyway: tuple[str, ...]
+    moves: tuple[str, ...]  # gets quota both ways, from other flavors or with other counts
+    before: Outcome
+    after: Outcome
+
+    def tree(self) -> dict[str, Any]:
+        return {
+            "starts": list(self.starts),
+            "startsAnyway": list(self.starts_anyway),
+            "evicted": list(self.goes),
+            "evictedAnyway": list(self.goes_anyway),
+            "joins": list(self.joins),
+            "waits": list(self.waits),
+            "waitsAnyway": list(self.waits_anyway),
+            "moves": list(self.moves),
+            "assignments": dict(sorted(self.after.assignments.items())),
+            "unstable": {"before": self.before.unstable_because, "after": self.after.unstable_because},
+        }
+
+
+def changed_by(case: Case, change: Case, gone: Sequence[tuple[type, str, str]], now: Nanoseconds) -> Case:
+    """The world with the objects of the change put, its jobs submitted, and some objects gone."""
+    objects = indexed(case.objects) | indexed(change.objects)
+    for key in gone:
+        objects.pop(key, None)
+    world = replace(case.with_objects(objects.values()), classes=(*case.classes, *change.classes), passed_over=())
+    return planner.queued(world, change.jobs, now)
+
+
+def compare(case: Case, changed: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda: True) -> Difference:
+    """The world as it is against the world as it would be. `may_go_on` is asked before every further cycle."""
+    before, after = outcome(case, now, may_go_on), outcome(changed, now, may_go_on)
+    held = {states.key(t) for t in case.objects if isinstance(t, kueue.Workload) and workload_info.holds_quota(t)}
+
+    def told(keys: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(keys))
+
+    both = before.holds & after.holds
+    return Difference(
+        starts=told(after.holds - before.holds - held),
+        starts_anyway=told(both - held),
+        goes=told((held & after.evicted) - before.evicted),
+        goes_anyway=told(held & after.evicted & before.evicted),
+        joins=told(after.waits - before.waits - before.holds - held),
+        waits=told(after.waits & before.holds - held),
+        waits_anyway=told(after.waits & before.waits - held),
+        moves=told(key for key in both if before.assignments.get(key) != after.assignments.get(key)),
+        before=before,
+        after=after,
+    )
+
+
+def outcome(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda: True) -> Outcome:
+    made = planner.settle(case, now, may_go_on)
+    holds = frozenset(key for key, held in made.world.reservations.items() if not held.evicted)
+    waiting = {key for key, workload in made.workloads.items() if key not in holds and not states.is_finished(workload)}
+    return Outcome(
+        holds=holds,
+        waits=frozenset(waiting),
+        evicted=frozenset(_evicted(made)),
+        assignments={key: made.admissions[key] for key in sorted(holds) if key in made.admissions},
+        unstable_because=made.unstable_because,
+    )
+
+
+def _evicted(made: Plan) -> set[str]:
+    tree = planner.as_tree(made)
+    return {*tree["preempted"], *tree["evicted"]}

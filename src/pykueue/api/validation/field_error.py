@@ -1,0 +1,52 @@
+"""The ways in which a field can be wrong, each as one call: `wrong.required("spec.name", "say who you are")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.meta import Complaints
+
+NOT_NEGATIVE: Final = "must not be negative"
+IMMUTABLE: Final = "must not change"
+
+
+def invalid(path: str, value: object, why: str) -> FieldError:
+    return FieldError(path, ErrorSort.INVALID, why, value)
+
+
+def invalid_each(path: str, value: object, complaints: Complaints) -> Iterable[FieldError]:
+    return [invalid(path, value, complaint) for complaint in complaints]
+
+
+def immutable(path: str, value: object) -> FieldError:
+    return invalid(path, value, IMMUTABLE)
+
+
+def required(path: str, why: str) -> FieldError:
+    return FieldError(path, ErrorSort.REQUIRED, why)
+
+
+def forbidden(path: str, why: str) -> FieldError:
+    return FieldError(path, ErrorSort.FORBIDDEN, why)
+
+
+def duplicate(path: str, value: object, why: str = "") -> FieldError:
+    return FieldError(path, ErrorSort.DUPLICATE, why, value)
+
+
+def too_long(path: str, why: str) -> FieldError:
+    return FieldError(path, ErrorSort.TOO_LONG, why)
+
+
+def unknown(path: str, value: object) -> FieldError:
+    """A reference to something that is not there."""
+    return FieldError(path, ErrorSort.NOT_FOUND, "", value)
+
+
+def unsupported(path: str, value: object, supported: Iterable[str], none: str = "no value is supported") -> FieldError:
+    """A value that is not among the supported ones; `none` is the reason where there are none."""
+    choices = ", ".join(f'"{choice}"' for choice in sorted(supported))
+    why = f"must be one of {choices}" if choices else none
+    return FieldError(path, ErrorSort.NOT_SUPPORTED, why, value)

@@ -1,0 +1,166 @@
+"""A manager for any cluster, in a pod of it or beside it; and the smaller program that only makes LocalQueues."""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from kubemachinery.client import client_config as servers
+from kubemachinery.client.client import Client, RateLimit
+from kubemachinery.client.delegated_auth import Door
+from kubemachinery.client.leader_election import Election
+from kubemachinery.client.transport import Transport
+from kubemachinery.clock import Clock, SystemClock
+from kubemachinery.errors import AnswerIsNo
+from pykueue.api import config
+from pykueue.app import options, ports
+from pykueue.app.ports import Address
+from pykueue.controllers.aggregation import SERVICE_BESIDE
+from pykueue.controllers.assembly import Manager
+from pykueue.controllers.populator import Configuration as PopulatorConfiguration
+from pykueue.controllers.populator import Populator
+from pykueue.dashboard.summaries import Explain
+from pykueue.install.names import METRICS_SERVICE
+from pykueue.observe.metrics import Role
+from pykueue.observe.visibility import SERVICE
+from pykueue.settings import Settings, notices_beside
+from pykueue.version import __version__
+from pykueue.webhooks import webhook_server
+from pykueue.webhooks.facts import InformedSources
+
+log = logging.getLogger(__name__)
+
+
+async def manage(
+    target: servers.Target,
+    settings: Settings,
+    clock: Clock | None = None,
+    chance: random.Random | None = None,
+    *,
+    built: Callable[[Manager], None] = lambda manager: None,
+    dashboard: Address | None = None,
+    explain: Explain | None = None,
+    webhook_client_authority: Path | None = None,
+) -> None:
+    """Manage a cluster until cancelled, or until somebody else leads. `built` gets the manager, to look at it.
+
+    `dashboard` is where the dashboard is served, if anywhere, and `explain` what it asks why a Workload waits.
+    `webhook_client_authority` signs the certificates without which a client may not ask webhooks.
+    """
+    clock, chance = clock or SystemClock(), chance or random.Random()
+    agent = f"pykueue-manager/{__version__}"
+    transport = servers.connect(target, clock, user_agent=agent)
+    in_pod = target.folder == servers.SERVICE_ACCOUNT
+
+    def own_connection() -> Client:
+        return Client(servers.connect(target, clock, user_agent=agent, connections=2), random.Random())
+
+    term = _Term(transport, settings, clock, chance, in_pod=in_pod, own_connection=own_connection)
+    built(term.manager)
+    for notice in () if in_pod else notices_beside(settings):
+        log.warning("configuration: %s", notice)
+    try:
+        await term.serve(dashboard, explain, webhook_client_authority)
+    finally:
+        await transport.close()
+    raise AnswerIsNo("the lease was lost: another manager may lead now")
+
+
+class _Term:
+    """One manager's time with a cluster: it reads, answers for the API server, and decides while it leads."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: Settings,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        in_pod: bool,
+        own_connection: Callable[[], Client],
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._in_pod = in_pod
+        # What keeps the manager in office, its lease and its webhooks, waits behind no limit.
+        self._office = Client(transport, chance)
+        self._leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
+        identity = f"{socket.gethostname()}_{uuid.UUID(int=chance.getrandbits(128), version=4)}"
+        terms = options.for_election(settings)
+        self._election = Election(self._office, clock, terms, identity, own_connection=own_connection)
+        self._candidate = None if self._leads_alone else self._election
+        connection = settings.configuration.client_connection or config.ClientConnection()
+        client = Client(transport, chance, RateLimit(connection.qps or 0.0, connection.burst or 0))
+        chosen = options.for_manager(settings)
+        self.manager = Manager(client, chosen, clock, chance, instance=identity, election=self._candidate)
+        self.manager.metrics.role = Role.STANDALONE if self._leads_alone else Role.FOLLOWER
+        self._webhooks: webhook_server.Served | None = None
+
+    async def serve(
+        self, dashboard: Address | None, explain: Explain | None, webhook_client_authority: Path | None = None
+    ) -> None:
+        """Until the term is over."""
+        settings, manager, in_pod = self._settings, self.manager, self._in_pod
+        sources = InformedSources(self._office, manager.views.shaping, self._election.is_over)
+        fenced = self._office if self._candidate is None else self._office.fenced(self._candidate.may_write)
+        anywhere = ports.EVERYWHERE if in_pod else ports.LOOPBACK[0]
+        async with (
+            ports.probes(settings, self._missing, in_pod),
+            ports.profiling(manager, settings, anywhere),
+            manager.reading(),
+        ):
+            place, own = await self._place(), settings.configuration.namespace
+            place = replace(place, client_authority=webhook_client_authority)
+            chosen = options.for_webhooks(settings)
+            async with (
+                webhook_server.webhooks(
+                    fenced, chosen, sources, place, self._clock, own, settings.tls.profile
+                ) as served,
+                ports.metrics(manager, settings, served, self._door(), in_pod),
+                ports.lists(manager, settings, served, self._door(), in_pod),
+                ports.dashboard(manager, dashboard, served, self._door(), self._clock, explain),
+            ):
+                self._webhooks = served
+                await (self._lead() if self._leads_alone else self._election.run(self._lead))
+
+    async def _place(self) -> webhook_server.Place:
+        """Where the API server finds the webhooks."""
+        configuration = self._settings.configuration
+        if self._in_pod:
+            return webhook_server.in_cluster(self._office, configuration, (SERVICE, METRICS_SERVICE))
+        return await webhook_server.beside(self._office, configuration, (SERVICE_BESIDE,))
+
+    def _door(self) -> Door:
+        """One for each port: what the API server in front may say at one of them means nothing at the others."""
+        return Door(self._office, self._clock)
+
+    def _missing(self) -> str:
+        return "" if self._webhooks is not None else "webhooks are not served yet"
+
+    async def _lead(self) -> None:
+        assert self._webhooks is not None, "nobody leads before webhooks are served"
+        if not self._leads_alone:
+            self.manager.metrics.role = Role.LEADER
+        # The API server asks whoever leads; the others answer behind the same Service where there is one.
+        await self._webhooks.register()
+        await (self.manager.lead() if self._leads_alone else self.manager.take_over())
+
+
+async def populate(
+    target: servers.Target,
+    configuration: PopulatorConfiguration,
+    clock: Clock | None = None,
+    chance: random.Random | None = None,
+) -> None:
+    """Make default LocalQueues in a cluster until cancelled."""
+    clock, chance = clock or SystemClock(), chance or random.Random()
+    transport = servers.connect(target, clock, user_agent=f"pykueue-populator/{__version__}")
+    try:
+        await Populator(Client(transport, chance), configuration, clock, chance, instance=socket.gethostname()).run()
+    finally:
+        await transport.close()

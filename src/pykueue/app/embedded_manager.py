@@ -1,0 +1,153 @@
+"""A manager and a runner in the process of their server, without sockets between them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from functools import partial
+
+from kubemachinery import codec, unstructured
+from kubemachinery.client.client import Client
+from kubemachinery.client.delegated_auth import Door
+from kubemachinery.client.transport import LocalTransport
+from kubemachinery.clock import Clock, SystemClock
+from kubeserver.assembly import Embedded
+from kubeserver.protocol import authentication
+from kubeserver.storage.sqlite import Durability
+from pykueue.api import config
+from pykueue.app import options, ports
+from pykueue.app.server import ServerSettings
+from pykueue.controllers import visibility
+from pykueue.controllers.assembly import Manager
+from pykueue.dashboard.endpoints import PREFIX
+from pykueue.dashboard.summaries import Explain
+from pykueue.observe import health
+from pykueue.runner import devices
+from pykueue.runner.assembly import Runner, configuration_reader
+from pykueue.runner.logs import Logs
+from pykueue.runner.machine import Machine
+from pykueue.runner.process_executor import IN_MEMORY, Database, Processes
+from pykueue.runner.simulated_executor import Simulated
+from pykueue.settings import Settings
+
+
+@asynccontextmanager
+async def embedded_manager(
+    embedded: Embedded,
+    settings: Settings,
+    clock: Clock | None = None,
+    chance: random.Random | None = None,
+    *,
+    explain: Explain | None = None,
+) -> AsyncIterator[Manager]:
+    """A manager in the process of its server, without sockets between them and without rivals.
+
+    `explain` is what the dashboard asks why a Workload waits.
+    """
+    clock = clock or SystemClock()
+    client = _client(embedded, chance or random.Random())
+    manager = Manager(client, options.for_manager(settings), clock, chance or random.Random())
+    said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
+    pages = {health.CONFIGURATION_PATH: health.document(said)}
+    if ports.metrics_address(settings):
+        pages["/metrics"] = health.exposition(manager.metrics.exposition)
+    seen = visibility.rows(manager.world, manager.views) if settings.gates["VisibilityOnDemand"] else ()
+    # What ends the manager ends everything: a server that takes work which nobody looks at would be worse.
+    async with ports.profiling(manager, settings), manager.reading(), asyncio.TaskGroup() as group:
+        leading = group.create_task(manager.lead())
+        try:
+            with (
+                ports.dashboard_pages(manager, Door(client, clock), clock, explain) as shown,
+                embedded.registry.extended(seen),
+                embedded.server.showing(pages),
+                embedded.server.hosting({PREFIX: shown.answer}),
+            ):
+                yield manager
+        finally:
+            leading.cancel()
+
+
+class RunnerName(StrEnum):
+    """What becomes of started pods."""
+
+    PROCESS = "process"
+    SIMULATED = "simulated"
+    NONE = "none"
+
+
+@asynccontextmanager
+async def embedded_runner(
+    embedded: Embedded,
+    name: RunnerName,
+    settings: ServerSettings,
+    machine: Machine,
+    clock: Clock | None = None,
+    chance: random.Random | None = None,
+    *,
+    database: Database = IN_MEMORY,
+    discards_unknown: bool = False,
+) -> AsyncIterator[Processes | None]:
+    """Somebody who runs pods, in the process of their server; the processes, where these are any.
+
+    Processes of pods that the server does not have are ended, unless its `database` cannot know them: it is new, or was
+    restored. `discards_unknown` ends these as well.
+    """
+    if name is RunnerName.NONE:
+        yield None
+        return
+    clock, chance = clock or SystemClock(), chance or random.Random()
+    client = _client(embedded, chance)
+    if name is RunnerName.SIMULATED:
+        pretended = Simulated(clock, chance)
+        runner = Runner(client, machine, pretended, clock, chance, serves=lambda node: True)
+        async with _run(runner, pretended, pretended.sweep):
+            yield None
+        return
+
+    def present() -> dict[str, int]:
+        return devices.counts(
+            unstructured.texts(unstructured.get(runner.nodes.get(machine.name), "status", "allocatable"))
+        )
+
+    read = configuration_reader(client)
+    processes = Processes(settings.data_dir / "pods", read, present, clock, os.environ)
+    runner = Runner(client, machine, processes, clock, chance, serves=lambda node: node == machine.name)
+    with embedded.server.answering({"pods/log": Logs(processes, clock.now)}):
+
+        async def sweep(known: Iterable[str]) -> None:
+            await processes.sweep(known, database, discards_unknown=discards_unknown)
+
+        async with _run(runner, processes, sweep, remembered=settings.durability is not Durability.MEMORY):
+            yield processes
+
+
+@asynccontextmanager
+async def _run(
+    runner: Runner,
+    executor: Processes | Simulated,
+    sweep: Callable[[Iterable[str]], Awaitable[None]],
+    *,
+    remembered: bool = True,
+) -> AsyncIterator[None]:
+    """Run pods while inside. What no server will remember does not go on afterwards."""
+    try:
+        async with runner.reading(), asyncio.TaskGroup() as group:
+            await sweep(str(unstructured.get(pod, "metadata", "uid")) for pod in runner.pods.values())
+            running = group.create_task(runner.run())
+            try:
+                yield
+            finally:
+                running.cancel()
+    finally:
+        # Only now, when nobody is left who would start it again.
+        if not remembered:
+            await sweep(())
+        await executor.close()
+
+
+def _client(embedded: Embedded, chance: random.Random) -> Client:
+    return Client(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), chance)

@@ -1,0 +1,70 @@
+"""What the operator said, in the words of each room."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from kubemachinery import meta
+from kubemachinery.client.leader_election import Terms
+from pykueue.api import config
+from pykueue.controllers.assembly import Choices
+from pykueue.controllers.topology import NodeChoices
+from pykueue.core import requests
+from pykueue.core.topology import Profile
+from pykueue.jobs import kinds as job_kinds
+from pykueue.jobs.options import Options as JobOptions
+from pykueue.observe.metrics import Choices as MetricChoices
+from pykueue.settings import Settings
+from pykueue.webhooks.review import Choices as WebhookChoices
+
+# What a timeout of zero stands for, as in Kueue.
+_SYNC_TIMEOUT_SECONDS: Final = 120.0
+
+
+def for_webhooks(settings: Settings) -> WebhookChoices:
+    jobs = JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector)
+    return WebhookChoices.of(job_kinds.load(), jobs, settings.gates, only_declared=settings.ignores_undeclared)
+
+
+def for_manager(settings: Settings) -> Choices:
+    """For a manager, which departs from Kueue where that is wrong."""
+    resources, on = settings.configuration.resources, settings.gates
+    controller = settings.configuration.controller or config.ControllerConfigurationSpec()
+    prefixes = resources.exclude_resource_prefixes if resources else ()
+    transformations = resources.transformations if resources else ()
+    return Choices(
+        policy=replace(settings.policy, departures=True),
+        accounting=requests.accounting(prefixes, transformations),
+        profile=Profile.of(on),
+        kinds=job_kinds.load(),
+        jobs=JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
+        nodes=NodeChoices(
+            on_pod_termination=on["TASReplaceNodeOnPodTermination"], on_taints=on["TASReplaceNodeOnNodeTaints"]
+        ),
+        blocks_admission=bool(
+            settings.configuration.wait_for_pods_ready
+            and settings.configuration.wait_for_pods_ready.block_admission
+            and not on["DisableWaitForPodsReady"]
+        ),
+        default_local_queues=on["DefaultLocalQueue"],
+        cleans_up_requests=on["CleanupProvisioningRequestsOnEviction"],
+        metrics=MetricChoices.of(settings.configuration, settings.gates),
+        concurrency=controller.group_kind_concurrency,
+        sync_timeout_seconds=_seconds(controller.cache_sync_timeout) or _SYNC_TIMEOUT_SECONDS,
+    )
+
+
+def for_election(settings: Settings) -> Terms:
+    chosen = settings.configuration.leader_election or config.LeaderElection()
+    return Terms(
+        name=chosen.resource_name,
+        namespace=chosen.resource_namespace or settings.configuration.namespace or config.DEFAULT_NAMESPACE,
+        lease_seconds=_seconds(chosen.lease_duration, 15.0),
+        renew_seconds=_seconds(chosen.renew_deadline, 10.0),
+        retry_seconds=_seconds(chosen.retry_period, 2.0),
+    )
+
+
+def _seconds(text: str | None, otherwise: float = 0.0) -> float:
+    return meta.parse_duration(text) / meta.SECOND if text else otherwise

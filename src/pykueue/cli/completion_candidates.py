@@ -1,0 +1,66 @@
+"""What shells offer while somebody types: names that are there. Where nobody answers, nothing is offered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import click
+
+from kubemachinery.errors import PykueueError
+from pykueue import paths
+from pykueue.cli.connection_flags import Reach
+
+if TYPE_CHECKING:
+    from kubemachinery.client.client import Client
+    from kubemachinery.client.client_config import Target
+
+Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
+
+# Nobody waits longer for a word.
+_PATIENCE: Final = "2s"
+
+
+def entries(section: str) -> Complete:
+    """Contexts, clusters or users of the kubeconfig."""
+
+    def names(context: click.Context) -> Iterable[str]:
+        from kubemachinery.client import client_config
+
+        files = client_config.files(os.environ, context.params.get("kubeconfig") or "", fallback=paths.kubeconfig())
+        return client_config.entries(files)[0][section]
+
+    return _offered(names)
+
+
+def objects(kind: str) -> Complete:
+    """Objects of a kind, of the namespace that was named."""
+
+    def names(context: click.Context) -> Iterable[str]:
+        import msgspec
+
+        from kubemachinery.client.client import METADATA_OF_ALL
+        from pykueue.api import registry
+
+        row = next(row for row in registry.ALL if row.singular == kind)
+
+        async def work(client: Client, target: Target) -> list[str]:
+            where = (context.params.get("namespace") or target.namespace) if row.namespaced else ""
+            found = await client.list(row, where, answer=METADATA_OF_ALL)
+            return [msgspec.json.decode(item)["metadata"]["name"] for item in found.items]
+
+        return Reach.of(context.params, patience=_PATIENCE).run(work)
+
+    return _offered(names)
+
+
+def _offered(names: Callable[[click.Context], Iterable[str]]) -> Complete:
+    def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+        taken = context.params.get(parameter.name or "") if parameter.nargs == -1 else ()
+        try:
+            return [name for name in names(context) if name.startswith(begun) and name not in (taken or ())]
+        except PykueueError:
+            return []
+
+    return complete

@@ -1,0 +1,236 @@
+"""`pykueue list`: queues, flavors, Workloads and pods, as kueuectl lists them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import click
+
+from pykueue.cli import completion_candidates, flags, kinds, printing
+from pykueue.cli.connection import Connection, connects
+from pykueue.cli.printing import Column, Form
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from kubemachinery.client.client import Client
+    from kubemachinery.kinds import Kind
+    from pykueue.api import kube, kueue
+    from pykueue.client.listing import Around
+
+T = TypeVar("T", bound="msgspec.Struct")
+Lister = TypeVar("Lister", bound=Callable[..., None])
+
+
+@click.group("list", cls=kinds.KindGroup)
+def command() -> None:
+    """List ClusterQueues, LocalQueues, Workloads, ResourceFlavors or pods."""
+
+
+# --- What all lists have in common ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
+    """Objects as values, and what the server said of each."""
+
+    row: Kind
+    things: Sequence[T]
+    # By namespace and name.
+    trees: Mapping[tuple[str, str], Mapping[str, Any]]
+
+    def tree(self, thing: Any) -> dict[str, Any]:
+        said = self.trees[thing.metadata.namespace, thing.metadata.name]
+        return {"apiVersion": self.row.api_version, "kind": self.row.kind, **said}
+
+    def name(self, thing: Any) -> str:
+        return f"{'.'.join(filter(None, (self.row.singular, self.row.group)))}/{thing.metadata.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Which objects are wanted, from where, and how they are shown."""
+
+    connection: Connection
+    form: Form
+    labels: str
+    fields: str
+    everywhere: bool
+
+    def of(self, type_: type[T]) -> Found[T]:
+        return self.connection.talk(lambda client, namespace: self.listed(client, namespace, type_))
+
+    async def listed(self, client: Client, namespace: str, type_: type[T]) -> Found[T]:
+        import msgspec
+
+        from kubemachinery import codec
+        from pykueue.api import registry
+
+        row = registry.ALL.of(type_)
+        where = "" if self.everywhere or not row.namespaced else namespace
+        said = (await client.list(row, where, labels=self.labels, fields=self.fields)).items
+        things = [codec.decode(raw, type_) for raw in said]
+        trees = [msgspec.json.decode(raw) for raw in said]
+        by_name = {(tree["metadata"].get("namespace", ""), tree["metadata"]["name"]): tree for tree in trees}
+        return Found(row, things, by_name)
+
+    def show(self, found: Found[T], columns: Sequence[Column[T]], *, where: Callable[[T], bool] | None = None) -> None:
+        """A table: names first and ages last."""
+        from kubemachinery.clock import SystemClock
+        from pykueue.client import listing
+
+        now = SystemClock().now()
+        namespace: Column[Any] = Column("NAMESPACE", lambda thing: thing.metadata.namespace)
+        name: Column[Any] = Column("NAME", lambda thing: thing.metadata.name)
+        age: Column[Any] = Column("AGE", lambda thing: listing.age(thing.metadata.creation_timestamp, now))
+        printing.show(
+            [thing for thing in found.things if where is None or where(thing)],
+            [*([namespace] if self.everywhere else []), name, *columns, age],
+            self.form,
+            name=found.name,
+            tree=found.tree,
+            nothing="No resources found",
+        )
+
+
+def _asks(*, of_namespaces: bool) -> Callable[[Lister], Lister]:
+    """Options that choose objects and say how to print them; the command takes them as one `ask`."""
+
+    def decorate(lister: Lister) -> Lister:
+        @functools.wraps(lister)
+        def parsed(
+            *args: Any,
+            connection: Connection,
+            form: Form,
+            selector: str,
+            field_selector: str,
+            all_namespaces: bool = False,
+            **kwargs: Any,
+        ) -> None:
+            lister(*args, ask=Ask(connection, form, selector, field_selector, all_namespaces), **kwargs)
+
+        options = (kinds.labels, kinds.fields, printing.prints("wide", "name", "json", "yaml", "kyaml"), connects)
+        for option in reversed((kinds.all_namespaces, *options) if of_namespaces else options):
+            parsed = option(parsed)
+        return cast("Lister", parsed)
+
+    return decorate
+
+
+def _of(short: str, kind: str, *, help: str) -> Callable[[Lister], Lister]:
+    """An option that names a queue, which shells complete."""
+    return click.option(short, f"--{kind}", default="", shell_complete=completion_candidates.objects(kind), help=help)
+
+
+# --- Queues and flavors -----------------------------------------------------------------------------------------------
+
+
+@command.command("clusterqueue")
+@click.option(
+    "--active",
+    cls=flags.LooseOption,
+    alone="true",
+    type=click.BOOL,
+    default=None,
+    help="Only those that are; false: only the others.",
+)
+@_asks(of_namespaces=False)
+def cluster_queues(ask: Ask, active: bool | None) -> None:
+    """List ClusterQueues."""
+    from pykueue.api import conditions, kueue
+
+    def is_active(queue: kueue.ClusterQueue) -> bool:
+        return conditions.is_true(queue.status.conditions, "Active")
+
+    columns: list[Column[kueue.ClusterQueue]] = [
+        Column("COHORT", lambda queue: queue.spec.cohort_name or ""),
+        Column("PENDING WORKLOADS", lambda queue: str(queue.status.pending_workloads)),
+        Column("ADMITTED WORKLOADS", lambda queue: str(queue.status.admitted_workloads)),
+        Column("ACTIVE", lambda queue: str(is_active(queue)).lower()),
+    ]
+    ask.show(ask.of(kueue.ClusterQueue), columns, where=lambda queue: active in (None, is_active(queue)))
+
+
+@command.command("localqueue")
+@_of("-c", "clusterqueue", help="Only those that lead there.")
+@_asks(of_namespaces=True)
+def local_queues(ask: Ask, clusterqueue: str) -> None:
+    """List LocalQueues."""
+    from pykueue.api import kueue
+
+    columns: list[Column[kueue.LocalQueue]] = [
+        Column("CLUSTERQUEUE", lambda queue: queue.spec.cluster_queue or ""),
+        Column("PENDING WORKLOADS", lambda queue: str(queue.status.pending_workloads)),
+        Column("ADMITTED WORKLOADS", lambda queue: str(queue.status.admitted_workloads)),
+    ]
+    ask.show(ask.of(kueue.LocalQueue), columns, where=lambda queue: clusterqueue in ("", queue.spec.cluster_queue))
+
+
+@command.command("resourceflavor")
+@_asks(of_namespaces=False)
+def resource_flavors(ask: Ask) -> None:
+    """List ResourceFlavors."""
+    from pykueue.api import kueue
+
+    columns: list[Column[kueue.ResourceFlavor]] = [
+        Column("NODE LABELS", lambda flavor: ", ".join(sorted(f"{k}={v}" for k, v in flavor.spec.node_labels.items()))),
+    ]
+    ask.show(ask.of(kueue.ResourceFlavor), columns)
+
+
+# --- Work -------------------------------------------------------------------------------------------------------------
+
+
+@command.command("workload")
+@_of("-c", "clusterqueue", help="Only those of this ClusterQueue.")
+@_of("-q", "localqueue", help="Only those of this LocalQueue.")
+@click.option("--status", "statuses", multiple=True, help="all, pending, quotareserved, admitted or finished.")
+@click.option("--for", "job", default="", metavar="TYPE[.GROUP]/NAME", help="Only those of this job.")
+@_asks(of_namespaces=True)
+def workloads(ask: Ask, clusterqueue: str, localqueue: str, statuses: tuple[str, ...], job: str) -> None:
+    """List Workloads with their jobs, and their places in line."""
+    from pykueue.api import kueue
+    from pykueue.client import listing, object_creation
+
+    wish = listing.Wish(
+        clusterqueue, localqueue, listing.statuses(object_creation.words(statuses)), listing.of_type(job)
+    )
+
+    async def work(client: Client, namespace: str) -> tuple[Found[kueue.Workload], Around]:
+        found = await ask.listed(client, namespace, kueue.Workload)
+        return found, await listing.around(client, found.things, "" if ask.everywhere else namespace)
+
+    found, around = ask.connection.talk(work)
+    ask.show(found, _workload_columns(around), where=lambda workload: wish.takes(workload, around))
+
+
+def _workload_columns(around: Around) -> list[Column[kueue.Workload]]:
+    from kubemachinery.clock import SystemClock
+    from pykueue.client import listing
+
+    now = SystemClock().now()
+    return [
+        Column("JOB TYPE", listing.job_types),
+        Column("JOB NAME", listing.job_names),
+        Column("LOCALQUEUE", lambda workload: workload.spec.queue_name or ""),
+        Column("CLUSTERQUEUE", around.cluster_queue),
+        Column("STATUS", lambda workload: listing.status(workload).upper()),
+        Column("POSITION IN QUEUE", around.place),
+        Column("EXEC TIME", lambda workload: listing.seconds_run(workload, now)),
+    ]
+
+
+@command.command("pods")
+@click.option("--for", "job", default="", metavar="TYPE[.GROUP]/NAME", help="A job, or a pod for its group.")
+@_asks(of_namespaces=True)
+def pods(ask: Ask, job: str) -> None:
+    """List the pods of a job, or of the group that a pod belongs to."""
+    from pykueue.api import kube
+    from pykueue.client import listing
+
+    columns: list[Column[kube.Pod]] = [Column("STATUS", lambda pod: pod.status.phase or "Pending")]
+    owner, found = listing.of_type(job), ask.of(kube.Pod)
+    ask.show(found, columns, where=listing.belongs_to(owner, found.things))

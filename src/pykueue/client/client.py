@@ -1,0 +1,326 @@
+"""`pykueue.Client` and `pykueue.AsyncClient`: jobs, answers and news of a queueing system, from Python.
+
+    with pykueue.Client() as client:
+        job = client.submit(["python", "train.py"], cpu=2, gpus=1, queue="research")
+        print(client.explain(job).suggestions)
+        client.wait(job)
+
+The server is found as kubectl finds it; after `pykueue up`, it is the one that was started last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import os
+import random
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack
+
+from kubemachinery.client import client_config
+from kubemachinery.client.client import Client as Caller
+from kubemachinery.client.informer import Change, Informer, typed
+from kubemachinery.clock import Clock, SystemClock
+from kubemachinery.errors import UsageError
+from kubemachinery.yaml_documents import Document
+from pykueue import paths
+from pykueue.analysis import explanation as why
+from pykueue.analysis import live_case, whatif
+from pykueue.analysis.explanation import Why
+from pykueue.analysis.planner import read
+from pykueue.analysis.whatif import Difference
+from pykueue.api import kueue
+from pykueue.client import job_request, job_service, pod_logs
+from pykueue.client.job_service import Desk, Entry
+from pykueue.client.job_status import Standing
+from pykueue.client.unqueued import JOBS
+
+T = TypeVar("T")
+
+# How often, and how far apart, to look for what the controllers are about to make.
+_LOOKS: Final = 20
+_LOOK_SECONDS: Final = 0.1
+
+
+class Wishes(TypedDict, total=False):
+    """What a job may ask for, beside its command."""
+
+    name: str
+    queue: str
+    cpu: str | float
+    memory: str
+    gpus: int
+    parallelism: int
+    retries: int
+    time_limit_seconds: int
+    environment: Mapping[str, str]
+    priority_class: str
+    image: str
+    directory: str
+
+
+class News(NamedTuple):
+    """Something happened to a Workload."""
+
+    what: Literal["ADDED", "MODIFIED", "DELETED"]
+    workload: kueue.Workload
+
+
+class AsyncClient:
+    """One namespace of one system. An asynchronous context manager."""
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: str = "",
+        context: str = "",
+        namespace: str = "",
+        caller: Caller | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._reaches_out = caller is None  # else the system is in this very process, and runs nothing
+        if caller is None:
+            target = client_config.find(
+                os.environ, kubeconfig, wish=client_config.Wish(context=context), fallback=paths.kubeconfig()
+            )
+            namespace = namespace or target.namespace
+            caller = Caller(client_config.connect(target, self._clock), random.Random())
+        self.namespace = namespace or "default"
+        self.caller = caller
+        self._desk = Desk(caller, self.namespace)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, sort: type[BaseException] | None, error: BaseException | None, where: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.caller.close()
+
+    async def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
+        """Submit a command as a job; returns its name. It waits in its queue until there is room.
+
+        Raises TypeError for a keyword that is not in `Wishes`: a job without what was meant would run instead.
+        """
+        for unknown in wishes.keys() - Wishes.__annotations__.keys():
+            nearest = difflib.get_close_matches(unknown, Wishes.__annotations__, n=1)
+            meant = f". Did you mean '{nearest[0]}'?" if nearest else ""
+            raise TypeError(f"submit() got an unexpected keyword argument '{unknown}'{meant}")
+        if isinstance(command, str):
+            raise UsageError(f"a command is a list of its words, such as ['python', 'train.py'], and not {command!r}")
+        here = self._reaches_out and await self._desk.runs_processes()
+        if self._reaches_out and not here and not wishes.get("image"):
+            raise UsageError("this server runs containers: name an image")
+        memory = wishes.get("memory", "")
+        wanted = job_request.Order(
+            command=tuple(command),
+            name=wishes.get("name", ""),
+            queue=await self._desk.queue(wishes.get("queue", "")),
+            namespace=self.namespace,
+            cpu=job_request.amount(str(wishes.get("cpu", job_request.CPU)), "cpu"),
+            memory=job_request.amount(memory, "memory") if memory else "",
+            gpus=wishes.get("gpus", 0),
+            parallelism=wishes.get("parallelism", 1),
+            retries=wishes.get("retries", 0),
+            time_limit_seconds=wishes.get("time_limit_seconds"),
+            environment=wishes.get("environment", {}),
+            priority_class=await self._desk.priority_class(wishes.get("priority_class", "")),
+            image=wishes.get("image") or job_request.NO_IMAGE,
+            directory=wishes.get("directory", ""),
+        )
+        if here:
+            wanted = job_request.at_home(wanted, os.environ, wanted.directory or os.getcwd())
+        return (await self._desk.submit(job_request.job(wanted, self._clock.now()))).metadata.name
+
+    async def standing(self, job: str) -> Standing:
+        """How a job stands, in a word and a sentence."""
+        return await self._desk.standing(job)
+
+    async def wait(self, job: str, *, timeout_seconds: float | None = None) -> Standing:
+        """How the job ended. Raises AnswerIsNo when it is not over in time."""
+        return await self._desk.finished(job, lambda _: None, timeout_seconds)
+
+    async def logs(self, job: str, *, follow: bool = False) -> str:
+        """What its pods said; following, until the job is over."""
+        said: list[bytes] = []
+        wish = pod_logs.Wish(follow=follow)
+        await self._desk.logs(job, wish, lambda line: said.append(line.text), lambda _: None)
+        return b"\n".join(line.rstrip(b"\n") for line in said).decode(errors="replace")
+
+    async def cancel(self, job: str) -> None:
+        await self._desk.cancel(job)
+
+    async def queue(self, *, all: bool = False) -> list[Entry]:
+        """The jobs that run and those that wait, in order; with `all` also those that have finished."""
+        found = await job_service.entries(self.caller, self.namespace)
+        return [entry for entry in found if all or not entry.standing.word.is_over]
+
+    async def explain(self, job: str, *, suggest: bool = True) -> Why:
+        """Why a job or a Workload waits, and what would let it in; see `pykueue.analysis`."""
+        key = await self._workload_of(job)
+        case = await live_case.case(self.caller, nodes=True, unscheduled=self.namespace, told=lambda _: None)
+        return why.why(case, f"{self.namespace}/{key}", self._clock.now(), suggest=suggest)
+
+    async def _workload_of(self, job: str) -> str:
+        """The Workload that a job is queued as. One that was just submitted gets it in a moment."""
+        if await self.caller.find(JOBS, job, self.namespace) is None:
+            return job  # a Workload by its own name
+        for _ in range(_LOOKS):
+            workload = await self._desk.workload(await self._desk.job(job))
+            if workload is not None:
+                return workload.metadata.name
+            await asyncio.sleep(_LOOK_SECONDS)
+        why = (await self._desk.standing(job)).why or "does it name a queue?"
+        raise UsageError(f"job {job} has no Workload: {why}")
+
+    async def whatif(self, *objects: Mapping[str, Any]) -> Difference:
+        """Who would start, wait or have to go if these objects replaced those of the same name; jobs are submitted."""
+        change = read(Document(f"object {n}", dict(tree)) for n, tree in enumerate(objects, start=1))
+        case = await live_case.case(self.caller, classes=bool(change.jobs), told=lambda _: None)
+        now = self._clock.now()
+        return whatif.compare(case, whatif.changed_by(case, change, (), now), now)
+
+    async def watch(self) -> AsyncGenerator[News]:
+        """Workloads as they come, change and go; first those that are there. A server that goes away is waited for."""
+        news: asyncio.Queue[News | None] = asyncio.Queue()
+        copy = Informer(
+            self.caller, job_service.WORKLOADS, typed(kueue.Workload), random.Random(), namespace=self.namespace
+        )
+        copy.subscribe(lambda change: news.put_nowait(_news(change)))
+        kept_up = asyncio.create_task(copy.run(self._desk.outlast))
+        kept_up.add_done_callback(lambda _: news.put_nowait(None))
+        try:
+            while (one := await news.get()) is not None:
+                yield one
+            await kept_up
+        finally:
+            kept_up.cancel()
+            await asyncio.gather(kept_up, return_exceptions=True)
+
+
+def _news(change: Change[kueue.Workload]) -> News:
+    if change.new is None:
+        assert change.old is not None, "what was never there cannot go"
+        return News("DELETED", change.old)
+    return News("ADDED" if change.old is None else "MODIFIED", change.new)
+
+
+class Client:
+    """The same, for programs that do one thing after the other. A context manager.
+
+    Its loop runs in a thread of its own: a notebook has a loop already, in which nobody else can wait.
+    """
+
+    def __init__(self, *, kubeconfig: str = "", context: str = "", namespace: str = "") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="pykueue.Client", daemon=True)
+        self._thread.start()
+        try:
+            self._client = self._run(_made(kubeconfig, context, namespace))
+        except BaseException:
+            _end(self._loop, self._thread, None)
+            raise
+        # Closes a client that was left open: when it is collected, or at the end of the program.
+        self._finalizer = weakref.finalize(self, _end, self._loop, self._thread, self._client)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, sort: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its connections. A second call does nothing."""
+        self._finalizer()
+
+    @property
+    def namespace(self) -> str:
+        return self._client.namespace
+
+    def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
+        """Submit a command as a job; returns its name. It waits in its queue until there is room."""
+        return self._run(self._client.submit(command, **wishes))
+
+    def standing(self, job: str) -> Standing:
+        """How a job stands, in a word and a sentence."""
+        return self._run(self._client.standing(job))
+
+    def wait(self, job: str, *, timeout_seconds: float | None = None) -> Standing:
+        """How the job ended. Raises AnswerIsNo when it is not over in time."""
+        return self._run(self._client.wait(job, timeout_seconds=timeout_seconds))
+
+    def logs(self, job: str, *, follow: bool = False) -> str:
+        """What its pods said; following, until the job is over."""
+        return self._run(self._client.logs(job, follow=follow))
+
+    def cancel(self, job: str) -> None:
+        self._run(self._client.cancel(job))
+
+    def queue(self, *, all: bool = False) -> list[Entry]:
+        """The jobs that run and those that wait, in order; with `all` also those that have finished."""
+        return self._run(self._client.queue(all=all))
+
+    def explain(self, job: str, *, suggest: bool = True) -> Why:
+        """Why a job or a Workload waits, and what would let it in."""
+        return self._run(self._client.explain(job, suggest=suggest))
+
+    def whatif(self, *objects: Mapping[str, Any]) -> Difference:
+        """Who would start, wait or have to go if these objects replaced those of the same name."""
+        return self._run(self._client.whatif(*objects))
+
+    def watch(self) -> Generator[News]:
+        """Workloads as they come, change and go; first those that are there."""
+        news = self._client.watch()
+        try:
+            while True:
+                try:
+                    yield self._run(_next(news))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._run(news.aclose())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return asked.result()
+        except BaseException:
+            asked.cancel()  # whoever waited has gone, by Ctrl-C for instance
+            raise
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, client: AsyncClient | None) -> None:
+    """Close the client in its loop, and end the loop. Garbage may be collected in the very thread that is to end, which
+    cannot wait for itself."""
+
+    async def end() -> None:
+        try:
+            if client is not None:
+                await client.close()
+        finally:
+            loop.stop()
+
+    asyncio.run_coroutine_threadsafe(end(), loop)
+    if threading.current_thread() is not thread:
+        thread.join()
+
+
+async def _made(kubeconfig: str, context: str, namespace: str) -> AsyncClient:
+    """Made where its loop runs."""
+    return AsyncClient(kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+async def _next(news: AsyncGenerator[News]) -> News:
+    return await anext(news)

@@ -1,0 +1,175 @@
+"""How a job stands, in a word and a sentence: from the Job and its Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kubemachinery import quantity
+from pykueue.api import conditions, kube, kueue, labels
+from pykueue.api.conditions import FinishedReason, WorkloadCondition
+from pykueue.core import requests
+from pykueue.lifecycle import states
+from pykueue.lifecycle.states import State
+from pykueue.runner import job_completion
+
+
+class Word(StrEnum):
+    UNQUEUED = "Unqueued"  # it waits in no line, because no Workload could be made for it
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        return self in (Word.SUCCEEDED, Word.FAILED, Word.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job is, and why."""
+
+    word: Word
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.word.lower()}, {self.why}" if self.why else self.word.lower()
+
+    @property
+    def end(self) -> str:
+        """How it ended, as the rest of a sentence about the job: `failed with exit code 3; no retries left`."""
+        word = self.word.lower()
+        return self.why if self.why.startswith(word) else f"{word}: {self.why}" if self.why else word
+
+
+def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") -> Standing:
+    """How a Job stands; the Workload says why it waits, and where there is none, the trouble that was told of it."""
+    for condition in job.status.conditions:
+        if condition.status == "True" and condition.type in ("Complete", "Failed"):
+            word = Word.SUCCEEDED if condition.type == "Complete" else Word.FAILED
+            return Standing(word, condition.message if word is Word.FAILED else "")
+    if not job.spec.suspend:
+        return Standing(Word.RUNNING if job.status.ready else Word.STARTING)
+    if workload is not None:
+        return of_workload(workload)
+    if not job.metadata.labels.get(labels.QUEUE_NAME):
+        return Standing(Word.WAITING, "the job is suspended and has no queue label")
+    return without_workload(trouble)
+
+
+def has_spent_retries(job: kube.Job) -> bool:
+    """Whether the Job failed because its last retry did. Kubernetes then names the limit, and not the failure."""
+    return any(
+        condition.type == "Failed" and condition.status == "True" and condition.reason == job_completion.BACKOFF_LIMIT
+        for condition in job.status.conditions
+    )
+
+
+def without_workload(trouble: str) -> Standing:
+    """How something stands that names a queue, and that no Workload was made for."""
+    return Standing(Word.UNQUEUED, trouble) if trouble else Standing(Word.WAITING, "its Workload does not exist yet")
+
+
+def starting(pods: Sequence[kube.Pod]) -> str:
+    """What a job that has its quota still waits for, by its pods."""
+    if not pods:
+        return "its pods do not exist yet"
+    for pod in pods:
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            waiting = status.state.waiting if status.state is not None else None
+            if waiting and waiting.get("reason"):
+                return f"pod {pod.metadata.name}: {waiting.get('message') or waiting['reason']}"
+        scheduled = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+        if scheduled is not None and scheduled.status == "False":
+            return f"pod {pod.metadata.name}: {scheduled.message or scheduled.reason}"
+        if not pod.spec.node_name and pod.status.phase in ("", "Pending"):
+            return f"pod {pod.metadata.name} has no node yet"
+    return ""
+
+
+def failure(pods: Iterable[kube.Pod]) -> str:
+    """How the last container that failed ended; empty where none did."""
+    ended = [
+        (status.state.terminated.finished_at or "", status.name, status.state.terminated)
+        for pod in pods
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        if status.state is not None and status.state.terminated is not None and status.state.terminated.exit_code
+    ]
+    if not ended:
+        return ""
+    over = max(ended, key=lambda each: each[:2])[2]
+    return job_completion.failure(over.exit_code, over.signal or 0, over.message)
+
+
+def of_workload(workload: kueue.Workload) -> Standing:
+    """How a Workload stands."""
+    match states.state(workload):
+        case State.FINISHED:
+            found = conditions.find(workload.status.conditions, WorkloadCondition.FINISHED)
+            word = _ENDS.get(found.reason, Word.SUCCEEDED) if found is not None else Word.SUCCEEDED
+            return Standing(word, found.message if found is not None and word is not Word.SUCCEEDED else "")
+        case State.EVICTED:
+            return Standing(Word.STOPPING, _message(workload))
+        case State.ADMITTED:
+            ready = states.has(workload, WorkloadCondition.PODS_READY)
+            return Standing(Word.RUNNING if ready else Word.STARTING)
+        case State.RESERVED:
+            open_checks = [check.name for check in workload.status.admission_checks if check.state != "Ready"]
+            return Standing(Word.WAITING, f"quota is reserved; waits for checks: {', '.join(open_checks)}")
+    if not workload.spec.active:
+        cause = states.state_condition(workload)
+        return Standing(Word.WAITING, cause.message if cause is not None else "the Workload is deactivated")
+    return Standing(Word.WAITING, _message(workload))
+
+
+# How a Workload ended other than by success. A Workload without its job was cancelled, not successful.
+_ENDS: Final[Mapping[str, Word]] = {
+    FinishedReason.FAILED: Word.FAILED,
+    FinishedReason.FAILED_TO_START: Word.FAILED,
+    FinishedReason.OUT_OF_SYNC: Word.FAILED,
+    FinishedReason.OWNER_NOT_FOUND: Word.CANCELLED,
+    FinishedReason.WORKLOAD_SLICE_REPLACED: Word.CANCELLED,
+}
+
+
+def _message(workload: kueue.Workload) -> str:
+    found = states.state_condition(workload)
+    return found.message if found is not None else "the scheduler has not considered it yet"
+
+
+def by_owner(workloads: Iterable[kueue.Workload]) -> Mapping[str, kueue.Workload]:
+    """The newest Workload of each owner, by the owner's uid."""
+    found: dict[str, kueue.Workload] = {}
+    for workload in sorted(workloads, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name)):
+        for owner in workload.metadata.owner_references:
+            found[owner.uid] = workload
+    return found
+
+
+def troubles(events: Iterable[kube.Event]) -> Mapping[str, str]:
+    """The last warning that was told of each object, by its uid."""
+    found: dict[str, str] = {}
+    for event in sorted(events, key=lambda event: (_last(event), event.metadata.name)):
+        if event.type == "Warning" and event.regarding is not None:
+            found[event.regarding.uid] = event.note
+    return found
+
+
+def _last(event: kube.Event) -> str:
+    again = event.series.last_observed_time if event.series is not None else None
+    return again or event.event_time or event.deprecated_last_timestamp or event.metadata.creation_timestamp or ""
+
+
+def asks(pods: Iterable[tuple[kube.PodSpec, int]]) -> str:
+    """What so many pods of each sort ask for in all, such as `cpu 2, memory 4Gi`."""
+    total: dict[str, quantity.Quantity] = {}
+    for spec, count in pods:
+        for name, one in requests.read(spec).figure.items():
+            total[name] = total.get(name, quantity.Quantity(0)) + one * count
+    return ", ".join(f"{name} {amount.canonical}" for name, amount in sorted(total.items()))

@@ -1,0 +1,210 @@
+"""What lists show of queues, flavors and Workloads: the rows of kueuectl's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+import msgspec
+
+from kubemachinery import codec, meta
+from kubemachinery.client import errors
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import Call
+from kubemachinery.errors import UsageError
+from kubemachinery.unstructured import Tree
+from pykueue.api import conditions, kube, kueue, labels, registry
+from pykueue.api.conditions import WorkloadCondition
+from pykueue.lifecycle import states
+from pykueue.observe import visibility
+
+_TYPE_LENGTH: Final = 20
+
+
+class Status(StrEnum):
+    """Where a Workload is, in the words of `--status`."""
+
+    PENDING = "pending"
+    QUOTA_RESERVED = "quotareserved"
+    ADMITTED = "admitted"
+    FINISHED = "finished"
+
+
+def status(workload: kueue.Workload) -> Status:
+    if states.has(workload, WorkloadCondition.FINISHED):
+        return Status.FINISHED
+    if states.has(workload, WorkloadCondition.ADMITTED):
+        return Status.ADMITTED
+    return Status.QUOTA_RESERVED if states.has(workload, WorkloadCondition.QUOTA_RESERVED) else Status.PENDING
+
+
+def job_types(workload: kueue.Workload) -> str:
+    """The kinds of its owners as resources: `job.batch`."""
+    found = {_type(owner) for owner in workload.metadata.owner_references}
+    return ", ".join(sorted(name if len(name) <= _TYPE_LENGTH else f"{name[:_TYPE_LENGTH]}..." for name in found))
+
+
+def _type(owner: meta.OwnerReference) -> str:
+    group, slash, _ = owner.api_version.rpartition("/")
+    return f"{owner.kind.lower()}.{group}" if slash else owner.kind.lower()
+
+
+def job_names(workload: kueue.Workload) -> str:
+    return ", ".join(sorted({owner.name for owner in workload.metadata.owner_references}))
+
+
+def seconds_run(workload: kueue.Workload, now: meta.Nanoseconds) -> str:
+    """How long it has been admitted, or was until it finished."""
+    admitted = conditions.find(workload.status.conditions, WorkloadCondition.ADMITTED)
+    if admitted is None or admitted.status != "True":
+        return ""
+    finished = conditions.find(workload.status.conditions, WorkloadCondition.FINISHED)
+    end = meta.parse_time(finished.last_transition_time) if finished and finished.status == "True" else now
+    return duration(end - meta.parse_time(admitted.last_transition_time))
+
+
+def age(made: str | None, now: meta.Nanoseconds) -> str:
+    """How long ago something was made."""
+    return duration(now - meta.parse_time(made)) if made else "<unknown>"
+
+
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_DAY: Final = 86_400
+_YEAR: Final = 365 * _DAY
+
+
+def duration(nanoseconds: int) -> str:
+    """A span of time as kubectl shows ages: precise while it is short, rough when it is long."""
+    seconds = max(0, nanoseconds // meta.SECOND)
+    minutes, hours, days = seconds // _MINUTE, seconds // _HOUR, seconds // _DAY
+    if seconds < 2 * _MINUTE:
+        return f"{seconds}s"
+    if minutes < 10:
+        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if days < 2:
+        return f"{hours}h"
+    if days < 8:
+        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    if seconds < 2 * _YEAR:
+        return f"{days}d"
+    years, rest = divmod(days, 365)
+    return f"{years}y{rest}d" if years < 8 and rest else f"{years}y"
+
+
+async def in_line(client: Client, namespace: str, local_queue: str) -> list[Tree]:
+    """Who waits through a LocalQueue, first come first, from the visibility API; nobody where it is not served."""
+    group, version = visibility.GROUP, visibility.VERSIONS[0]
+    path = f"/apis/{group}/{version}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
+    try:
+        answer = await client.ask(Call("GET", path))
+    except errors.ApiError:
+        return []
+    return msgspec.json.decode(answer.body).get("items") or []
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a list of Workloads shows that is not in them: where their queues lead, and who stands where."""
+
+    leads: Mapping[str, str]  # namespace/LocalQueue -> ClusterQueue
+    places: Mapping[str, int]  # namespace/Workload -> its place in its LocalQueue
+
+    def cluster_queue(self, workload: kueue.Workload) -> str:
+        admission = workload.status.admission
+        if admission is not None and admission.cluster_queue:
+            return admission.cluster_queue
+        return self.leads.get(f"{workload.metadata.namespace}/{workload.spec.queue_name}", "")
+
+    def place(self, workload: kueue.Workload) -> str:
+        return str(self.places.get(f"{workload.metadata.namespace}/{workload.metadata.name}", ""))
+
+
+async def around(client: Client, workloads: Iterable[kueue.Workload], namespace: str) -> Around:
+    """The same of Workloads of a namespace, or of all."""
+    found = await client.list(registry.ALL.of(kueue.LocalQueue), namespace)
+    queues = [codec.decode(raw, kueue.LocalQueue) for raw in found.items]
+    leads = {f"{queue.metadata.namespace}/{queue.metadata.name}": queue.spec.cluster_queue or "" for queue in queues}
+    waiting = {
+        (workload.metadata.namespace, workload.spec.queue_name)
+        for workload in workloads
+        if status(workload) is Status.PENDING and workload.spec.queue_name
+    }
+    places = {
+        f"{place}/{item['metadata']['name']}": item["positionInLocalQueue"]
+        for place, queue in sorted(waiting)
+        for item in await in_line(client, place, queue)
+    }
+    return Around(leads, places)
+
+
+# --- What is wanted ---------------------------------------------------------------------------------------------------
+
+# A kind in small letters and a name.
+Owner: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which Workloads somebody wants to see; what is empty asks for nothing."""
+
+    cluster_queue: str = ""
+    local_queue: str = ""
+    statuses: frozenset[Status] = frozenset()
+    owner: Owner | None = None
+
+    def takes(self, workload: kueue.Workload, around: Around) -> bool:
+        return (
+            self.cluster_queue in ("", around.cluster_queue(workload))
+            and self.local_queue in ("", workload.spec.queue_name)
+            and (not self.statuses or status(workload) in self.statuses)
+            and (self.owner is None or is_owned_by(workload.metadata, self.owner))
+        )
+
+
+def statuses(words: Iterable[str]) -> frozenset[Status]:
+    """The words of `--status`, in letters of any size; `all` is every one of them."""
+    chosen = {word.lower() for word in words}
+    unknown = chosen - {"all", *Status}
+    if unknown:
+        raise UsageError(f"--status {min(unknown)}: must be all, {', '.join(Status)}")
+    return frozenset() if "all" in chosen else frozenset(map(Status, chosen))
+
+
+def of_type(text: str) -> Owner | None:
+    """TYPE[.GROUP]/NAME of `--for`: the kind in small letters, singular, and the name; none where nothing is said."""
+    if not text:
+        return None
+    kind, slash, name = text.partition("/")
+    wanted = kind.partition(".")[0].lower()
+    if not slash or not wanted or not name:
+        raise UsageError(f"--for {text}: must be TYPE/NAME or TYPE.GROUP/NAME, such as job/train")
+    for row in registry.ALL:
+        if wanted in (row.singular, row.plural, *row.short_names):
+            return row.singular, name
+    return wanted.removesuffix("s"), name
+
+
+def belongs_to(owner: Owner | None, pods: Iterable[kube.Pod]) -> Callable[[kube.Pod], bool]:
+    """Whether a pod is one of a job's, or in the group of a pod that is named."""
+    if owner is None:
+        return lambda pod: True
+    if owner[0] != "pod":
+        return lambda pod: is_owned_by(pod.metadata, owner)
+    groups = {_group(pod) for pod in pods if pod.metadata.name == owner[1]} - {""}
+    return lambda pod: pod.metadata.name == owner[1] or _group(pod) in groups
+
+
+def _group(pod: kube.Pod) -> str:
+    return pod.metadata.labels.get(labels.POD_GROUP_NAME, "")
+
+
+def is_owned_by(metadata: meta.ObjectMeta, owner: Owner) -> bool:
+    """Whether an object belongs to what `--for` named."""
+    return owner in {(reference.kind.lower(), reference.name) for reference in metadata.owner_references}

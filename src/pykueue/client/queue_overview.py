@@ -1,0 +1,108 @@
+"""All queues at a glance: the tree of cohorts, what each queue has and uses, and how many wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kubemachinery import quantity
+from kubemachinery.quantity import Quantity
+from pykueue.api import conditions, kueue
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A flavor's resource in one queue."""
+
+    flavor: str
+    resource: str
+    used: Quantity
+    borrowed: Quantity
+    nominal: Quantity
+
+    @property
+    def share(self) -> float:
+        """How much of its own the queue uses; above 1 it borrows. One that has nothing and uses nothing is at 0."""
+        if self.nominal.sign > 0:
+            return self.used.milli_value() / self.nominal.milli_value()
+        return 2.0 if self.used.sign > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A cohort or a queue, so deep in the tree."""
+
+    depth: int
+    name: str
+    is_cohort: bool
+    pending: int = 0
+    admitted: int = 0
+    is_active: bool = True
+    usages: tuple[Usage, ...] = ()
+
+
+def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort]) -> list[Line]:
+    """The tree from the top down, by name; queues without a cohort last."""
+    members: dict[str, list[kueue.ClusterQueue]] = {}
+    for queue in sorted(queues, key=lambda queue: queue.metadata.name):
+        members.setdefault(queue.spec.cohort_name or "", []).append(queue)
+    parents = {cohort.metadata.name: cohort.spec.parent_name or "" for cohort in cohorts}
+    for name in members:
+        if name:
+            parents.setdefault(name, "")
+    for parent in list(parents.values()):
+        if parent:
+            parents.setdefault(parent, "")
+    children: dict[str, list[str]] = {}
+    for name, parent in sorted(parents.items()):
+        children.setdefault(parent, []).append(name)
+    shown: set[str] = set()
+
+    def below(cohort: str, depth: int) -> Iterator[Line]:
+        if cohort in shown:
+            return
+        shown.add(cohort)
+        found = [*(_line(queue, depth + 1) for queue in members.get(cohort, ()))]
+        for child in children.get(cohort, ()):
+            found += below(child, depth + 1)
+        own = [line for line in found if not line.is_cohort]
+        yield Line(depth, cohort, True, sum(line.pending for line in own), sum(line.admitted for line in own))
+        yield from found
+
+    told = [line for root in children.get("", ()) for line in below(root, 0)]
+    for name in parents:  # in a circle nobody is the root
+        told += below(name, 0)
+    return [*told, *(_line(queue, 0) for queue in members.get("", ()))]
+
+
+def _line(queue: kueue.ClusterQueue, depth: int) -> Line:
+    status = queue.status
+    return Line(
+        depth,
+        queue.metadata.name,
+        False,
+        status.pending_workloads,
+        status.admitted_workloads,
+        conditions.is_true(status.conditions, "Active"),
+        tuple(_usages(queue)),
+    )
+
+
+def _usages(queue: kueue.ClusterQueue) -> Iterator[Usage]:
+    used: Mapping[tuple[str, str], kueue.ResourceUsage] = {
+        (flavor.name, resource.name): resource
+        for flavor in queue.status.flavors_reservation
+        for resource in flavor.resources
+    }
+    nothing = kueue.ResourceUsage(name="")
+    for group in queue.spec.resource_groups:
+        for flavor in group.flavors:
+            for quota in flavor.resources:
+                found = used.get((flavor.name, quota.name), nothing)
+                yield Usage(
+                    flavor.name,
+                    quota.name,
+                    quantity.parse(found.total),
+                    quantity.parse(found.borrowed),
+                    quantity.parse(quota.nominal_quota),
+                )

@@ -1,0 +1,126 @@
+"""Jobs and pods that name a queue and are in no line, because no Workload was made for them; and why that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from kubemachinery import codec, meta
+from kubemachinery.client import errors
+from kubemachinery.client.client import Client
+from kubemachinery.kinds import Kind
+from pykueue.api import kube, kueue, labels, registry
+from pykueue.client import job_status
+
+EVENTS: Final = registry.ALL.of(kube.Event)
+JOBS: Final = registry.ALL.of(kube.Job)
+PODS: Final = registry.ALL.of(kube.Pod)
+POD_CLASSES: Final = registry.ALL.of(kube.PriorityClass)
+
+
+@dataclass(frozen=True, slots=True)
+class Unqueued:
+    """A job, a pod, or the pods of a group."""
+
+    name: str
+    members: tuple[meta.ObjectMeta, ...]
+    pods: tuple[tuple[kube.PodSpec, int], ...]  # and how many of each
+    tree: Mapping[str, Any]  # of the first
+    trouble: str = ""
+
+
+async def look(client: Client, namespace: str, workloads: Iterable[kueue.Workload]) -> list[Unqueued]:
+    """All of a namespace, or of all. Nothing of a kind for those who may not look at it."""
+    queued = {owner.uid for workload in workloads for owner in workload.metadata.owner_references}
+    groups = {(workload.metadata.namespace, workload.metadata.name) for workload in workloads}
+    found = [
+        one
+        for one in (*await _jobs(client, namespace), *await _pods(client, namespace))
+        if not queued & {member.uid for member in one.members}
+        and (one.members[0].namespace, one.members[0].labels.get(labels.POD_GROUP_NAME)) not in groups
+    ]
+    told = await _troubles(client, meta.ObjectMeta(namespace=namespace)) if found else {}
+    return [replace(one, trouble=await _trouble(client, one, told)) for one in found]
+
+
+async def trouble(client: Client, job: kube.Job) -> str:
+    """Why no Workload was made for a job."""
+    return await _trouble(client, _of_job(job, {}), await _troubles(client, job.metadata))
+
+
+async def _jobs(client: Client, namespace: str) -> list[Unqueued]:
+    """Jobs that a queue is to let go. One that is part of something larger is queued with it."""
+    jobs = [(codec.decode(item, kube.Job), item) for item in await _named(client, JOBS, namespace)]
+    return [
+        _of_job(job, msgspec.json.decode(item))
+        for job, item in jobs
+        if job.spec.suspend and job.metadata.controller is None
+    ]
+
+
+def _of_job(job: kube.Job, tree: Mapping[str, Any]) -> Unqueued:
+    count = min(job.spec.parallelism or 1, job.spec.completions or job.spec.parallelism or 1)
+    return Unqueued(job.metadata.name, (job.metadata,), ((job.spec.template.spec, count),), _headed(tree, JOBS))
+
+
+async def _pods(client: Client, namespace: str) -> list[Unqueued]:
+    """The same of pods. Those of a group are let go together."""
+    units: dict[tuple[str, str], list[tuple[kube.Pod, msgspec.Raw]]] = {}
+    for item in await _named(client, PODS, namespace, fields="spec.nodeName="):
+        pod = codec.decode(item, kube.Pod)
+        is_held = any(gate.name == labels.ADMISSION_GATE for gate in pod.spec.scheduling_gates)
+        if is_held and pod.metadata.controller is None:
+            unit = pod.metadata.labels.get(labels.POD_GROUP_NAME) or pod.metadata.name
+            units.setdefault((pod.metadata.namespace, unit), []).append((pod, item))
+    return [
+        Unqueued(
+            name,
+            tuple(pod.metadata for pod, _ in members),
+            tuple((pod.spec, 1) for pod, _ in members),
+            _headed(msgspec.json.decode(members[0][1]), PODS),
+        )
+        for (_, name), members in units.items()
+    ]
+
+
+async def _named(client: Client, kind: Kind, namespace: str, fields: str = "") -> list[msgspec.Raw]:
+    """Objects that name a queue; an empty name is none."""
+    try:
+        return (
+            await client.list(kind, namespace, labels=f"{labels.QUEUE_NAME},{labels.QUEUE_NAME}!=", fields=fields)
+        ).items
+    except errors.ApiError:
+        return []
+
+
+def _headed(tree: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **tree}
+
+
+# --- Why --------------------------------------------------------------------------------------------------------------
+
+
+async def _troubles(client: Client, about: meta.ObjectMeta) -> Mapping[str, str]:
+    """What warnings say of an object, or of all in its namespace; nothing for those who may not look at Events."""
+    only = f",regarding.uid={about.uid}" if about.uid else ""
+    try:
+        found = await client.list(EVENTS, about.namespace, fields=f"type=Warning{only}")
+    except errors.ApiError:
+        return {}
+    return job_status.troubles(codec.decode(item, kube.Event) for item in found.items)
+
+
+async def _trouble(client: Client, one: Unqueued, told: Mapping[str, str]) -> str:
+    """What was told of it, or a missing class of its pods, which nobody tells."""
+    said = next((told[member.uid] for member in one.members if member.uid in told), "")
+    named = one.pods[0][0].priority_class_name
+    if said or not named or labels.PRIORITY_CLASS in one.members[0].labels:
+        return said
+    try:
+        found = await client.find(POD_CLASSES, named)
+    except errors.ApiError:
+        return ""
+    return "" if found is not None else f'{POD_CLASSES.kind} "{named}" not found'

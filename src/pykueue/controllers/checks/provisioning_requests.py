@@ -1,0 +1,125 @@
+"""ProvisioningRequests are made, handed what they refer to, and deleted: the requests to the server behind a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kubemachinery import codec, meta, unstructured
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import AlreadyExists, KubeError
+from kubemachinery.kinds import Kind
+from kubemachinery.unstructured import Tree
+from pykueue.api import kube, kueue, labels, names, registry
+from pykueue.api.autoscaling import ProvisioningRequest
+from pykueue.controllers.checks import pod_templates
+from pykueue.controllers.workload_writer import WORKLOAD
+from pykueue.jobs.podsets import Conflict, Missing
+from pykueue.lifecycle.provisioning import Attempt
+
+REQUEST: Final = registry.AUTOSCALING.of(ProvisioningRequest)
+_TEMPLATE: Final = registry.KUBERNETES.of(kube.PodTemplate)
+
+
+class CannotAsk(KubeError):
+    """The pods of a Workload cannot be put into a request as things are. It is tried again."""
+
+
+class Asking:
+    def __init__(self, client: Client, flavors: Callable[[], Mapping[str, kueue.ResourceFlavor]]) -> None:
+        self._client = client
+        self._flavors = flavors
+        self._deleted: set[str] = set()  # UIDs whose end the watch has not shown yet
+        self._handed_over: set[str] = set()  # UIDs of requests that own their templates
+
+    def is_going(self, request: ProvisioningRequest) -> bool:
+        return request.metadata.uid in self._deleted or request.metadata.deletion_timestamp is not None
+
+    def forget(self, request: ProvisioningRequest) -> None:
+        """It is gone."""
+        self._deleted.discard(request.metadata.uid)
+        self._handed_over.discard(request.metadata.uid)
+
+    async def delete(self, request: ProvisioningRequest) -> None:
+        metadata = request.metadata
+        await self._client.delete(REQUEST, metadata.name, metadata.namespace, uid=metadata.uid)
+        self._deleted.add(metadata.uid)
+
+    async def make(self, workload: kueue.Workload, attempt: Attempt) -> bool:
+        """Make a request, after what it refers to. Whether it was made; not so where it is there already."""
+        # A copy does not keep all of a pod's template, and a PodTemplate has to have it all.
+        tree = await self._client.get(WORKLOAD, workload.metadata.name, workload.metadata.namespace)
+        asked = pod_templates.asked(workload, tree, attempt.config, self._flavors())
+        if isinstance(asked, Conflict | Missing):
+            raise CannotAsk(asked.message)
+        pod_sets = []
+        for each in asked:
+            name = names.provisioning_template_name(attempt.name, each.pod_set)
+            await self._make_template({**_owned(_TEMPLATE, name, workload), "template": each.template})
+            pod_sets.append({"podTemplateRef": {"name": name}, "count": each.count})
+        spec = {
+            "provisioningClassName": attempt.config.provisioning_class_name,
+            "parameters": dict(attempt.parameters),
+            "podSets": pod_sets,
+        }
+        is_new = True
+        try:
+            made = await self._client.create(REQUEST, {**_owned(REQUEST, attempt.name, workload), "spec": spec})
+        except AlreadyExists:
+            found = await self._own(workload, attempt.name)
+            if found is None:
+                raise
+            made, is_new = found, False  # made before, and the watch has not shown it yet
+        request = codec.from_tree(made, ProvisioningRequest)
+        self._handed_over.discard(request.metadata.uid)  # its templates are new ones
+        await self.hand_over(request)
+        return is_new
+
+    async def _make_template(self, tree: Tree) -> None:
+        """One of the same name is left from an attempt that failed half-way, or is about to go with its request."""
+        try:
+            await self._client.create(_TEMPLATE, tree)
+        except AlreadyExists:
+            await self._client.delete(_TEMPLATE, tree["metadata"]["name"], tree["metadata"]["namespace"])
+            await self._client.create(_TEMPLATE, tree)
+
+    async def _own(self, workload: kueue.Workload, name: str) -> Tree | None:
+        """The request of this name, if it belongs to the Workload and is not about to go."""
+        found = await self._client.find(REQUEST, name, workload.metadata.namespace)
+        owners = unstructured.sequence(unstructured.get(found, "metadata", "ownerReferences"))
+        is_going = unstructured.get(found, "metadata", "deletionTimestamp") is not None
+        is_own = any(unstructured.get(owner, "uid") == workload.metadata.uid for owner in owners)
+        return found if is_own and not is_going else None
+
+    async def hand_over(self, request: ProvisioningRequest) -> None:
+        """Templates belong to their Workload only until their request is there, and go with the request then."""
+        metadata = request.metadata
+        if metadata.uid in self._handed_over:
+            return
+        owners = [_reference(REQUEST, metadata)]
+        for pod_set in request.spec.pod_sets:
+            tree = await self._client.find(_TEMPLATE, pod_set.pod_template_ref.name, metadata.namespace)
+            if tree is not None and unstructured.get(tree, "metadata", "ownerReferences") != owners:
+                await self._client.replace(_TEMPLATE, unstructured.put(tree, ("metadata", "ownerReferences"), owners))
+        self._handed_over.add(metadata.uid)
+
+
+def _owned(kind: Kind, name: str, workload: kueue.Workload) -> Tree:
+    """The beginning of an object that belongs to a Workload."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            "name": name,
+            "namespace": workload.metadata.namespace,
+            "labels": {labels.MANAGED: "true"},
+            "ownerReferences": [_reference(WORKLOAD, workload.metadata)],
+        },
+    }
+
+
+def _reference(kind: Kind, metadata: meta.ObjectMeta) -> Tree:
+    owner = meta.OwnerReference(
+        api_version=kind.api_version, kind=kind.kind, name=metadata.name, uid=metadata.uid, controller=True
+    )
+    return codec.to_tree(owner)

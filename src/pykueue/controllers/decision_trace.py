@@ -1,0 +1,190 @@
+"""A trace of what the memory was told and what it decided, which can be played again.
+
+    with trace(path, configuration) as write: ...
+    record(world, write)        from now on, every call that changes the memory is written down, a line each
+    replay(lines, world)        the same calls on another memory: does it decide the same?
+
+The memory is pure: the same calls in the same order give the same decisions, on any machine. A trace that differs when
+the program that wrote it plays it again shows that this is broken; another program shows what it decides otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kubemachinery import codec, unstructured
+from kubemachinery.errors import UsageError
+from kubemachinery.unstructured import Tree
+from pykueue.api import registry
+from pykueue.core.decision import Decision
+from pykueue.state.world import World
+from pykueue.version import __version__
+
+# What changes the memory from outside: the part of it, and its methods. What they call themselves follows from them.
+_STEPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "world": ("put", "drop", "settle", "decide", "recheck", "mark_evicted", "refuse", "set_aside", "wake_everybody"),
+    "lines": ("put_back",),
+    "ledger": ("assume", "written", "lost"),
+    "usage_history": ("sample", "forgive", "settle"),
+}
+_DECIDE: Final = "decide"
+
+Write = Callable[[bytes], object]
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    on: str
+    do: str
+    given: list[Any]
+    named: dict[str, Any] = {}
+    decided: list[Tree] | None = None
+    raised: str = ""  # a promise that was broken, by the name of its exception
+
+
+_read: Final = msgspec.json.Decoder(_Line).decode
+
+
+def _part(world: World, name: str) -> Any:
+    return world if name == "world" else getattr(world, name)
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def trace(path: Path, configuration: Tree) -> Iterator[Write]:
+    """A new trace. Only its owner can read it: it holds what people run. The first line says how things are decided."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode({"pykueue": __version__, "configuration": configuration}) + b"\n")
+        yield file.write
+
+
+def record(world: World, write: Write) -> None:
+    """Write a line for every call that changes this memory. The methods of this one object are wrapped for it: a memory
+    that nobody records costs nothing."""
+    depth = 0
+
+    def wrapped(on: str, do: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def recorded(*given: Any, **named: Any) -> Any:
+            nonlocal depth
+            depth += 1
+            result, raised = None, ""
+            try:
+                result = call(*given, **named)
+                return result
+            except Exception as error:
+                raised = type(error).__name__
+                raise
+            finally:
+                depth -= 1
+                if not depth:
+                    line = _Line(on, do, [_written(value) for value in given], named, _decided(do, result), raised)
+                    write(msgspec.json.encode(line) + b"\n")
+
+        return recorded
+
+    for on, methods in _STEPS.items():
+        part = _part(world, on)
+        if part is not None:
+            for do in methods:
+                setattr(part, do, wrapped(on, do, getattr(part, do)))
+
+
+def _written(value: Any) -> Any:
+    """A value as JSON has it; who wrote which field of an object is half of it, and nothing to decide by."""
+    if not isinstance(value, msgspec.Struct):
+        return value
+    return unstructured.without(codec.to_tree(value), ("metadata", "managedFields"))
+
+
+def _decided(do: str, result: Any) -> list[Tree] | None:
+    return [_decision(one) for one in result] if do == _DECIDE and result is not None else None
+
+
+def _decision(decision: Decision) -> Tree:
+    """A decision without its long reasons, and without what only the scheduler itself goes by."""
+    bare = replace(decision, explanation=(), scan=None, rank=(), failure=None)
+    found: Tree = msgspec.to_builtins(bare, str_keys=True, order="deterministic", enc_hook=repr)
+    for internal in ("explanation", "scan", "rank", "failure"):
+        del found[internal]
+    return {"decision": type(decision).__name__, **found}
+
+
+# --- Playing it again -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first line at which another decision was taken."""
+
+    line: int
+    recorded: list[Tree]
+    replayed: list[Tree]
+
+
+@dataclass(slots=True)
+class Replay:
+    """What came of it."""
+
+    calls: int = 0
+    cycles: int = 0
+    decisions: int = 0
+    difference: Difference | None = None
+
+
+def replay(lines: Iterable[bytes], world: World, *, first: int = 1) -> Replay:
+    """The calls of a trace on a fresh memory, up to the first other decision. `first` is the number of the line."""
+    found = Replay()
+    for number, text in enumerate(lines, first):
+        try:
+            line = _read(text)
+            call = getattr(_part(world, line.on), line.do) if line.do in _STEPS[line.on] else None
+            given = [_thing(value) for value in line.given]
+        except (msgspec.DecodeError, LookupError, codec.DecodeError) as error:
+            raise UsageError(f"line {number}: is no line of a trace: {error}") from None
+        if call is None:
+            raise UsageError(f"line {number}: {line.do} is nothing that a memory is told")
+        found.calls += 1
+        recorded, replayed = _outcome(line.decided, line.raised), _replayed(line.do, call, given, line.named)
+        found.cycles += bool(line.decided)
+        found.decisions += len(line.decided or ())
+        if replayed != recorded:
+            found.difference = Difference(number, recorded, replayed)
+            break
+    return found
+
+
+def _replayed(do: str, call: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> list[Tree]:
+    try:
+        decided = _decided(do, call(*given, **named))
+    except Exception as error:
+        # It may be the very promise that was broken when this was recorded; what came after it rests on that.
+        return _outcome(None, type(error).__name__)
+    return _outcome(msgspec.json.decode(msgspec.json.encode(decided)), "")
+
+
+def _outcome(decided: list[Tree] | None, raised: str) -> list[Tree]:
+    return [{"raised": raised}] if raised else decided or []
+
+
+def _thing(value: Any) -> Any:
+    """An object again, where it is one."""
+    if not isinstance(value, dict) or "kind" not in value:
+        return value
+    row = registry.ALL.find(value["apiVersion"], value["kind"])
+    if row is None or row[1].type is None:
+        raise LookupError(f"{value['apiVersion']} {value['kind']} is no kind of this program")
+    return codec.from_tree(value, row[1].type)

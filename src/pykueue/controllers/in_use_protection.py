@@ -1,0 +1,98 @@
+"""What others refer to is kept until nobody does: the finalizer of queues, flavors, checks and topologies.
+
+Nobody asks again on a timer: whatever could have been the last user, when it goes or changes, has what it referred to
+looked at once more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kubemachinery import meta
+from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.informer import Change, Informer
+from pykueue.api import kueue
+from pykueue.controllers.informers import Views
+from pykueue.controllers.scheduler import Scheduler
+from pykueue.lifecycle import queues
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A kind whose objects are kept: where they are seen, and who uses one."""
+
+    objects: Informer[Any]
+    is_used: Callable[[str], bool]
+
+
+class InUseController:
+    def __init__(
+        self, client: Client, views: Views, scheduler: Scheduler, chance: random.Random, *, topology: bool
+    ) -> None:
+        self._client = client
+        self._kept: dict[str, _Kept] = {
+            "ClusterQueue": _Kept(
+                views.cluster_queues, lambda name: any(True for _ in scheduler.world.structure.held(name))
+            ),
+            "ResourceFlavor": _Kept(
+                views.flavors, lambda name: any(name in flavors_of(queue) for queue in views.cluster_queues.values())
+            ),
+            "AdmissionCheck": _Kept(
+                views.checks, lambda name: any(name in checks_of(queue) for queue in views.cluster_queues.values())
+            ),
+        }
+        if topology:
+            self._kept["Topology"] = _Kept(
+                views.topologies,
+                lambda name: any(name == flavor.spec.topology_name for flavor in views.flavors.values()),
+            )
+        self.loop: Controller[tuple[str, str]] = Controller("in-use", self._reconcile, chance)
+        for kind, kept in self._kept.items():
+            kept.objects.subscribe(self._adder(kind))
+        views.workloads.subscribe(self._workload_seen)
+        views.cluster_queues.subscribe(self._cluster_queue_seen)
+        views.flavors.subscribe(self._flavor_seen)
+
+    def _adder(self, kind: str) -> Callable[[Change[Any]], None]:
+        return lambda change: self.loop.add((kind, change.key.name))
+
+    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+        admission = change.old.status.admission if change.old is not None else None
+        if admission is not None:
+            self.loop.add(("ClusterQueue", admission.cluster_queue))
+
+    def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
+        if change.old is not None:
+            for name in flavors_of(change.old):
+                self.loop.add(("ResourceFlavor", name))
+            for name in checks_of(change.old):
+                self.loop.add(("AdmissionCheck", name))
+
+    def _flavor_seen(self, change: Change[kueue.ResourceFlavor]) -> None:
+        if change.old is not None and change.old.spec.topology_name and "Topology" in self._kept:
+            self.loop.add(("Topology", change.old.spec.topology_name))
+
+    async def _reconcile(self, which: tuple[str, str]) -> None:
+        kind, name = which
+        kept = self._kept[kind]
+        thing = kept.objects.get(name)
+        if thing is None:
+            return
+        metadata: meta.ObjectMeta = thing.metadata
+        wanted = queues.finalizers(metadata, is_used=kept.is_used(name))
+        if wanted != metadata.finalizers:
+            patch = {"metadata": {"finalizers": list(wanted) or None, "resourceVersion": metadata.resource_version}}
+            await self._client.patch(kept.objects.kind, name, patch, answer=METADATA)
+
+
+def flavors_of(cluster_queue: kueue.ClusterQueue) -> frozenset[str]:
+    return frozenset(flavor.name for group in cluster_queue.spec.resource_groups for flavor in group.flavors)
+
+
+def checks_of(cluster_queue: kueue.ClusterQueue) -> frozenset[str]:
+    strategy = cluster_queue.spec.admission_checks_strategy
+    return frozenset(rule.name for rule in strategy.admission_checks) if strategy is not None else frozenset()

@@ -1,0 +1,157 @@
+"""What controllers look at: a local copy of every kind that matters, and the facts that follow from them together."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from kubemachinery import codec
+from kubemachinery.client.client import Client
+from kubemachinery.client.informer import Change, Informer, Key
+from pykueue.api import kube, kueue, registry
+from pykueue.lifecycle import queues, states
+from pykueue.lifecycle.facts import ClusterQueueFacts, LocalQueueFacts
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_SORTS_MAX: Final = 2_000
+
+
+class Views:
+    """The copies. They are empty until somebody runs them."""
+
+    def __init__(self, client: Client, chance: random.Random, *, topology: bool) -> None:
+        self._topology = topology  # whether nodes and what runs on them matter
+
+        def copy(type_: type[T], decode: Callable[[bytes], T] | None = None) -> Informer[T]:
+            decode = decode or (lambda data: codec.decode(data, type_))
+            return Informer(client, registry.ALL.of(type_), decode, chance)
+
+        self.cluster_queues = copy(kueue.ClusterQueue)
+        self.local_queues = copy(kueue.LocalQueue)
+        self.cohorts = copy(kueue.Cohort)
+        self.flavors = copy(kueue.ResourceFlavor)
+        self.checks = copy(kueue.AdmissionCheck)
+        self.topologies = copy(kueue.Topology)
+        self.workload_priority_classes = copy(kueue.WorkloadPriorityClass)
+        self.priority_classes = copy(kube.PriorityClass)
+        self.namespaces = copy(kube.Namespace)
+        self.limit_ranges = copy(kube.LimitRange)
+        self.runtime_classes = copy(kube.RuntimeClass)
+        self.nodes = copy(kube.Node)
+        self.pods = copy(kube.Pod)
+        self.workloads = copy(kueue.Workload, _Alike())
+
+        self.local_queues.index("clusterQueue", lambda queue: (queue.spec.cluster_queue or "",))
+        self.workloads.index("queue", lambda workload: (queue_of(workload),))
+        self.workloads.index("clusterQueue", lambda workload: (states.cluster_queue(workload),))
+
+        self._is_active: dict[str, bool] = {}
+        self._facts: dict[str, ClusterQueueFacts] = {}
+        self._references: queues.References | None = None
+        # Which ClusterQueues have cohorts that run in a circle; only the memory sees whole trees.
+        self.in_circle: Callable[[], frozenset[str]] = frozenset
+        for informer in (self.cluster_queues, self.cohorts, self.flavors, self.checks, self.topologies):
+            informer.subscribe(self._forget)
+
+    @property
+    def shaping(self) -> tuple[Informer[Any], ...]:
+        """Everything that says how Workloads are to be read; they come after it."""
+        return (
+            self.namespaces,
+            self.limit_ranges,
+            self.runtime_classes,
+            self.topologies,
+            self.flavors,
+            self.checks,
+            self.cohorts,
+            self.cluster_queues,
+            self.local_queues,
+            self.workload_priority_classes,
+            self.priority_classes,
+            *((self.nodes, self.pods) if self._topology else ()),
+        )
+
+    # --- Facts --------------------------------------------------------------------------------------------------------
+
+    def references(self) -> queues.References:
+        """What ClusterQueues may refer to, as it is now."""
+        if self._references is None:
+            self._references = queues.References.of(
+                self.flavors.values(),
+                self.topologies.values(),
+                self.checks.values(),
+                has_topologies=self._topology,
+                in_circle=self.in_circle(),
+            )
+        return self._references
+
+    def is_active(self, name: str) -> bool:
+        """Whether a ClusterQueue can admit now, whatever its status says yet."""
+        found = self._is_active.get(name)
+        if found is None:
+            cluster_queue = self.cluster_queues.get(name)
+            found = cluster_queue is not None and not queues.blockers(cluster_queue, self.references())
+            self._is_active[name] = found
+        return found
+
+    def cluster_queue_facts(self, name: str) -> ClusterQueueFacts | None:
+        found = self._facts.get(name)
+        cluster_queue = self.cluster_queues.get(name)
+        if found is None and cluster_queue is not None:
+            checks = {check.metadata.name: check for check in self.checks.values()}
+            found = self._facts[name] = ClusterQueueFacts.of(cluster_queue, self.is_active(name), checks)
+        return found
+
+    def local_queue_facts(self, workload: kueue.Workload) -> LocalQueueFacts | None:
+        found = self.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
+        return LocalQueueFacts.of(found) if found is not None else None
+
+    def cluster_queue_of(self, workload: kueue.Workload) -> str:
+        """The ClusterQueue that gave the Workload quota, else the one that its LocalQueue leads to."""
+        if given := states.cluster_queue(workload):
+            return given
+        local_queue = self.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
+        return (local_queue.spec.cluster_queue or "") if local_queue is not None else ""
+
+    def workloads_of(self, cluster_queue: str) -> Iterator[Key]:
+        """Every Workload that a ClusterQueue concerns: those that wait for it, and those that have its quota."""
+        for key, _ in self.local_queues.under("clusterQueue", cluster_queue):
+            for workload, _ in self.workloads.under("queue", str(key)):
+                yield workload
+        for workload, _ in self.workloads.under("clusterQueue", cluster_queue):
+            yield workload
+
+    def _forget(self, change: Change[Any]) -> None:
+        self._references = None
+        self._is_active.clear()
+        self._facts.clear()
+
+
+def queue_of(workload: kueue.Workload) -> str:
+    """The LocalQueue that a Workload names, as `namespace/name`."""
+    return f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
+
+
+class _Alike:
+    """Reads Workloads. Many come from jobs of one sort: pod sets that look alike, two thirds of a Workload, are kept
+    once."""
+
+    def __init__(self) -> None:
+        self._pod_sets: OrderedDict[bytes, tuple[kueue.PodSet, ...]] = OrderedDict()
+
+    def __call__(self, data: bytes) -> kueue.Workload:
+        workload = codec.decode(data, kueue.Workload)
+        looks = b",".join(map(codec.encode, workload.spec.pod_sets))
+        kept = self._pod_sets.setdefault(looks, workload.spec.pod_sets)
+        self._pod_sets.move_to_end(looks)
+        if len(self._pod_sets) > _SORTS_MAX:
+            self._pod_sets.popitem(last=False)
+        if kept is workload.spec.pod_sets:
+            return workload
+        return replace(workload, spec=replace(workload.spec, pod_sets=kept))

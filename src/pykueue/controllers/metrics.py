@@ -1,0 +1,172 @@
+"""The metrics of a manager: who tells them what happened, and where they read what is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kubemachinery import meta, unstructured
+from kubemachinery.client.informer import Change as News
+from kubemachinery.clock import Clock
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.unstructured import Tree
+from pykueue.api import conditions, kueue, labels
+from pykueue.api.conditions import FinishedReason, Status, WorkloadCondition
+from pykueue.api.config import MetricLabelSource
+from pykueue.controllers.informers import Views
+from pykueue.jobs import pod, triggers
+from pykueue.jobs.actions import Create, Replace
+from pykueue.jobs.kinds import Row
+from pykueue.lifecycle import finishing, states
+from pykueue.lifecycle.workload_changes import Admitted, Change, Finished, Released, Reserved
+from pykueue.observe.gauges import Gauges, Requests, Sources
+from pykueue.observe.metrics import Choices, Metrics
+from pykueue.state.world import World
+
+
+class Measures:
+    """Counts what the controllers write and decide; `metrics.exposition()` also reads the memory and the copies."""
+
+    def __init__(self, choices: Choices, world: World, views: Views, clock: Clock, requests: Requests = dict) -> None:
+        self._world = world
+        self._views = views
+        self._clock = clock
+        self.metrics = Metrics(
+            choices, counts_tenant=self._counts_tenant, ancestors=self._ancestors, metadata_of=self._metadata_of
+        )
+        sources = Sources(
+            world,
+            views.cluster_queues.values,
+            views.local_queues.values,
+            views.cohorts.values,
+            requests=requests,
+            workload=self._workload,
+        )
+        self._gauges = Gauges(self.metrics, sources, self._counts_tenant)
+        views.workloads.subscribe(self._workload_seen)
+        views.cluster_queues.subscribe(self._cluster_queue_seen)
+        views.local_queues.subscribe(self._local_queue_seen)
+        views.cohorts.subscribe(self._cohort_seen)
+
+    def job_action(self, row: Row, action: Create | Replace, after: Tree) -> None:
+        """What was done for a job: how long its Workload took to come, how long its pods stood at their gates."""
+        match action:
+            case Create(_, job) if (unstructured.integer(unstructured.get(job, "metadata", "generation")) or 0) <= 1:
+                namespace = unstructured.text(unstructured.get(after, "metadata", "namespace"))
+                queue = unstructured.text(unstructured.get(after, "spec", "queueName"))
+                self.metrics.workload_created(row.kind.kind, _created(after) - _created(job), namespace, queue)
+            case Replace(kind, before) if kind == pod.KIND and (workload := self._workload_of(before)) is not None:
+                for gate in sorted(pod.gates(before) - pod.gates(after)):
+                    self.gate_removed(workload, gate)
+
+    def gate_removed(self, workload: kueue.Workload, gate: str) -> None:
+        """A pod of a Workload may be scheduled as far as a gate is concerned."""
+        since = states.since(workload, WorkloadCondition.ADMITTED)
+        if states.is_admitted(workload) and since is not None:
+            is_group = workload.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) == "true"
+            waited = self._clock.now() - since
+            self.metrics.gate_removed(gate, states.cluster_queue(workload), waited, is_group=is_group)
+
+    def _workload_of(self, tree: Tree) -> kueue.Workload | None:
+        """The Workload that a pod belongs to: the one it names, that of its group, or its own."""
+        namespace, name = (
+            unstructured.text(unstructured.get(tree, "metadata", field)) for field in ("namespace", "name")
+        )
+        marks = unstructured.texts(unstructured.get(tree, "metadata", "annotations"))
+        group = unstructured.text(unstructured.get(tree, "metadata", "labels", labels.POD_GROUP_NAME))
+        named = marks.get(labels.WORKLOAD) or marks.get(labels.POD_GROUP_NAME) or group
+        if named:
+            return self._views.workloads.get(named, namespace)
+        owned = self._views.workloads.under(triggers.OWNER, triggers.owner_word(pod.KIND, namespace, name))
+        return next((workload for _, workload in owned), None)
+
+    def written(self, workload: kueue.Workload, changes: Sequence[Change]) -> None:
+        """What was written about a Workload. Its end is counted when it is seen: others may write that too."""
+        for change in changes:
+            if isinstance(change, Reserved | Admitted | Released):
+                for cohort in self._ancestors(change.cluster_queue):
+                    self._gauges.cohort_used(cohort)
+        self.metrics.changes(workload, [change for change in changes if not isinstance(change, Finished)])
+
+    def _workload_seen(self, news: News[kueue.Workload]) -> None:
+        old, new = news.old, news.new
+        self._gauges.workload_seen(old, new)
+        if old is None or new is None or states.is_finished(old):
+            return
+        over = conditions.find(new.status.conditions, WorkloadCondition.FINISHED)
+        if over is not None and over.status == Status.TRUE:
+            at = states.since(new, WorkloadCondition.FINISHED) or 0
+            # Which end it was makes no difference to the figures but one.
+            ended = finishing.finish(old, FinishedReason.SUCCEEDED, "", at)
+            self.metrics.changes(new, [change for change in ended if isinstance(change, Finished)])
+            if over.reason == FinishedReason.WORKLOAD_SLICE_REPLACED:
+                self.metrics.slice_replaced(states.cluster_queue(old))
+
+    def _counts_tenant(self, namespace: str, name: str) -> bool:
+        """Whether a LocalQueue is there, and chosen by its labels to have series of its own."""
+        found = self._views.local_queues.get(name, namespace)
+        return found is not None and self.metrics.choices.tenants.matches(found.metadata.labels)
+
+    def _workload(self, key: str) -> kueue.Workload | None:
+        namespace, _, name = key.rpartition("/")
+        return self._views.workloads.get(name, namespace)
+
+    def _metadata_of(self, source: MetricLabelSource, namespace: str, name: str) -> meta.ObjectMeta | None:
+        """The object that custom labels are read from."""
+        found: kueue.ClusterQueue | kueue.LocalQueue | kueue.Cohort | None
+        match source:
+            case MetricLabelSource.CLUSTER_QUEUE:
+                found = self._views.cluster_queues.get(name)
+            case MetricLabelSource.LOCAL_QUEUE:
+                found = self._views.local_queues.get(name, namespace)
+            case MetricLabelSource.COHORT:
+                found = self._views.cohorts.get(name)
+            case MetricLabelSource.WORKLOAD:
+                return None
+        return found.metadata if found is not None else None
+
+    def _ancestors(self, cluster_queue: str) -> Iterable[str]:
+        node = self._world.structure.node(cluster_queue)
+        return [above.name for above in node.ancestors] if node is not None else []
+
+    def _cluster_queue_seen(self, news: News[kueue.ClusterQueue]) -> None:
+        if news.new is None:
+            self.metrics.forget_cluster_queue(news.key.name)
+        before, after = (each.spec if each is not None else None for each in (news.old, news.new))
+        if before != after:
+            self._parent_changed(before.cohort_name if before else None, after.cohort_name if after else None)
+
+    def _cohort_seen(self, news: News[kueue.Cohort]) -> None:
+        """Counters go with their cohort: when its object is deleted, and an implicit one with its last child."""
+        before, after = (each.spec if each is not None else None for each in (news.old, news.new))
+        if after is None:
+            self.metrics.forget_cohort(news.key.name)
+            self._gauges.cohort_deleted(news.key.name)
+        elif before != after:
+            self._gauges.cohort_used(news.key.name)
+        if before != after:
+            self._parent_changed(before.parent_name if before else None, after.parent_name if after else None)
+
+    def _parent_changed(self, before: str | None, after: str | None) -> None:
+        """A child of a cohort was created, changed, moved or deleted."""
+        if after:
+            self._gauges.cohort_used(after)
+        if before and before != after and not self._is_cohort(before):
+            self.metrics.forget_cohort(before)
+            self._gauges.cohort_used(before)
+
+    def _is_cohort(self, name: str) -> bool:
+        """Whether a Cohort object has this name, or a child names it."""
+        return (
+            self._views.cohorts.get(name) is not None
+            or any(queue.spec.cohort_name == name for queue in self._views.cluster_queues.values())
+            or any(cohort.spec.parent_name == name for cohort in self._views.cohorts.values())
+        )
+
+    def _local_queue_seen(self, news: News[Any]) -> None:
+        if news.new is None or not self._counts_tenant(news.key.namespace, news.key.name):
+            self.metrics.forget_local_queue(news.key.namespace, news.key.name)
+
+
+def _created(tree: Tree) -> Nanoseconds:
+    return meta.parse_time(unstructured.text(unstructured.get(tree, "metadata", "creationTimestamp")))

@@ -1,0 +1,105 @@
+"""Which pod of a pod set goes to which domain of its topology assignment. Pure.
+
+Where every pod knows its index, that is its rank: the first domain takes the first ranks, so that neighbours in the
+job are neighbours in the network. Where an index is missing, used twice or out of bounds, or a pod already sits
+elsewhere than its rank says, pods are given to domains in their order, wherever there is room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from kubemachinery import codec
+from pykueue.api import kube, kueue, labels, topology_encoding
+from pykueue.api.topology_encoding import Domain
+
+Place = Mapping[str, str]
+
+
+def places(
+    pods: Sequence[kube.Pod], pod_set: kueue.PodSet, assignment: kueue.TopologyAssignment, *, offset: int = 0
+) -> list[tuple[kube.Pod, Place]]:
+    """The pods that wait at the gate, each with the labels of the node it goes to; without a place it is left out."""
+    levels, domains = decoded(assignment)
+    found = _by_rank(pods, pod_set, levels, domains, offset)
+    if found is None:
+        found = _in_order(pods, levels, domains)
+    return [(pod, dict(zip(levels, domain.values, strict=True))) for pod, domain in found]
+
+
+def offset_of(pod_set: kueue.PodSet, pod_sets: Sequence[kueue.PodSet]) -> int:
+    """The rank at which a pod set starts: as it says itself, or behind the smaller of two sets that go together."""
+    said = pod_set.template.metadata.annotations.get(labels.POD_INDEX_OFFSET, "")
+    if said.isdecimal():
+        return int(said)
+    group = _group(pod_set)
+    others = [other for other in pod_sets if other is not pod_set and group and _group(other) == group]
+    return others[0].count if len(others) == 1 and others[0].count < pod_set.count else 0
+
+
+def is_gated(pod: kube.Pod) -> bool:
+    return any(gate.name == labels.TOPOLOGY_GATE for gate in pod.spec.scheduling_gates)
+
+
+def decoded(assignment: kueue.TopologyAssignment) -> tuple[tuple[str, ...], list[Domain]]:
+    """The levels and the domains of an assignment."""
+    return assignment.levels, topology_encoding.decode(codec.to_tree(assignment)) or []
+
+
+def _group(pod_set: kueue.PodSet) -> str:
+    request = pod_set.topology_request
+    return (request.pod_set_group_name or "") if request is not None else ""
+
+
+def _by_rank(
+    pods: Sequence[kube.Pod], pod_set: kueue.PodSet, levels: tuple[str, ...], domains: Sequence[Domain], offset: int
+) -> list[tuple[kube.Pod, Domain]] | None:
+    ends = list(accumulate(domain.pods for domain in domains))
+    at: dict[int, kube.Pod] = {}
+    found: list[tuple[kube.Pod, Domain]] = []
+    for pod in pods:
+        rank = _rank(pod, pod_set, offset)
+        if rank is None or rank in at or not 0 <= rank < min(pod_set.count, ends[-1] if ends else 0):
+            return None
+        at[rank] = pod
+        domain = domains[next(place for place, end in enumerate(ends) if rank < end)]
+        if is_gated(pod):
+            found.append((pod, domain))
+        elif not _sits_in(pod, levels, domain):
+            return None
+    return found
+
+
+def _rank(pod: kube.Pod, pod_set: kueue.PodSet, offset: int) -> int | None:
+    request = pod_set.topology_request
+    if request is None or not request.pod_index_label:
+        return None
+    index = _index(pod, request.pod_index_label)
+    if index is None or not request.sub_group_index_label:
+        return None if index is None else index - offset
+    job = _index(pod, request.sub_group_index_label)
+    if job is None or not request.sub_group_count:
+        return None
+    return job * (pod_set.count // request.sub_group_count) + index - offset
+
+
+def _index(pod: kube.Pod, label: str) -> int | None:
+    said = pod.metadata.labels.get(label, "")
+    return int(said) if said.isdecimal() else None
+
+
+def _in_order(
+    pods: Sequence[kube.Pod], levels: tuple[str, ...], domains: Sequence[Domain]
+) -> list[tuple[kube.Pod, Domain]]:
+    waiting = iter([pod for pod in pods if is_gated(pod)])
+    placed = [pod for pod in pods if not is_gated(pod)]
+    found: list[tuple[kube.Pod, Domain]] = []
+    for domain in domains:
+        room = domain.pods - sum(_sits_in(pod, levels, domain) for pod in placed)
+        found += [(pod, domain) for _, pod in zip(range(max(0, room)), waiting, strict=False)]
+    return found
+
+
+def _sits_in(pod: kube.Pod, levels: tuple[str, ...], domain: Domain) -> bool:
+    return all(pod.spec.node_selector.get(level) == value for level, value in zip(levels, domain.values, strict=True))

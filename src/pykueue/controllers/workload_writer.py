@@ -1,0 +1,194 @@
+"""Changes of a Workload become requests: the one place.
+
+Changes on the status travel in one conditional merge patch of what differs; changes on the object in one of their own.
+The write carries the revision that the decision was made on, so a decision about an object that has changed meanwhile
+is refused by the server instead of undoing somebody's work. What is news is told once the write has worked.
+
+Who decides asks for its `turn` first: inside it nobody else of this process writes the same object, and `current` is
+what the last one left, though the watch may not have shown it yet. Else two controllers, each a moment behind the
+other, would refuse each other all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from kubemachinery import codec, patches
+from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.client.leader_election import Election
+from kubemachinery.meta import Nanoseconds
+from pykueue.api import kueue, labels, registry
+from pykueue.lifecycle import states, workload_changes
+from pykueue.lifecycle.workload_changes import (
+    Activate,
+    Changes,
+    Deactivate,
+    Delete,
+    MarkParent,
+    RemoveFinalizer,
+    Tell,
+    UnmarkParent,
+)
+from pykueue.observe.events import Reporter
+
+log = logging.getLogger(__name__)
+
+WORKLOAD = registry.KUEUE.of(kueue.Workload)
+
+
+class Writer:
+    """Carries out what was decided about Workloads."""
+
+    def __init__(
+        self,
+        client: Client,
+        workloads: Informer[kueue.Workload],
+        reporter: Reporter,
+        election: Election | None = None,
+    ) -> None:
+        self._client = client
+        self._election = election
+        self._patient = client.patiently()
+        self._workloads = workloads
+        self._reporter = reporter
+        self._turns: dict[Key, _Turn] = {}
+        # What was written, and who was deleted for good (his UID): until the watch shows it.
+        self._ahead: dict[Key, kueue.Workload] = {}
+        self._gone: dict[Key, str] = {}
+        workloads.subscribe(self._seen)
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def current(self, key: Key) -> kueue.Workload | None:
+        """The newest version that this process knows of."""
+        ahead, shown = self._ahead.get(key), self._workloads.get(key.name, key.namespace)
+        if shown is not None and shown.metadata.uid == self._gone.get(key):
+            return None
+        if ahead is None or shown is None or ahead.metadata.uid != shown.metadata.uid:
+            return shown
+        return ahead if revision(ahead) > revision(shown) else shown
+
+    @asynccontextmanager
+    async def turn(self, key: Key) -> AsyncIterator[None]:
+        """Be the only one who decides about this Workload."""
+        turn = self._turns.get(key)
+        if turn is None:
+            turn = self._turns[key] = _Turn()
+        turn.takers += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.takers -= 1
+            if not turn.takers:
+                del self._turns[key]
+
+    def learn(self, found: kueue.Workload) -> None:
+        """A version that was read past the copies: nobody is to decide on an older one."""
+        self._remember(found, revision(found))
+
+    async def read(self, key: Key) -> kueue.Workload | None:
+        """The object as the server has it now, past every copy."""
+        found = await self._client.find(WORKLOAD, key.name, key.namespace)
+        return codec.from_tree(found, kueue.Workload) if found is not None else None
+
+    def _seen(self, news: Change[kueue.Workload]) -> None:
+        ahead = self._ahead.get(news.key)
+        if ahead is not None and (news.new is None or revision(news.new) >= revision(ahead)):
+            del self._ahead[news.key]
+        if news.new is None or news.new.metadata.uid != self._gone.get(news.key):
+            self._gone.pop(news.key, None)
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    async def workload(
+        self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, *, patient: bool = False
+    ) -> int:
+        """Write the changes; returns the revision they made, or that of `before` where nothing had to be written."""
+        after = workload_changes.apply_to(before, changes, now)
+        states.check_move(before, after)
+        made = revision(before)
+        if after.status != before.status:
+            difference = {"status": _difference(before.status, after.status)}
+            made = await self._patch(before, difference, "status", patient=patient)
+        for each in workload_changes.on_object(changes):
+            match each:
+                case Deactivate():
+                    made = await self._patch(before, {"spec": {"active": False}})
+                case Activate():
+                    made = await self._patch(before, {"spec": {"active": True}})
+                case MarkParent():
+                    marked = {labels.CONCURRENT_ADMISSION_PARENT: "true"}
+                    made = await self._patch(before, {"metadata": {"labels": marked}})
+                case UnmarkParent():
+                    unmarked = {labels.CONCURRENT_ADMISSION_PARENT: None}
+                    made = await self._patch(before, {"metadata": {"labels": unmarked}})
+                case RemoveFinalizer():
+                    made = await self._remove_finalizer(before, made)
+                case Delete():
+                    metadata = before.metadata
+                    await self._client.delete(WORKLOAD, metadata.name, metadata.namespace, uid=metadata.uid)
+                    if not after.metadata.finalizers and self._workloads.get(metadata.name, metadata.namespace):
+                        self._gone[Key(metadata.namespace, metadata.name)] = metadata.uid
+        if made != revision(before):
+            self._remember(after, made)
+        self._reporter.changes(after, changes, controller)
+        return made
+
+    def tell(self, workload: kueue.Workload, news: Tell, controller: str) -> None:
+        """Tell something that goes with no write."""
+        self._reporter.changes(workload, (news,), controller)
+
+    async def _remove_finalizer(self, before: kueue.Workload, made: int) -> int:
+        kept = [name for name in before.metadata.finalizers if name != labels.RESOURCE_IN_USE_FINALIZER]
+        if len(kept) == len(before.metadata.finalizers):
+            return made
+        return await self._patch(before, {"metadata": {"finalizers": kept or None}})
+
+    async def _patch(
+        self, before: kueue.Workload, patch: dict[str, Any], subresource: str = "", *, patient: bool = False
+    ) -> int:
+        metadata = before.metadata
+        conditional = {
+            **patch,
+            "metadata": {**patch.get("metadata", {}), "resourceVersion": metadata.resource_version},
+        }
+        client = self._patient if patient else self._client
+        answer = await client.patch(
+            WORKLOAD,
+            metadata.name,
+            conditional,
+            metadata.namespace,
+            subresource=subresource,
+            manager=self._election.signature() if self._election is not None and subresource else "",
+            answer=METADATA,
+        )
+        return int(answer["metadata"]["resourceVersion"])
+
+    def _remember(self, after: kueue.Workload, made: int) -> None:
+        key = Key(after.metadata.namespace, after.metadata.name)
+        if 0 < self._workloads.revision_of(key) < made:
+            self._ahead[key] = replace(after, metadata=replace(after.metadata, resource_version=str(made)))
+
+
+class _Turn:
+    __slots__ = ("lock", "takers")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.takers = 0
+
+
+def revision(workload: kueue.Workload) -> int:
+    return int(workload.metadata.resource_version or 0)
+
+
+def _difference(before: kueue.WorkloadStatus, after: kueue.WorkloadStatus) -> Any:
+    return patches.make_merge(codec.to_tree(before), codec.to_tree(after))

@@ -1,0 +1,135 @@
+"""Who comes first: resources in a request, Workloads in a queue, entries in a cycle. Every order is total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Generic, Protocol, TypeVar
+
+from pykueue.core import fair_sharing
+from pykueue.core.cohort import Node
+from pykueue.core.decision import Rank
+from pykueue.core.fair_sharing import Share
+from pykueue.core.policy import Policy
+from pykueue.core.snapshot import Queue, Snapshot
+from pykueue.core.workload import Workload
+
+_FNV_OFFSET = 0xCBF29CE484222325
+_FNV_PRIME = 0x100000001B3
+
+
+@cache
+def visiting_order(resource: str) -> tuple[int, str]:
+    """§0.3 Resources are visited by the FNV-1a hash of their names. It decides only which of several failures is told
+    first, and it is Kueue's order."""
+    value = _FNV_OFFSET
+    for byte in resource.encode():
+        value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
+    return value, resource
+
+
+def in_queue(workload: Workload) -> tuple[int, int, str, str]:
+    """§2.2 keys 2 to 4: higher priority, earlier, smaller UID; the name only where even UIDs are equal."""
+    return -workload.priority, workload.queue_time, workload.uid, workload.key
+
+
+class Entry(Protocol):
+    """What ordering needs to know of an entry of the cycle."""
+
+    @property
+    def workload(self) -> Workload: ...
+    @property
+    def queue(self) -> Queue: ...
+    @property
+    def level(self) -> int: ...
+    @property
+    def is_preemptor(self) -> bool: ...
+    def quota_usage(self) -> Mapping[int, int]: ...
+
+
+E = TypeVar("E", bound=Entry)
+
+
+def classical_rank(entry: Entry, policy: Policy) -> Rank:
+    """§5.4 Second passes, then whoever borrows from less far away, then priority, then age."""
+    workload = entry.workload
+    return (
+        workload.reservation is None,
+        not (policy.prioritize_preemptors and entry.is_preemptor),
+        entry.level,
+        -workload.priority if policy.priority_sorting_within_cohort else 0,
+        workload.queue_time,
+        workload.uid,
+        workload.key,
+    )
+
+
+def tournament(entries: Sequence[E], policy: Policy, snapshot: Snapshot) -> Iterator[E]:
+    """§7.3 Fair sharing: before every pop the entries of a tree compete, bottom-up, on the usage as it is by then.
+
+    A queue enters with one entry; where a second pass and a head meet in one queue, the head does (W3).
+    """
+    waiting = {entry.queue.name: entry for entry in entries}
+    while waiting:
+        name = min(waiting)
+        node = waiting[name].queue.node
+        if node.parent is None:
+            yield waiting.pop(name)
+            continue
+        winner = _Round(waiting, policy, snapshot).winner(node.root)
+        yield waiting.pop(winner.queue.name)
+
+
+class _Round(Generic[E]):
+    """One round of the tournament, with every entry's shares on its way up."""
+
+    def __init__(self, waiting: Mapping[str, E], policy: Policy, snapshot: Snapshot) -> None:
+        self.waiting = waiting
+        self.policy = policy
+        self.snapshot = snapshot
+        self.shares: dict[tuple[str, str], Share] = {}
+
+    def winner(self, root: Node) -> E:
+        for queue in root.subtree_queues():
+            if queue.name in self.waiting:
+                self._measure(self.waiting[queue.name])
+        winner = self._compete(root)
+        assert winner is not None, "a tree without entries holds no tournament"
+        return winner
+
+    def _measure(self, entry: E) -> None:
+        """[FS7] With the entry's usage added: the share of its queue counts at the parent, that of the parent at the
+        grandparent, and so on."""
+        mark = self.snapshot.mark()
+        self.snapshot.assume(entry.queue, entry.quota_usage().items())
+        node = entry.queue.node
+        for ancestor in node.ancestors:
+            self.shares[ancestor.name, entry.queue.name] = fair_sharing.share(node)
+            node = ancestor
+        self.snapshot.undo(mark)
+
+    def _compete(self, cohort: Node) -> E | None:
+        """[FS8] One winner goes up; of equals the one listed first, child cohorts before queues."""
+        best: E | None = None
+        contenders = (
+            *(self._compete(child) for child in cohort.cohorts),
+            *(self.waiting.get(queue.name) for queue in cohort.queues),
+        )
+        for contender in contenders:
+            if contender is not None and (best is None or self._rank(contender, cohort) < self._rank(best, cohort)):
+                best = contender
+        return best
+
+    def _rank(self, entry: E, cohort: Node) -> tuple[bool, bool, tuple[bool, float], int, int]:
+        """[FS9]"""
+        policy = self.policy
+        share = self.shares[cohort.name, entry.queue.name]
+        usage = entry.quota_usage()
+        borrows = policy.prioritize_non_borrowing and any(usage.get(number, 0) > 0 for number in share.borrowed)
+        return (
+            not (policy.prioritize_preemptors and entry.is_preemptor),
+            borrows,
+            share.rank,
+            -entry.workload.priority if policy.priority_sorting_within_cohort else 0,
+            entry.workload.queue_time,
+        )

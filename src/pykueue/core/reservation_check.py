@@ -1,0 +1,149 @@
+"""Whether a reservation still holds: asked when its last admission check turns Ready, and when preemptions that were
+deferred are due (KEP-993).
+
+Time has passed since quota was reserved. Quota may have been lowered, a flavor changed or removed, priorities,
+preemption policies and cohorts changed. So everything is computed from the facts of this moment: the flavors that were
+assigned, the quota they need, the place on the nodes, and the preemption targets. Targets that were assumed at the time
+of the reservation have no privilege: they are evicted only if the search for targets names them again.
+
+The answer is one of three: it holds, it holds once these targets are gone, or it is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kubemachinery.meta import Nanoseconds
+from pykueue.core import eligibility, preemption, quota
+from pykueue.core.decision import Victim
+from pykueue.core.policy import Policy
+from pykueue.core.preemption import Search, Target
+from pykueue.core.snapshot import Queue, Snapshot
+from pykueue.core.workload import Reservation, Shape, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """There is room for it as things are."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsAfter:
+    """There is room for it once these are gone. Those that are being evicted already need no second eviction."""
+
+    victims: tuple[Victim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """It does not hold: the Workload goes back to its queue."""
+
+    why: str
+
+
+def recheck(
+    snapshot: Snapshot,
+    queue: Queue | None,
+    reservation: Reservation,
+    policy: Policy,
+    now: Nanoseconds,
+    leaving: Iterable[Target] = (),
+) -> Holds | HoldsAfter | Lost:
+    """Evaluate the reservation as if its Workload asked its queue for the same flavors and amounts now.
+
+    `leaving` are targets of earlier answers whose eviction is under way. It can no longer be undone, so their room
+    counts as free, whether or not they would be legal targets now. What an inactive queue has given holds while there
+    is room for it; nothing is preempted for it.
+    """
+    if queue is None:
+        return Lost(f"ClusterQueue {reservation.cluster_queue} does not exist any more")
+    missing = _unusable_flavor(snapshot, queue, reservation, policy)
+    if missing:
+        return Lost(missing)
+    leaving = tuple(leaving)
+    mark, gone = snapshot.mark(), snapshot.gone
+    snapshot.withdraw(queue, reservation.numbers, reservation.placed)
+    snapshot.gone = gone | {reservation.key}
+    try:
+        if _has_room(snapshot, queue, reservation):
+            return Holds()
+        for target in leaving:
+            snapshot.remove(target.reservation)
+        snapshot.gone |= {target.reservation.key for target in leaving}
+        if _has_room(snapshot, queue, reservation):
+            return HoldsAfter(_victims(leaving))
+        is_active = queue.name in snapshot.queues
+        targets = preemption.find(_search(snapshot, queue, reservation, policy, now)) if is_active else []
+        if targets:
+            return HoldsAfter(_victims((*leaving, *targets)))
+        return Lost(_shortage(snapshot, queue, reservation))
+    finally:
+        snapshot.gone = gone
+        snapshot.undo(mark)
+
+
+def _unusable_flavor(snapshot: Snapshot, queue: Queue, reservation: Reservation, policy: Policy) -> str:
+    """Why the Workload could not get one of its flavors now; empty where it could."""
+    shape = {pod_set.name: pod_set for pod_set in reservation.shape.pod_sets} if reservation.shape is not None else {}
+    for assigned in reservation.pod_sets:
+        for resource, flavor in sorted(assigned.flavors.items()):
+            group = queue.group_of.get(resource)
+            if flavor not in snapshot.flavors:
+                return f"ResourceFlavor {flavor} does not exist any more"
+            if group is None or flavor not in group.flavors:
+                return f"ClusterQueue {queue.name} has no {resource} of flavor {flavor} any more"
+            pod_set = shape.get(assigned.name)
+            if pod_set is not None:
+                obstacle = eligibility.obstacle(snapshot, policy, queue, flavor, group, (pod_set,))
+                if obstacle is not None:
+                    return f"flavor {flavor} does not suit pod set {assigned.name} any more: {obstacle.detail}"
+    return ""
+
+
+def _has_room(snapshot: Snapshot, queue: Queue, reservation: Reservation) -> bool:
+    return not _short(queue, reservation) and (not reservation.placed or snapshot.fleet.fits(reservation.placed))
+
+
+def _short(queue: Queue, reservation: Reservation) -> frozenset[int]:
+    return frozenset(n for n, amount in reservation.numbers if amount > quota.available(queue.node, n))
+
+
+def _search(snapshot: Snapshot, queue: Queue, reservation: Reservation, policy: Policy, now: Nanoseconds) -> Search:
+    """The search of a cycle for the same amounts, and the same places on the nodes."""
+    asking = Workload(
+        reservation.key,
+        reservation.uid,
+        Shape(()),
+        cluster_queue=queue.name,
+        priority=reservation.priority,
+        queue_time=reservation.queue_time,
+    )
+    # Where only the nodes are full, whatever the Workload uses is contested.
+    contested = _short(queue, reservation) or reservation.uses
+    return Search(
+        snapshot,
+        policy,
+        now,
+        asking,
+        queue,
+        contested=contested,
+        requests=dict(reservation.numbers),
+        placed=reservation.placed,
+    )
+
+
+def _victims(targets: Iterable[Target]) -> tuple[Victim, ...]:
+    return tuple(
+        Victim(target.reservation.key, target.reservation.cluster_queue, target.reason, target.reservation.evicted)
+        for target in targets
+        if target.reason is not None
+    )
+
+
+def _shortage(snapshot: Snapshot, queue: Queue, reservation: Reservation) -> str:
+    short = _short(queue, reservation)
+    if not short:
+        return "its place on the nodes is taken"
+    pairs = ", ".join(f"{pair.resource} of {pair.flavor}" for pair in (queue.node.tree.pairs[n] for n in sorted(short)))
+    return f"the quota for {pairs} is gone"

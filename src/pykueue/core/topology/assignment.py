@@ -1,0 +1,73 @@
+"""The decision: all pod sets of one workload get their place, or the first failure says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pykueue.core.topology import elastic, node_replacement
+from pykueue.core.topology.failures import Outcome, PlacementFailure
+from pykueue.core.topology.nodes import Fleet
+from pykueue.core.topology.search import Search
+from pykueue.core.topology.values import Placement, PlacementRequest
+
+
+def place(
+    fleet: Fleet, requests: Sequence[PlacementRequest], *, emptied: bool = False, explain: bool = True
+) -> Outcome:
+    """Place the pod sets of one workload, given in the order of its spec.
+
+    `emptied` ignores the usage of all placed workloads. Without `explain` a failure does not count which nodes were
+    kept out by what, which spares a search that asks again and again the only costly part of the answer.
+    """
+    flavors = sorted({request.flavor for request in requests})
+    search = Search(fleet, flavors, emptied=emptied, explain=explain)
+    placements: dict[str, Placement] = {}
+    failures: dict[str, PlacementFailure] = {}
+    try:
+        for flavor in flavors:
+            for group in _groups(request for request in requests if request.flavor == flavor):
+                answer = _place_group(search, group)
+                if isinstance(answer, PlacementFailure):
+                    failures[answer.pod_set] = answer
+                    break
+                placements.update(answer)
+    finally:
+        search.give_back()
+    failed = next((failures[request.pod_set] for request in requests if request.pod_set in failures), None)
+    return Outcome(placements, failed)
+
+
+def _groups(requests: Iterable[PlacementRequest]) -> Iterable[list[PlacementRequest]]:
+    """Pod sets of one group name together, every other alone, in the order of their first pod set."""
+    groups: dict[object, list[PlacementRequest]] = {}
+    for position, request in enumerate(requests):
+        groups.setdefault(position if request.group is None else request.group, []).append(request)
+    return groups.values()
+
+
+def _place_group(search: Search, group: list[PlacementRequest]) -> dict[str, Placement] | PlacementFailure:
+    if any(request.repair for request in group):
+        return node_replacement.mend(search, group)
+    workers, leader = _workers_and_leader(group)
+    if search.fleet.profile.elastic and workers.previous is not None:
+        kept = elastic.resize(search, workers, leader)
+        if kept is not None:
+            return kept
+    found = search.find(workers, leader)
+    if isinstance(found, PlacementFailure):
+        return replace(found, pod_set=group[0].pod_set)  # they fail together; the first of them is told
+    search.take(workers, found.workers)
+    if leader is None or found.leader is None:
+        return {workers.pod_set: found.workers}
+    search.take(leader, found.leader)
+    return {workers.pod_set: found.workers, leader.pod_set: found.leader}
+
+
+def _workers_and_leader(group: list[PlacementRequest]) -> tuple[PlacementRequest, PlacementRequest | None]:
+    """The smaller of two pod sets leads, the second on equal counts."""
+    first, *others = group
+    if not others:
+        return first, None
+    second = others[0]
+    return (second, first) if second.count > first.count else (first, second)

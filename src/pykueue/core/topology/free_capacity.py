@@ -1,0 +1,63 @@
+"""One flavor's nodes as a tree, with what is free on every leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pykueue.core.topology import capacity, node_matching, tree
+from pykueue.core.topology.capacity import Capacity
+from pykueue.core.topology.domain_counts import Tallies
+from pykueue.core.topology.node_matching import Match
+from pykueue.core.topology.values import Flavor, Node, NodeTerms, Profile
+
+MATCHES_MAX = 256
+
+
+class Domains:
+    """The tree of one flavor and two capacities over its leaves.
+
+    `free` is what nodes offer less what pods without a placement use; `remaining` is `free` less the usage of placed
+    workloads. The first is what an emptied cluster would have, the second is what is there now.
+    """
+
+    __slots__ = ("_matches", "_of_free", "_of_remaining", "flavor", "free", "profile", "remaining", "tree")
+
+    def __init__(self, flavor: Flavor, nodes: Iterable[Node], profile: Profile) -> None:
+        self.flavor = flavor
+        self.profile = profile
+        self.tree = tree.grow(flavor, nodes)
+        leaves = len(self.tree.nodes)
+        amounts = capacity.columns([node.allocatable for node in at_leaf] for at_leaf in self.tree.nodes)
+        self.free = Capacity(amounts, leaves)
+        self.remaining = self.free.copy(leaves)
+        self._of_free = Tallies(self.tree, self.free)
+        self._of_remaining = Tallies(self.tree, self.remaining)
+        self._matches: dict[NodeTerms, Match] = {}
+
+    def tallies(self, *, emptied: bool = False) -> Tallies:
+        """Figures of what is there now, or of what an emptied cluster would have."""
+        return self._of_free if emptied else self._of_remaining
+
+    def match(self, terms: NodeTerms) -> Match:
+        """Which leaves a pod with these terms may use; asked of the nodes once per distinct terms."""
+        known = self._matches.get(terms)
+        if known is None:
+            if len(self._matches) >= MATCHES_MAX:
+                self._matches.clear()
+            known = node_matching.match(
+                self.tree, terms, self.flavor.tolerations, with_scores=self.profile.preferred_affinity
+            )
+            self._matches[terms] = known
+        return known
+
+    def leaf(self, values: tuple[str, ...]) -> int | None:
+        """The leaf an assignment speaks of; None where its node is gone."""
+        return self.tree.leaf_by_values.get(values)
+
+    def use_outside(self, node: str, amounts: Mapping[str, int]) -> None:
+        """Pods without a placement use so much more of a node (less, where negative)."""
+        leaf = self.tree.leaf_by_node.get(node)
+        if leaf is not None:
+            taken = [(resource, -amount) for resource, amount in amounts.items()]
+            self.free.add(leaf, taken)
+            self.remaining.add(leaf, taken)

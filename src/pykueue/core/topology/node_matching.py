@@ -1,0 +1,70 @@
+"""Which nodes a pod may use: taints, node selector, node affinity, in this order; asked only where a leaf is a node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from pykueue.api import kube, nodes
+from pykueue.core.topology.failures import Exclusions
+from pykueue.core.topology.tree import Tree
+from pykueue.core.topology.values import NodeTerms
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The leaves that may be used, None for all of them; what kept the others out; and how much each is preferred.
+
+    `problem` is set where the terms themselves make no sense; nothing can be placed under such terms.
+    """
+
+    leaves: tuple[int, ...] | None
+    exclusions: Exclusions
+    scores: tuple[int, ...] | None = None
+    problem: str = ""
+
+
+def match(tree: Tree, terms: NodeTerms, tolerations: tuple[kube.Toleration, ...], *, with_scores: bool) -> Match:
+    """Ask every node; leaves that are not single nodes all take part, whatever their nodes look like."""
+    total = len(tree.nodes)
+    affinity = None if terms.required_affinity is None else nodes.compile(terms.required_affinity)
+    demanded = nodes.Required(terms.node_selector, affinity)
+    wishes = nodes.preferred(terms.preferred_affinity if with_scores else ())
+    complaints = [*demanded.complaints, *(complaint for _, term in wishes.terms for complaint in term.complaints)]
+    if complaints:
+        return Match((), Exclusions(nodes=total), problem=f"node affinity is malformed: {'; '.join(complaints)}")
+    if not tree.is_host:
+        return Match(None, Exclusions(nodes=total))
+
+    consented = (*terms.tolerations, *tolerations)
+    leaves: list[int] = []
+    by_selector = by_affinity = 0
+    by_taint: Counter[str] = Counter()
+    for leaf, (node, *_) in enumerate(tree.nodes):
+        if (taint := nodes.untolerated(node.taints, consented)) is not None:
+            by_taint[_spelling(taint)] += 1
+        elif not demanded.matches_selector(node.labels):
+            by_selector += 1
+        elif not demanded.matches_affinity(node.labels, node.name):
+            by_affinity += 1
+        else:
+            leaves.append(leaf)
+    exclusions = Exclusions(
+        nodes=total, node_selector=by_selector, affinity=by_affinity, taints=tuple(sorted(by_taint.items()))
+    )
+    scores = _scores(tree, leaves, wishes) if wishes.terms else None
+    return Match(None if len(leaves) == total else tuple(leaves), exclusions, scores)
+
+
+def _scores(tree: Tree, leaves: list[int], wishes: nodes.Preferred) -> tuple[int, ...]:
+    """Per leaf the summed weight of the wishes its node fulfils; 0 where the pod may not run anyway."""
+    scores = [0] * len(tree.nodes)
+    for leaf in leaves:
+        node = tree.nodes[leaf][0]
+        scores[leaf] = wishes.score(node.labels, node.name)
+    return tuple(scores)
+
+
+def _spelling(taint: kube.Taint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"

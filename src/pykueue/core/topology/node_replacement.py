@@ -1,0 +1,105 @@
+"""Replacing a lost node: only its pods are placed anew, where the rest of the pod set allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pykueue.core.topology.failures import PlacementFailure
+from pykueue.core.topology.free_capacity import Domains
+from pykueue.core.topology.search import Search
+from pykueue.core.topology.tree import Tree
+from pykueue.core.topology.values import Domain, Kind, Placement, PlacementRequest
+
+
+def mend(search: Search, group: Sequence[PlacementRequest]) -> dict[str, Placement] | PlacementFailure:
+    """The placements of a group's pod sets, each with its lost node replaced."""
+    placements: dict[str, Placement] = {}
+    for request in group:
+        if request.repair is None:
+            continue
+        answer = _mend_one(search, request)
+        if isinstance(answer, PlacementFailure):
+            return answer
+        placements[request.pod_set] = answer
+    return placements
+
+
+def _mend_one(search: Search, request: PlacementRequest) -> Placement | PlacementFailure:
+    domains = search.fleet.domains(request.flavor)
+    if domains is None or request.repair is None:
+        return _problem(request, "", f'Flavor "{request.flavor}" information missing in TAS cache')
+    held, lost = request.repair.held, request.repair.lost
+    kept = Placement(held.levels, tuple(domain for domain in held.domains if domain.values[-1:] != (lost,)))
+    gone = next((domain for domain in kept.domains if domains.leaf(domain.values) is None), None)
+    if gone is not None:
+        stale = "existing topologyAssignment is invalid, as it contains the stale domain"
+        why = f"Cannot replace the node, because the {stale} [{' '.join(gone.values)}]"
+        return _problem(request, domains.flavor.topology, why)
+    missing = replace(request, count=held.count - kept.count, repair=None)
+    within = None
+    if all(layer.size > 0 for layer in request.wish.slices):  # the search says it where they are not
+        within = _where(domains.tree, missing, kept)
+    if within is not None and missing.count % _outer_size(missing):
+        missing = _in_units_that_divide(missing)
+    found = search.find(missing, within=within)
+    if isinstance(found, PlacementFailure):
+        return found
+    if not found.workers.domains:
+        why = f"cannot find replacement assignment for unhealthy node: {lost}"
+        return _problem(request, domains.flavor.topology, why)
+    search.take(request, found.workers)
+    return merge(domains, found.workers, kept)
+
+
+def merge(domains: Domains, added: Placement, kept: Placement) -> Placement:
+    """One placement of two, in path order, counts on equal leaves added up."""
+    pods: dict[int, int] = {}
+    for domain in (*added.domains, *kept.domains):
+        leaf = domains.tree.leaf_by_values[domain.values]
+        pods[leaf] = pods.get(leaf, 0) + domain.count
+    return Placement(added.levels, tuple(Domain(domains.tree.recorded(leaf), pods[leaf]) for leaf in sorted(pods)))
+
+
+def _where(tree: Tree, missing: PlacementRequest, kept: Placement) -> range | None:
+    """The leaves that the replacement must stay on; None for anywhere.
+
+    A loss that is not whole slices left some domain with a broken one, and only there can it be made whole; with
+    several layers the innermost broken one decides. Otherwise only a *required* level ties the new pods to the old.
+    """
+    if not kept.domains:
+        return None
+    if missing.count % _outer_size(missing):
+        broken = next(layer for layer in reversed(missing.wish.slices) if missing.count % layer.size)
+        level = tree.level(broken.level)
+        return None if level is None else _incomplete(tree, kept, level, missing.count, broken.size)
+    level = None if missing.wish.level is None else tree.level(missing.wish.level)
+    if missing.wish.kind is not Kind.REQUIRED or level is None:
+        return None
+    leaf = tree.leaf_by_values[kept.domains[0].values]
+    return tree.leaves_below(level, tree.ancestor(leaf, level))
+
+
+def _incomplete(tree: Tree, kept: Placement, level: int, missing: int, size: int) -> range | None:
+    """The first domain, by path, that the missing pods would make whole."""
+    pods: dict[int, int] = {}
+    for domain in kept.domains:
+        at = tree.ancestor(tree.leaf_by_values[domain.values], level)
+        pods[at] = pods.get(at, 0) + domain.count
+    whole = (domain for domain in sorted(pods) if (pods[domain] + missing) % size == 0)
+    chosen = next(whole, None)
+    return None if chosen is None else tree.leaves_below(level, chosen)
+
+
+def _in_units_that_divide(missing: PlacementRequest) -> PlacementRequest:
+    """Place a broken slice's pods in units of the innermost layer that divides them, else one by one."""
+    unit = next((layer for layer in reversed(missing.wish.slices) if missing.count % layer.size == 0), None)
+    return replace(missing, wish=replace(missing.wish, slices=() if unit is None else (unit,)))
+
+
+def _outer_size(request: PlacementRequest) -> int:
+    return request.wish.slices[0].size if request.wish.slices else 1
+
+
+def _problem(request: PlacementRequest, topology: str, problem: str) -> PlacementFailure:
+    return PlacementFailure(request.pod_set, request.flavor, topology, problem=problem)

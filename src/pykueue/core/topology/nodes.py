@@ -1,0 +1,217 @@
+"""The nodes of the cluster as the flavors see them, and what of them is in use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from pykueue.core.topology import tree
+from pykueue.core.topology.capacity import Capacity
+from pykueue.core.topology.free_capacity import Domains
+from pykueue.core.topology.values import DEFAULT, PODS, Figure, Flavor, Node, PlacedPods, Profile, Wish
+
+
+class Fleet:
+    """Nodes, topology flavors and usage. Lasting changes and what-ifs are separate doors; see the package's words.
+
+    A lasting change while a what-if is open would be lost when that is undone, so it is refused.
+    """
+
+    def __init__(self, profile: Profile = DEFAULT) -> None:
+        self.profile = profile
+        self._nodes: dict[str, Node] = {}
+        self._flavors: dict[str, Flavor] = {}
+        self._outside: dict[str, dict[str, int]] = {}
+        # Per flavor and leaf, the amounts that standing reservations use. Kept apart from the trees, so that a tree can
+        # be grown anew, and so that usage on a node that went away is there again when the node returns.
+        self._booked: dict[str, dict[tuple[str, ...], Counter[str]]] = {}
+        self._grown: dict[str, Domains] = {}
+        self._what_ifs: list[tuple[Capacity, int, Figure, int]] = []
+
+    # What watched objects say; lasting.
+
+    def put_node(self, node: Node) -> bool:
+        """A Ready, schedulable node appeared or changed; whether it did: an unchanged one costs nothing."""
+        known = self._nodes.get(node.name)
+        if known == node:
+            return False
+        self._settled()
+        self._nodes[node.name] = node
+        self._fell([node] if known is None else [known, node])
+        return True
+
+    def drop_node(self, name: str) -> bool:
+        """The node is gone, not Ready or unschedulable; usage recorded on it waits for its return. Whether it was
+        there."""
+        node = self._nodes.get(name)
+        if node is None:
+            return False
+        self._settled()
+        del self._nodes[name]
+        self._fell([node])
+        return True
+
+    def put_flavor(self, flavor: Flavor) -> None:
+        """A ResourceFlavor whose topology is known appeared or changed; one without levels is as good as unknown."""
+        if not flavor.levels:
+            self.drop_flavor(flavor.name)
+        elif self._flavors.get(flavor.name) != flavor:
+            self._settled()
+            self._flavors[flavor.name] = flavor
+            # Which flavors share their usage may have changed with it.
+            self._grown.clear()
+
+    def drop_flavor(self, name: str) -> None:
+        if name in self._flavors:
+            self._settled()
+            del self._flavors[name]
+            self._grown.clear()
+
+    def put_outside_usage(self, node: str, amounts: Mapping[str, int]) -> None:
+        """All that pods without a placement use on the node, `pods` included; replaces what was said before."""
+        before = self._outside.get(node, {})
+        if before == amounts:
+            return
+        self._settled()
+        delta = {
+            resource: amounts.get(resource, 0) - before.get(resource, 0)
+            for resource in dict.fromkeys((*before, *amounts))
+        }
+        self._outside[node] = dict(amounts)
+        for domains in self._grown.values():
+            domains.use_outside(node, delta)
+
+    def book(self, usage: Iterable[PlacedPods]) -> None:
+        """A reservation stands: every flavor that selects these nodes sees it."""
+        self._book(usage, 1)
+
+    def release(self, usage: Iterable[PlacedPods]) -> None:
+        """A reservation that was booked is over."""
+        self._book(usage, -1)
+
+    # Questions.
+
+    def has_flavor(self, name: str) -> bool:
+        """Whether the flavor's topology is known."""
+        return name in self._flavors
+
+    def has_levels(self, flavor: str, wish: Wish) -> bool:
+        """Whether the flavor's topology has every level the wish names."""
+        known = self._flavors.get(flavor)
+        return known is not None and all(level in known.levels for level in wish.levels())
+
+    def fits(self, usage: Iterable[PlacedPods]) -> bool:
+        """Whether every domain of the usage still holds its pods, each pod set looked at alone, `pods` not counted.
+
+        That is narrower than what placing looks at; a placement that slips through here is caught by the next one.
+        """
+        for pods in usage:
+            domains = self.domains(pods.flavor)
+            if domains is None:
+                return False
+            for domain in pods.placement.domains:
+                leaf = domains.leaf(domain.values)
+                if leaf is None or domains.remaining.pods_held(leaf, pods.pod) < domain.count:
+                    return False
+        return True
+
+    def left(self, flavor: str) -> dict[tuple[str, ...], dict[str, int]]:
+        """What is left of every resource on every leaf: for people to see, and to compare one fleet with another."""
+        domains = self.domains(flavor)
+        if domains is None:
+            return {}
+        columns = sorted(domains.remaining.amounts.items())
+        return {
+            values: {resource: column[leaf] for resource, column in columns}
+            for values, leaf in domains.tree.leaf_by_values.items()
+        }
+
+    def domains(self, flavor: str) -> Domains | None:
+        """The flavor's tree, grown when first asked for after its nodes changed; None where it is not known."""
+        grown = self._grown.get(flavor)
+        if grown is None:
+            known = self._flavors.get(flavor)
+            if known is None:
+                return None
+            grown = self._grown[flavor] = self._grow(known)
+        return grown
+
+    def share(self, flavor: str, other: str) -> bool:
+        """Whether what is used on one flavor counts for the other: on nodes, yes; on other leaves only its own."""
+        if flavor == other:
+            return True
+        one, two = self._flavors.get(flavor), self._flavors.get(other)
+        both_on_hosts = one is not None and two is not None and one.is_host_topology and two.is_host_topology
+        return both_on_hosts and self.profile.overlapping_flavors
+
+    # What-ifs, seen by the flavor they name only.
+
+    def assume(self, usage: Iterable[PlacedPods]) -> None:
+        """Count the usage until it is undone."""
+        self._suppose(usage, 1)
+
+    def remove(self, usage: Iterable[PlacedPods]) -> None:
+        """Count the usage as gone until it is undone."""
+        self._suppose(usage, -1)
+
+    def mark(self) -> int:
+        """A point to come back to."""
+        return len(self._what_ifs)
+
+    def undo(self, mark: int) -> None:
+        """Take back every `assume` and `remove` since `mark`; marks are undone latest first."""
+        while len(self._what_ifs) > mark:
+            capacity, leaf, pod, count = self._what_ifs.pop()
+            capacity.add_pods(leaf, pod, count)
+
+    def _suppose(self, usage: Iterable[PlacedPods], sign: int) -> None:
+        for pods in usage:
+            domains = self.domains(pods.flavor)
+            if domains is None:
+                continue
+            for domain in pods.placement.domains:
+                leaf = domains.leaf(domain.values)
+                if leaf is not None:
+                    count = sign * domain.count
+                    domains.remaining.add_pods(leaf, pods.pod, -count)
+                    self._what_ifs.append((domains.remaining, leaf, pods.pod, count))
+
+    def _book(self, usage: Iterable[PlacedPods], sign: int) -> None:
+        self._settled()
+        for pods in usage:
+            booked = self._booked.setdefault(pods.flavor, {})
+            seen_by = [domains for name, domains in self._grown.items() if self.share(name, pods.flavor)]
+            for domain in pods.placement.domains:
+                count = sign * domain.count
+                amounts = booked.setdefault(domain.values, Counter())
+                amounts[PODS] += count
+                for resource, amount in pods.pod:
+                    amounts[resource] += amount * count
+                for domains in seen_by:
+                    leaf = domains.leaf(domain.values)
+                    if leaf is not None:
+                        domains.remaining.add_pods(leaf, pods.pod, -count)
+
+    def _grow(self, flavor: Flavor) -> Domains:
+        nodes = [node for node in self._nodes.values() if tree.selects(flavor, node)]
+        domains = Domains(flavor, nodes, self.profile)
+        for node in nodes:
+            if outside := self._outside.get(node.name):
+                domains.use_outside(node.name, outside)
+        for other in self._flavors:
+            if self.share(flavor.name, other):
+                for values, amounts in self._booked.get(other, {}).items():
+                    leaf = domains.leaf(values)
+                    if leaf is not None:
+                        domains.remaining.add(leaf, [(resource, -amount) for resource, amount in amounts.items()])
+        return domains
+
+    def _fell(self, nodes: Iterable[Node]) -> None:
+        """Trees in which one of these nodes stands, or should, are grown anew when next asked for."""
+        for node in nodes:
+            for name in [name for name, grown in self._grown.items() if tree.selects(grown.flavor, node)]:
+                del self._grown[name]
+
+    def _settled(self) -> None:
+        if self._what_ifs:
+            raise RuntimeError("a lasting change to the fleet while a what-if is open; undo it first")

@@ -1,0 +1,99 @@
+"""One Workload: what it asks for, what it was given, and what became of it in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from pykueue.api import conditions, kube, kueue
+from pykueue.dashboard import workload_table
+from pykueue.dashboard.workload_table import Row
+from pykueue.lifecycle import states
+
+Tree = dict[str, Any]
+
+# The sentence of a list; whole messages are in the story.
+_SENTENCE_MAX: Final = 240
+
+
+def detail(workload: kueue.Workload, row: Row) -> Tree:
+    """What is known of it now."""
+    spec, status = workload.spec, workload.status
+    return {
+        **line(workload, row),
+        "uid": workload.metadata.uid,
+        "active": spec.active,
+        "priorityClass": spec.priority_class_ref.name if spec.priority_class_ref is not None else "",
+        "pods": [{"name": each.name, "count": each.count} for each in spec.pod_sets],
+        "requests": [{"name": each.name, "resources": dict(each.resources)} for each in status.resource_requests],
+        "given": [
+            {"name": each.name, "flavors": dict(each.flavors), "resources": dict(each.resource_usage)}
+            for each in (status.admission.pod_set_assignments if status.admission is not None else ())
+        ],
+        "checks": [
+            {"name": each.name, "state": each.state, "message": each.message} for each in status.admission_checks
+        ],
+    }
+
+
+def line(workload: kueue.Workload, row: Row) -> Tree:
+    """What a list shows of it. State and sentence are read from the same object: the row may be a second older."""
+    return {
+        "namespace": row.namespace,
+        "name": row.name,
+        "queue": row.queue,
+        "clusterQueue": row.cluster_queue,
+        "job": row.job,
+        "state": workload_table.word(workload).value,
+        "priority": row.priority,
+        "created": row.created,
+        "sentence": _cut(sentence(workload)),
+    }
+
+
+def sentence(workload: kueue.Workload) -> str:
+    """The message of the condition that its state rests on; empty where there is none."""
+    found = states.state_condition(workload)
+    return (found.message or found.reason) if found is not None else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SENTENCE_MAX else f"{text[: _SENTENCE_MAX - 1]}…"
+
+
+def timeline(workload: kueue.Workload, events: Iterable[kube.Event]) -> list[Tree]:
+    """Everything that was said about it, oldest first; what came at one moment stays in the order of its source."""
+    said = [*_birth(workload), *_conditions(workload), *_checks(workload), *map(_event, events)]
+    return sorted(said, key=lambda each: _comparable(each["time"]))
+
+
+def _comparable(time: str) -> str:
+    """Times are whole seconds or have a fraction; without the Z a moment comes before the fractions after it."""
+    return time.removesuffix("Z")
+
+
+def _birth(workload: kueue.Workload) -> Iterator[Tree]:
+    queue = workload.spec.queue_name
+    yield _told("created", workload.metadata.creation_timestamp, "Created", f"queue {queue}" if queue else "")
+
+
+def _conditions(workload: kueue.Workload) -> Iterator[Tree]:
+    for each in workload.status.conditions:
+        what = each.type if each.status == conditions.Status.TRUE else f"{each.type}: {each.status}"
+        yield _told("condition", each.last_transition_time, what, each.message, each.reason)
+
+
+def _checks(workload: kueue.Workload) -> Iterator[Tree]:
+    for each in workload.status.admission_checks:
+        yield _told("check", each.last_transition_time, f"{each.name}: {each.state}", each.message)
+
+
+def _event(event: kube.Event) -> Tree:
+    last = event.series.last_observed_time if event.series is not None else event.deprecated_last_timestamp
+    count = event.series.count if event.series is not None else event.deprecated_count
+    time = last or event.event_time or event.metadata.creation_timestamp
+    return {**_told("event", time, event.reason, event.note, event.type), "count": max(count, 1)}
+
+
+def _told(source: str, time: str | None, what: str, message: str, reason: str = "") -> Tree:
+    return {"source": source, "time": time or "", "what": what, "reason": reason, "message": message}

@@ -1,0 +1,145 @@
+"""The documents as a Helm chart. Its templates are the very documents, with what people choose left open.
+
+A template holds three forms and nothing else, so that it can be read, and be tried out without Helm: `{{ .Path }}`
+inside of a text, `{{ toJson .Path }}` for a whole value (JSON is YAML), and `{{- if .Path }}` to `{{- end }}` around
+whole lines. Our kinds come with the chart, and stay when it goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from kubemachinery import unstructured
+from kubemachinery.unstructured import Tree
+from pykueue.install import kustomize, manager_deployment, rbac
+from pykueue.install.manifests import Plan, everything
+from pykueue.install.names import CONFIG_FILE, DASHBOARD_SERVICE, MANAGER
+from pykueue.version import __version__
+
+# Stands for the namespace while documents are made, which want a name that can be one.
+_NAMESPACE: Final = "the-namespace-of-the-release"
+_REPOSITORY, _TAG = "controllerManager.manager.image.repository", "controllerManager.manager.image.tag"
+_CONFIGURATION: Final = "managerConfig.controllerManagerConfigYaml"
+# Rights to read owners of external frameworks: a chart cannot derive them from the Configuration among its values.
+_EXTERNAL: Final = "managerConfig.externalFrameworksRules"
+_DASHBOARD: Final = "enableDashboard"
+_API_SERVER: Final = "networkPolicy.apiServer"
+_KEEP: Final = {"helm.sh/resource-policy": "keep"}
+
+_POD: Final = ("spec", "template", "spec")
+# What people choose about the Deployment: the name of the value, and where it goes.
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "controllerManager.replicas": ("spec", "replicas"),
+    "controllerManager.manager.podAnnotations": ("spec", "template", "metadata", "annotations"),
+    "controllerManager.manager.priorityClassName": (*_POD, "priorityClassName"),
+    "controllerManager.imagePullSecrets": (*_POD, "imagePullSecrets"),
+    "controllerManager.nodeSelector": (*_POD, "nodeSelector"),
+    "controllerManager.tolerations": (*_POD, "tolerations"),
+    "controllerManager.topologySpreadConstraints": (*_POD, "topologySpreadConstraints"),
+}
+# The same about its one container.
+_OF_CONTAINER: Final[dict[str, str]] = {
+    "controllerManager.manager.image.pullPolicy": "imagePullPolicy",
+    "controllerManager.manager.resources": "resources",
+    "controllerManager.livenessProbe": "livenessProbe",
+    "controllerManager.readinessProbe": "readinessProbe",
+}
+# Where the documents say nothing, and a chart has to say something.
+_OTHERWISE: Final[dict[str, Any]] = {
+    "controllerManager.manager.priorityClassName": "",
+    "controllerManager.imagePullSecrets": [],
+    "controllerManager.nodeSelector": {},
+    "controllerManager.tolerations": [],
+    "controllerManager.topologySpreadConstraints": [],
+    "controllerManager.manager.image.pullPolicy": "IfNotPresent",
+}
+_WHOLE: Final = re.compile(r"'(\{\{ toJson [^}]* \}\})'")
+_DASHBOARD_LINE: Final = re.compile(rf" *- {re.escape(manager_deployment.DASHBOARD_ARGUMENT)}\n")
+
+
+def files(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Path below the folder of the chart, and what the file holds."""
+    yield "Chart.yaml", kustomize.render([_about()])
+    yield "values.yaml", kustomize.render([values(plan)])
+    by_file: dict[str, list[Tree]] = {}
+    for one in everything(replace(plan, namespace=_NAMESPACE, image=_image(), dashboard=True)):
+        if one["kind"] != "Namespace":  # Helm makes it, if it is asked to
+            by_file.setdefault(kustomize.file_of(one), []).append(_opened(one))
+    for path, objects in by_file.items():
+        text = _WHOLE.sub(r"\1", kustomize.render(objects))
+        text = _DASHBOARD_LINE.sub(lambda line: _if_dashboard(line[0]), text)
+        if objects[0]["metadata"]["name"] == DASHBOARD_SERVICE:
+            text = _if_dashboard(text)
+        yield f"templates/{path}", text.replace(_NAMESPACE, "'{{ .Release.Namespace }}'")
+
+
+def _if_dashboard(lines: str) -> str:
+    return f"{{{{- if .Values.{_DASHBOARD} }}}}\n{lines}{{{{- end }}}}\n"
+
+
+def values(plan: Plan) -> Tree:
+    """Everything that can be chosen, with what is chosen if nobody says otherwise."""
+    deployment = next(one for one in everything(plan) if one["kind"] == "Deployment")
+    (container,) = unstructured.get(deployment, *_POD, "containers")
+    repository, _, tag = plan.image.rpartition(":")
+    found: Tree = {_REPOSITORY: repository, _TAG: tag}
+    found |= {name: unstructured.get(deployment, *path) for name, path in _CHOICES.items()}
+    found |= {name: container.get(field) for name, field in _OF_CONTAINER.items()}
+    found = {name: _OTHERWISE.get(name) if value is None else value for name, value in found.items()}
+    found[_CONFIGURATION] = manager_deployment.configuration_text(plan.written)
+    found[_EXTERNAL] = next(one for one in everything(plan) if _is_external_role(one))["rules"]
+    found[_API_SERVER] = [{"ipBlock": {"cidr": cidr}} for cidr in plan.api_server]
+    found[_DASHBOARD] = plan.dashboard
+    tree: Tree = {}
+    for name, value in found.items():
+        tree = unstructured.put(tree, tuple(name.split(".")), value)
+    return tree
+
+
+def _about() -> Tree:
+    return {
+        "apiVersion": "v2",
+        "name": "pykueue",
+        "description": "Job queueing for Kubernetes, compatible with the Kueue API.",
+        "type": "application",
+        "version": __version__,
+        "appVersion": __version__,
+        "kubeVersion": ">=1.29.0-0",
+    }
+
+
+def _image() -> str:
+    return f"{{{{ .Values.{_REPOSITORY} }}}}:{{{{ .Values.{_TAG} }}}}"
+
+
+def _value(name: str) -> str:
+    return f"{{{{ toJson .Values.{name} }}}}"
+
+
+def _is_external_role(document: Tree) -> bool:
+    return (document["kind"], document["metadata"]["name"]) == ("ClusterRole", rbac.EXTERNAL_ROLE)
+
+
+def _opened(document: Tree) -> Tree:
+    """The document with what people choose left open."""
+    match document["kind"]:
+        case "CustomResourceDefinition":
+            notes = unstructured.mapping(unstructured.get(document, "metadata", "annotations"))
+            return unstructured.put(document, ("metadata", "annotations"), {**notes, **_KEEP})
+        case "ClusterRole" if _is_external_role(document):
+            return unstructured.put(document, ("rules",), _value(_EXTERNAL))
+        case "ConfigMap":
+            return unstructured.put(document, ("data", CONFIG_FILE), _value(_CONFIGURATION))
+        case "NetworkPolicy" if document["metadata"]["name"] == MANAGER:
+            first, *others = document["spec"]["ingress"]
+            return unstructured.put(document, ("spec", "ingress"), [{**first, "from": _value(_API_SERVER)}, *others])
+        case "Deployment":
+            (container,) = unstructured.get(document, *_POD, "containers")
+            opened = {**container, **{field: _value(name) for name, field in _OF_CONTAINER.items()}}
+            document = unstructured.put(document, (*_POD, "containers"), [opened])
+            for name, path in _CHOICES.items():
+                document = unstructured.put(document, path, _value(name))
+    return document

@@ -1,0 +1,110 @@
+"""Everything that is installed, in the order in which a cluster wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from kubemachinery.unstructured import Tree
+from pykueue import settings
+from pykueue.api import config, registry, schema
+from pykueue.install import manager_deployment, rbac
+from pykueue.install.names import LABELS, document
+from pykueue.jobs import kinds as job_kinds
+from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.options import Options
+from pykueue.observe import visibility
+from pykueue.settings import Settings
+from pykueue.version import __version__
+from pykueue.webhooks import registration
+from pykueue.webhooks.registration import Reach
+from pykueue.webhooks.review import Choices
+from pykueue.webhooks.table import CONVERT
+
+NAMESPACE: Final = config.DEFAULT_NAMESPACE
+IMAGE: Final = f"pykueue:{__version__}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be installed."""
+
+    # The Configuration as the operator wrote it; it goes into the cluster as it is.
+    written: Tree = field(default_factory=lambda: {"apiVersion": config.V1BETA2, "kind": config.KIND})
+    namespace: str = NAMESPACE
+    image: str = IMAGE
+    kinds: JobKinds = field(default_factory=job_kinds.load)
+    # Whether the manager serves its dashboard, behind a Service of its own.
+    dashboard: bool = False
+    # Where the Configuration comes from, for messages.
+    source: str = "configuration"
+    # The address ranges from which the API server calls webhooks; none is any address.
+    api_server: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> Settings:
+        return settings.load(self.written, self.source, namespace=self.namespace)
+
+    @property
+    def choices(self) -> Choices:
+        found = self.settings
+        options = Options.of(found.configuration, found.gates, found.pod_namespace_selector)
+        return Choices.of(self.kinds, options, found.gates, only_declared=found.ignores_undeclared)
+
+
+def everything(plan: Plan) -> list[Tree]:
+    """All documents: what others refer to comes first, and what stops writes while nobody answers comes last."""
+    found = plan.settings.configuration
+    own = found.internal_cert_management or config.InternalCertManagement()
+    return [
+        document("v1", "Namespace", plan.namespace),
+        *crds(plan),
+        *rbac.documents(plan.namespace, own.webhook_secret_name, plan.kinds, plan.choices.jobs.external),
+        *manager_deployment.documents(
+            plan.written,
+            plan.settings,
+            plan.namespace,
+            plan.image,
+            dashboard=plan.dashboard,
+            api_server=plan.api_server,
+        ),
+        *lists(plan),
+        *webhooks(plan),
+    ]
+
+
+def superseded(plan: Plan) -> list[Tree]:
+    """Services that another plan would have brought, and that lead nowhere under this one; with their policies."""
+    fullest = Plan(namespace=plan.namespace, kinds=plan.kinds, dashboard=True)
+    wanted = {(one["kind"], one["metadata"]["name"]) for one in everything(plan)}
+    leading = [one for one in everything(fullest) if one["kind"] in ("Service", "NetworkPolicy")]
+    return [one for one in leading if (one["kind"], one["metadata"]["name"]) not in wanted]
+
+
+def reach(plan: Plan) -> Reach:
+    own = plan.settings.configuration.internal_cert_management or config.InternalCertManagement()
+    return Reach(namespace=plan.namespace, service=own.webhook_service_name)
+
+
+def crds(plan: Plan) -> Iterator[Tree]:
+    """Our kinds, by name."""
+    converter = reach(plan).client_config(CONVERT)
+    for row in sorted(registry.KUEUE, key=lambda row: row.name):
+        yield schema.crd(row, webhook=converter)
+
+
+def webhooks(plan: Plan) -> Iterator[Tree]:
+    yield from map(_labelled, registration.configurations(plan.choices, reach(plan), plan.namespace))
+
+
+def lists(plan: Plan) -> Iterator[Tree]:
+    """Who waits where, through the API server. Whom to believe there is for the manager to say, or for nobody."""
+    found = plan.settings
+    own = found.configuration.internal_cert_management or config.InternalCertManagement()
+    if found.gates["VisibilityOnDemand"]:
+        yield from map(_labelled, visibility.api_services(plan.namespace, blindly=not own.enable))
+
+
+def _labelled(made: Tree) -> Tree:
+    return {**made, "metadata": {**made["metadata"], "labels": dict(LABELS)}}

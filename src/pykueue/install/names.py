@@ -1,0 +1,31 @@
+"""What installed things are called. The names are public: manifests, dashboards and habits rely on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kubemachinery.unstructured import Tree
+
+PREFIX: Final = "kueue-"
+MANAGER: Final = "kueue-controller-manager"
+CONFIG_MAP: Final = "kueue-manager-config"
+CONFIG_FILE: Final = "controller_manager_config.yaml"
+METRICS_SERVICE: Final = "kueue-controller-manager-metrics-service"
+DASHBOARD_SERVICE: Final = "kueue-dashboard"
+
+# Says on every object whose it is. Objects of the same name without it are somebody else's.
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+OWNER: Final = "pykueue"
+LABELS: Final = {
+    "app.kubernetes.io/name": "kueue",
+    "app.kubernetes.io/component": "controller",
+    MANAGED_BY: OWNER,
+}
+
+
+def document(api_version: str, kind: str, name: str, namespace: str = "", **content: object) -> Tree:
+    """An object of ours, labelled as such."""
+    metadata: Tree = {"name": name, "labels": dict(LABELS)}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}

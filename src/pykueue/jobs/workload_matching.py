@@ -1,0 +1,147 @@
+"""Exactly one Workload for a job: which one it is, or what has to happen first.
+
+What is done in a pass that does not get further always wakes the job again, since it changes the job or a Workload of
+its; so nothing here waits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kubemachinery import codec
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.unstructured import Tree
+from pykueue.api import conditions
+from pykueue.api.conditions import FinishedReason, WorkloadCondition
+from pykueue.api.kueue import Workload
+from pykueue.jobs import podsets, slices, workload_sync, workloads
+from pykueue.jobs.actions import Actions, Amend, Change, Tell
+from pykueue.jobs.facts import Facts
+from pykueue.jobs.interface import Job, Stop, StopReason
+from pykueue.jobs.options import Options
+from pykueue.jobs.workload_sync import Matched
+from pykueue.lifecycle import finishing, states
+from pykueue.lifecycle.workload_changes import Delete, RemoveFinalizer
+
+_UNMATCHED: Final = "No matching Workload; restoring pod templates according to existent Workload"
+_MISSING: Final = "Missing Workload; unable to restore pod templates"
+
+
+def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+    """The Workload of a job, or what has to be done before there is one."""
+    name = workloads.prebuilt_name(job, options)
+    if name:
+        return _prebuilt(job, name, facts, options, now)
+    if workloads.is_elastic(job, options):
+        # Slices of an earlier job of the same name are none of its own.
+        strangers = [each for each in facts.workloads if not workloads.is_owned(job, each, options)]
+        if strangers:
+            return tuple(action for each in strangers for action in discard(job, each))
+        sliced = slices.find(job, facts, options, now)
+        if sliced is not None:
+            return sliced
+    return _ordinary(job, facts, options, now)
+
+
+def discard(job: Job, workload: Workload) -> Actions:
+    """Delete a Workload that stands for nothing any more."""
+    note = f"Deleted not matching Workload: {states.key(workload)}"
+    return (Change(workload, (RemoveFinalizer(), Delete())), Tell(job.tree, "DeletedWorkload", note))
+
+
+# --- A Workload made beforehand ---------------------------------------------------------------------------------------
+
+
+def _prebuilt(job: Job, name: str, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+    found = facts.named
+    owner = None if found is None else workloads.controller(found)
+    if found is None or (owner is not None and owner.uid != job.uid):
+        return unmade(job, name, now)
+    if owner is None:
+        return (Amend(found, _adoption(job, found)),)
+    if workloads.is_equivalent(job, found, options):
+        return Matched(found)
+    return out_of_sync(job, found, now)
+
+
+def unmade(job: Job, name: str, now: Nanoseconds) -> Actions:
+    """A job for which somebody else makes the Workload, and has not yet, or not for it."""
+    return _stopped(job, "missing workload", None, now)
+
+
+def out_of_sync(job: Job, found: Workload, now: Nanoseconds) -> Matched | Actions:
+    """A Workload made beforehand that does not say what its job says. It is not ours to delete, and never starts it."""
+    end = conditions.find(found.status.conditions, WorkloadCondition.FINISHED)
+    if states.is_finished(found) and end is not None and end.reason != FinishedReason.OUT_OF_SYNC:
+        return Matched(found)
+    why = "The prebuilt workload is out of sync with its user job"
+    over = finishing.finish(found, FinishedReason.OUT_OF_SYNC, why, now)
+    if not over and job.outcome() is not None:
+        return Matched(None)
+    return (*_stopped(job, why, found, now), *((Change(found, over),) if over else ()))
+
+
+def _adoption(job: Job, workload: Workload) -> Tree:
+    owners = [codec.to_tree(owner) for owner in workload.metadata.owner_references]
+    metadata: Tree = {"ownerReferences": [*owners, workloads.owner_reference(job, job.tree)]}
+    marks = workloads.uid_label(job.uid)
+    return {"metadata": metadata | ({"labels": marks} if marks else {})}
+
+
+def _stopped(job: Job, message: str, restore: Workload | None, now: Nanoseconds) -> Actions:
+    if job.is_suspended() or job.outcome() is not None:
+        return ()
+    infos = None if restore is None else podsets.original(restore)
+    return job.stop(Stop(StopReason.NO_MATCHING_WORKLOAD, message, now, infos))
+
+
+# --- A Workload of ours -----------------------------------------------------------------------------------------------
+
+
+def _ordinary(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+    match = next(
+        (
+            workload
+            for workload in facts.workloads
+            if workloads.is_owned(job, workload, options) and workloads.is_equivalent(job, workload, options)
+        ),
+        None,
+    )
+    if match is None:
+        return unmatched(job, facts.workloads, facts, options, now)
+    surplus = tuple(action for other in facts.workloads if other is not match for action in discard(job, other))
+    return surplus or workload_sync.synced(job, match, facts, options) or Matched(match)
+
+
+def unmatched(
+    job: Job, found: tuple[Workload, ...], facts: Facts, options: Options, now: Nanoseconds
+) -> Matched | Actions:
+    """A job of whose Workloads none says what it says."""
+    discarded = [discard(job, workload) for workload in found]
+    everything = tuple(action for actions in discarded for action in actions)
+    if job.outcome() is not None:
+        return everything or Matched(None)
+    if not job.is_suspended():
+        # Its pods can be put back only if there is no doubt about what they were like.
+        restore = found[0] if len(found) == 1 else None
+        return (*_stopped(job, _UNMATCHED if restore is not None else _MISSING, restore, now), *everything)
+    if not found:
+        return Matched(None)
+    first = found[0]
+    is_ours = job.is_group or workloads.is_owned(job, first, options)
+    if states.is_reserved(first) or not is_ours:
+        return everything
+    others = tuple(action for actions in discarded[1:] for action in actions)
+    return (*_rewritten(job, first, facts, options), *others)
+
+
+def _rewritten(job: Job, workload: Workload, facts: Facts, options: Options) -> Actions:
+    """A Workload that waits is brought up to date in place; whether it is active stays."""
+    pod_sets = job.pod_sets(options)
+    rank = workloads.priority(job, pod_sets, facts)
+    if isinstance(rank, workloads.MissingClass):
+        return workload_sync.missing_class(job, rank)
+    spec: Tree = {"queueName": None, "priorityClassRef": None, "maximumExecutionTimeSeconds": None}
+    spec |= workloads.spec(job, pod_sets, rank)
+    del spec["active"]
+    return (Amend(workload, {"spec": spec}), workload_sync.updated(job, workload))

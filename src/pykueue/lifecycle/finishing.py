@@ -1,0 +1,27 @@
+"""How a life ends: Finished, which is never taken back."""
+
+from __future__ import annotations
+
+from kubemachinery.meta import SECOND, Nanoseconds
+from pykueue.api.conditions import FinishedReason, Status, WorkloadCondition
+from pykueue.api.kueue import Workload
+from pykueue.lifecycle import states, workload_changes
+from pykueue.lifecycle.workload_changes import Changes, Finished, SetCondition
+
+
+def finish(workload: Workload, reason: FinishedReason, message: str, now: Nanoseconds) -> Changes:
+    """Say that it is over. What it held stays written, and counts no more. Nothing, if it was over before."""
+    if states.is_finished(workload):
+        return workload_changes.NOTHING
+    return (
+        SetCondition(WorkloadCondition.FINISHED, Status.TRUE, reason, message),
+        Finished(states.cluster_queue(workload), reason, _executed(workload, now)),
+    )
+
+
+def _executed(workload: Workload, now: Nanoseconds) -> Nanoseconds | None:
+    began = states.since(workload, WorkloadCondition.ADMITTED)
+    if not states.is_admitted(workload) or began is None:
+        return None
+    past = workload.status.accumulated_past_execution_time_seconds or 0
+    return past * SECOND + max(0, now - began)

@@ -1,0 +1,55 @@
+"""What is written for a Workload that was tried and did not get in."""
+
+from __future__ import annotations
+
+from kubemachinery.meta import Nanoseconds
+from pykueue.api.conditions import (
+    BlockedOnPreemptionGatesReason,
+    QuotaReservedReason,
+    Status,
+    WorkloadCondition,
+)
+from pykueue.api.kueue import PodSetRequest, Workload
+from pykueue.lifecycle import reservation, workload_changes
+from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.workload_changes import Changes, SetCondition, SetRequests
+
+
+def wait(
+    workload: Workload,
+    reason: QuotaReservedReason,
+    message: str,
+    requests: tuple[PodSetRequest, ...],
+    options: Options,
+    now: Nanoseconds,
+    *,
+    gated: bool = False,
+    tell: bool = True,
+) -> Changes:
+    """The end of a cycle that did not admit it. `gated`: closed preemption gates were what stood in the way.
+
+    The Event is told every time, though nothing be written: it is how people see that the Workload was tried.
+    `tell` is off for a head that only waits for the pods of others and goes on in the same cycle.
+    """
+    return (
+        *reservation.clear(workload, reason, message, options, now),
+        *((SetRequests(requests),) if requests != workload.status.resource_requests else ()),
+        *((_gated(message),) if gated else ()),
+        *reservation.ungated(workload),
+        *((tried(reason, message, options),) if tell else ()),
+    )
+
+
+def _gated(message: str) -> SetCondition:
+    return SetCondition(
+        WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES,
+        Status.TRUE,
+        BlockedOnPreemptionGatesReason.PREEMPTION_GATED,
+        message,
+    )
+
+
+def tried(reason: QuotaReservedReason, message: str, options: Options) -> workload_changes.Tell:
+    """What is told of an attempt that did not succeed, whether or not it is written down."""
+    said = reason if options.observability else QuotaReservedReason.PENDING
+    return workload_changes.warning(said, message)

@@ -1,0 +1,57 @@
+"""The messages of decisions in conditions and Events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pykueue.core import messages
+from pykueue.core.decision import Decision
+from pykueue.core.requests import Exclusion
+
+
+def sentence(decision: Decision) -> str:
+    """The message of a condition or an Event: what Kueue writes for this decision."""
+    return messages.message(decision) or "No details are known"
+
+
+def reserved(decision: Decision, not_counted: str) -> str:
+    """What the Event QuotaReserved adds: the flavors considered, and the resources that are not counted."""
+    considered = messages.considered(decision)
+    return "; ".join(filter(None, (f"Flavors considered: {considered}" if considered else "", not_counted)))
+
+
+@dataclass(frozen=True, slots=True)
+class NotCounted:
+    """A resource that a Workload requests and quota does not count: excluded by a prefix of one of the two lists
+    (KEP-5800), or, with an empty prefix, not declared by the ClusterQueue (KEP-7513)."""
+
+    resource: str
+    prefix: str = ""
+    by_queue: bool = False
+
+    def __str__(self) -> str:
+        if not self.prefix:
+            return f"{self.resource} (not declared)"
+        where = "the ClusterQueue" if self.by_queue else "the configuration"
+        return f"{self.resource} (prefix {self.prefix!r} of {where})"
+
+    def tree(self) -> dict[str, str]:
+        if not self.prefix:
+            return {"resource": self.resource, "reason": "NotDeclared"}
+        where = "ClusterQueue" if self.by_queue else "Configuration"
+        return {"resource": self.resource, "reason": "Excluded", "prefix": self.prefix, "list": where}
+
+
+def not_counted(exclusions: Iterable[Exclusion], skipped: Iterable[str]) -> tuple[NotCounted, ...]:
+    """What is requested and not counted, and why."""
+    return (
+        *(NotCounted(each.resource, each.prefix, each.by_queue) for each in exclusions),
+        *(NotCounted(resource) for resource in skipped),
+    )
+
+
+def left_out(found: Iterable[NotCounted]) -> str:
+    """The same as one phrase; empty where everything counts."""
+    said = ", ".join(map(str, found))
+    return f"not counted: {said}" if said else ""

@@ -1,0 +1,90 @@
+"""News about objects becomes Events: who it is about, and under which controller's name it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol, TypeAlias
+
+from kubemachinery import meta
+from kubemachinery.client.event_recorder import Note, Recorder, Reference
+from pykueue.api import kueue
+from pykueue.lifecycle.workload_changes import Change, EventType, Tell
+
+# The names under which the public system reports; dashboards and people filter by them.
+SCHEDULER: Final = "kueue-admission"
+WORKLOADS: Final = "kueue-workload-controller"
+POD_TERMINATION: Final = "kueue-pod-termination-controller"
+CONCURRENT_ADMISSION: Final = "concurrent-admission-controller"
+PROVISIONING: Final = "kueue-provisioning-request-controller"
+MULTIKUEUE: Final = "kueue-multikueue-controller"
+
+
+# Told of a Workload as it is after changes were written, and of the changes.
+Count: TypeAlias = Callable[[kueue.Workload, Sequence[Change]], None]
+
+
+class _Object(Protocol):
+    """Anything with a kind and metadata."""
+
+    @property
+    def api_version(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def metadata(self) -> meta.ObjectMeta: ...
+
+
+def reference(thing: _Object) -> Reference:
+    metadata = thing.metadata
+    return Reference(
+        thing.api_version,
+        thing.kind,
+        metadata.name,
+        metadata.namespace,
+        metadata.uid,
+        metadata.resource_version,
+    )
+
+
+class Reporter:
+    """The one door through which controllers report. `count` hears of every change too, for the metrics."""
+
+    def __init__(self, recorder: Recorder, count: Count = lambda workload, changes: None) -> None:
+        self._recorder = recorder
+        self._count = count
+
+    def changes(self, workload: kueue.Workload, changes: Sequence[Change], controller: str) -> None:
+        """Tell what was written about a Workload."""
+        self._count(workload, changes)
+        told = [change for change in changes if isinstance(change, Tell)]
+        follows_admission = any(change.reason == "Admitted" for change in told)
+        for change in told:
+            redundant = change.reason == "QuotaReserved" and follows_admission
+            self._tell(reference(workload), change, controller, redundant=redundant)
+
+    def event(
+        self,
+        thing: _Object,
+        type_: EventType,
+        reason: str,
+        note: str,
+        controller: str,
+        related: _Object | None = None,
+    ) -> None:
+        """Emit an Event on any object. Events with different `related` objects are never merged into one series, so
+        an Event whose note matters for each of them names it."""
+        second = reference(related) if related is not None else None
+        self._tell(reference(thing), Tell(type_, reason, note), controller, related=second)
+
+    def _tell(
+        self,
+        about: Reference,
+        change: Tell,
+        controller: str,
+        *,
+        redundant: bool = False,
+        related: Reference | None = None,
+    ) -> None:
+        note = Note(about, change.type, change.reason, change.note, controller, related=related)
+        self._recorder.tell(replace(note, redundant=redundant, important=change.important))

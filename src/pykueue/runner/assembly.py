@@ -1,0 +1,75 @@
+"""A runner put together: Jobs get pods, pods get a node, and on this machine they run."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from kubemachinery.client.client import Client
+from kubemachinery.client.event_recorder import Recorder
+from kubemachinery.client.informer import Informer, kept_up
+from kubemachinery.clock import Clock
+from pykueue.api import kube, registry
+from pykueue.runner import process_spec
+from pykueue.runner.controllers import JOBS, NODES, PODS, JobsController, PodsController, Trees
+from pykueue.runner.executor import Executor
+from pykueue.runner.machine import Machine
+from pykueue.runner.node import NodeKeeper
+from pykueue.runner.process_executor import Read
+
+_CONFIGURATION = {kind.__name__: registry.ALL.of(kind) for kind in (kube.ConfigMap, kube.Secret)}
+
+
+class Runner:
+    """The controllers around one executor, not yet running."""
+
+    def __init__(
+        self,
+        client: Client,
+        machine: Machine,
+        executor: Executor,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        serves: Callable[[str], bool],
+    ) -> None:
+        def copy(kind: Any) -> Trees:
+            return Informer(client, kind, msgspec.json.Decoder(dict[str, Any]).decode, chance)
+
+        self._jobs, self.pods, self.nodes = copy(JOBS), copy(PODS), copy(NODES)
+        self._keeper = NodeKeeper(client, machine, clock)
+        self._notes = Recorder(client, clock, machine.name, compares_notes=True)
+        self._loops = (
+            JobsController(client, self._jobs, self.pods, self._notes, clock, chance).loop,
+            PodsController(client, self.pods, self.nodes, executor, self._notes, clock, chance, serves).loop,
+        )
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """The Node is there, and everything has been read and is kept up to date while inside."""
+        await self._keeper.begin()
+        async with kept_up((self.nodes, self._jobs, self.pods)):
+            yield
+
+    async def run(self) -> None:
+        """Run pods until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._notes.run(), name="runner-events")
+            group.create_task(self._keeper.run(), name="node")
+            for loop in self._loops:
+                group.create_task(loop.run(), name=f"runner-{loop.name}")
+
+
+def configuration_reader(client: Client) -> Read:
+    """Reads the entries of ConfigMaps and Secrets, for the environment of processes."""
+
+    async def read(namespace: str, kind: str, name: str) -> dict[str, str] | None:
+        found = await client.find(_CONFIGURATION[kind], name, namespace)
+        return process_spec.texts_of(kind, found) if found is not None else None
+
+    return read

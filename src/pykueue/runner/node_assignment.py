@@ -1,0 +1,108 @@
+"""Which node a pod goes to: the first, by name, that it may run on and that has room; and why none fits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kubemachinery import codec, quantity
+from kubemachinery.unstructured import Tree
+from pykueue.api import kube, nodes
+from pykueue.core import amounts, requests
+from pykueue.core.amounts import Amount
+
+
+@dataclass(slots=True)
+class Room:
+    """What is taken of each node, by the pods that are bound to it and have not ended."""
+
+    _of: dict[str, tuple[str, dict[str, Amount]]] = field(default_factory=dict)
+    _taken: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def take(self, uid: str, node: str, pod: Tree) -> None:
+        """The pod is on the node; saying so again changes nothing."""
+        if uid not in self._of:
+            asked = needs(codec.from_tree(pod, kube.Pod))
+            self._of[uid] = (node, asked)
+            self._taken.setdefault(node, Counter()).update(asked)
+
+    def free(self, uid: str) -> bool:
+        """The pod has ended or is gone; says whether that made room."""
+        held = self._of.pop(uid, None)
+        if held is not None:
+            self._taken[held[0]].subtract(held[1])
+        return held is not None
+
+    def taken(self, node: str) -> Mapping[str, Amount]:
+        return self._taken.get(node, {})
+
+
+def needs(pod: kube.Pod) -> dict[str, Amount]:
+    """What a pod takes of a node: what it asks for, and a place among its pods."""
+    return {**requests.in_amounts(requests.read(pod.spec).figure), amounts.PODS: 1}
+
+
+def choose(pod: Tree, among: Iterable[Tree], room: Room) -> str:
+    """The node for a pod; `LookupError` with the reasons where there is none."""
+    wanted = codec.from_tree(pod, kube.Pod)
+    demand = Demand.of(wanted)
+    reasons: list[str] = []
+    for tree in among:
+        node = codec.from_tree(tree, kube.Node)
+        why = demand.why_not(node, room.taken(node.metadata.name))
+        if not why:
+            return node.metadata.name
+        reasons.append(why)
+    raise LookupError(none_fits(reasons))
+
+
+def none_fits(reasons: Collection[str]) -> str:
+    """Why no node fits, from the reason of each: `no node fits: 2 of 3 have too little cpu, 1 of 3 is not ready`."""
+    if not reasons:
+        return "no node fits: there are no nodes"
+    of = len(reasons)
+    told = [f"{n} of {of} {why if n == 1 else _plural(why)}" for why, n in sorted(Counter(reasons).items())]
+    return f"no node fits: {', '.join(told)}"
+
+
+def _plural(reason: str) -> str:
+    verb, _, rest = reason.partition(" ")
+    return f"{_PLURALS[verb]} {rest}"
+
+
+_PLURALS: Final = {"is": "are", "has": "have", "lacks": "lack"}
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a pod demands of a node."""
+
+    required: nodes.Required
+    tolerations: tuple[kube.Toleration, ...]
+    asked: Mapping[str, Amount]
+
+    @classmethod
+    def of(cls, pod: kube.Pod) -> Demand:
+        return cls(nodes.required(pod.spec.node_selector, pod.spec.affinity), tuple(pod.spec.tolerations), needs(pod))
+
+    def why_not(self, node: kube.Node, taken: Mapping[str, Amount]) -> str:
+        """Why the node does not fit, as the rest of a sentence about it; empty where it fits."""
+        if node.spec.unschedulable:
+            return "is unschedulable"
+        if not any(each.type == "Ready" and each.status == "True" for each in node.status.conditions):
+            return "is not ready"
+        if not self.required.matches(node.metadata.labels, node.metadata.name):
+            return "lacks the labels that the pod selects"
+        if taint := nodes.untolerated(node.spec.taints, self.tolerations):
+            return f"has taint {taint.key}, which the pod does not tolerate"
+        for resource, amount in sorted(self.asked.items()):
+            if amount and allocatable(node, resource) - taken.get(resource, 0) < amount:
+                return "has too many pods" if resource == amounts.PODS else f"has too little {resource}"
+        return ""
+
+
+def allocatable(node: kube.Node, resource: str) -> Amount:
+    has = node.status.allocatable.get(resource)
+    return amounts.of_request(resource, quantity.parse(has)) if has is not None else 0

@@ -1,0 +1,494 @@
+"""Containers as processes of this machine, of the same user, without a shell.
+
+Each attempt has a guardian (`supervisor`), a program of its own that outlives this one. Whatever is known about an
+attempt is in the pod's folder, so that nothing differs between a process that this program started and one that it
+found when it came:
+
+    PODS/<uid>/.devices            the pod's share of devices, from its first start on
+    PODS/<uid>/.pod                its name, and the revision of the server at its first start
+    PODS/<uid>/.unknown            says that the database does not know it, and may be the one that is wrong
+    PODS/<uid>/<container>/0.*     the first attempt, see `supervisor`; of older attempts only the last one is kept
+    PODS/.database                 the database that knew these pods last
+
+Names with a dot in front are names that no container can have. Files that are none of these are left alone, and records
+that cannot be read are those of a lost attempt: one odd file must not keep all other pods from being looked after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from kubemachinery import http_server, unstructured
+from kubemachinery.clock import Clock
+from kubemachinery.unstructured import Tree
+from pykueue.runner import devices, process_spec, supervisor
+from pykueue.runner.container_attempts import Attempt, Attempts, Ended, unseen
+from pykueue.runner.process_spec import Launch, Problem, Surroundings
+
+log = logging.getLogger(__name__)
+
+_DEVICES, _POD, _UNKNOWN, _DATABASE = ".devices", ".pod", ".unknown", ".database"
+# What `_DEVICES` was called when a container could have the same name.
+_OLD_DEVICES: Final = "devices"
+_START_ERROR: Final = 128
+_POLL_SECONDS: Final = 0.2
+_KEPT: Final = 2
+_PID_ATTEMPTS, _PID_SECONDS = 100, 0.01
+
+# (namespace, kind, name) -> the entries of a ConfigMap or a Secret, None where there is none.
+Read = Callable[[str, str, str], Awaitable[Mapping[str, str] | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The database of the server whose pods run here, as it was when the server started."""
+
+    id: str
+    revision: int
+    is_new: bool = False
+
+
+# One that is gone with its server, and that knows of no pod that it did not start itself.
+IN_MEMORY: Final = Database("memory", 0, is_new=True)
+
+
+class Processes:
+    """The executor of `--runner process`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        read: Read,
+        present: Callable[[], Mapping[str, int]],
+        clock: Clock,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.on_change: Callable[[str], None] = lambda uid: None
+        self._folder = folder
+        self._read = read
+        self._present = present
+        self._clock = clock
+        self._environment = {name: environment[name] for name in process_spec.INHERITED if name in environment}
+        self._attempts: dict[str, dict[str, list[Attempt]]] = {}
+        self._shares: dict[str, dict[str, tuple[int, ...]]] = {}
+        self._watched: dict[Path, asyncio.Task[None]] = {}
+        self._asked: set[Path] = set()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Every pod that left something, so that no device is given away that one of them still has.
+        for found in sorted(folder.iterdir()):
+            try:
+                if _is_of_pod(found):
+                    self._load(found.name)
+            except OSError as error:
+                log.error("%s: the records of a pod cannot be read, and are left as they are: %s", found, error)
+
+    # --- What was tried -----------------------------------------------------------------------------------------------
+
+    def attempts(self, pod: Tree) -> Attempts:
+        return self._attempts.get(_uid(pod), {})
+
+    def logs(self, uid: str, container: str) -> list[Path]:
+        """The logs of the attempts that are still known, the latest last."""
+        made = self._attempts.get(uid, {}).get(container, [])
+        return [self._path(uid, container, each.number).with_suffix(".log") for each in made]
+
+    def is_running(self, uid: str, container: str) -> bool:
+        made = self._attempts.get(uid, {}).get(container, [])
+        return bool(made) and made[-1].ended is None
+
+    @property
+    def running(self) -> int:
+        """How many processes there are."""
+        return len(self._watched)
+
+    def _path(self, uid: str, container: str, number: int) -> Path:
+        return self._folder / uid / container / str(number)
+
+    def _load(self, uid: str) -> None:
+        place = self._folder / uid
+        if (place / _OLD_DEVICES).is_file():
+            (place / _OLD_DEVICES).replace(place / _DEVICES)
+        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+            self._shares[uid] = {
+                name: tuple(map(int, numbers)) for name, numbers in json.loads((place / _DEVICES).read_text()).items()
+            }
+        found = self._attempts[uid] = {}
+        for container in sorted(each for each in place.iterdir() if each.is_dir() and not each.name.startswith(".")):
+            found[container.name] = [self._found(uid, container / str(number)) for number in _numbers(container)]
+        self._free(uid)
+
+    def _found(self, uid: str, path: Path) -> Attempt:
+        """An attempt as its files tell it. One without a guardian and without an end is lost."""
+        number = int(path.name)
+        if (attempt := self._ended(path)) is not None:
+            return attempt
+        if _is_guarded(path):
+            pid, started = _guardian(path)
+            self._watch(uid, path, pid)
+            return Attempt(number, started)
+        # Once more: it may have ended between the two looks.
+        return self._ended(path) or self._bury(path)
+
+    def _ended(self, path: Path) -> Attempt | None:
+        try:
+            told = json.loads(path.with_suffix(".end").read_text())
+            ended = Ended(
+                int(told["code"]),
+                int(told["at"]),
+                int(told["signal"]),
+                str(told.get("reason") or ("StartError" if told["why"] else "")),
+                str(told["why"]),
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            if _is_guarded(path):
+                return None  # it runs, and writes its end when it has come
+            log.error("%s: the record of an end cannot be read: %s", path.with_suffix(".end"), error)
+            return self._bury(path, "the record of how it ended was damaged")
+        # What was never started has no guardian.
+        started = _started(path) if path.with_suffix(".pid").exists() else ended.at
+        return Attempt(int(path.name), started, ended)
+
+    def _bury(self, path: Path, why: str = "") -> Attempt:
+        """Write down that it was lost, so that it is the same story next time."""
+        gone = unseen(self._clock.now())
+        why = why or gone.message
+        told = {"code": gone.code, "at": gone.at, "signal": 0, "reason": gone.reason, "why": why}
+        with contextlib.suppress(FileNotFoundError):  # the whole pod was taken away
+            _write(path.with_suffix(".end"), told)
+        return Attempt(int(path.name), _started(path), replace(gone, message=why))
+
+    # --- Starting -----------------------------------------------------------------------------------------------------
+
+    async def start(self, pod: Tree, container: Tree, number: int) -> Problem | None:
+        uid, name = _uid(pod), unstructured.text(container.get("name"))
+        share = self._share(pod)
+        if share is None:
+            return Problem("DevicesTaken", "the devices of this node are all in use")
+        prepared = await self._prepared(pod, container, share)
+        if isinstance(prepared, Problem) and not prepared.lasting:
+            return prepared
+        path = self._path(uid, name, number)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        now = self._clock.now()
+        if isinstance(prepared, Problem):
+            path.with_suffix(".launch").touch(mode=0o600)
+            end = {"code": _START_ERROR, "at": now, "signal": 0, "why": prepared.message}
+            _write(path.with_suffix(".end"), end)
+        else:
+            await asyncio.to_thread(_launch, path, prepared, now)
+        made = self._attempts.setdefault(uid, {}).setdefault(name, [])
+        made.append(self._found(uid, path))
+        # It may be over already, and then nobody awaits its end.
+        self._free(uid)
+        for old in made[:-_KEPT]:
+            for left in path.parent.glob(f"{old.number}.*"):
+                left.unlink()
+        del made[:-_KEPT]
+        return None
+
+    def _share(self, pod: Tree) -> Mapping[str, tuple[int, ...]] | None:
+        uid = _uid(pod)
+        if uid not in self._shares:
+            share = devices.assign(devices.wanted(pod), self._present(), self._shares.values())
+            if share is None:
+                return None
+            self._shares[uid] = share
+            place = self._folder / uid
+            place.mkdir(mode=0o700, exist_ok=True)
+            metadata = unstructured.mapping(pod.get("metadata"))
+            _write(place / _POD, {key: metadata.get(key) for key in ("namespace", "name", "resourceVersion")})
+            _write(place / _DEVICES, share)
+        return self._shares[uid]
+
+    async def _prepared(self, pod: Tree, container: Tree, share: Mapping[str, tuple[int, ...]]) -> Launch | Problem:
+        namespace = unstructured.text(unstructured.get(pod, "metadata", "namespace"))
+        texts = {}
+        for kind, name in dict.fromkeys(process_spec.sources(container)):
+            entries = await self._read(namespace, kind, name)
+            if entries is not None:
+                texts[kind, name] = entries
+        home = self._environment.get("HOME", "/")
+        told = devices.environment(devices.part(pod, container, share), self._present())
+        return process_spec.prepare(pod, container, texts, Surroundings(self._environment, home, told))
+
+    # --- Watching -----------------------------------------------------------------------------------------------------
+
+    def _watch(self, uid: str, path: Path, pid: int) -> None:
+        self._watched[path] = asyncio.get_running_loop().create_task(self._await_end(uid, path, pid))
+
+    async def _await_end(self, uid: str, path: Path, pid: int) -> None:
+        await _gone(path, pid)
+        self._watched.pop(path, None)
+        self._asked.discard(path)
+        made = self._attempts.get(uid, {}).get(path.parent.name, [])
+        for place, each in enumerate(made):
+            if each.number == int(path.name):
+                made[place] = self._ended(path) or self._bury(path)
+        self._free(uid)
+        self.on_change(uid)
+
+    def _free(self, uid: str) -> None:
+        """Devices are given back when nothing runs; a container that starts again asks for them anew."""
+        if not any(made[-1].ended is None for made in self._attempts.get(uid, {}).values() if made):
+            self._shares.pop(uid, None)
+            (self._folder / uid / _DEVICES).unlink(missing_ok=True)
+
+    # --- Stopping -----------------------------------------------------------------------------------------------------
+
+    def stop(self, uid: str, container: str, *, kill: bool) -> None:
+        made = self._attempts.get(uid, {}).get(container, [])
+        if not made or made[-1].ended is not None:
+            return
+        path = self._path(uid, container, made[-1].number)
+        if not kill:
+            if path in self._asked:
+                return
+            self._asked.add(path)
+        _signal(path, signal.SIGUSR1 if kill else signal.SIGTERM)
+
+    async def discard(self, uid: str) -> None:
+        """Kill what is left of a pod that is gone, wait for its end, and forget it."""
+        for name in self._attempts.get(uid, {}):
+            self.stop(uid, name, kill=True)
+        place = self._folder / uid
+        await asyncio.gather(*(task for path, task in self._watched.items() if place in path.parents))
+        self._attempts.pop(uid, None)
+        self._shares.pop(uid, None)
+        await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+
+    async def sweep(
+        self, known: Iterable[str], database: Database | None = None, *, discards_unknown: bool = True
+    ) -> None:
+        """Discard what belongs to pods that the server does not have.
+
+        A database that is new, or older than a pod, does not have it because it cannot know it. Its processes go on and
+        its logs stay, now and at every later start, unless the operator has them discarded.
+        """
+        alive = set(known)
+        last = self._last_database()
+        for uid in sorted(self._attempts.keys()):
+            mark = self._folder / uid / _UNKNOWN
+            if uid in alive:
+                mark.unlink(missing_ok=True)
+            elif database is None or discards_unknown:
+                await self.discard(uid)
+            elif mark.exists() or self._cannot_know(database, last, uid):
+                mark.touch(mode=0o600)
+            else:
+                await self.discard(uid)
+        if database is not None:
+            _write(self._folder / _DATABASE, database.id)
+        if kept := [uid for uid in self._attempts if uid not in alive]:
+            running = sum(self.is_running(uid, name) for uid in kept for name in self._attempts[uid])
+            log.warning(
+                "%s holds %d pods that the database does not know, with %d running processes: the database is new, or "
+                "was restored from an older backup. They are left alone; --discard-unknown-pods ends them.",
+                self._folder,
+                len(kept),
+                running,
+            )
+
+    def _last_database(self) -> str | None:
+        try:
+            return str(json.loads((self._folder / _DATABASE).read_text()))
+        except (OSError, ValueError):
+            return None
+
+    def _cannot_know(self, database: Database, last: str | None, uid: str) -> bool:
+        """Whether the pod is from a time that is not in the database."""
+        if last is None:
+            return database.is_new  # the pods of a program that left no word of its database
+        if last != database.id:
+            return True
+        try:
+            seen = int(json.loads((self._folder / uid / _POD).read_text())["resourceVersion"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
+        return database.id != IN_MEMORY.id and seen > database.revision
+
+    async def close(self) -> None:
+        """Look away. The processes go on."""
+        watching = list(self._watched.values())
+        self._watched.clear()
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+
+    def ignored(self, pod: Tree) -> Iterator[str]:
+        return process_spec.ignored(pod)
+
+
+def _uid(pod: Tree) -> str:
+    return unstructured.text(unstructured.get(pod, "metadata", "uid"))
+
+
+# --- Guardians --------------------------------------------------------------------------------------------------------
+
+
+def _launch(path: Path, prepared: Launch, now: int) -> None:
+    """Start the guardian of an attempt; returns when it stands on its own."""
+    order = path.with_suffix(".launch")
+    descriptor = os.open(order, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(
+            descriptor,
+            json.dumps({**asdict(prepared), "started": now, "open_files": http_server.inherited_open_files}).encode(),
+        )
+        # The lock goes with the open file to the guardian, and is free again when it ends, however it ends.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        subprocess.run(
+            [sys.executable, "-I", "-S", supervisor.__file__, str(path.parent), path.name, str(descriptor)],
+            pass_fds=(descriptor,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            check=True,
+        )
+    finally:
+        os.close(descriptor)
+
+
+def _is_guarded(path: Path) -> bool:
+    try:
+        with open(path.with_suffix(".launch"), "rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass  # somebody took the whole pod away
+    return False
+
+
+def _guardian(path: Path) -> tuple[int, int]:
+    """The guardian's process, 0 where it cannot be found, and when the attempt began."""
+    for _ in range(_PID_ATTEMPTS):
+        with contextlib.suppress(FileNotFoundError):
+            pid, started = _recorded(path)
+            if pid and _is_guardian(pid, path):
+                return pid, started
+            break
+        # It has the lock and has not said its number yet; that takes it a moment.
+        time.sleep(_PID_SECONDS)
+    found = next((pid for pid in _processes() if _is_guardian(pid, path)), 0)
+    if not found:
+        log.error("%s: its process is not the one that the record names, and cannot be found", path)
+    return found, _started(path)
+
+
+def _recorded(path: Path) -> tuple[int, int]:
+    """What the record of a guardian says; zeros where it cannot be read."""
+    try:
+        pid, started = path.with_suffix(".pid").read_text().split()
+        return int(pid), int(started)
+    except ValueError:
+        return 0, 0
+
+
+def _started(path: Path) -> int:
+    """When an attempt began: as recorded, else as the file system tells."""
+    with contextlib.suppress(OSError):
+        if (recorded := _recorded(path)[1]) > 0:
+            return recorded
+    try:
+        return path.with_suffix(".launch").stat().st_ctime_ns
+    except OSError:
+        return 0
+
+
+def _processes() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return []
+
+
+def _is_guardian(pid: int, path: Path) -> bool:
+    """Whether a process is the guardian of an attempt. A record that names another one must not lead signals there."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        # Not this system, which tells nothing about processes: the lock has to do.
+        return not Path("/proc/self/cmdline").exists()
+    if len(words) < 6 or words[5] != os.fsencode(path.name):
+        return False
+    try:
+        # Its path begins where the program was that started it.
+        return os.path.samefile(os.path.join(os.fsencode(os.readlink(f"/proc/{pid}/cwd")), words[4]), path.parent)
+    except OSError:
+        return False
+
+
+def _signal(path: Path, number: int) -> None:
+    # While the lock is held the process is the guardian, and not another one that got its number.
+    if _is_guarded(path) and (pid := _guardian(path)[0]):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _is_of_pod(place: Path) -> bool:
+    """Whether a folder holds records of a pod. What others put beside them is left alone."""
+    if place.name.startswith(".") or not place.is_dir():
+        return False
+    marks = (_DEVICES, _OLD_DEVICES, _POD, _UNKNOWN)
+    return any((place / mark).exists() for mark in marks) or any(_numbers(each) for each in place.iterdir())
+
+
+def _numbers(container: Path) -> list[int]:
+    """The attempts of a container of which there are records."""
+    if not container.is_dir():
+        return []
+    return sorted(int(each.stem) for each in container.glob("*.launch") if each.stem.isdecimal())
+
+
+async def _gone(path: Path, pid: int) -> None:
+    """Return when the guardian has ended."""
+    try:
+        watching = os.pidfd_open(pid) if pid else -1
+    except (AttributeError, OSError):
+        watching = -1
+    if watching < 0:
+        # Not this system, or gone already: the lock tells.
+        await _freed(path)
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(watching, ended.set)
+    try:
+        if _is_guarded(path):
+            await ended.wait()
+    finally:
+        loop.remove_reader(watching)
+        os.close(watching)
+
+
+async def _freed(path: Path) -> None:
+    while True:
+        if not _is_guarded(path):
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _write(path: Path, value: Any) -> None:
+    new = path.with_name(f"{path.name}.new")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(value, file)
+        file.flush()
+        # What is renamed without this may be empty after a power cut.
+        os.fsync(file.fileno())
+    new.replace(path)

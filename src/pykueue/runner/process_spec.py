@@ -1,0 +1,251 @@
+"""The process that a container becomes: command, environment, directory, limits. A pod and texts in, a value out.
+
+The image is not looked at, so neither are its entrypoint, its files and its environment: a container without a command
+has nothing to run, and the process sees the machine as its user does.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from kubemachinery import quantity, unstructured
+from kubemachinery.unstructured import Tree
+
+# What a process takes over from the program that runs it: enough to be found at home, and nothing secret.
+INHERITED: Final = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+)
+
+LOOPBACK: Final = "127.0.0.1"
+# The image that `submit` names where none is used.
+NO_IMAGE: Final = "none"
+
+_VARIABLE: Final = re.compile(r"\$(\$|\(([^()]*)\))")
+_KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+_NAME: Final = re.compile(r"[^=\0]+")
+
+# (kind, name) of the ConfigMaps and Secrets of the pod's namespace, with their entries.
+Texts: TypeAlias = Mapping[tuple[str, str], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to run, ready for `supervisor`."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: str
+    limits: Mapping[str, int] = field(default_factory=dict)
+    # What all processes of the container may use together; None is no limit.
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a container cannot be started. One that is `lasting` will not go away by waiting."""
+
+    reason: str
+    message: str
+    lasting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the machine adds: the environment to take over, where to start, and the pod's share of devices."""
+
+    environment: Mapping[str, str]
+    directory: str
+    devices: Mapping[str, str] = field(default_factory=dict)
+
+
+def prepare(pod: Tree, container: Tree, texts: Texts, around: Surroundings) -> Launch | Problem:
+    """The process of one container."""
+    name = unstructured.text(container.get("name"))
+    if not container.get("command"):
+        why = f"container {name} names no command, and its image, which would have one, is not used here"
+        return Problem("StartError", why, lasting=True)
+    try:
+        own = dict(_environment(pod, container, texts, around.devices))
+    except LookupError as missing:
+        return Problem("CreateContainerConfigError", str(missing.args[0]))
+    words = (*unstructured.sequence(container.get("command")), *unstructured.sequence(container.get("args")))
+    command = tuple(expand(unstructured.text(word), own) for word in words)
+    environment = {
+        **around.environment,
+        "HOSTNAME": unstructured.text(unstructured.get(pod, "metadata", "name")),
+        **own,
+    }
+    if any("\0" in text for text in (*command, *environment.values())):
+        return Problem("StartError", f"container {name} has a zero byte in its command or environment", lasting=True)
+    directory = unstructured.text(container.get("workingDir")) or around.directory
+    memory_bytes = _memory_bytes(container)
+    return Launch(command, environment, directory, _limits(memory_bytes), memory_bytes)
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """`$(NAME)` stands for a variable and `$$` for a dollar sign; a name that nobody knows stays as it is."""
+
+    def replaced(found: re.Match[str]) -> str:
+        if found[1] == "$":
+            return "$"
+        return values.get(found[2], found[0])
+
+    return _VARIABLE.sub(replaced, text)
+
+
+def _memory_bytes(container: Tree) -> int | None:
+    written = unstructured.texts(unstructured.get(container, "resources", "limits")).get("memory")
+    return quantity.parse(written).value() if written is not None else None
+
+
+def _limits(memory_bytes: int | None) -> dict[str, int]:
+    """What the kernel holds each process to. Memory of its own that a single process asks for beyond the limit it does
+    not get; what several processes use together, and what they share, is for `supervisor` to look at. A share of a
+    processor is nothing that a process could be held to, and a number of processes is counted per user, not per pod."""
+    limits = {"RLIMIT_CORE": 0}
+    if memory_bytes is not None:
+        limits["RLIMIT_DATA"] = memory_bytes
+    return limits
+
+
+# --- The environment --------------------------------------------------------------------------------------------------
+
+
+def sources(container: Tree) -> Iterator[tuple[str, str]]:
+    """The ConfigMaps and Secrets that the environment of a container is taken from, as (kind, name)."""
+    for _, entry in unstructured.entries(container, "envFrom"):
+        yield from _named(entry, "configMapRef", "secretRef")
+    for _, entry in unstructured.entries(container, "env"):
+        yield from _named(unstructured.mapping(entry.get("valueFrom")), "configMapKeyRef", "secretKeyRef")
+
+
+def _named(entry: Mapping[str, object], config_map: str, secret: str) -> Iterator[tuple[str, str]]:
+    for kind, key in (("ConfigMap", config_map), ("Secret", secret)):
+        if entry.get(key) is not None:
+            yield kind, unstructured.text(unstructured.get(entry[key], "name"))
+
+
+def texts_of(kind: str, tree: Tree) -> dict[str, str]:
+    """The entries of a ConfigMap or a Secret, as text."""
+    if kind == "ConfigMap":
+        return unstructured.texts(tree.get("data"))
+    found = {}
+    for key, encoded in unstructured.texts(tree.get("data")).items():
+        try:
+            found[key] = base64.b64decode(encoded).decode(errors="surrogateescape")
+        except binascii.Error:
+            continue  # the server lets no such thing in
+    return found
+
+
+def _environment(pod: Tree, container: Tree, texts: Texts, devices: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The variables of a container, the later ones knowing the earlier; `LookupError` where something is missing."""
+    values: dict[str, str] = {}
+    for _, entry in unstructured.entries(container, "envFrom"):
+        prefix = unstructured.text(entry.get("prefix"))
+        for kind, key in (("ConfigMap", "configMapRef"), ("Secret", "secretRef")):
+            reference = entry.get(key)
+            if reference is None:
+                continue
+            for name, value in _entries(kind, reference, texts).items():
+                values[prefix + name] = value
+    values |= devices
+    for _, entry in unstructured.entries(container, "env"):
+        name = unstructured.text(entry.get("name"))
+        given = entry.get("valueFrom")
+        if given is None:
+            values[name] = expand(unstructured.text(entry.get("value")), values)
+        elif (found := _from(pod, container, unstructured.mapping(given), texts)) is not None:
+            values[name] = found
+    return ((name, value) for name, value in values.items() if _NAME.fullmatch(name))
+
+
+def _entries(kind: str, reference: object, texts: Texts) -> Mapping[str, str]:
+    name = unstructured.text(unstructured.get(reference, "name"))
+    found = texts.get((kind, name))
+    if found is None and not unstructured.get(reference, "optional"):
+        raise LookupError(f"there is no {kind} {name}")
+    return found or {}
+
+
+def _from(pod: Tree, container: Tree, source: Mapping[str, object], texts: Texts) -> str | None:
+    for kind, key in (("ConfigMap", "configMapKeyRef"), ("Secret", "secretKeyRef")):
+        reference = source.get(key)
+        if reference is not None:
+            entry = unstructured.text(unstructured.get(reference, "key"))
+            found = _entries(kind, reference, texts).get(entry)
+            if found is None and not unstructured.get(reference, "optional"):
+                raise LookupError(f"{kind} {unstructured.get(reference, 'name')} has no entry {entry}")
+            return found
+    if (path := unstructured.get(source, "fieldRef", "fieldPath")) is not None:
+        return _field(pod, unstructured.text(path))
+    if (wanted := source.get("resourceFieldRef")) is not None:
+        return _resource(container, unstructured.mapping(wanted))
+    raise LookupError(f"a variable comes from {', '.join(sorted(source)) or 'nowhere'}, which is not known here")
+
+
+def _field(pod: Tree, path: str) -> str:
+    if keyed := _KEYED.fullmatch(path):
+        return unstructured.texts(unstructured.get(pod, "metadata", keyed[1])).get(keyed[2], "")
+    known = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName")
+    if path in known:
+        return unstructured.text(unstructured.get(pod, *path.split(".")))
+    if path in ("status.podIP", "status.hostIP", "status.podIPs", "status.hostIPs"):
+        return LOOPBACK
+    raise LookupError(f"field {path} cannot be shown to a process")
+
+
+def _resource(container: Tree, wanted: Mapping[str, object]) -> str:
+    """A request or a limit as a whole number of its divisor, rounded up."""
+    sort, _, name = unstructured.text(wanted.get("resource")).partition(".")
+    written = unstructured.texts(unstructured.get(container, "resources", sort)).get(name)
+    if written is None:
+        raise LookupError(f"the container has no {sort}.{name}")
+    divisor = quantity.parse(unstructured.text(wanted.get("divisor")) or "1")
+    return str(-(-quantity.parse(written).milli_value() // (divisor.milli_value() or 1000)))
+
+
+# --- What is left out -------------------------------------------------------------------------------------------------
+
+
+def ignored(pod: Tree) -> Iterator[str]:
+    """What a pod asks for that a process on this machine does not get, in words for an event."""
+    spec = unstructured.mapping(pod.get("spec"))
+    images = sorted(
+        {unstructured.text(container.get("image")) for _, container in unstructured.entries(spec, "containers")}
+    )
+    if images != [NO_IMAGE]:
+        yield f"the image is not used ({', '.join(images)}): commands run on this machine as they are"
+    volumes = [unstructured.text(volume.get("name")) for _, volume in unstructured.entries(spec, "volumes")]
+    if volumes:
+        yield f"volumes are not mounted: {', '.join(volumes)}"
+    for field_name, words in _UNHEEDED.items():
+        if any(container.get(field_name) for _, container in unstructured.entries(spec, "containers")):
+            yield words
+    as_user = unstructured.get(spec, "securityContext", "runAsUser")
+    if as_user is not None:
+        yield f"runAsUser {as_user} is not heeded: processes run as the user who started the server"
+
+
+_UNHEEDED: Final = {
+    "livenessProbe": "liveness probes are not asked",
+    "readinessProbe": "readiness probes are not asked: a container counts as ready while it runs",
+    "startupProbe": "startup probes are not asked",
+    "lifecycle": "lifecycle hooks are not called",
+}

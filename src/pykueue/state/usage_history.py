@@ -1,0 +1,130 @@
+"""How much each LocalQueue has used lately: the history behind usage-based order (admission fair sharing, §8).
+
+Quantities are integers of a billionth of the resource's base unit, which is what the API's nine decimals can say; every
+product is rounded down to that, so that repeated decay ends at zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_DOWN, Context, Decimal
+from typing import TypeAlias
+
+from kubemachinery.meta import SECOND, Nanoseconds
+from kubemachinery.quantity import Quantity
+from pykueue.core.policy import UsageHistory
+
+Billionths: TypeAlias = int
+_PER_UNIT = 10**9
+_EXACT = Context(prec=400, rounding=ROUND_DOWN)
+
+
+def billionths(quantity: Quantity) -> Billionths:
+    return quantity.rounded(-9)
+
+
+def of_amount(resource: str, amount: int) -> Billionths:
+    """From the integers that quota is counted in."""
+    return amount * (_PER_UNIT // 1000 if resource == "cpu" else _PER_UNIT)
+
+
+@dataclass(slots=True)
+class Account:
+    """One LocalQueue: decayed use, and what admissions since the last sample are charged in advance."""
+
+    consumed: dict[str, Billionths] = field(default_factory=dict)
+    penalties: dict[str, dict[str, Billionths]] = field(default_factory=dict)  # by Workload
+    since: Nanoseconds = 0
+    is_seeded: bool = False  # whether what the LocalQueue's status says has been counted
+
+
+class UsageLedger:
+    def __init__(self, history: UsageHistory) -> None:
+        self.history = history
+        self.weights: dict[str, float] = {}  # by LocalQueue
+        self._accounts: dict[str, Account] = {}
+
+    def usage(self, local_queue: str) -> float:
+        """[AF2] Weighted use. A LocalQueue of weight zero always comes last."""
+        weight = self.weights.get(local_queue, 1.0)
+        if weight <= 0:
+            return math.inf
+        account = self._accounts.get(local_queue)
+        if account is None:
+            return 0.0
+        total = dict(account.consumed)
+        for penalty in account.penalties.values():
+            _add(total, penalty)
+        weights = self.history.resource_weights
+        used = sum(weights.get(name, 1.0) * (amount / _PER_UNIT) for name, amount in sorted(total.items()))
+        return used / weight
+
+    def seed(self, local_queue: str, consumed: Mapping[str, Quantity], since: Nanoseconds) -> None:
+        """[AF9] After a restart: what the LocalQueue's status remembers, counted once."""
+        account = self._account(local_queue, since)
+        if not account.is_seeded:
+            account.is_seeded = True
+            _add(account.consumed, {name: billionths(amount) for name, amount in consumed.items()})
+
+    def charge(self, local_queue: str, workload: str, requests: Iterable[tuple[str, int]], now: Nanoseconds) -> None:
+        """[AF5] A Workload got its reservation: what it will have used by the next sample is charged at once."""
+        share = self._forgotten(self.history.sampling_interval_seconds)
+        requested: dict[str, Billionths] = {}
+        for resource, amount in requests:
+            requested[resource] = requested.get(resource, 0) + of_amount(resource, amount)
+        self._account(local_queue, now).penalties[workload] = _times(requested, share)
+
+    def forgive(self, local_queue: str, workload: str) -> None:
+        """[AF7] The reservation came to nothing."""
+        account = self._accounts.get(local_queue)
+        if account is not None:
+            account.penalties.pop(workload, None)
+
+    def sample(self, local_queue: str, in_use: Mapping[str, Billionths], now: Nanoseconds) -> None:
+        """[AF3], [AF4] Let the past decay, and count what admitted Workloads use now."""
+        account = self._account(local_queue, now)
+        if self.history.half_life_seconds == 0:
+            account.consumed = {}
+        else:
+            share = self._forgotten(max(0, now - account.since) / SECOND)
+            kept = _times(account.consumed, 1.0 - share)
+            _add(kept, _times(in_use, share))
+            account.consumed = kept
+        account.since = max(account.since, now)
+
+    def settle(self, local_queue: str, workload: str, in_use: Mapping[str, Billionths], now: Nanoseconds) -> None:
+        """[AF6] The Workload is admitted: its charge becomes past use."""
+        self.sample(local_queue, in_use, now)
+        account = self._account(local_queue, now)
+        _add(account.consumed, account.penalties.pop(workload, {}))
+
+    def close(self, local_queue: str) -> None:
+        self._accounts.pop(local_queue, None)
+        self.weights.pop(local_queue, None)
+
+    def consumed(self, local_queue: str) -> Mapping[str, Billionths]:
+        account = self._accounts.get(local_queue)
+        return account.consumed if account is not None else {}
+
+    def _account(self, local_queue: str, now: Nanoseconds) -> Account:
+        account = self._accounts.get(local_queue)
+        if account is None:
+            account = self._accounts[local_queue] = Account(since=now)
+        return account
+
+    def _forgotten(self, seconds: float) -> float:
+        """The part of the past that no longer counts after so many seconds."""
+        half_life = self.history.half_life_seconds
+        return 0.0 if half_life == 0 else 1.0 - math.pow(0.5, seconds / half_life)
+
+
+def _add(into: dict[str, Billionths], more: Mapping[str, Billionths]) -> None:
+    for name, amount in more.items():
+        into[name] = into.get(name, 0) + amount
+
+
+def _times(amounts: Mapping[str, Billionths], factor: float) -> dict[str, Billionths]:
+    exact = Decimal(repr(factor))
+    return {name: int(_EXACT.multiply(Decimal(amount), exact)) for name, amount in amounts.items()}

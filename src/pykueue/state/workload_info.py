@@ -1,0 +1,247 @@
+"""Workloads, from API objects to the values the brain works on. Read once, when an object arrives.
+
+Nothing here fails: what the API would have refused is read as if it were absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kubemachinery import codec, meta
+from kubemachinery.meta import Nanoseconds
+from pykueue.api import conditions, kueue, labels, topology_encoding
+from pykueue.api.conditions import EvictedReason, PreemptedReason, Status, WorkloadCondition
+from pykueue.core import requests, topology
+from pykueue.core.policy import Policy
+from pykueue.core.topology import PlacedPods, Placement
+from pykueue.core.workload import NO_DETAILS, AssignedPodSet, CheckState, Details, Reservation, Shape, Workload
+from pykueue.lifecycle import states, variants
+
+# Looked up once, as in `lifecycle.states`: every event asks.
+_EVICTED: Final = WorkloadCondition.EVICTED
+_PREEMPTED: Final = WorkloadCondition.PREEMPTED
+_REQUEUED: Final = WorkloadCondition.REQUEUED
+_REPLACING: Final = WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS
+
+# --- Conditions -------------------------------------------------------------------------------------------------------
+
+
+def time_of(text: str | None) -> Nanoseconds:
+    """Nanoseconds since 1970; a time that is missing or is none counts as the beginning."""
+    if not text:
+        return 0
+    try:
+        return meta.parse_time(text)
+    except ValueError:
+        return 0
+
+
+def holds_quota(workload: kueue.Workload) -> bool:
+    return (
+        states.is_reserved(workload)
+        and workload.status.admission is not None
+        and states.is_active(workload)
+        and not states.is_finished(workload)
+    )
+
+
+def may_queue(workload: kueue.Workload, policy: Policy) -> bool:
+    """[QU1]"""
+    return (
+        states.is_active(workload)
+        and not states.is_finished(workload)
+        and not states.is_reserved(workload)
+        and not states.is_on_hold(workload)
+        and not states.has(workload, _REPLACING)
+        and not states.is_gated(workload, gates_count=policy.admission_gated_by)
+        and not has_variants(workload, policy)
+    )
+
+
+def was_preempted(workload: kueue.Workload, held: Reservation) -> bool:
+    """Whether a Workload that has lost its reservation lost it to a preemption, and not because of a change from
+    outside. In a plan nothing is written, so there is no condition to read."""
+    if not held.evicted or states.is_finished(workload) or not states.is_active(workload):
+        return False
+    evicted = conditions.find(workload.status.conditions, _EVICTED)
+    return evicted is None or evicted.status != Status.TRUE or evicted.reason == EvictedReason.PREEMPTED
+
+
+def has_variants(workload: kueue.Workload, policy: Policy) -> bool:
+    """Whether others compete in the Workload's place, each for a flavor of its own."""
+    return policy.concurrent_admission and variants.is_parent(workload)
+
+
+def priority(workload: kueue.Workload, policy: Policy) -> int:
+    """[AM20] A boost that is no 32-bit integer counts as none."""
+    base = workload.spec.priority or 0
+    if policy.priority_boost:
+        try:
+            boost = int(workload.metadata.annotations.get(labels.PRIORITY_BOOST, "0"))
+        except ValueError:
+            boost = 0
+        if -(2**31) <= boost < 2**31:
+            return base + boost
+    return base
+
+
+def queue_time(workload: kueue.Workload, policy: Policy) -> Nanoseconds:
+    """§2.2 The time that counts for a place in line."""
+    found = workload.status.conditions
+    evicted = conditions.find(found, _EVICTED)
+    if evicted is not None and evicted.status == Status.TRUE:
+        by_timeout = policy.order_by_eviction and evicted.reason == EvictedReason.PODS_READY_TIMEOUT
+        if by_timeout or evicted.reason == EvictedReason.ADMISSION_CHECK:
+            return time_of(evicted.last_transition_time)
+    preempted = conditions.find(found, _PREEMPTED)
+    if (
+        not policy.priority_sorting_within_cohort
+        and preempted is not None
+        and preempted.status == Status.TRUE
+        and preempted.reason == PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
+    ):
+        # Strictly behind the preemptor, or the two would take turns for ever.
+        return time_of(preempted.last_transition_time) + meta.MILLISECOND
+    return time_of(workload.metadata.creation_timestamp)
+
+
+# --- Waiting ----------------------------------------------------------------------------------------------------------
+
+
+def pending(workload: kueue.Workload, shape: Shape, cluster_queue: str, policy: Policy) -> Workload:
+    """A Workload that waits, or, with a reservation, one that needs a second pass."""
+    status = workload.status
+    requeue_at = status.requeue_state.requeue_at if status.requeue_state is not None else None
+    return Workload(
+        key=states.key(workload),
+        uid=workload.metadata.uid,
+        shape=shape,
+        local_queue=workload.spec.queue_name or "",
+        cluster_queue=cluster_queue,
+        priority=priority(workload, policy),
+        created=time_of(workload.metadata.creation_timestamp),
+        queue_time=queue_time(workload, policy),
+        generation=workload.metadata.generation,
+        held_back=conditions.is_false(status.conditions, _REQUEUED),
+        back_off_until=time_of(requeue_at) if requeue_at is not None else None,
+        details=_details(workload, policy),
+    )
+
+
+def _details(workload: kueue.Workload, policy: Policy) -> Details:
+    annotations, status = workload.metadata.annotations, workload.status
+    parent = variants.parent_of(workload)
+    allowed = annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS)
+    updates: dict[str, list[kueue.PodSetUpdate]] = {}
+    for check in status.admission_checks:
+        if check.state == kueue.CheckState.READY:
+            for update in check.pod_set_updates:
+                updates.setdefault(update.name, []).append(update)
+    details = Details(
+        checks=tuple(CheckState(check.name, check.state) for check in status.admission_checks),
+        replaces=annotations.get(labels.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),
+        has_closed_gate=_has_closed_gate(workload),
+        allowed_flavors=_listed(allowed) if allowed is not None and policy.concurrent_admission else None,
+        parent_uid=parent.uid if parent is not None else "",
+        variant_flavor=variants.flavor_of(workload) if parent is not None else "",
+        unhealthy_nodes=tuple(node.name for node in status.unhealthy_nodes),
+        is_owned_by_pod=states.is_owned_by_single_pod(workload),
+        is_elastic=states.is_elastic(workload),
+        terms={
+            pod_set.name: topology.terms_of(pod_set.template.spec, updates[pod_set.name])
+            for pod_set in workload.spec.pod_sets
+            if pod_set.name in updates
+        },
+    )
+    return NO_DETAILS if details == NO_DETAILS else details
+
+
+def _listed(text: str) -> frozenset[str]:
+    return frozenset(name for part in text.split(",") if (name := part.strip()))
+
+
+def _has_closed_gate(workload: kueue.Workload) -> bool:
+    """A gate that is only in the spec is closed, so that a Workload can be created gated."""
+    closed = kueue.PreemptionGatePosition.CLOSED
+    positions = {gate.name: gate.position for gate in workload.status.preemption_gates}
+    return any(positions.get(gate.name, closed) == closed for gate in workload.spec.preemption_gates)
+
+
+# --- Holding quota ----------------------------------------------------------------------------------------------------
+
+
+def reservation(workload: kueue.Workload, shape: Shape, policy: Policy) -> Reservation:
+    """A Workload that holds quota, as its status records it."""
+    admission = workload.status.admission
+    assert admission is not None, "a reservation is read from a Workload that has one"
+    reserved = WorkloadCondition.QUOTA_RESERVED
+    pod_sets = tuple(_assigned(assignment, workload, policy) for assignment in admission.pod_set_assignments)
+    parent = variants.parent_of(workload)
+    return Reservation(
+        key=states.key(workload),
+        uid=workload.metadata.uid,
+        cluster_queue=admission.cluster_queue,
+        local_queue=workload.spec.queue_name or "",
+        pod_sets=pod_sets,
+        priority=priority(workload, policy),
+        queue_time=queue_time(workload, policy),
+        reserved_at=conditions.since(workload.status.conditions, reserved) if states.has(workload, reserved) else None,
+        evicted=states.is_evicted(workload),
+        admitted=states.is_admitted(workload),
+        placed=placed_pods(pod_sets, shape),
+        shape=shape,
+        parent_uid=parent.uid if parent is not None else "",
+        variant_flavor=variants.flavor_of(workload) if parent is not None else "",
+    )
+
+
+def _assigned(assignment: kueue.PodSetAssignment, workload: kueue.Workload, policy: Policy) -> AssignedPodSet:
+    size = next((pod_set.count for pod_set in workload.spec.pod_sets if pod_set.name == assignment.name), 0)
+    reclaimable = workload.status.reclaimable_pods if policy.reclaimable_pods else ()
+    remaining = requests.remaining_count(assignment.name, size, reclaimable)
+    used, count = requests.reserved(assignment, size, remaining)
+    return AssignedPodSet(
+        name=assignment.name,
+        count=count,
+        flavors=assignment.flavors,
+        requests=used,
+        placement=placement_of(assignment.topology_assignment) if policy.topology else None,
+        delayed=assignment.delayed_topology_request if policy.topology else None,
+    )
+
+
+def placement_of(assignment: kueue.TopologyAssignment | None) -> Placement | None:
+    if assignment is None:
+        return None
+    domains = topology_encoding.decode(codec.to_tree(assignment)) or []
+    return Placement(tuple(assignment.levels), tuple(topology.Domain(domain.values, domain.pods) for domain in domains))
+
+
+def placed_pods(pod_sets: Iterable[AssignedPodSet], shape: Shape) -> tuple[PlacedPods, ...]:
+    """[TS4] What placements take on the nodes: each pod its own figure, on every flavor of its pod set."""
+    figures = {pod_set.name: pod_set.pod for pod_set in shape.pod_sets}
+    return tuple(
+        PlacedPods(flavor, figures.get(pod_set.name, ()), pod_set.placement)
+        for pod_set in pod_sets
+        if pod_set.placement is not None
+        for flavor in sorted(set(pod_set.flavors.values()))
+    )
+
+
+def needs_second_pass(workload: kueue.Workload) -> bool:
+    """[TS25] A placement that was put off until all checks are ready, or one on a node that is lost."""
+    status = workload.status
+    if not holds_quota(workload) or states.is_evicted(workload) or status.admission is None:
+        return False
+    is_admitted = states.is_admitted(workload)
+    if is_admitted and status.unhealthy_nodes:
+        lost = {node.name for node in status.unhealthy_nodes}
+        placements = (placement_of(a.topology_assignment) for a in status.admission.pod_set_assignments)
+        return any(domain.values[-1] in lost for p in placements if p is not None for domain in p.domains)
+    return (
+        not is_admitted
+        and bool(status.admission_checks)
+        and states.are_checks_ready(workload)
+        and states.is_topology_pending(workload)
+    )

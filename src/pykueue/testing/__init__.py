@@ -1,0 +1,241 @@
+"""A fresh queueing system for tests: an API server, the controllers and pretended pods in one process, in no time.
+
+Its clock is virtual: an hour of queueing passes in a moment, and only when the test says so. Nothing listens anywhere,
+nothing is written to disk. pytest finds the fixture by itself:
+
+    def test_my_queues(kueue):
+        kueue.apply(QUEUES)
+        job = kueue.submit(["sleep", "60"], cpu=2, queue="research")
+        kueue.advance(90)
+        assert kueue.standing(job).word == "Succeeded"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar, Unpack
+
+import msgspec
+
+from kubemachinery import kinds, yaml_documents
+from kubemachinery.client.client import Client as Caller
+from kubemachinery.client.transport import LocalTransport
+from kubemachinery.errors import PykueueError, UsageError
+from kubeserver.assembly import Embedded, Parts
+from kubeserver.http.health import About
+from kubeserver.protocol import authentication
+from kubeserver.storage.sqlite import Loaded, MemoryJournal
+from pykueue import app, settings
+from pykueue.analysis.explanation import Why
+from pykueue.api import config, registry
+from pykueue.client.client import AsyncClient, Wishes
+from pykueue.client.job_service import Entry
+from pykueue.client.job_status import Standing
+from pykueue.controllers.assembly import Manager
+from pykueue.runner.machine import Machine
+from pykueue.testing.installed_server import installed
+from pykueue.testing.virtual_loop import Stuck, VirtualClock, VirtualLoop
+
+Tree = dict[str, Any]
+T = TypeVar("T")
+
+# pytest leaves the frames of this module out: a test that fails shows its own line and the sentence.
+__tracebackhide__ = True
+
+# How long the controllers get to look at what was written; nobody waits for it.
+SETTLE_SECONDS: Final = 1.0
+MACHINE: Final = Machine("test-machine", cpus=8, memory_bytes=32 * 2**30, devices={})
+
+
+class Kueue:
+    """A system at hand. Every call is over when it returns; time passes by `advance` and a moment at each write."""
+
+    def __init__(self, runner: asyncio.Runner, client: AsyncClient, manager: Manager) -> None:
+        self._runner = runner
+        self._client = client
+        self._manager = manager
+
+    # --- Time ---------------------------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float = SETTLE_SECONDS) -> None:
+        """Let so much time pass, with all that happens in it."""
+        self._run(asyncio.sleep(seconds))
+
+    # --- Objects ------------------------------------------------------------------------------------------------------
+
+    def apply(self, *objects: str | Mapping[str, Any]) -> None:
+        """Put objects there, as YAML or as trees; those of the same name are replaced by server-side apply."""
+        for given in objects:
+            for row, tree in _objects(given):
+                self._run(self._client.caller.apply(row, tree, "test"))
+        self.advance()
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> Tree:
+        """An object as a tree; KeyError where there is none."""
+        row = _named(kind)
+        found = self._run(self._client.caller.find(row, name, namespace if row.namespaced else ""))
+        if found is None:
+            raise KeyError(f"{kind} {name}")
+        return found
+
+    def all(self, kind: str, namespace: str = "") -> list[Tree]:
+        row = _named(kind)
+        listing = self._run(self._client.caller.list(row, namespace if row.namespaced else ""))
+        return [msgspec.json.decode(raw) for raw in listing.items]
+
+    def patch(
+        self, kind: str, name: str, patch: Mapping[str, Any], namespace: str = "default", *, subresource: str = ""
+    ) -> None:
+        """A merge patch of an object, or of a subresource such as `status`."""
+        row = _named(kind)
+        place = namespace if row.namespaced else ""
+        self._run(self._client.caller.patch(row, name, patch, place, subresource=subresource))
+        self.advance()
+
+    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
+        row = _named(kind)
+        self._run(self._client.caller.delete(row, name, namespace if row.namespaced else ""))
+        self.advance()
+
+    # --- Jobs ---------------------------------------------------------------------------------------------------------
+
+    def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
+        """Submit a job, as `pykueue.Client` does; the pod runs as long as `sleep N` says, and others for a second."""
+        name = self._run(self._client.submit(command, **wishes))
+        self.advance()
+        return name
+
+    def standing(self, job: str) -> Standing:
+        return self._run(self._client.standing(job))
+
+    def wait(self, job: str, *, timeout_seconds: float = 86_400) -> Standing:
+        """Let time pass until the job is over."""
+        return self._run(self._client.wait(job, timeout_seconds=timeout_seconds))
+
+    def explain(self, job: str) -> Why:
+        return self._run(self._client.explain(job))
+
+    def queue(self, *, all: bool = False) -> list[Entry]:
+        """The jobs that run and those that wait, in order; with `all` also those that have finished."""
+        return self._run(self._client.queue(all=all))
+
+    def metrics(self) -> str:
+        """The metrics of the manager, as Prometheus reads them."""
+        return self._manager.metrics.exposition().decode()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._runner.run(work)
+        except Stuck as stuck:
+            world = self._manager.world
+            known = {*world.reservations, *world.pending_keys()}
+            loops = {loop.sentence() for key in known if (loop := world.loop_of(key)) is not None}
+            found = "; ".join(f"preemption loop: {sentence}" for sentence in sorted(loops))
+            raise Stuck(f"{stuck}; {found}" if found else str(stuck)) from None
+        except PykueueError as error:
+            # The test's own error: the frames between its call and the sentence are left out.
+            raise error.with_traceback(None) from None
+
+
+def _objects(given: str | Mapping[str, Any]) -> list[tuple[kinds.Kind, Tree]]:
+    """The objects of a text or of a tree, each with its kind."""
+    try:
+        trees = [d.tree for d in yaml_documents.parse(given, "apply")] if isinstance(given, str) else [dict(given)]
+        return [(_kind(tree), _placed(tree)) for tree in trees]
+    except PykueueError as error:
+        raise error.with_traceback(None) from None
+
+
+@contextmanager
+def system(
+    configuration: Mapping[str, Any] | None = None, *, runner: str = "simulated", seed: int = 0
+) -> Iterator[Kueue]:
+    """A fresh system while inside. `runner="none"` leaves pods alone."""
+    said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **(configuration or {})}
+    chosen = settings.load(said, "the test's configuration")
+    base = installed()
+    with asyncio.Runner(loop_factory=VirtualLoop) as loop:
+        life = _Life(base, chosen, app.RunnerName(runner), seed)
+        client = loop.run(life.begin())
+        try:
+            yield Kueue(loop, client, life.manager)
+        finally:
+            loop.run(life.end())
+
+
+class _Life:
+    """A system from its beginning to its end, in one task: what is entered there has to be left there."""
+
+    def __init__(
+        self, base: tuple[Parts, Loaded], chosen: settings.Settings, runner: app.RunnerName, seed: int
+    ) -> None:
+        self._base = base
+        self._chosen = chosen
+        self._runner = runner
+        self._seed = seed
+
+    async def begin(self) -> AsyncClient:
+        loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        began: asyncio.Future[AsyncClient] = loop.create_future()
+        self._task = loop.create_task(self._live(began))
+        either: list[asyncio.Future[Any]] = [began, self._task]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            await self._task
+        await asyncio.sleep(SETTLE_SECONDS)
+        return began.result()
+
+    async def end(self) -> None:
+        self._over.set()
+        await self._task
+
+    async def _live(self, began: asyncio.Future[AsyncClient]) -> None:
+        clock, chance = VirtualClock(asyncio.get_running_loop()), random.Random(self._seed)
+        base, loaded = self._base
+        machine = MACHINE if self._runner is not app.RunnerName.NONE else None
+        own = app.managed_parts(self._chosen, machine)
+        # What a new server makes first is made here though this one looks like it had been started before.
+        parts = replace(base, plugins=own.plugins, initial=(*base.initial, *own.first))
+        embedded = Embedded(
+            parts, MemoryJournal(), authentication.Access({}, ()), clock, chance, About("test"), loaded=loaded
+        )
+        place = app.ServerSettings(data_dir=Path(), durability=app.Durability.MEMORY)
+        await embedded.start()
+        try:
+            async with (
+                app.embedded_manager(embedded, self._chosen, clock, chance) as self.manager,
+                app.embedded_runner(embedded, self._runner, place, MACHINE, clock, chance),
+            ):
+                caller = Caller(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), chance)
+                began.set_result(AsyncClient(namespace="default", caller=caller, clock=clock))
+                await self._over.wait()
+        finally:
+            await embedded.close()
+
+
+def _named(kind: str) -> kinds.Kind:
+    if (row := registry.ALL.named(kind)) is None:
+        raise UsageError(f"{kind} is no kind that is known here")
+    return row
+
+
+def _kind(tree: Mapping[str, Any]) -> kinds.Kind:
+    found = registry.ALL.find(str(tree.get("apiVersion", "")), str(tree.get("kind", "")))
+    if found is None:
+        raise UsageError(f"{tree.get('apiVersion')} {tree.get('kind')} is no kind that is known here")
+    return found[0]
+
+
+def _placed(tree: Mapping[str, Any]) -> Tree:
+    """In the namespace `default` where none is named."""
+    metadata = dict(tree.get("metadata") or {})
+    if _kind(tree).namespaced:
+        metadata.setdefault("namespace", "default")
+    return {**tree, "metadata": metadata}

@@ -1,0 +1,108 @@
+"""The door over HTTPS: reviews come in on the paths of the table, answers go out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from kubemachinery import http_server
+from pykueue.webhooks import facts, limits, review_codec
+from pykueue.webhooks.review import (
+    AdmissionRequest,
+    AdmissionResponse,
+    Choices,
+    Facts,
+    Phase,
+    Refusal,
+    excessive,
+    review,
+)
+from pykueue.webhooks.table import CONVERT, endpoints
+from pykueue.webhooks.workers import Full, Lane, Lanes
+
+log = logging.getLogger(__name__)
+
+# An API server waits ten seconds for a webhook, unless it is configured otherwise.
+BODY_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 1
+
+
+def handler(choices: Choices, sources: facts.Sources) -> http_server.Handler:
+    """Answers reviews for every kind of the table, and conversions.
+
+    The event loop reads requests and facts; bodies are decoded, decided about and answered in the threads of `lanes`.
+    """
+    phases: Final[dict[str, Phase]] = {endpoint.path: endpoint.phase for endpoint in endpoints(choices)}
+    lanes: Final = Lanes()
+
+    async def answer(request: http_server.Request) -> http_server.Response:
+        phase = phases.get(request.path)
+        if phase is None and request.path != CONVERT:
+            return _plainly(404, f"nobody is asked at {request.path}")
+        if request.method != "POST":
+            return _plainly(405, f"{request.path} takes reviews by POST")
+        most = limits.CONVERSION_BYTES_MAX if phase is None else limits.REVIEW_BYTES_MAX
+        size = _size(request)
+        if size is not None and size > most:
+            return _plainly(413, f"the review has {size} bytes; at most {most} are read")
+        lane = lanes.of(size)
+        try:
+            if lane is lanes.ordinary:
+                # A client that sends slowly takes no place from the others while it does.
+                body = await _body(request, most)
+                with lane.place():
+                    return http_server.Response(body=await reviewed(body, phase, lane))
+            with lane.place():
+                return http_server.Response(body=await reviewed(await _body(request, most), phase, lane))
+        except Full:
+            busy = _plainly(429, "too many reviews are in flight")
+            busy.headers["Retry-After"] = str(RETRY_SECONDS)
+            return busy
+        except review_codec.Unreadable as why:
+            return _plainly(400, str(why))
+        except http_server.BodyTooLarge:
+            return _plainly(413, f"the review has more than {most} bytes, which is what is read at most")
+        except (http_server.BodyTooSlow, TimeoutError):
+            return _plainly(408, "the review did not arrive in time")
+
+    async def reviewed(body: bytes, phase: Phase | None, lane: Lane) -> bytes:
+        if phase is None:
+            return await lane.run(review_codec.convert, body)
+        try:
+            uid, asked = await lane.run(review_codec.read_admission, body, phase)
+        except review_codec.Excessive as found:
+            return review_codec.admission_answer(found.uid, {}, excessive(found.error))
+        try:
+            # Facts are read from the copies of the informers, which belong to the event loop.
+            known = await facts.gather(asked, sources, choices)
+            return await lane.run(_decision, uid, asked, known, choices)
+        except Exception as error:
+            # What goes wrong here refuses this one write, and is logged.
+            what = f"{asked.object.get('kind')} {asked.namespace}/{asked.name}"
+            log.exception("the webhook could not decide about %s", what)
+            refusal = Refusal(500, "InternalError", f"no decision about {what}: {error!r}")
+            return review_codec.admission_answer(uid, {}, AdmissionResponse(refusal=refusal))
+
+    return answer
+
+
+def _decision(uid: str, asked: AdmissionRequest, known: Facts, choices: Choices) -> bytes:
+    return review_codec.admission_answer(uid, asked.object, review(asked, known, choices))
+
+
+async def _body(request: http_server.Request, most: int) -> bytes:
+    async with asyncio.timeout(BODY_SECONDS):
+        return await request.read(most)
+
+
+def _size(request: http_server.Request) -> int | None:
+    """How many bytes the client announces; None where it does not, or compresses them."""
+    announced = request.headers.get("content-length", "")
+    if request.headers.get("content-encoding", "identity") != "identity" or not announced.isdecimal():
+        return None
+    return int(announced)
+
+
+def _plainly(code: int, message: str) -> http_server.Response:
+    return http_server.Response(code, message.encode() + b"\n", "text/plain; charset=utf-8")

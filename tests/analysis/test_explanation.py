@@ -1,0 +1,111 @@
+"""Why a Workload waits: all causes at once, its own as well as those of its queues."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from analysis.states import case_of
+from kubemachinery import meta
+from kubemachinery.errors import UsageError
+from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf
+from pykueue.analysis.explanation import Why, why
+from pykueue.analysis.planner import Case
+from pykueue.api import kube, kueue
+
+QUEUE = QueueOf("q0", "", (QuotaOf(10, None, None),), "Never", "Never", False)
+HOLDER = WorkloadOf(0, "q0", 8, 0, 9, "f0")
+
+
+def asked(*workloads: WorkloadOf, queue: QueueOf = QUEUE, key: str = "ns/w1") -> Why:
+    return why(case_of(WorldOf((), (queue,), workloads, False)), key, NOW)
+
+
+def test_a_shortage_is_told_with_who_holds_it_and_what_protects_them() -> None:
+    told = asked(HOLDER, WorkloadOf(1, "q0", 6, 0, 1))
+    assert told.causes == (
+        "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor f0, 4 more needed",
+        "cpu in flavor f0: requested 6, unused 2",
+        "flavor f0: no preemption candidates",
+    )
+    assert [(held["workload"], held["amount"], held["protectedBy"]) for held in told.holders] == [
+        ("ns/w0", "8", "withinClusterQueue is Never")
+    ]
+    assert told.position == (1, 1)
+
+
+def test_one_behind_the_head_of_a_strict_queue_learns_whom_it_waits_for() -> None:
+    told = asked(HOLDER, WorkloadOf(2, "q0", 6, 0, 5), WorkloadOf(1, "q0", 1, 0, 1), queue=replace(QUEUE, strict=True))
+    assert told.causes == ("it would fit by itself; ns/w2 goes first",)
+    assert told.ahead == ("ns/w2",)
+    assert told.position == (2, 2)
+    assert "hold back ns/w2, which waits ahead of it" in [each.sentence() for each in told.suggestions]
+
+
+def test_one_that_was_never_tried_because_another_of_its_kind_did_not_get_in_can_ask_all_the_same() -> None:
+    """Its status says nothing; see docs/decisions/0019."""
+    first = asked(HOLDER, WorkloadOf(1, "q0", 6, 0, 1), WorkloadOf(2, "q0", 6, 0, 2), key="ns/w1")
+    second = asked(HOLDER, WorkloadOf(1, "q0", 6, 0, 1), WorkloadOf(2, "q0", 6, 0, 2), key="ns/w2")
+    assert second.causes == first.causes != ()
+
+
+def test_one_that_is_about_to_start_is_told_so() -> None:
+    told = asked(WorkloadOf(1, "q0", 1, 0, 1))
+    assert (told.starts_next, told.causes, told.suggestions) == (True, (), ())
+
+
+def changed(case: Case, kind: type, **fields: object) -> Case:
+    def spec(thing: msgspec.Struct) -> msgspec.Struct:
+        if not isinstance(thing, kind):
+            return thing
+        return msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, **fields))  # type: ignore[attr-defined]
+
+    return case.with_objects(spec(thing) for thing in case.objects)
+
+
+def test_every_closed_gate_is_told_at_once_and_they_are_opened_together() -> None:
+    case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 1, 0, 1),), False))
+    case = changed(case, kueue.ClusterQueue, stop_policy="Hold", namespace_selector=meta.LabelSelector({"team": "a"}))
+    case = changed(case, kueue.LocalQueue, stop_policy="HoldAndDrain")
+    case = changed(case, kueue.Workload, active=False)
+    told = why(case, "ns/w1", NOW)
+    assert told.causes == (
+        "it is deactivated",
+        "LocalQueue ns/q0 is stopped",
+        "ClusterQueue q0 is stopped",
+        "namespace ns is not selected by ClusterQueue q0",
+    )
+    [only] = told.suggestions
+    assert [part.sentence() for part in only.parts] == [
+        "activate ns/w1",
+        "resume LocalQueue ns/q0",
+        "resume ClusterQueue q0",
+        "label namespace ns with team=a",
+    ]
+    assert [part.how() for part in only.parts][3] == "kubectl label --overwrite namespace ns team=a"
+
+
+def test_a_missing_queue_is_told_and_made_where_there_is_only_one_to_lead_to() -> None:
+    case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 1, 0, 1),), False))
+    without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kueue.LocalQueue))
+    told = why(without, "ns/w1", NOW)
+    assert told.causes == ("LocalQueue ns/q0 does not exist",)
+    assert [each.sentence() for each in told.suggestions] == ["create LocalQueue ns/q0 that leads to ClusterQueue q0"]
+
+
+def test_a_missing_namespace_is_told() -> None:
+    case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 1, 0, 1),), False))
+    without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kube.Namespace))
+    assert why(without, "ns/w1", NOW).causes[0] == "namespace ns does not exist"
+
+
+def test_one_that_runs_is_told_from_its_conditions() -> None:
+    told = asked(HOLDER, key="ns/w0")
+    assert (told.state, told.cluster_queue, told.causes) == ("QuotaReserved", "q0", ("QuotaReserved: QuotaReserved",))
+
+
+def test_nobody_of_that_name_is_one_sentence() -> None:
+    with pytest.raises(UsageError, match="Workload ns/nobody does not exist"):
+        asked(key="ns/nobody")

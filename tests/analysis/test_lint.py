@@ -1,0 +1,345 @@
+"""Every rule finds what it is for, and stays silent about what is well made."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubemachinery import yaml_documents
+from pykueue.analysis import lint, planner
+from pykueue.api.effects import NO_MULTIKUEUE
+
+SOUND = """
+kind: Namespace
+apiVersion: v1
+metadata: {name: team}
+---
+kind: ResourceFlavor
+metadata: {name: cpu-nodes}
+spec: {nodeLabels: {pool: cpu}}
+---
+kind: Node
+apiVersion: v1
+metadata: {name: one, labels: {pool: cpu}}
+status: {allocatable: {cpu: 16, memory: 64Gi}}
+---
+kind: ClusterQueue
+metadata: {name: research}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - name: cpu-nodes
+      resources: [{name: cpu, nominalQuota: 8}, {name: memory, nominalQuota: 32Gi}]
+---
+kind: LocalQueue
+metadata: {name: queue, namespace: team}
+spec: {clusterQueue: research}
+"""
+
+JOB = """
+kind: Job
+apiVersion: batch/v1
+metadata: {name: train, namespace: team, labels: {kueue.x-k8s.io/queue-name: queue}}
+spec: {template: {spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}}}
+"""
+
+GATES = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+featureGates: {ClusterQueueExcludeResourcePrefixes: true, DefaultLocalQueue: true}
+"""
+
+EXCLUDING = "ClusterQueueExcludeResourcePrefixes"
+EXCLUDES = "  namespaceSelector: {}\n  excludeResourcePrefixes: [mem]"
+
+MULTIKUEUE = """
+---
+kind: AdmissionCheck
+metadata: {name: mk}
+spec: {controllerName: kueue.x-k8s.io/multikueue}
+---
+kind: MultiKueueConfig
+metadata: {name: workers}
+spec: {clusters: [east]}
+---
+kind: MultiKueueCluster
+metadata: {name: east}
+spec: {clusterSource: {kubeConfig: {location: east, locationType: Secret}}}
+"""
+
+# rule -> what is written in place of what, or beside it; and the finding.
+SPOILT: dict[str, tuple[str, str, str]] = {
+    "missing-flavor": (
+        "    - name: cpu-nodes",
+        "    - name: gone",
+        "ClusterQueue research: ResourceFlavor gone does not exist: the queue is inactive",
+    ),
+    "missing-check": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  admissionChecksStrategy: {admissionChecks: [{name: budget}]}",
+        "ClusterQueue research: AdmissionCheck budget does not exist: the queue is inactive",
+    ),
+    "missing-topology": (
+        "spec: {nodeLabels: {pool: cpu}}",
+        "spec: {nodeLabels: {pool: cpu}, topologyName: racks}",
+        "ResourceFlavor cpu-nodes: Topology racks does not exist: queues that use it are inactive",
+    ),
+    "leads-nowhere": (
+        "spec: {clusterQueue: research}",
+        "spec: {clusterQueue: reserch}",
+        "LocalQueue team/queue: leads to ClusterQueue reserch, which does not exist",
+    ),
+    "unselected-namespace": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {matchLabels: {team: a}}",
+        (
+            "LocalQueue team/queue: ClusterQueue research does not select namespace team: "
+            "nothing in this queue is ever admitted"
+        ),
+    ),
+    "selects-nobody": (
+        "  namespaceSelector: {}\n",
+        "",
+        "ClusterQueue research: has no namespaceSelector, which selects no namespace; {} selects all",
+    ),
+    "selects-none-here": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {matchLabels: {team: a}}",
+        "ClusterQueue research: its namespaceSelector selects none of the namespaces that there are",
+    ),
+    "no-way-in": (
+        "spec: {clusterQueue: research}",
+        "spec: {clusterQueue: another}",
+        "ClusterQueue research: no LocalQueue leads to it: nobody can use it",
+    ),
+    "unknown-queue": (
+        "kind: Namespace",
+        f"{JOB.replace('queue-name: queue', 'queue-name: queu')}---\nkind: Namespace",
+        "Job team/train: LocalQueue team/queu does not exist: it waits until there is one",
+    ),
+    "undeclared": (
+        "kind: Namespace",
+        f"{JOB.replace('cpu: 1', 'nvidia.com/gpu: 1')}---\nkind: Namespace",
+        "Job team/train: asks for nvidia.com/gpu, and ClusterQueue research has no quota for it",
+    ),
+    "unknown-field": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  cohort: shared",
+        "ClusterQueue research: spec.cohort is no field of it; did you mean cohortName?",
+    ),
+    "refused": (
+        "nodeLabels: {pool: cpu}",
+        "nodeLabels: {pool: not a label}",
+        (
+            "ResourceFlavor cpu-nodes: spec.nodeLabels: Invalid value: \"not a label\": must be letters, digits, '-', "
+            "'_' and '.', with a letter or digit first and last, or be empty"
+        ),
+    ),
+    "no-quota": (
+        "{name: cpu, nominalQuota: 8}, {name: memory, nominalQuota: 32Gi}",
+        "{name: cpu, nominalQuota: 0}, {name: memory, nominalQuota: 0}",
+        "ClusterQueue research: has no quota, and no cohort to borrow from: it admits nothing",
+    ),
+    "out-of-proportion": (
+        "{name: cpu, nominalQuota: 8}",
+        "{name: cpu, nominalQuota: 8000}",
+        (
+            "ClusterQueue research: flavor cpu-nodes has 8k cores with 32Gi of memory; "
+            "thousandths of a core are written with m"
+        ),
+    ),
+    "circle": (
+        "kind: Namespace",
+        (
+            "kind: Cohort\nmetadata: {name: a}\nspec: {parentName: b}\n---\n"
+            "kind: Cohort\nmetadata: {name: b}\nspec: {parentName: a}\n---\nkind: Namespace"
+        ),
+        "Cohort a: is its own ancestor: no queue below it admits anything",
+    ),
+    "beyond-nodes": (
+        "nominalQuota: 8}",
+        "nominalQuota: 17}",
+        ("ResourceFlavor cpu-nodes: quotas of cpu come to 17, and the nodes have 16: admitted pods will stay Pending"),
+    ),
+    "tainted-nodes": (
+        "status: {allocatable",
+        "spec: {taints: [{key: maintenance, value: soon, effect: NoSchedule}]}\nstatus: {allocatable",
+        (
+            "ResourceFlavor cpu-nodes: all of its nodes have taints that it neither names in nodeTaints nor tolerates: "
+            "admitted pods are not scheduled unless they tolerate them themselves"
+        ),
+    ),
+    "units": (
+        "nominalQuota: 32Gi",
+        "nominalQuota: 32",
+        (
+            "ClusterQueue research: memory of flavor cpu-nodes: 32 is less than a mebibyte; "
+            "a number without a suffix is bytes"
+        ),
+    ),
+    "unused-flavor": (
+        "kind: Namespace",
+        "kind: ResourceFlavor\nmetadata: {name: spare}\n---\nkind: Namespace",
+        "ResourceFlavor spare: no ClusterQueue uses it",
+    ),
+    "idle-preemption": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  preemption: {reclaimWithinCohort: Any}",
+        "ClusterQueue research: reclaimWithinCohort is Any, and the queue is in no cohort: it never fires",
+    ),
+    "idle-weight": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  fairSharing: {weight: 2}",
+        "ClusterQueue research: has weight 2, and fair sharing is off: it is not looked at",
+    ),
+    "alone-in-cohort": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  cohortName: lonely",
+        "ClusterQueue research: is alone in cohort lonely: there is nobody to borrow from or to lend to",
+    ),
+    "excluded-quota": (
+        "kind: Namespace",
+        f"{GATES}---\nkind: Namespace",
+        "ClusterQueue research: excludes 'mem', so its quota for memory is never counted",
+    ),
+    "no-effect": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  excludeResourcePrefixes: [mem]",
+        f"ClusterQueue research: spec.excludeResourcePrefixes has no effect while the gate {EXCLUDING} is off",
+    ),
+    "no-controller": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  admissionChecksStrategy: {admissionChecks: [{name: mk}]}",
+        f"ClusterQueue research: AdmissionCheck mk never becomes active ({NO_MULTIKUEUE}): the queue is inactive",
+    ),
+}
+
+SECOND_QUEUE = """
+---
+kind: ClusterQueue
+metadata: {name: second}
+spec:
+  namespaceSelector: {}
+  cohortName: shared
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: cpu-nodes, resources: [{name: cpu, nominalQuota: 2, lendingLimit: 0}]}
+---
+kind: ClusterQueue
+metadata: {name: third}
+spec:
+  namespaceSelector: {}
+  cohortName: shared
+  queueingStrategy: StrictFIFO
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: cpu-nodes, resources: [{name: cpu, nominalQuota: 2, lendingLimit: 0}]}
+    - {name: same-nodes, resources: [{name: cpu, nominalQuota: 2, lendingLimit: 0}]}
+---
+kind: ResourceFlavor
+metadata: {name: same-nodes}
+spec: {nodeLabels: {pool: cpu}}
+---
+kind: LocalQueue
+metadata: {name: strict, namespace: team}
+spec: {clusterQueue: third}
+---
+kind: Workload
+metadata: {name: huge, namespace: team, uid: huge}
+spec:
+  queueName: strict
+  podSets:
+  - name: main
+    count: 1
+    template: {spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 40}}}]}}
+"""
+
+
+def found(text: str) -> dict[str, set[str]]:
+    whole = "\n---\n".join(
+        part if "apiVersion" in part else f"apiVersion: kueue.x-k8s.io/v1beta2\n{part.strip()}"
+        for part in text.split("\n---\n")
+    )
+    by_rule: dict[str, set[str]] = {}
+    case = planner.read(yaml_documents.parse(whole, "test"))
+    for finding in lint.lint(planner.queued(case, case.jobs, 0)):
+        by_rule.setdefault(finding.rule, set()).add(f"{finding.place}: {finding.sentence}")
+    return by_rule
+
+
+def test_what_is_well_made_is_left_in_peace() -> None:
+    assert found(SOUND) == found(f"{SOUND}---{JOB}") == {}
+
+
+@pytest.mark.parametrize("rule", SPOILT)
+def test_a_rule_finds_what_it_is_for(rule: str) -> None:
+    before, after, finding = SPOILT[rule]
+    assert before in SOUND
+    spoilt = SOUND.replace(before, after, 1)
+    if rule == "excluded-quota":
+        spoilt = spoilt.replace("  namespaceSelector: {}", EXCLUDES, 1)
+    if rule == "no-controller":
+        spoilt += MULTIKUEUE
+    assert finding in found(spoilt)[rule]
+
+
+def test_an_exclusion_is_not_claimed_while_its_gate_is_off() -> None:
+    assert "excluded-quota" not in found(SOUND.replace("  namespaceSelector: {}", EXCLUDES, 1))
+
+
+def test_a_default_local_queue_is_a_way_in_only_while_its_gate_is_on() -> None:
+    text = SOUND.replace("clusterQueue: research", "clusterQueue: another").replace(
+        "  namespaceSelector: {}", "  namespaceSelector: {}\n  defaultLocalQueue: {name: own}"
+    )
+    assert "no-way-in" in found(text)
+    assert "no-way-in" not in found(f"{GATES}---{text}")
+
+
+def test_a_policy_of_concurrent_admission_is_named_while_its_gate_is_off() -> None:
+    policy = "  namespaceSelector: {}\n  concurrentAdmissionPolicy: {migration: {mode: TryPreferredFlavors}}"
+    told = found(SOUND.replace("  namespaceSelector: {}", policy, 1))["no-effect"]
+    assert told == {
+        "ClusterQueue research: spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off"
+    }
+
+
+def test_objects_of_multikueue_are_named() -> None:
+    told = found(SOUND + MULTIKUEUE)["no-effect"]
+    assert (
+        "MultiKueueConfig workers: spec.clusters has no effect: MultiKueue is not implemented in this version" in told
+    )
+    assert any(each.startswith("MultiKueueCluster east: spec.clusterSource has no effect") for each in told)
+    assert any(each.startswith("AdmissionCheck mk: spec.controllerName") for each in told)
+
+
+def test_rules_about_several_queues() -> None:
+    told = found(SOUND + SECOND_QUEUE)
+    assert told["nobody-lends"] == {"Cohort shared: none of its 2 ClusterQueues lends anything: nobody can borrow"}
+    assert told["shadowed-flavor"] == {
+        "ClusterQueue third: flavors cpu-nodes and same-nodes select the same nodes: their quotas add up"
+    }
+    assert told["too-big"] == {
+        "Workload team/huge: asks for 40 cpu of flavor cpu-nodes; its queue and cohort have 2 at most"
+    }
+    assert told["strict-head"] == {"ClusterQueue third: is strict, and team/huge can never get in: it stops the queue"}
+
+
+def test_flavors_that_select_the_same_nodes_share_them() -> None:
+    text = SOUND + SECOND_QUEUE.partition("---\nkind: LocalQueue")[0]
+    assert "beyond-nodes" not in found(text), "8, 2, 2 and 2 of 16"
+    more = text.replace(
+        "same-nodes, resources: [{name: cpu, nominalQuota: 2", "same-nodes, resources: [{name: cpu, nominalQuota: 7"
+    )
+    [told] = found(more)["beyond-nodes"]
+    assert told.startswith(
+        "ResourceFlavor cpu-nodes and ResourceFlavor same-nodes: quotas of cpu come to 19, and the nodes have 16"
+    )
+
+
+def test_every_rule_is_tried() -> None:
+    # The last one is about a case that was read from a server; tests/analysis/test_live_case.py has it.
+    together = {"nobody-lends", "shadowed-flavor", "too-big", "strict-head", "unread-configuration"}
+    assert SPOILT.keys() | together == lint.RULES.keys()

@@ -1,0 +1,103 @@
+"""Jobs that somebody else does something to, or that nobody can do anything for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kubemachinery.errors import AnswerIsNo, UsageError
+from pykueue.cli import explain
+from pykueue.client.client import AsyncClient
+from pykueue.testing import Kueue
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [lambda client, job: client.wait(job), lambda client, job: client.logs(job, follow=True)],
+    ids=["wait", "logs"],
+)
+def test_whoever_waits_for_a_job_that_is_cancelled_is_told_so(
+    kueue: Kueue, wait: Callable[[AsyncClient, str], Awaitable[object]]
+) -> None:
+    running = kueue.submit(["sleep", "3600"], cpu=8)
+    waiting = kueue.submit(["sleep", "3600"], cpu=8)
+
+    async def cancelled_meanwhile() -> None:
+        asked = asyncio.ensure_future(wait(kueue._client, waiting))
+        await asyncio.sleep(5)
+        await kueue._client.cancel(waiting)
+        with pytest.raises(AnswerIsNo, match=f"^job {waiting} was deleted while it was waited for$"):
+            await asked
+
+    kueue._run(cancelled_meanwhile())
+    assert kueue.standing(running).word == "Running"
+
+
+CLASSES = {
+    "WorkloadPriorityClass": ("kueue.x-k8s.io/v1beta2", {"kueue.x-k8s.io/priority-class": "urgent"}, {}),
+    "PriorityClass": ("scheduling.k8s.io/v1", {}, {"priorityClassName": "urgent"}),
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_job_that_no_workload_can_be_made_for_is_in_the_queue_with_the_reason(kueue: Kueue, kind: str) -> None:
+    version, marks, of_pods = CLASSES[kind]
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}
+    kueue.apply({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "lost", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "default"} | marks},
+        "spec": {
+            "parallelism": 2,
+            "completions": 2,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container], **of_pods}},
+        },
+    })  # fmt: skip
+    why = f'{kind} "urgent" not found'
+    [entry] = kueue.queue()
+    assert (entry.title, entry.queue, entry.pods, entry.asks) == ("job.batch/lost", "default", 2, "cpu 4")
+    assert str(entry.standing) == str(kueue.standing("lost")) == f"unqueued, {why}"
+    with pytest.raises(UsageError, match=f"^job lost has no Workload: {why}$"):
+        kueue.explain("lost")
+
+    kueue.apply({"apiVersion": version, "kind": kind, "metadata": {"name": "urgent"}, "value": 7})
+    kueue.advance(120)
+    [entry] = kueue.queue(all=True)
+    assert (entry.workload != "", entry.name, entry.priority) == (True, "lost", 7)
+
+
+def pod(name: str, labels: dict[str, str], annotations: dict[str, str] | None = None) -> dict[str, object]:
+    metadata = {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "default"} | labels}
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"annotations": annotations or {}}, "spec": spec}
+
+
+@pytest.mark.kueue({"integrations": {"frameworks": ["batch/job", "pod"]}})
+def test_pods_that_no_workload_can_be_made_for_are_in_the_queue_with_the_reason(
+    kueue: Kueue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a group together; those that are queued are not told a second time."""
+    group, size = {"kueue.x-k8s.io/pod-group-name": "half"}, {"kueue.x-k8s.io/pod-group-total-count": "3"}
+    kueue.apply(pod("lost", {"kueue.x-k8s.io/priority-class": "urgent"}))
+    kueue.apply(pod("one", group, size), pod("two", group, size), pod("fine", {}))
+    half, lost = sorted((entry for entry in kueue.queue() if not entry.workload), key=lambda entry: entry.name)
+    assert (half.name, half.title, half.pods, half.asks) == ("half", "pod/one", 2, "cpu 4")
+    assert str(half.standing) == "unqueued, 'half' group has fewer runnable pods than expected"
+    assert (lost.name, lost.title, lost.pods, lost.queue) == ("lost", "pod/lost", 1, "default")
+    assert str(lost.standing) == 'unqueued, WorkloadPriorityClass "urgent" not found'
+    assert [entry.names for entry in kueue.queue() if entry.workload] == [("fine",)]
+
+    named = explain.Named.of("pod/two")
+    assert explain.matching([lost, half], named) is half
+    explain._tell_unqueued(half, "default", named, "text")
+    assert capsys.readouterr().out == (
+        "Pod group default/half has no Workload and is not queued\n\n"
+        "Why\n  'half' group has fewer runnable pods than expected\n"
+    )
+    assert explain.matching([lost, half], explain.Named.of("job/two")) is None
+
+    kueue.apply(pod("three", group, size))
+    assert [entry.name for entry in kueue.queue() if not entry.workload] == ["lost"]

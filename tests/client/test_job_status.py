@@ -1,0 +1,156 @@
+"""How a job stands, in a word and a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubemachinery import codec, meta
+from pykueue.api import kube, kueue
+from pykueue.client import job_status
+from pykueue.client.job_status import Standing, Word
+
+
+def workload(*said: tuple[str, str, str], active: bool = True, **status: Any) -> kueue.Workload:
+    conditions = [
+        {
+            "type": type_,
+            "status": truth,
+            "reason": "R",
+            "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        for type_, truth, message in said
+    ]
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]
+    pod_set = {"name": "main", "count": 3, "template": {"spec": {"containers": containers}}}
+    tree = {"spec": {"active": active, "podSets": [pod_set]}, "status": {"conditions": conditions, **status}}
+    return codec.from_tree(tree, kueue.Workload)
+
+
+RESERVED = ("QuotaReserved", "True", "")
+
+
+@pytest.mark.parametrize(
+    ("found", "stands"),
+    [
+        (workload(), Standing(Word.WAITING, "the scheduler has not considered it yet")),
+        (workload(("QuotaReserved", "False", "no cpu")), Standing(Word.WAITING, "no cpu")),
+        (workload(active=False), Standing(Word.WAITING, "the Workload is deactivated")),
+        (
+            workload(RESERVED, admissionChecks=[{"name": "budget", "state": "Pending"}]),
+            Standing(Word.WAITING, "quota is reserved; waits for checks: budget"),
+        ),
+        (workload(RESERVED, ("Admitted", "True", "")), Standing(Word.STARTING)),
+        (workload(RESERVED, ("Admitted", "True", ""), ("PodsReady", "True", "")), Standing(Word.RUNNING)),
+        (workload(RESERVED, ("Evicted", "True", "preempted")), Standing(Word.STOPPING, "preempted")),
+        (workload(("Finished", "True", "")), Standing(Word.SUCCEEDED)),
+        (workload(("QuotaReserved", "False", "no cpu"), ("Evicted", "True", "old")), Standing(Word.WAITING, "no cpu")),
+    ],
+)
+def test_a_workload(found: kueue.Workload, stands: Standing) -> None:
+    assert job_status.of_workload(found) == stands
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("Succeeded", Word.SUCCEEDED),
+        ("JobFinished", Word.SUCCEEDED),  # Kueue before v0.9
+        ("Failed", Word.FAILED),
+        ("FailedToStart", Word.FAILED),
+        ("OutOfSync", Word.FAILED),
+        ("OwnerNotFound", Word.CANCELLED),
+        ("WorkloadSliceReplaced", Word.CANCELLED),
+    ],
+)
+def test_only_success_is_shown_as_success(reason: str, word: Word) -> None:
+    over = workload(("Finished", "True", "why"))
+    [condition] = over.status.conditions
+    ended = msgspec.structs.replace(condition, reason=reason)
+    status = msgspec.structs.replace(over.status, conditions=(ended,))
+    shown = job_status.of_workload(msgspec.structs.replace(over, status=status))
+    assert shown == Standing(word, "" if word is Word.SUCCEEDED else "why")
+    assert shown.word.is_over
+
+
+def job(suspend: bool = False, labels: dict[str, str] | None = None, **status: Any) -> kube.Job:
+    tree = {"metadata": {"labels": labels or {}}, "spec": {"suspend": suspend}, "status": status}
+    return codec.from_tree(tree, kube.Job)
+
+
+def test_a_job_that_was_let_go_stands_by_its_own_pods() -> None:
+    assert job_status.of_job(job(), None).word is Word.STARTING
+    assert job_status.of_job(job(ready=1), None).word is Word.RUNNING
+    failed = {"type": "Failed", "status": "True", "message": "too many"}
+    assert job_status.of_job(job(conditions=[failed]), None) == Standing(Word.FAILED, "too many")
+
+
+def test_a_job_that_is_held_back_stands_as_its_workload_does() -> None:
+    waits = workload(("QuotaReserved", "False", "no cpu"))
+    assert str(job_status.of_job(job(suspend=True), waits)) == "waiting, no cpu"
+    assert "has no queue label" in job_status.of_job(job(suspend=True), None).why
+
+
+def test_a_job_without_a_workload_stands_by_the_last_warning_about_it() -> None:
+    def event(note: str, at: int, type_: str = "Warning", uid: str = "1", **more: Any) -> kube.Event:
+        tree = {"type": type_, "note": note, "eventTime": meta.format_micro_time(at * meta.SECOND), **more}
+        return codec.from_tree({**tree, "regarding": {"kind": "Job", "uid": uid}}, kube.Event)
+
+    again = {"count": 2, "lastObservedTime": meta.format_micro_time(5 * meta.SECOND)}
+    said = [event("first", 1, series=again), event("second", 3), event("fine", 9, "Normal"), event("other", 7, uid="2")]
+    assert job_status.troubles(said) == {"1": "first", "2": "other"}
+    mine = {"kueue.x-k8s.io/queue-name": "q"}
+    assert job_status.of_job(job(suspend=True, labels=mine), None, "no class") == Standing(Word.UNQUEUED, "no class")
+    assert job_status.of_job(job(suspend=True, labels=mine), None).word is Word.WAITING
+
+
+def test_a_failure_is_told_in_the_words_of_the_last_container_that_failed() -> None:
+    def pod(code: int, at: int, **more: Any) -> kube.Pod:
+        over = {"exitCode": code, "finishedAt": meta.format_time(at * meta.SECOND), **more}
+        status = {"name": "main", "ready": False, "restartCount": 0, "image": "i", "state": {"terminated": over}}
+        return codec.from_tree({"status": {"containerStatuses": [status]}}, kube.Pod)
+
+    assert job_status.failure([pod(1, 5), pod(2, 9), pod(0, 12)]) == "failed with exit code 2"
+    assert job_status.failure([pod(137, 1, signal=9)]) == "failed: killed by signal 9"
+    assert job_status.failure([pod(127, 1, message="cannot run 'x'")]) == "failed: cannot run 'x'"
+    assert job_status.failure([pod(0, 1)]) == ""
+
+
+def test_what_is_asked_for_is_the_sum_over_all_pods() -> None:
+    assert (
+        job_status.asks((each.template.spec, each.count) for each in workload().spec.pod_sets)
+        == "cpu 1500m, memory 3Gi"
+    )
+
+
+def pod(**status: Any) -> kube.Pod:
+    return codec.from_tree(
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}, "status": status}, kube.Pod
+    )
+
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes fit"}
+PULLING = {
+    "name": "c",
+    "ready": False,
+    "restartCount": 0,
+    "image": "i",
+    "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([], "its pods do not exist yet"),
+        ([pod(phase="Pending")], "pod p has no node yet"),
+        ([pod(phase="Pending", conditions=[UNSCHEDULABLE])], "pod p: 0/3 nodes fit"),
+        ([pod(phase="Pending", containerStatuses=[PULLING])], "pod p: no such image"),
+        ([pod(phase="Running")], ""),
+    ],
+)
+def test_a_job_that_has_its_quota_says_what_it_waits_for(pods: list[kube.Pod], said: str) -> None:
+    assert job_status.starting(pods) == said

@@ -1,0 +1,134 @@
+"""A manager's trace, played again on a fresh memory, gives the very same decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from controllers.conftest import Story
+from kubemachinery.clock import SystemClock
+from kubemachinery.errors import AnswerIsNo, UsageError
+from pykueue import app, settings
+from pykueue.cli import replay as door
+from pykueue.controllers import decision_trace, scheduler
+from pykueue.controllers.assembly import Manager
+from pykueue.core import cycle
+
+Tree = dict[str, Any]
+
+FAIR: Tree = {
+    "admissionFairSharing": {"usageHalfLifeTime": "1h", "usageSamplingInterval": "1s"},
+    "featureGates": {"AdmissionFairSharing": True},
+}
+
+
+@asynccontextmanager
+async def recorded(story: Story, path: Path, **configuration: Any) -> AsyncIterator[Manager]:
+    """A manager whose memory is recorded from the first object on."""
+    chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
+    manager = Manager(story.client, app.manager_choices(chosen), SystemClock(), random.Random(7))
+    with decision_trace.trace(path, chosen.tree) as write:
+        decision_trace.record(manager.world, write)
+        async with manager.reading(), asyncio.TaskGroup() as group:
+            leading = group.create_task(manager.lead())
+            yield manager
+            leading.cancel()
+
+
+async def lived(story: Story, manager: Manager) -> None:
+    """Some come, some finish, one goes, and one preempts."""
+    await story.queues(cpu="3", preemption={"withinClusterQueue": "LowerPriority"})
+    for number in range(6):
+        await story.workload(f"w{number}", priority=number % 3)
+    await story.until_quiet(manager)
+    for name in (await story.admitted())[:2]:
+        await story.finish(name)
+    await story.delete("Workload", "w5")
+    await story.workload("late", cpu="2", priority=9)
+    await story.until_quiet(manager)
+
+
+def replayed(path: Path) -> str:
+    result = CliRunner().invoke(door.command, [str(path)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
+
+
+@pytest.mark.parametrize("configuration", [{}, FAIR], ids=["plain", "usage-based"])
+async def test_the_same_is_decided_when_a_trace_is_played_again(
+    story: Story, tmp_path: Path, configuration: Tree
+) -> None:
+    path = tmp_path / "trace"
+    async with recorded(story, path, **configuration) as manager:
+        await lived(story, manager)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    words = replayed(path).split()
+    assert words[0] == "equal:"
+    assert int(words[words.index("decisions") - 1]) >= 8
+
+
+async def test_a_cycle_that_broke_off_is_part_of_the_trace(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It breaks again when it is played, and what was decided afterwards is the same; a program that has learnt better
+    decides something else."""
+    path, run = tmp_path / "trace", cycle.run
+
+    def breaking(snapshot: Any, heads: list[cycle.Head], *rest: Any) -> Any:
+        if any(head.workload.key == "default/odd" and not head.workload.priority for head in heads):
+            raise ArithmeticError("there is no such number")
+        return run(snapshot, heads, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cycle, "run", breaking)
+        patch.setattr(scheduler, "_BROKEN_PAUSE_SECONDS", 0.01)
+        async with recorded(story, path) as manager:
+            await story.queues(cpu="2")
+            await story.workload("odd")
+            await story.until(lambda: asyncio.to_thread(lambda: b"ArithmeticError" in path.read_bytes()))
+            await story.patch("Workload", "odd", {"spec": {"priority": 1}})
+            await story.workload("even")
+            await story.until_quiet(manager)
+            assert await story.admitted() == ["even", "odd"]
+        assert replayed(path).startswith("equal:")
+    with pytest.raises(AnswerIsNo, match="another decision"):
+        replayed(path)
+
+
+async def test_another_decision_is_shown_with_its_line(story: Story, tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    async with recorded(story, path) as manager:
+        await lived(story, manager)
+    # As if somebody had given more quota than the manager saw.
+    path.write_text(path.read_text().replace('"nominalQuota":"3"', '"nominalQuota":"4"'))
+    with pytest.raises(AnswerIsNo, match=r"trace: line \d+: another decision"):
+        replayed(path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ([], "line 1: is not the head of a trace"),
+        (["{}"], "line 1: is not the head of a trace"),
+        ([{"on": "world", "do": "put"}], "line 2: is no line of a trace"),
+        ([{"on": "world", "do": "__init__", "given": []}], "line 2: __init__ is nothing that a memory is told"),
+        ([{"on": "elsewhere", "do": "put", "given": []}], "line 2: is no line of a trace"),
+    ],
+)
+def test_what_is_no_trace_is_one_sentence(tmp_path: Path, lines: list[Any], sentence: str) -> None:
+    path = tmp_path / "trace"
+    head = {"pykueue": "1", "configuration": settings.defaults().tree}
+    whole = lines if lines in ([], ["{}"]) else [json.dumps(head), *map(json.dumps, lines)]
+    path.write_text("".join(f"{line}\n" for line in whole))
+    with pytest.raises(UsageError, match=sentence):
+        replayed(path)

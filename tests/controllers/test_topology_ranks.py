@@ -1,0 +1,89 @@
+"""Which pod goes to which node: by rank where pods know theirs, else in order wherever there is room."""
+
+from __future__ import annotations
+
+from kubemachinery import meta
+from kubemachinery.codec import from_tree
+from pykueue.api import kube, kueue, topology_encoding
+from pykueue.controllers import topology_ranks
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+HOST = "kubernetes.io/hostname"
+
+
+def pod(name: str, index: str | None = None, node: str = "") -> kube.Pod:
+    """A pod at the gate; with a node, one that has passed it."""
+    gates = () if node else (kube.PodSchedulingGate(name="kueue.x-k8s.io/topology"),)
+    labels = {} if index is None else {INDEX: index}
+    selector = {HOST: node} if node else {}
+    return kube.Pod(
+        metadata=meta.ObjectMeta(name=name, labels=labels),
+        spec=kube.PodSpec(scheduling_gates=gates, node_selector=selector),
+    )
+
+
+def pod_set(count: int, **request: object) -> kueue.PodSet:
+    wish = from_tree({"podIndexLabel": INDEX, **request}, kueue.PodSetTopologyRequest)
+    return kueue.PodSet(name="main", count=count, topology_request=wish)
+
+
+def assignment(**pods_on: int) -> kueue.TopologyAssignment:
+    domains = [topology_encoding.Domain((node,), pods) for node, pods in pods_on.items()]
+    return from_tree(topology_encoding.encode((HOST,), domains), kueue.TopologyAssignment)
+
+
+def placed(pods: list[kube.Pod], of: kueue.PodSet, where: kueue.TopologyAssignment, offset: int = 0) -> dict[str, str]:
+    return {each.metadata.name: place[HOST] for each, place in topology_ranks.places(pods, of, where, offset=offset)}
+
+
+def test_the_first_ranks_go_to_the_first_domain() -> None:
+    pods = [pod("c", "2"), pod("a", "0"), pod("b", "1")]
+    assert placed(pods, pod_set(3), assignment(x=2, y=1)) == {"a": "x", "b": "x", "c": "y"}
+
+
+def test_a_pod_that_comes_late_goes_where_its_rank_says() -> None:
+    assert placed([pod("c", "2")], pod_set(3), assignment(x=2, y=1)) == {"c": "y"}
+
+
+def test_ranks_start_at_the_offset_of_the_pod_set() -> None:
+    assert placed([pod("a", "1"), pod("b", "2")], pod_set(2), assignment(x=1, y=1), offset=1) == {"a": "x", "b": "y"}
+
+
+def test_replicated_jobs_count_on_behind_each_other() -> None:
+    sub = "jobset.sigs.k8s.io/job-index"
+    second = pod("second", "0")
+    second = kube.Pod(
+        metadata=meta.ObjectMeta(name="second", labels={**second.metadata.labels, sub: "1"}), spec=second.spec
+    )
+    wish = pod_set(4, subGroupIndexLabel=sub, subGroupCount=2)
+    assert placed([second], wish, assignment(x=2, y=2)) == {"second": "y"}
+
+
+def test_without_an_index_pods_fill_the_domains_in_order() -> None:
+    pods = [pod("a"), pod("b"), pod("c")]
+    assert placed(pods, pod_set(3), assignment(x=2, y=1)) == {"a": "x", "b": "x", "c": "y"}
+
+
+def test_room_that_is_taken_counts() -> None:
+    pods = [pod("old", node="x"), pod("a"), pod("b")]
+    assert placed(pods, pod_set(3), assignment(x=2, y=1)) == {"a": "x", "b": "y"}
+
+
+def test_an_index_that_two_pods_have_is_no_rank() -> None:
+    pods = [pod("a", "1"), pod("b", "1")]
+    assert placed(pods, pod_set(2), assignment(x=1, y=1)) == {"a": "x", "b": "y"}
+
+
+def test_a_pod_that_sits_elsewhere_than_its_rank_says_ends_ranking_for_all() -> None:
+    pods = [pod("old", "0", node="y"), pod("new", "1")]
+    assert placed(pods, pod_set(2), assignment(x=1, y=1)) == {"new": "x"}
+
+
+def test_nobody_is_placed_beyond_what_was_assigned() -> None:
+    assert placed([pod("a"), pod("b")], pod_set(2), assignment(x=1)) == {"a": "x"}
+
+
+def test_the_larger_of_two_sets_that_go_together_starts_behind_the_smaller() -> None:
+    leader, workers = pod_set(1, podSetGroupName="g"), pod_set(3, podSetGroupName="g")
+    assert topology_ranks.offset_of(leader, (leader, workers)) == 0
+    assert topology_ranks.offset_of(workers, (leader, workers)) == 1

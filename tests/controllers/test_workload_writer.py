@@ -1,0 +1,55 @@
+"""Who wrote something knows it before the watch shows it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from controllers.conftest import Story
+from kubemachinery.client.client import Client
+from kubemachinery.client.informer import Key
+from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.clock import SystemClock
+from pykueue import app, settings
+from pykueue.controllers.assembly import Manager
+from pykueue.lifecycle.workload_changes import Delete, RemoveFinalizer
+
+
+class Deaf:
+    """Shows no deletion."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+
+    async def send(self, call: Call) -> Answer:
+        return await self._inner.send(call)
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+        async with self._inner.stream(call) as lines:
+            yield (line async for line in lines if not line.startswith(b'{"type":"DELETED"'))
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_a_workload_that_was_deleted_is_gone_though_the_watch_still_shows_it(story: Story) -> None:
+    """A job would be started once more by what its last Workload had been given."""
+    client = Client(Deaf(story.transport()), random.Random(3))
+    manager = Manager(client, app.manager_choices(settings.defaults()), SystemClock(), random.Random(3))
+    key = Key("default", "alpha")
+    await story.workload("alpha")
+    async with manager.reading():
+        before = manager.writer.current(key)
+        assert before is not None
+        await manager.writer.workload(before, (RemoveFinalizer(), Delete()), "test", 0)
+        assert manager.views.workloads.get("alpha", "default") is not None
+        assert manager.writer.current(key) is None
+        await story.workload("alpha")
+
+        async def is_known() -> bool:
+            found = manager.writer.current(key)
+            return found is not None and found.metadata.uid != before.metadata.uid
+
+        await story.until(is_known)

@@ -1,0 +1,366 @@
+"""The dashboard over real sockets: who may look at what, and what is never answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dashboard.system import System
+from kubemachinery import http_server
+from kubemachinery.client.client import Client
+from kubemachinery.client.delegated_auth import Door
+from kubemachinery.client.transport import LocalTransport
+from kubemachinery.clock import Clock, SystemClock
+from kubemachinery.http_server import Request, Response
+from kubeserver.protocol import authentication
+from pykueue.analysis import explanation
+from pykueue.api import kueue, registry
+from pykueue.dashboard import assets
+from pykueue.dashboard.endpoints import Pages
+from pykueue.dashboard.summaries import Board, Sources
+from pykueue.settings import defaults
+from waiting import PATIENCE_SECONDS, eventually
+
+Tree = dict[str, Any]
+
+DATA = ("me", "overview", "queues", "queues/a", "flavors/default", "workloads", "workloads/default/w",
+        "workloads/default/w/explanation", "stream")  # fmt: skip
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
+async def test_every_file_is_open_and_allows_nothing_but_itself(shown: System) -> None:
+    for name in ("", *sorted(assets.files())):
+        async with shown.session.get(shown.url + name) as answer:
+            assert answer.status == 200, name
+            policy = answer.headers["Content-Security-Policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Referrer-Policy"] == "no-referrer"
+            tag = answer.headers["ETag"]
+        async with shown.session.get(shown.url + name, headers={"If-None-Match": tag}) as again:
+            assert (again.status, await again.read()) == (304, b"")
+
+
+async def test_what_is_large_travels_small_for_those_who_can_unpack_it(shown: System) -> None:
+    url = shown.url + "app.js"
+    async with shown.session.get(url, headers={"Accept-Encoding": "gzip"}) as packed:
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert packed.headers["Vary"] == "Accept-Encoding"
+        assert int(packed.headers["Content-Length"]) < len(assets.files()["app.js"].body) / 2
+        assert await packed.read() == assets.files()["app.js"].body
+    async with shown.session.get(url, headers={"Accept-Encoding": "identity"}) as plain:
+        assert "Content-Encoding" not in plain.headers
+        assert await plain.read() == assets.files()["app.js"].body
+
+
+def test_the_files_need_nobody_else() -> None:
+    """No address of another host, nothing inline that the policy would forbid."""
+    for name, asset in assets.files().items():
+        text = asset.body.decode().replace("http://www.w3.org/2000/svg", "")
+        assert "://" not in text, name
+        assert "innerHTML" not in text, name
+        if name.endswith(".html"):
+            assert "style=" not in text
+            assert " on" + "click" not in text
+
+
+ASTRAY = (
+    "../app.py",
+    "..%2f..%2fapp.py",
+    "%2e%2e/board.py",
+    "static/app.js",
+    "app.js/",
+    "%00",
+    "index.html%00.js",
+    "x",
+)
+
+
+async def test_a_path_leads_to_a_file_of_the_page_or_nowhere(shown: System) -> None:
+    """As it is written: a browser, or another client, would tidy the path up first."""
+    host, _, port = shown.serving.url.removeprefix("https://").partition(":")
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    for path in ASTRAY:
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=trusting)
+        writer.write(f"GET /dashboard/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        writer.close()
+        assert head.split()[1] == "404", (path, head)
+
+
+async def test_the_address_without_a_slash_leads_to_the_page(shown: System) -> None:
+    async with shown.session.get(shown.url.rstrip("/"), allow_redirects=False) as answer:
+        assert (answer.status, answer.headers["Location"]) == (308, "/dashboard/")
+
+
+# --- Who may look -----------------------------------------------------------------------------------------------------
+
+
+async def test_without_a_known_token_there_is_no_data(shown: System) -> None:
+    for path in DATA:
+        for token in ("", "wrong"):
+            status, said = await shown.ask(f"api/{path}", token=token)
+            assert (status, set(said)) == (401, {"message"}), path
+
+
+async def test_it_only_shows(shown: System) -> None:
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        for path in ("", "api/overview"):
+            assert (await shown.ask(path, method=method))[0] == 405
+
+
+NONSENSE = {
+    ("limit", "201"): "limit: must be a number from 0 to 200",
+    ("limit", "-1"): "limit: must be a number from 0 to 200",
+    ("offset", "٣"): "offset: must be a number from 0 to 1000000000",
+    ("sort", "__class__"): "sort: must be one of created, name, queue, priority, state",
+    ("state", "Lost"): "state: must be one of Pending, QuotaReserved, Admitted, Evicted, Inactive, Finished",
+    ("q", "x" * 201): "q: is longer than 200 characters",
+}
+
+
+async def test_a_question_that_makes_no_sense_is_answered_with_what_would(shown: System) -> None:
+    for (name, value), said in NONSENSE.items():
+        assert await shown.ask("api/workloads", **{name: value}) == (400, {"message": said})
+
+
+async def test_what_is_not_there_is_said_to_be_absent(shown: System) -> None:
+    for path in ("queues/x", "flavors/x", "workloads/default/x", "workloads/default/x/explanation"):
+        status, said = await shown.ask(f"api/{path}")
+        assert status == 404
+        assert "does not exist" in said["message"]
+
+
+# --- What is shown ----------------------------------------------------------------------------------------------------
+
+
+async def small(shown: System) -> None:
+    """A queue of two CPUs: one Workload runs, another waits."""
+    await shown.flavor("default")
+    await shown.queue("a", cpu="2")
+    await shown.workload("runs", "a", {"cpu": "2"})
+    await shown.until(lambda found: found["totals"]["Admitted"] == 1, "api/overview")
+    await shown.workload("waits", "a", {"cpu": "1"})
+    await shown.until(lambda found: found["items"] and found["items"][0]["sentence"], "api/workloads", q="waits")
+
+
+async def test_a_workload_has_its_story_and_the_answer_of_explain(shown: System) -> None:
+    await small(shown)
+    _, found = await shown.ask("api/workloads/default/waits")
+    assert (found["state"], found["clusterQueue"]) == ("Pending", "a")
+    story = await shown.until(
+        lambda answer: any(each["source"] == "event" for each in answer["story"]), "api/workloads/default/waits"
+    )
+    assert story["story"][0]["what"] == "Created"
+    _, said = await shown.ask("api/workloads/default/waits/explanation")
+    assert said["position"] == {"inClusterQueue": 1, "inLocalQueue": 1}
+    assert [held["workload"] for held in said["holders"]] == ["default/runs"]
+    assert said["suggestions"] == []  # nobody asked for them
+    _, helped = await shown.ask("api/workloads/default/waits/explanation", suggestions="true")
+    assert {"wait for default/runs to end"} <= {each["change"] for each in helped["suggestions"]}
+    # The very same value as the command prints.
+    views = shown.manager.views
+    objects = [thing for informer in (*views.shaping, views.workloads) for thing in informer.values()]
+    assert helped == explanation.explainer(defaults().tree)(objects, "default/waits", SystemClock().now(), True)
+
+
+async def test_one_page_follows_another_and_knows_how_many_there_are(shown: System) -> None:
+    await shown.flavor("default")
+    await shown.queue("a", cpu="0")
+    for number in range(5):
+        await shown.workload(f"w{number}", "a", {"cpu": "1"})
+    await shown.until(lambda found: found["total"] == 5, "api/workloads")
+    pages = [(await shown.ask("api/workloads", sort="name", limit="2", offset=offset))[1] for offset in ("0", "2", "4")]
+    assert [[each["name"] for each in page["items"]] for page in pages] == [["w0", "w1"], ["w2", "w3"], ["w4"]]
+    assert {page["total"] for page in pages} == {5}
+
+
+async def test_a_workload_whose_local_queue_comes_later_is_counted_where_it_then_waits(shown: System) -> None:
+    await shown.flavor("default")
+    await shown.workload("early", "a", {"cpu": "1"})
+    await shown.until(lambda found: found["items"] and found["items"][0]["clusterQueue"] == "", "api/workloads")
+    await shown.queue("a", cpu="0")
+    await shown.until(lambda found: found["pending"] == 1, "api/queues/a")
+
+
+async def test_the_stream_tells_of_a_change(shown: System) -> None:
+    headers = {"Authorization": f"Bearer {shown.serving.credentials.view_token}"}
+    await shown.flavor("default")
+    async with shown.session.get(f"{shown.url}api/stream", headers=headers) as answer:
+        assert answer.content_type == "text/event-stream"
+        first = await _news(answer)
+        await shown.queue("a", cpu="2")
+        await shown.workload("w", "a", {"cpu": "1"})
+        while (told := await _news(answer))["totals"]["Admitted"] != 1:
+            assert told["revision"] > first["revision"]
+
+
+async def test_streams_end_when_the_dashboard_does(shown: System) -> None:
+    headers = {"Authorization": "Bearer all"}
+    async with (
+        beside(shown) as (made, _, pages),
+        made.session.get(f"{made.url}api/stream", headers=headers) as answer,
+    ):
+        await _news(answer)
+        pages.close()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await answer.content.read() == b"\n"  # the end of the last piece of news
+
+
+async def _news(answer: aiohttp.ClientResponse) -> Tree:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not (line := await answer.content.readline()).startswith(b"data: "):
+            assert line, "the stream ended"
+    return dict(json.loads(line.removeprefix(b"data: ")))
+
+
+# --- Behind another API server ----------------------------------------------------------------------------------------
+
+
+class Reviews:
+    """Stands for an API server that knows three people: `all` may see everything, `lab` only what is in the namespace
+    lab, and `none` nothing. Everything else is asked of `others`."""
+
+    def __init__(self, others: http_server.Handler) -> None:
+        self.others = others
+        self.asked = 0
+
+    async def answer(self, request: Request) -> Response:
+        if request.method != "POST":
+            return await self.others(request)
+        review = json.loads(await request.read(10_000))
+        spec = review["spec"]
+        self.asked += 1
+        if review["kind"] == "TokenReview":
+            known = spec["token"] in ("all", "lab", "none")
+            status: Tree = {"authenticated": known, **({"user": {"username": spec["token"]}} if known else {})}
+        else:
+            wanted = spec["resourceAttributes"]
+            status = {"allowed": spec["user"] == "all" or (spec["user"] == "lab" and wanted.get("namespace") == "lab")}
+        return Response(201, json.dumps({**review, "status": status}).encode())
+
+
+def sources(shown: System) -> Sources:
+    views = shown.manager.views
+    return Sources(
+        world=shown.manager.world,
+        workloads=views.workloads,
+        local_queues=views.local_queues,
+        cluster_queues=views.cluster_queues,
+        flavors=views.flavors,
+        shaping=views.shaping,
+        explain=explanation.explainer(defaults().tree),
+    )
+
+
+@contextlib.asynccontextmanager
+async def beside(shown: System, doors: Clock | None = None) -> AsyncIterator[tuple[System, Reviews, Pages]]:
+    """The same dashboard, for people whom another API server knows. The door may go by a clock of its own."""
+    reviews = Reviews(partial(shown.serving.embedded.server.handle_as, authentication.ADMIN))
+    clock = SystemClock()
+    door = Door(Client(LocalTransport(reviews.answer), random.Random(1)), doors or clock)
+    pages = Pages(Board(sources(shown), clock), door)
+    http = await http_server.serve(pages.answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{http.port}"
+    try:
+        yield System(replace(shown.serving, url=url), shown.manager, shown.session), reviews, pages
+    finally:
+        pages.close()
+        await http.close()
+
+
+# path: what the three are answered
+ALLOWED = {
+    "me": "200 200 200",
+    "overview": "200 403 403",
+    "queues": "200 403 403",
+    "queues/a": "200 403 403",
+    "flavors/default": "200 403 403",
+    "workloads": "200 403 403",
+    "workloads?namespace=lab": "200 200 403",
+    "workloads?namespace=default": "200 403 403",
+    "workloads/default/runs": "200 403 403",
+    "workloads/lab/mine": "200 200 403",
+    "workloads/lab/mine/explanation": "200 200 403",
+    "workloads/default/runs/explanation": "200 403 403",
+    "workloads/default/absent": "404 403 403",  # who may not look learns nothing
+}
+
+
+async def test_everybody_sees_what_they_may(laboratory: System) -> None:
+    for path, codes in ALLOWED.items():
+        found = [str((await laboratory.ask(f"api/{path}", token=name))[0]) for name in ("all", "lab", "none")]
+        assert found == codes.split(), path
+
+
+@pytest.fixture
+async def laboratory(shown: System) -> AsyncIterator[System]:
+    await small(shown)
+    await shown.create("Namespace", "lab", {})
+    await shown.create("LocalQueue", "a", {"clusterQueue": "a"}, namespace="lab")
+    # Who comes in the same second as somebody else is before or behind them by chance.
+    second = int(time.time())
+    await eventually(lambda: time.time() >= second + 1)
+    await shown.workload("mine", "a", {"cpu": "1"}, namespace="lab")
+    await shown.until(lambda found: found["items"] and found["items"][0]["clusterQueue"], "api/workloads", q="mine")
+    async with beside(shown) as (made, _, _):
+        yield made
+
+
+async def test_an_explanation_names_nobody_whom_its_reader_may_not_see(laboratory: System) -> None:
+    path = "api/workloads/lab/mine/explanation"
+    _, whole = await laboratory.ask(path, token="all", suggestions="true")
+    assert [held["workload"] for held in whole["holders"]] == ["default/runs"]
+    assert whole["ahead"] == ["default/waits"]
+    _, told = await laboratory.ask(path, token="lab", suggestions="true")
+    assert "default/" not in json.dumps(told)
+    assert told["causes"]
+
+
+async def test_only_those_who_see_everything_are_told_totals(laboratory: System) -> None:
+    async with laboratory.session.get(
+        f"{laboratory.url}api/stream", params={"namespace": "lab"}, headers={"Authorization": "Bearer lab"}
+    ) as answer:
+        assert set(await _news(answer)) == {"revision"}
+
+
+class Stopped(SystemClock):
+    def monotonic(self) -> float:
+        return 0.0
+
+
+async def test_the_api_server_is_asked_once_for_many_questions(shown: System) -> None:
+    async with beside(shown, Stopped()) as (made, reviews, _):
+        for _ in range(20):
+            assert (await made.ask("api/overview", token="all"))[0] == 200
+    assert reviews.asked == 2  # who it is, and whether they may
+
+
+async def test_what_comes_and_goes_while_nobody_looks_is_not_remembered(shown: System) -> None:
+    board = Board(sources(shown), SystemClock())
+    await shown.flavor("default")
+    await shown.queue("a", cpu="2")
+    for number in range(3):
+        await shown.workload(f"brief-{number}", "a", {"cpu": "1"})
+    await shown.until(lambda found: found["total"] == 3, "api/workloads")
+    assert board.unread == 3
+    for number in range(3):
+        await shown.client.delete(registry.ALL.of(kueue.Workload), f"brief-{number}", "default")
+    await shown.until(lambda found: found["total"] == 0, "api/workloads")
+    assert board.unread == 0

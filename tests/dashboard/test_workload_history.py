@@ -1,0 +1,91 @@
+"""One Workload as the dashboard tells it: a sentence for the list, and everything in order for its page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubemachinery import codec
+from pykueue.api import kube, kueue
+from pykueue.dashboard import workload_history, workload_table
+
+Tree = dict[str, Any]
+
+
+def condition(type_: str, status: str, message: str, time: str = "2026-01-01T10:00:00Z", reason: str = "Why") -> Tree:
+    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": time}
+
+
+def workload(*conditions: Tree, **status: Any) -> kueue.Workload:
+    metadata = {"name": "train", "namespace": "lab", "creationTimestamp": "2026-01-01T10:00:00Z"}
+    spec = {"queueName": "fast", "podSets": [{"template": {"spec": {"containers": [{"name": "c"}]}}}]}
+    tree = {"metadata": metadata, "spec": spec, "status": {"conditions": list(conditions), **status}}
+    return codec.from_tree(tree, kueue.Workload)
+
+
+RESERVED = condition("QuotaReserved", "True", "reserved")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ([], ""),
+        ([condition("QuotaReserved", "False", "no room")], "no room"),
+        ([condition("QuotaReserved", "True", "reserved")], "reserved"),
+        ([condition("QuotaReserved", "True", "reserved"), condition("Admitted", "True", "runs")], "runs"),
+        ([RESERVED, condition("Admitted", "True", "runs"), condition("Evicted", "True", "has to go")], "has to go"),
+        ([condition("QuotaReserved", "False", "no room"), condition("Evicted", "True", "has to go")], "no room"),
+        ([condition("Evicted", "True", "has to go"), condition("Finished", "True", "done")], "done"),
+        ([condition("QuotaReserved", "False", "")], "Why"),
+    ],
+)
+def test_the_sentence_is_that_of_the_condition_that_the_state_rests_on(conditions: list[Tree], said: str) -> None:
+    assert workload_history.sentence(workload(*conditions)) == said
+
+
+def test_a_line_has_the_state_of_the_object_that_its_sentence_is_from() -> None:
+    """Also where the row was read before the object changed."""
+    before = workload(RESERVED, condition("Admitted", "True", "runs"))
+    after = workload(condition("QuotaReserved", "False", "no room"), condition("Evicted", "True", "has to go"))
+    line = workload_history.line(after, workload_table.row(before, "cq"))
+    assert (line["state"], line["sentence"]) == ("Pending", "no room")
+
+
+def event(reason: str, time: str, **more: Any) -> kube.Event:
+    return codec.from_tree({"metadata": {}, "eventTime": time, "reason": reason, "note": "said", **more}, kube.Event)
+
+
+def test_conditions_checks_and_events_make_one_story_in_order() -> None:
+    told = workload_history.timeline(
+        workload(
+            condition("Admitted", "True", "runs", "2026-01-01T10:00:09Z"),
+            condition("QuotaReserved", "False", "no room", "2026-01-01T10:00:02Z"),
+            admissionChecks=[
+                {"name": "budget", "state": "Ready", "message": "", "lastTransitionTime": "2026-01-01T10:00:05Z"}
+            ],
+        ),
+        [
+            event("Admitted", "2026-01-01T10:00:09.250000Z"),
+            event(
+                "Pending", "2026-01-01T10:00:02.5Z", series={"count": 4, "lastObservedTime": "2026-01-01T10:00:07.1Z"}
+            ),
+        ],
+    )
+    assert [(each["what"], each.get("count")) for each in told] == [
+        ("Created", None),
+        ("QuotaReserved: False", None),
+        ("budget: Ready", None),
+        ("Pending", 4),  # where it was last seen
+        ("Admitted", None),
+        ("Admitted", 1),  # the Event comes after the moment that it tells of
+    ]
+
+
+def test_an_event_of_an_old_writer_has_its_time_elsewhere() -> None:
+    old = codec.from_tree(
+        {"metadata": {}, "reason": "Old", "deprecatedLastTimestamp": "2026-01-01T10:00:03Z", "deprecatedCount": 2},
+        kube.Event,
+    )
+    (_, told) = workload_history.timeline(workload(), [old])
+    assert (told["time"], told["count"]) == ("2026-01-01T10:00:03Z", 2)

@@ -1,0 +1,111 @@
+"""The rows of the dashboard: what is read off a Workload, and how rows are found, counted and ordered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubemachinery.meta import Condition, ObjectMeta, OwnerReference
+from pykueue.api import kueue
+from pykueue.dashboard import workload_table
+from pykueue.dashboard.workload_table import Question, Row, Table, Word
+
+DAY = "2026-01-01T00:00:00Z"
+
+
+def workload(*true: str, active: bool = True, **metadata: Any) -> kueue.Workload:
+    conditions = tuple(
+        Condition(type=each, status="True", reason="R", message="", last_transition_time=DAY) for each in true
+    )
+    named = {"name": "train", "namespace": "lab", "creation_timestamp": DAY, **metadata}
+    spec = kueue.WorkloadSpec(queue_name="fast", active=active, priority=7)
+    return kueue.Workload(metadata=ObjectMeta(**named), spec=spec, status=kueue.WorkloadStatus(conditions=conditions))
+
+
+@pytest.mark.parametrize(
+    ("true", "active", "said"),
+    [
+        ((), True, Word.PENDING),
+        ((), False, Word.INACTIVE),
+        (("QuotaReserved",), True, Word.RESERVED),
+        (("QuotaReserved", "Admitted"), True, Word.ADMITTED),
+        (("QuotaReserved", "Admitted", "Evicted"), True, Word.EVICTED),
+        (("Evicted",), True, Word.PENDING),  # it has stopped, and waits again
+        (("QuotaReserved", "Admitted", "Finished"), True, Word.FINISHED),
+        (("QuotaReserved", "Admitted"), False, Word.ADMITTED),  # still running until it is evicted
+    ],
+)
+def test_one_word_says_where_a_workload_is(true: tuple[str, ...], active: bool, said: Word) -> None:
+    assert workload_table.word(workload(*true, active=active)) is said
+
+
+def test_a_row_names_the_owner_that_steers_the_workload() -> None:
+    owners = (
+        OwnerReference(api_version="v1", kind="ConfigMap", name="other", uid="1"),
+        OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="2", controller=True),
+    )
+    found = workload_table.row(workload(owner_references=owners), "gpu")
+    assert found == Row(
+        "lab", "train", "fast", "gpu", "Job/train", Word.PENDING, 7, DAY, "lab/train fast gpu job/train pending"
+    )
+
+
+def row(name: str, **fields: Any) -> Row:
+    whole = {"namespace": "lab", "queue": "q", "cluster_queue": "cq", "job": "", "word": Word.PENDING, "priority": 0,
+             "created": DAY, **fields}  # fmt: skip
+    return Row(name=name, searched=f"{whole['namespace']}/{name} {whole['queue']} {whole['word']}".lower(), **whole)
+
+
+ROWS = [
+    row("a", priority=5, created="2026-01-03"),
+    row("b", word=Word.ADMITTED, created="2026-01-02"),
+    row("c", namespace="shop", queue="other", cluster_queue="second", created="2026-01-01"),
+    row("d", priority=5, created="2026-01-04"),
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        (Question(), "d a b c"),  # the newest first
+        (Question(descending=False), "c b a d"),
+        (Question(sort="name", descending=False), "a b d c"),
+        (Question(sort="priority"), "a d b c"),  # equals by namespace and name, whichever way it goes
+        (Question(sort="state", descending=False), "a d c b"),
+        (Question(namespace="shop"), "c"),
+        (Question(queue="other"), "c"),
+        (Question(cluster_queue="cq", state="Pending"), "d a"),
+        (Question.searching("LAB pending"), "d a"),
+        (Question.searching("admitted"), "b"),
+        (Question.searching("nowhere"), ""),
+    ],
+)
+def test_rows_are_found_and_ordered(question: Question, names: str) -> None:
+    filled = Table()
+    for each in ROWS:
+        filled.put(each)
+    assert [found.name for found in filled.ask(question)] == names.split()
+
+
+def test_counts_and_answers_follow_every_change() -> None:
+    kept = Table()
+    assert kept.put(row("a"))
+    assert not kept.put(row("a"))  # nothing new
+    assert [found.name for found in kept.ask(Question())] == ["a"]
+    kept.put(row("a", word=Word.ADMITTED))
+    kept.put(row("b", cluster_queue="second"))
+    assert kept.totals() == {
+        "Pending": 1,
+        "QuotaReserved": 0,
+        "Admitted": 1,
+        "Evicted": 0,
+        "Inactive": 0,
+        "Finished": 0,
+    }
+    assert kept.count("cq", Word.PENDING) == 0
+    assert kept.count("second", Word.PENDING) == 1
+    assert kept.drop(("lab", "b"))
+    assert not kept.drop(("lab", "b"))
+    assert [found.name for found in kept.ask(Question())] == ["a"]
+    assert kept.count("second", Word.PENDING) == 0

@@ -1,0 +1,63 @@
+"""What is written for a Workload that was tried and did not get in."""
+
+from __future__ import annotations
+
+from lifecycle.stories import Life
+from pykueue.api import kueue
+from pykueue.api.conditions import QuotaReservedReason, WorkloadCondition
+from pykueue.lifecycle import pending_status, workload_changes
+from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.workload_changes import Changes
+
+REQUESTS = (kueue.PodSetRequest(name="main", resources={"cpu": "4"}),)
+
+
+def tried(life: Life, message: str = "cpu: 3 more needed", *, gated: bool = False, tell: bool = True) -> Changes:
+    reason = QuotaReservedReason.WAITING_FOR_QUOTA
+    return pending_status.wait(life.workload, reason, message, REQUESTS, life.options, life.now, gated=gated, tell=tell)
+
+
+def test_the_reason_what_it_asks_for_and_a_warning() -> None:
+    life = Life()
+    life.write(tried(life))
+    assert life.conditions == {"QuotaReserved": "False/WaitingForQuota", "Admitted": "False/NoReservation"}
+    assert life.workload.status.resource_requests == REQUESTS
+    assert life.events == ["Warning WaitingForQuota"]
+
+
+def test_a_second_attempt_with_the_same_outcome_is_told_and_not_written() -> None:
+    life = Life()
+    life.write(tried(life))
+    before = life.workload
+    assert life.after(5).write(tried(life)).workload == before
+    assert life.events == ["Warning WaitingForQuota", "Warning WaitingForQuota"]
+
+
+def test_the_rules_leave_it_as_it_is() -> None:
+    life = Life()
+    assert life.write(tried(life)).look().changes == ()
+
+
+def test_long_messages_are_cut_shorter_in_the_event() -> None:
+    life = Life()
+    life.write(tried(life, "x" * 50_000))
+    assert len(life.message(WorkloadCondition.QUOTA_RESERVED)) == 32_768
+    (told,) = [one for one in life.news if isinstance(one, workload_changes.Tell)]
+    assert len(told.note) == 1024
+    assert told.note.endswith(" ...")
+
+
+def test_one_that_only_waits_for_the_pods_of_others_is_not_told() -> None:
+    assert workload_changes.news(tried(Life(), tell=False)) == ()
+
+
+def test_closed_preemption_gates_are_shown() -> None:
+    life = Life()
+    assert life.write(tried(life, gated=True)).conditions["BlockedOnPreemptionGates"] == "True/PreemptionGated"
+
+
+def test_the_older_words_when_the_gate_is_off() -> None:
+    life = Life(options=Options(observability=False))
+    life.write(tried(life))
+    assert life.conditions == {"QuotaReserved": "False/Pending"}
+    assert life.events == ["Warning Pending"]

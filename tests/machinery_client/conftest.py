@@ -1,0 +1,49 @@
+"""One server in memory, reached in both ways: over a socket with TLS, and in the same process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kubemachinery.client import client_config
+from kubemachinery.client.client import Client
+from kubemachinery.client.transport import LocalTransport, Transport
+from kubemachinery.clock import SystemClock
+from kubeserver.protocol import authentication as server_access
+from pykueue import app
+
+
+@pytest.fixture
+async def serving(tmp_path: Path) -> AsyncIterator[app.Serving]:
+    settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
+    async with app.api_server(settings, app.kueue_parts()) as serving:
+        yield serving
+
+
+def http(serving: app.Serving) -> Transport:
+    return client_config.connect(client_config.from_files([serving.kubeconfig]), SystemClock())
+
+
+def local(serving: app.Serving) -> Transport:
+    return LocalTransport(partial(serving.embedded.server.handle_as, server_access.ADMIN))
+
+
+@pytest.fixture(params=[http, local], ids=["http", "in-process"])
+async def transport(serving: app.Serving, request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
+    transport = request.param(serving)
+    yield transport
+    await transport.close()
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    return random.Random(7)
+
+
+@pytest.fixture
+def client(transport: Transport, chance: random.Random) -> Client:
+    return Client(transport, chance)

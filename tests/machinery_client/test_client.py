@@ -1,0 +1,267 @@
+"""The verbs, over a socket and in process alike."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from typing import Any
+
+import pytest
+
+from kubemachinery.client import errors
+from kubemachinery.client.client import METADATA, METADATA_OF_ALL, Client, RateLimit
+from kubemachinery.client.transport import Answer, Call, HttpTransport, LocalTransport, Transport
+from kubemachinery.http_server import Request, Response
+from pykueue.api import registry
+from virtual import virtual_time
+from waiting import PATIENCE_SECONDS
+
+CONFIG_MAP = registry.KUBERNETES.named("configmaps")
+FLAVOR = registry.KUEUE.named("resourceflavors")
+WORKLOAD = registry.KUEUE.named("workloads")
+assert CONFIG_MAP is not None
+assert FLAVOR is not None
+assert WORKLOAD is not None
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+async def test_what_is_created_can_be_read_patched_and_deleted(client: Client) -> None:
+    made = await client.create(CONFIG_MAP, config_map("a", x="1"))
+    assert made["metadata"]["uid"]
+    assert (await client.get(CONFIG_MAP, "a", "default"))["data"] == {"x": "1"}
+    patched = await client.patch(CONFIG_MAP, "a", {"data": {"y": "2"}}, "default")
+    assert patched["data"] == {"x": "1", "y": "2"}
+    await client.delete(CONFIG_MAP, "a", "default")
+    assert await client.find(CONFIG_MAP, "a", "default") is None
+
+
+async def test_deleting_what_is_gone_is_no_error(client: Client) -> None:
+    await client.delete(CONFIG_MAP, "never", "default")
+
+
+async def test_a_delete_with_a_uid_spares_an_object_of_the_same_name(client: Client) -> None:
+    await client.create(CONFIG_MAP, config_map("a"))
+    with pytest.raises(errors.Conflict):
+        await client.delete(CONFIG_MAP, "a", "default", uid="somebody-else")
+
+
+async def test_errors_are_told_apart(client: Client) -> None:
+    with pytest.raises(errors.NotFound):
+        await client.get(CONFIG_MAP, "none", "default")
+    made = await client.create(CONFIG_MAP, config_map("a"))
+    with pytest.raises(errors.AlreadyExists):
+        await client.create(CONFIG_MAP, config_map("a"))
+    await client.patch(CONFIG_MAP, "a", {"data": {"x": "1"}}, "default")
+    with pytest.raises(errors.Conflict):
+        await client.replace(CONFIG_MAP, {**made, "data": {"y": "1"}})
+    with pytest.raises(errors.Invalid) as caught:
+        await client.create(
+            FLAVOR, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "X_"}}
+        )
+    assert caught.value.causes
+
+
+async def test_a_patch_with_an_old_revision_is_a_conflict(client: Client) -> None:
+    made = await client.create(CONFIG_MAP, config_map("a"))
+    await client.patch(CONFIG_MAP, "a", {"data": {"x": "1"}}, "default")
+    stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"x": "2"}}
+    with pytest.raises(errors.Conflict):
+        await client.patch(CONFIG_MAP, "a", stale, "default")
+
+
+async def test_a_writer_may_ask_for_the_metadata_alone(client: Client) -> None:
+    await client.create(CONFIG_MAP, config_map("a", x="1"))
+    answer = await client.patch(CONFIG_MAP, "a", {"data": {"x": "2"}}, "default", answer=METADATA)
+    assert answer["metadata"]["resourceVersion"]
+    assert "data" not in answer
+
+
+@pytest.mark.parametrize(("page", "requests"), [(3, 3), (0, 1)])
+async def test_a_list_is_whole_however_many_pages_it_takes(
+    transport: Transport, chance: random.Random, page: int, requests: int
+) -> None:
+    client = Client(transport, chance, page=page)
+    for number in range(7):
+        await client.create(CONFIG_MAP, config_map(f"a{number}"))
+    listing = await client.list(CONFIG_MAP, "default")
+    names = [item for item in listing.items if b'"a' in bytes(item)]
+    assert len(names) == 7
+    assert int(listing.revision) > 0
+    assert client.sent["GET", "configmaps"] == requests
+
+
+async def test_nothing_at_all_is_listed_as_nothing(client: Client) -> None:
+    """A kube-apiserver has null and no list for that, where it is asked for metadata alone; and so has ours."""
+    assert (await client.list(WORKLOAD, answer=METADATA_OF_ALL)).items == []
+
+
+async def test_server_side_apply_creates_and_owns(client: Client) -> None:
+    applied = await client.apply(CONFIG_MAP, config_map("a", x="1"), "me")
+    assert applied["metadata"]["managedFields"][0]["manager"] == "me"
+
+
+async def test_requests_are_counted_by_verb_and_kind(client: Client) -> None:
+    await client.create(CONFIG_MAP, config_map("a"))
+    await client.find(CONFIG_MAP, "a", "default")
+    assert client.sent == {("POST", "configmaps"): 1, ("GET", "configmaps"): 1}
+
+
+class Flaky(LocalTransport):
+    """A transport that answers with these first."""
+
+    def __init__(self, *first: Answer | Exception) -> None:
+        self.first = list(first)
+        self.calls: list[Call] = []
+
+    async def send(self, call: Call) -> Answer:
+        self.calls.append(call)
+        answer = self.first.pop(0) if self.first else Answer(200, b"{}")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+BUSY = Answer(429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', {"Retry-After": "0"})
+TIMED_OUT = Answer(504, b'{"kind":"Status","reason":"Timeout","code":504}')
+NOT_REACHED = errors.Unanswered("refused", applied=False)
+LOST = errors.Unanswered("reset")
+
+
+@pytest.mark.parametrize("trouble", [BUSY, TIMED_OUT, NOT_REACHED, LOST])
+async def test_a_read_is_sent_again_after_any_trouble(trouble: Answer | Exception) -> None:
+    flaky = Flaky(trouble)
+    await Client(flaky, random.Random(1)).get(CONFIG_MAP, "a", "default")
+    assert len(flaky.calls) == 2
+
+
+@pytest.mark.parametrize("trouble", [BUSY, NOT_REACHED])
+async def test_a_write_is_sent_again_when_it_was_surely_not_carried_out(trouble: Answer | Exception) -> None:
+    flaky = Flaky(trouble)
+    await Client(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
+    assert len(flaky.calls) == 2
+
+
+@pytest.mark.parametrize("trouble", [TIMED_OUT, LOST])
+async def test_a_write_that_may_have_been_carried_out_is_not(trouble: Answer | Exception) -> None:
+    flaky = Flaky(trouble)
+    with pytest.raises(errors.KubeError):
+        await Client(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
+    assert len(flaky.calls) == 1
+
+
+async def test_a_connection_that_is_never_made_carries_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port is open, and nobody shakes hands."""
+    monkeypatch.setattr("kubemachinery.client.transport._CONNECT_SECONDS", 0.05)
+    async with await asyncio.start_server(lambda reader, writer: None, "127.0.0.1") as silent:
+        host, port = silent.sockets[0].getsockname()
+        transport = HttpTransport(f"https://{host}:{port}")
+        with pytest.raises(errors.Unanswered) as caught:
+            await transport.send(Call("POST", "/"))
+        await transport.close()
+    assert caught.value.applied is False
+
+
+async def test_a_server_that_never_answers_is_given_up_on() -> None:
+    flaky = Flaky(*[NOT_REACHED] * 20)
+    client = Client(flaky, random.Random(1))
+    client._pause = lambda attempt, error: 0.0  # type: ignore[method-assign]
+    with pytest.raises(errors.Unanswered):
+        await client.get(CONFIG_MAP, "a", "default")
+    assert len(flaky.calls) == 6
+
+
+@virtual_time
+async def test_the_rate_limit_lets_a_burst_through_and_then_keeps_the_pace() -> None:
+    limit, loop = RateLimit(qps=100, burst=5), asyncio.get_running_loop()
+    start = loop.time()
+    for _ in range(5):
+        await limit.take()
+    assert loop.time() == start
+    for _ in range(5):
+        await limit.take()
+    assert loop.time() - start == pytest.approx(0.05)
+
+
+@virtual_time
+async def test_who_is_patient_comes_after_the_others_but_is_never_forgotten() -> None:
+    limit, came = RateLimit(qps=1000, burst=1), ""
+
+    async def ask(who: str) -> None:
+        nonlocal came
+        await limit.take(patient=who == "p")
+        came += who
+
+    await asyncio.gather(*(ask(who) for who in "-ppp" + 25 * "u"))
+    assert came == "-" + 9 * "u" + "p" + 9 * "u" + "p" + 7 * "u" + "p"
+
+
+@virtual_time
+async def test_who_gave_up_waiting_costs_nobody_a_token() -> None:
+    limit = RateLimit(qps=1, burst=1)
+    await limit.take()
+    gave_up = [asyncio.ensure_future(limit.take()) for _ in range(10)]
+    last = asyncio.ensure_future(limit.take())
+    await asyncio.sleep(0)
+    for each in gave_up:
+        each.cancel()
+    await asyncio.wait_for(last, 1.1)
+
+
+async def test_a_closed_fence_lets_reads_through_and_no_write(client: Client) -> None:
+    """Whoever lost the right to write is held back however it got this far."""
+    fenced = client.fenced(lambda: False)
+    with pytest.raises(errors.Fenced):
+        await fenced.create(CONFIG_MAP, config_map("a"))
+    assert await fenced.find(CONFIG_MAP, "a", "default") is None
+    await client.fenced(lambda: True).create(CONFIG_MAP, config_map("a"))
+    assert await fenced.find(CONFIG_MAP, "a", "default") is not None
+
+
+@virtual_time
+async def test_the_fence_is_asked_when_all_waiting_is_over() -> None:
+    is_open, limit = True, RateLimit(qps=20, burst=1)
+    await limit.take()
+
+    async def never(request: Request) -> Response:
+        raise AssertionError(request)
+
+    client = Client(LocalTransport(never), random.Random(1), limit).fenced(lambda: is_open)
+    writing = asyncio.ensure_future(client.create(CONFIG_MAP, config_map("a")))
+    await asyncio.sleep(0.01)
+    is_open = False
+    with pytest.raises(errors.Fenced):
+        await writing
+
+
+async def test_nothing_comes_between_the_fence_and_the_wire() -> None:
+    """A process can be stopped in any turn of its loop, so a write goes out in the turn in which its fence was asked."""
+    on_the_wire = b""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def look() -> None:
+            nonlocal on_the_wire
+            accepted, _ = listening.accept()
+            with accepted:
+                # The kernel may take a moment to carry it over; nobody writes meanwhile, for the loop is held up here.
+                accepted.settimeout(PATIENCE_SECONDS)
+                while not on_the_wire.endswith(b"what was meant"):
+                    on_the_wire += accepted.recv(10_000)
+
+        def fence() -> bool:
+            asyncio.get_running_loop().call_soon(look)
+            return True
+
+        transport = HttpTransport(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with pytest.raises(errors.Unanswered):  # `look` hangs up
+            await transport.send(Call("PATCH", "/somewhere", (), b"what was meant", "text/plain", fence=fence))
+        await transport.close()
+    assert on_the_wire.endswith(b"what was meant")
+
+
+def test_a_page_of_a_proxy_is_an_error_with_its_words() -> None:
+    error = errors.from_answer(502, b"<html>bad gateway</html>")
+    assert (error.code, str(error)) == (502, "<html>bad gateway</html>")

@@ -1,0 +1,244 @@
+"""Finding a server as kubectl does, and saying in a sentence why there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from kubemachinery.client import client_config, transport
+from kubemachinery.client.errors import Unanswered
+from kubemachinery.client.transport import Call
+from kubemachinery.clock import SystemClock
+from kubemachinery.errors import UsageError
+
+
+def kubeconfig(path: Path, server: str = "https://127.0.0.1:1", *, context: str = "main", **user: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tree = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": context,
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+    }
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def test_a_file_that_is_named_wins(tmp_path: Path) -> None:
+    named = kubeconfig(tmp_path / "named", "https://127.0.0.1:1")
+    other = kubeconfig(tmp_path / "other", "https://127.0.0.1:2")
+    target = client_config.find({"KUBECONFIG": str(other)}, str(named))
+    assert (target.server, target.namespace) == ("https://127.0.0.1:1", "team")
+
+
+def test_of_several_files_the_first_to_say_something_wins(tmp_path: Path) -> None:
+    first = kubeconfig(tmp_path / "1", "https://127.0.0.1:1")
+    second = kubeconfig(tmp_path / "2", "https://127.0.0.1:2")
+    assert client_config.find({"KUBECONFIG": f"{first}:{second}"}).server == "https://127.0.0.1:1"
+
+
+def test_the_default_file_comes_next_then_what_up_wrote(tmp_path: Path) -> None:
+    fallback = kubeconfig(tmp_path / "up", "https://127.0.0.1:2")
+    assert client_config.find({"HOME": str(tmp_path)}, fallback=fallback).server == "https://127.0.0.1:2"
+    kubeconfig(tmp_path / ".kube" / "config", "https://127.0.0.1:1")
+    assert client_config.find({"HOME": str(tmp_path)}, fallback=fallback).server == "https://127.0.0.1:1"
+
+
+def test_in_a_pod_the_service_account_is_used(tmp_path: Path) -> None:
+    (tmp_path / "namespace").write_text("queues\n")
+    target = client_config.in_cluster(
+        {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}, tmp_path
+    )
+    assert (target.server, target.namespace) == ("https://10.0.0.1:6443", "queues")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"context": "missing"}, "there is no context 'missing'"),
+        ({"server": "nonsense"}, "has no usable server address"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, change: dict[str, str], sentence: str) -> None:
+    path = kubeconfig(tmp_path / "k", **change)
+    with pytest.raises(UsageError, match=sentence):
+        client_config.from_files([path])
+
+
+@pytest.mark.parametrize(("name", "sentence"), [("none", "none: No such file"), ("", ": Is a directory")])
+def test_what_is_no_file_says_so(tmp_path: Path, name: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        client_config.from_files([tmp_path / name])
+    there = kubeconfig(tmp_path / "k")
+    assert client_config.from_files([tmp_path / "none", there]).server, "one that is not there may stand in the list"
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        (
+            client_config.Wish(of_cluster={"certificate-authority-data": "AAAA"}),
+            "certificate-authority of the kubeconfig",
+        ),
+        (
+            client_config.Wish(of_user={"client-certificate-data": "AAAA", "client-key-data": "AAAA"}),
+            "client-certificate and client-key of the kubeconfig",
+        ),
+    ],
+)
+async def test_a_certificate_that_is_none_says_where_it_stands(
+    tmp_path: Path, wish: client_config.Wish, sentence: str
+) -> None:
+    target = wish.apply(client_config.from_files([kubeconfig(tmp_path / "k")]))
+    with pytest.raises(UsageError, match=sentence):
+        client_config.connect(target, SystemClock())
+
+
+def test_without_any_server_the_sentence_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--kubeconfig"):
+        client_config.find({"HOME": str(tmp_path)})
+
+
+async def test_a_token_is_sent_and_one_in_a_file_is_read_again(tmp_path: Path) -> None:
+    target = client_config.from_files([kubeconfig(tmp_path / "k", token="secret")])
+    assert await client_config.Credentials(target, SystemClock()).headers() == [("Authorization", "Bearer secret")]
+    (tmp_path / "token").write_text("first\n")
+    target = client_config.from_files([kubeconfig(tmp_path / "k", tokenFile="token")])
+    credentials = client_config.Credentials(target, SystemClock())
+    assert await credentials.headers() == [("Authorization", "Bearer first")]
+    (tmp_path / "token").write_text("second\n")
+    credentials._until = 0.0
+    assert await credentials.headers() == [("Authorization", "Bearer second")]
+
+
+def program(tmp_path: Path, body: str) -> dict[str, object]:
+    path = tmp_path / "login.sh"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}
+
+
+async def test_a_program_gives_the_token(tmp_path: Path) -> None:
+    answer = '{"kind":"ExecCredential","status":{"token":"from-program","expirationTimestamp":"2999-01-01T00:00:00Z"}}'
+    runs = program(tmp_path, f"echo x >> {tmp_path}/runs; echo '{answer}'")
+    target = client_config.from_files([kubeconfig(tmp_path / "k", exec=runs)])
+    credentials = client_config.Credentials(target, SystemClock())
+    for _ in range(2):
+        assert await credentials.headers() == [("Authorization", "Bearer from-program")]
+    assert (tmp_path / "runs").read_text() == "x\n", "a token that is still good is not asked for again"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"), [("echo oops >&2; exit 3", "failed with 3: oops"), ("echo hi", "did not print")]
+)
+async def test_a_program_that_fails_says_why(tmp_path: Path, body: str, sentence: str) -> None:
+    target = client_config.from_files([kubeconfig(tmp_path / "k", exec=program(tmp_path, body))])
+    with pytest.raises(UsageError, match=sentence):
+        await client_config.Credentials(target, SystemClock()).headers()
+
+
+def test_what_is_said_counts_before_what_the_file_says(tmp_path: Path) -> None:
+    path = kubeconfig(
+        tmp_path / "k", **{"exec": {"command": "x"}, "client-certificate-data": "AA==", "client-key": "k"}
+    )
+    wish = client_config.Wish(
+        of_cluster={"server": "https://127.0.0.1:2", "insecure-skip-tls-verify": True},
+        of_user={"token": "t", "client-certificate": "/c"},
+        timeout_seconds=5,
+    )
+    target = client_config.find({}, str(path), wish=wish)
+    assert (target.server, target.namespace, target.timeout_seconds) == ("https://127.0.0.1:2", "team", 5)
+    assert target.cluster["insecure-skip-tls-verify"] is True
+    # Neither the program nor the certificate of the file is asked.
+    assert target.user == {"client-key": "k", "token": "t", "client-certificate": "/c"}
+
+
+def test_entries_are_chosen_by_name(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "k", context="", token="of-u")
+    tree = yaml.safe_load(path.read_text())
+    tree["clusters"].append({"name": "d", "cluster": {"server": "https://127.0.0.1:2"}})
+    tree["users"].append({"name": "v", "user": {"token": "of-v"}})
+    path.write_text(yaml.safe_dump(tree))
+    target = client_config.find({}, str(path), wish=client_config.Wish(cluster="d", user="v"))
+    assert (target.server, target.user, target.namespace) == ("https://127.0.0.1:2", {"token": "of-v"}, "default")
+    with pytest.raises(UsageError, match="there is no user 'w'"):
+        client_config.find({}, str(path), wish=client_config.Wish(user="w"))
+
+
+def test_a_server_that_is_named_needs_no_file(tmp_path: Path) -> None:
+    wish = client_config.Wish(of_cluster={"server": "http://127.0.0.1:3"})
+    assert client_config.find({"HOME": str(tmp_path)}, wish=wish).server == "http://127.0.0.1:3"
+    with pytest.raises(UsageError, match="begins with https://"):
+        client_config.find({"HOME": str(tmp_path)}, wish=client_config.Wish(of_cluster={"server": "127.0.0.1"}))
+
+
+async def test_whoever_calls_as_somebody_else_says_so_in_headers(tmp_path: Path) -> None:
+    user = {"as": "ann", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"Scopes/x": ["1", "2"]}}
+    target = client_config.find({}, str(kubeconfig(tmp_path / "k")), wish=client_config.Wish(of_user=user))
+    assert await client_config.Credentials(target, SystemClock()).headers() == [
+        ("Impersonate-User", "ann"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-scopes%2Fx", "1"),
+        ("Impersonate-Extra-scopes%2Fx", "2"),
+    ]
+
+
+async def test_whoever_says_how_long_to_wait_is_obeyed() -> None:
+    """Whatever the request itself would have been given."""
+    server = await asyncio.start_server(lambda reader, writer: asyncio.sleep(0), "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        target = client_config.find({}, wish=client_config.Wish(of_cluster={"server": url}, timeout_seconds=0.05))
+        transport = client_config.connect(target, SystemClock())
+        with pytest.raises(Unanswered, match=f"{url} does not answer GET /version: not within 0.05 s"):
+            await transport.send(Call("GET", "/version"))
+        await transport.close()
+
+
+@pytest.mark.parametrize("disabled", [False, True])
+async def test_answers_are_compressed_unless_somebody_says_otherwise(disabled: bool) -> None:
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        wish = client_config.Wish(of_cluster={"server": url, "disable-compression": disabled})
+        transport = client_config.connect(client_config.find({}, wish=wish), SystemClock())
+        await transport.send(Call("GET", "/version"))
+        await transport.close()
+    assert (b"Accept-Encoding" in asked[0]) is not disabled
+
+
+async def test_a_server_that_is_not_there_is_a_few_words() -> None:
+    transport = client_config.connect(
+        client_config.find({}, wish=client_config.Wish(of_cluster={"server": "http://127.0.0.1:1"})), SystemClock()
+    )
+    with pytest.raises(Unanswered) as refused:
+        await transport.send(Call("GET", "/version"))
+    with pytest.raises(Unanswered) as refused_stream:
+        async with transport.stream(Call("GET", "/version")):
+            pass
+    await transport.close()
+    for told in (refused, refused_stream):
+        assert str(told.value) == "http://127.0.0.1:1 cannot be reached: Connection refused"
+
+
+def test_a_name_that_nobody_knows_is_a_few_words() -> None:
+    unknown = aiohttp.ClientConnectionError()
+    unknown.os_error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")  # type: ignore[attr-defined]
+    assert transport._reason(unknown) == "Name or service not known"

@@ -1,0 +1,59 @@
+"""Workers on one queue: how many keys of a kind are reconciled at once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+
+from kubemachinery.client.controller import Controller
+from waiting import eventually
+
+
+class Work:
+    """Reconciles that end when `released` is set, and how many of each kind were under way at most."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+        self.running: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.done: list[str] = []
+
+    async def reconcile(self, key: str) -> None:
+        kind = key.partition("/")[0]
+        self.running[kind] += 1
+        self.most[kind] = max(self.most[kind], self.running[kind])
+        await self.released.wait()
+        self.running[kind] -= 1
+        self.done.append(key)
+
+
+async def test_a_kind_has_as_many_workers_as_its_limit_and_no_kind_waits_for_another() -> None:
+    work = Work()
+    loop: Controller[str] = Controller("test", work.reconcile, random.Random(1), workers=2)
+    loop.limit(lambda key: key.partition("/")[0], {"Job": 1, "Pod": 4})
+    keys = [f"{kind}/{number}" for kind in ("Job", "Pod") for number in range(6)]
+    for key in keys:
+        loop.add(key)
+    running = asyncio.create_task(loop.run())
+    await eventually(lambda: work.running == Counter(Job=1, Pod=4))
+    work.released.set()
+    await eventually(lambda: sorted(work.done) == keys)
+    assert work.most == Counter(Job=1, Pod=4)
+    await eventually(lambda: loop.queue.idle)
+    running.cancel()
+
+
+async def test_a_key_that_waits_for_its_kind_is_reconciled_once_and_comes_again_when_added_meanwhile() -> None:
+    work = Work()
+    loop: Controller[str] = Controller("test", work.reconcile, random.Random(1), workers=4)
+    loop.limit(lambda key: "Job", {"Job": 1})
+    loop.add("Job/a")
+    loop.add("Job/b")
+    running = asyncio.create_task(loop.run())
+    await eventually(lambda: work.running["Job"] == 1 and not len(loop.queue))
+    loop.add("Job/b")  # it was taken, and waits for its turn
+    work.released.set()
+    await eventually(lambda: loop.queue.idle)
+    assert sorted(work.done) == ["Job/a", "Job/b", "Job/b"]
+    running.cancel()

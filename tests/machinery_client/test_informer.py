@@ -1,0 +1,250 @@
+"""The local copy: complete, never older than it was, and every change told once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubemachinery.client import errors
+from kubemachinery.client.client import Client
+from kubemachinery.client.informer import Change, Informer, Key, typed
+from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from pykueue.api import kube, registry
+from virtual import virtual_time
+from waiting import PATIENCE_SECONDS, eventually
+
+CONFIG_MAP = registry.KUBERNETES.named("configmaps")
+assert CONFIG_MAP is not None
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+def informer(client: Client) -> Informer[kube.ConfigMap]:
+    return Informer(client, CONFIG_MAP, typed(kube.ConfigMap), random.Random(1), namespace="default")
+
+
+@asynccontextmanager
+async def running(watched: Informer[Any]) -> AsyncIterator[list[Change[Any]]]:
+    changes: list[Change[Any]] = []
+    watched.subscribe(changes.append)
+    task = asyncio.ensure_future(watched.run())
+    try:
+        yield changes
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def story(changes: list[Change[Any]]) -> list[tuple[str, bool, bool]]:
+    return [
+        (change.key.name, change.old is not None, change.new is not None)
+        for change in changes
+        if change.key.name[0] == "a"
+    ]
+
+
+async def test_it_holds_what_was_there_and_follows_what_comes(client: Client) -> None:
+    await client.create(CONFIG_MAP, config_map("a1", x="1"))
+    watched = informer(client)
+    async with running(watched) as changes:
+        await asyncio.wait_for(watched.synced(), PATIENCE_SECONDS)
+        assert [change.initial for change in changes if change.key.name == "a1"] == [True]
+        await client.create(CONFIG_MAP, config_map("a2"))
+        await client.patch(CONFIG_MAP, "a1", {"data": {"x": "2"}}, "default")
+        await client.delete(CONFIG_MAP, "a2", "default")
+        await eventually(lambda: len(story(changes)) == 4)
+        assert story(changes) == [("a1", False, True), ("a2", False, True), ("a1", True, True), ("a2", True, False)]
+        found = watched.get("a1", "default")
+        assert found is not None
+        assert watched.revision_of(Key("default", "a1")) == int(found.metadata.resource_version)
+
+
+async def test_an_index_follows_its_objects(client: Client) -> None:
+    watched = informer(client)
+    watched.index("label", lambda item: item.metadata.labels.get("team", "none").split("."))
+    async with running(watched) as changes:
+        await asyncio.wait_for(watched.synced(), PATIENCE_SECONDS)
+        made = config_map("a")
+        made["metadata"]["labels"] = {"team": "x.y"}
+        await client.create(CONFIG_MAP, made)
+        await eventually(lambda: len(story(changes)) == 1)
+        assert [str(key) for key, _ in watched.under("label", "x")] == ["default/a"]
+        await client.patch(CONFIG_MAP, "a", {"metadata": {"labels": {"team": "y.z"}}}, "default")
+        await eventually(lambda: len(story(changes)) == 2)
+        assert not list(watched.under("label", "x"))
+        assert [str(key) for key, _ in watched.under("label", "z")] == ["default/a"]
+
+
+class Played(Transport):
+    """A server that plays a script: each request gets the next line of it."""
+
+    def __init__(self, *script: list[str] | Answer | Exception) -> None:
+        self.script = list(script)
+        self.calls: list[Call] = []
+
+    async def send(self, call: Call) -> Answer:
+        self.calls.append(call)
+        step = self.script.pop(0)
+        assert isinstance(step, Answer), step
+        return step
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+        self.calls.append(call)
+        if not self.script:
+            await asyncio.sleep(3600)
+        step = self.script.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        assert isinstance(step, list), step
+        yield self._lines(step)
+
+    async def _lines(self, lines: list[str]) -> AsyncIterator[bytes]:
+        for line in lines:
+            yield line.encode()
+
+    async def close(self) -> None:
+        pass
+
+
+def line(type_: str, name: str = "", revision: int = 0, uid: str = "u", **annotations: str) -> str:
+    metadata = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": str(revision)}
+    if annotations:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}  # type: ignore[assignment]
+    return msgspec.json.encode({"type": type_, "object": {"metadata": metadata}}).decode()
+
+
+END = line("BOOKMARK", revision=10, end="true")
+GONE = '{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}'
+
+
+async def played(*script: list[str] | Answer | Exception) -> tuple[list[tuple[str, bool, bool]], Played]:
+    transport = Played(*script)
+    watched = Informer(Client(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
+    async with running(watched) as changes:
+        await eventually(lambda: not transport.script and len(transport.calls) > len(script))
+    return story(changes), transport
+
+
+def queries(transport: Played) -> list[dict[str, str]]:
+    return [dict(call.query) for call in transport.calls]
+
+
+async def test_a_broken_watch_goes_on_from_the_last_revision() -> None:
+    seen, transport = await played([line("ADDED", "a", 5), END, line("MODIFIED", "a", 12)], [line("DELETED", "a", 13)])
+    assert seen == [("a", False, True), ("a", True, True), ("a", True, False)]
+    assert [query.get("resourceVersion") for query in queries(transport)] == [None, "12", "13"]
+
+
+async def test_a_bookmark_moves_the_point_from_which_it_goes_on() -> None:
+    _, transport = await played([END, line("BOOKMARK", revision=40)], [])
+    assert queries(transport)[1]["resourceVersion"] == "40"
+
+
+async def test_after_410_it_lists_again_and_tells_what_is_gone() -> None:
+    again = [line("ADDED", "ab", 20, "v"), line("BOOKMARK", revision=30, end="true")]
+    seen, _ = await played([line("ADDED", "aa", 5), line("ADDED", "ab", 6, "v"), END], [GONE], again)
+    assert seen == [("aa", False, True), ("ab", False, True), ("ab", True, True), ("aa", True, False)]
+
+
+@virtual_time
+async def test_a_list_whose_history_is_gone_at_once_is_not_asked_for_again_and_again() -> None:
+    """The first time may be bad luck; from then on it waits, ever longer."""
+    transport = Played(*([END], [GONE]) * 1000)
+    watched = Informer(Client(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
+    async with running(watched):
+        await asyncio.sleep(60)
+    assert 4 < len(transport.calls) < 12
+
+
+async def test_it_says_when_it_has_seen_all_that_was_stored(client: Client) -> None:
+    """Also while its watch is behind."""
+    await client.create(CONFIG_MAP, config_map("a1"))
+    watched = informer(client)
+    async with running(watched):
+        await asyncio.wait_for(watched.synced(), PATIENCE_SECONDS)
+        reached, watched._reach = watched._reach, lambda revision: None  # type: ignore[method-assign]
+        made = await client.create(CONFIG_MAP, config_map("a2"))
+        catching_up = asyncio.ensure_future(watched.caught_up())
+        await eventually(lambda: Key("default", "a2") in watched)
+        await asyncio.sleep(0.05)
+        assert not catching_up.done()
+        reached(int(made["metadata"]["resourceVersion"]))
+        await asyncio.wait_for(catching_up, PATIENCE_SECONDS)
+
+
+async def test_an_object_older_than_the_one_it_has_is_not_taken() -> None:
+    seen, _ = await played([line("ADDED", "a", 9), END], [line("MODIFIED", "a", 7), line("MODIFIED", "a", 9)])
+    assert seen == [("a", False, True)]
+
+
+async def test_a_list_from_a_server_that_fell_behind_deletes_nothing_newer() -> None:
+    behind = [line("BOOKMARK", revision=8, end="true")]
+    seen, _ = await played([line("ADDED", "a", 9), END], [GONE], behind)
+    assert seen == [("a", False, True)]
+
+
+async def test_an_object_made_again_under_its_name_is_another_object() -> None:
+    seen, _ = await played([line("ADDED", "a", 5), END], [line("MODIFIED", "a", 12, "other")])
+    assert seen == [("a", False, True), ("a", True, False), ("a", False, True)]
+
+
+async def test_a_server_that_does_not_stream_lists_is_asked_for_pages() -> None:
+    refused = errors.from_answer(422, b'{"kind":"Status","reason":"Invalid","code":422}')
+    page = Answer(
+        200,
+        b'{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"3"}}]}',
+    )
+    seen, transport = await played(refused, page, [line("MODIFIED", "a", 9)])
+    assert seen == [("a", False, True), ("a", True, True)]
+    assert queries(transport)[2]["resourceVersion"] == "7"
+
+
+async def test_an_object_that_cannot_be_read_stops_nobody_else() -> None:
+    poison = (
+        line("ADDED", "ap", 4, "p").replace('"default"', '"default"', 1).replace('{"metadata"', '{"data":3,"metadata"')
+    )
+    seen, _ = await played([poison, line("ADDED", "a", 5), END])
+    assert seen == [("a", False, True)]
+
+
+async def test_it_keeps_trying_while_the_server_is_away() -> None:
+    away = errors.Unanswered("refused", applied=False)
+    seen, _ = await played(away, [line("ADDED", "a", 5), END])
+    assert seen == [("a", False, True)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_the_copy_equals_the_server_after_any_history(client: Client, seed: int) -> None:
+    chance = random.Random(seed)
+    watched = informer(client)
+    async with running(watched) as changes:
+        for _ in range(60):
+            name = f"a{chance.randrange(6)}"
+            match chance.randrange(3):
+                case 0:
+                    if await client.find(CONFIG_MAP, name, "default") is None:
+                        await client.create(CONFIG_MAP, config_map(name))
+                case 1:
+                    if await client.find(CONFIG_MAP, name, "default") is not None:
+                        await client.patch(CONFIG_MAP, name, {"data": {"x": str(chance.random())}}, "default")
+                case _:
+                    await client.delete(CONFIG_MAP, name, "default")
+        listing = await client.list(CONFIG_MAP, "default")
+        there = {
+            item.metadata.name: item.metadata.resource_version
+            for item in (msgspec.json.decode(i, type=kube.ConfigMap) for i in listing.items)
+        }
+        await eventually(lambda: {key.name: value.metadata.resource_version for key, value in watched.items()} == there)
+        alive: set[str] = set()
+        for name, existed, exists in story(changes):
+            assert existed == (name in alive), "every change starts from what was told before"
+            alive = alive | {name} if exists else alive - {name}

@@ -1,0 +1,680 @@
+"""Containers as processes: real ones, with guardians that outlive whoever started them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubemachinery import http_server
+from kubemachinery.clock import SystemClock
+from pykueue.runner import process_executor as processes_module
+from pykueue.runner import supervisor
+from pykueue.runner.container_attempts import Ended
+from pykueue.runner.logs import Logs, Reader, Wanted, shown
+from pykueue.runner.process_executor import IN_MEMORY, Database, Processes
+from waiting import eventually, until
+
+GPUS = {"nvidia.com/gpu": 2}
+# A program that waits for its test.
+UNTIL_TOLD = "while [ ! -e told ]; do sleep 0.05; done"
+
+
+async def nothing(*_: str) -> None:
+    return None
+
+
+def opened(folder: Path) -> Processes:
+    return Processes(folder, nothing, lambda: GPUS, SystemClock(), dict(os.environ))
+
+
+@pytest.fixture
+async def processes(tmp_path: Path) -> AsyncIterator[Processes]:
+    made = opened(tmp_path / "pods")
+    try:
+        yield made
+    finally:
+        await made.sweep(())
+        await made.close()
+
+
+def pod(*command: str, uid: str = "u1", gpus: int = 0, **container: Any) -> dict[str, Any]:
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    main = {"name": "main", "image": "i", "command": list(command), "resources": {"limits": limits}, **container}
+    return {"metadata": {"name": "p", "namespace": "n", "uid": uid}, "spec": {"containers": [main]}}
+
+
+async def start(processes: Processes, tree: dict[str, Any], number: int = 0) -> None:
+    problem = await processes.start(tree, tree["spec"]["containers"][0], number)
+    assert problem is None, problem
+
+
+async def ended(processes: Processes, tree: dict[str, Any]) -> Ended:
+    found = await eventually(lambda: processes.attempts(tree)["main"][-1].ended)
+    assert found is not None
+    return found
+
+
+def _is_open(file: Path) -> bool:
+    """Whether this process holds the file open."""
+    return str(file) in {os.readlink(f"/proc/self/fd/{number}") for number in _descriptors()}
+
+
+def _descriptors() -> list[str]:
+    return [number for number in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{number}")]
+
+
+def log(processes: Processes, uid: str = "u1", **wanted: Any) -> str:
+    reader = Reader(processes.logs(uid, "main")[-1], Wanted(**wanted))
+    try:
+        return b"".join(iter(reader.next, b"")).decode()
+    finally:
+        reader.close()
+
+
+class TestOne:
+    async def test_its_exit_code_and_its_words_are_kept(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", f"echo out; echo err >&2; {UNTIL_TOLD}; exit 3", workingDir=str(tmp_path))
+        told: list[str] = []
+        processes.on_change = told.append
+        await start(processes, tree)
+        (tmp_path / "told").touch()
+        assert (await ended(processes, tree)).code == 3
+        assert sorted(log(processes).splitlines()) == ["err", "out"]
+        assert told == ["u1"]
+
+    async def test_no_shell_touches_its_words(self, processes: Processes) -> None:
+        tree = pod("echo", "$HOME; *")
+        await start(processes, tree)
+        await ended(processes, tree)
+        assert log(processes) == "$HOME; *\n"
+
+    async def test_a_program_that_is_not_there_is_a_start_error(self, processes: Processes) -> None:
+        tree = pod("no-such-program")
+        await start(processes, tree)
+        over = await ended(processes, tree)
+        assert (over.code, over.reason) == (127, "StartError")
+        assert over.message == "cannot run 'no-such-program': No such file or directory"
+
+    async def test_a_directory_that_is_not_there_is_named(self, processes: Processes) -> None:
+        tree = pod("true", workingDir="/no/such/place")
+        await start(processes, tree)
+        assert "'/no/such/place'" in (await ended(processes, tree)).message
+
+    async def test_without_a_command_nothing_is_started(self, processes: Processes) -> None:
+        tree = pod()
+        await start(processes, tree)
+        over = await ended(processes, tree)
+        assert (over.code, over.reason) == (128, "StartError")
+
+    async def test_more_memory_than_its_limit_it_cannot_have(self, processes: Processes) -> None:
+        tree = pod("python3", "-c", "bytearray(10**9)", resources={"limits": {"memory": "200Mi"}})
+        await start(processes, tree)
+        assert (await ended(processes, tree)).code == 1
+        assert "MemoryError" in log(processes)
+
+    async def test_its_limit_of_open_files_is_not_the_raised_one_of_the_server(self, processes: Processes) -> None:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+        try:
+            tree = pod("sh", "-c", "ulimit -S -n")
+            await start(processes, tree)
+            await ended(processes, tree)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert log(processes).strip() in (str(http_server.inherited_open_files), "unlimited")
+
+    async def test_a_follower_that_is_gone_holds_no_file(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "echo begun; sleep 1000")
+        await start(processes, tree)
+        file = processes.logs("u1", "main")[-1]
+        got: list[bytes] = []
+
+        async def write(data: bytes) -> None:
+            got.append(data)
+
+        query = [("follow", "true")]
+        answer = await Logs(processes, lambda: 0)(tree, http_server.Request("GET", "/", query))
+        assert answer.stream is not None
+        following = asyncio.ensure_future(answer.stream(write))
+        await eventually(lambda: got)
+        assert _is_open(file)
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        assert not _is_open(file)
+
+    async def test_what_it_starts_ends_with_it(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "sleep 1000 & echo $!")
+        await start(processes, tree)
+        await ended(processes, tree)
+        child = int(log(processes))
+        await eventually(lambda: not _is_alive(child))
+
+    @pytest.mark.parametrize("ends", ["by itself", "killed", "deleted"])
+    async def test_process_that_left_its_session_ends_with_its_pod(
+        self, processes: Processes, tmp_path: Path, ends: str
+    ) -> None:
+        """One that starts a session of its own, is nobody's child, and holds none of the pipes."""
+        escape = (
+            "import os, sys, time\n"
+            "if os.fork() == 0:\n"
+            "    os.setsid()\n"
+            "    if os.fork(): os._exit(0)\n"
+            "    for number in range(3): os.close(number)\n"
+            f"    with open({str(tmp_path / 'escaped')!r}, 'w') as file: file.write(f'{{os.getpid()}}.')\n"
+            "    os.execvp('sleep', ['sleep', '1000'])\n"
+            "os.wait()\n"
+        )
+        forever = "" if ends == "by itself" else "time.sleep(1000)\n"
+        tree = pod("python3", "-c", escape + forever, workingDir=str(tmp_path))
+        await start(processes, tree)
+        escaped = tmp_path / "escaped"
+        await eventually(lambda: escaped.exists() and escaped.read_text().endswith("."))
+        if ends == "killed":
+            processes.stop("u1", "main", kill=True)
+        if ends == "deleted":
+            await processes.discard("u1")
+        else:
+            await ended(processes, tree)
+        assert not _is_alive(int(escaped.read_text()[:-1]))
+
+    async def test_processes_of_a_pod_cannot_outrun_its_end(self, processes: Processes, tmp_path: Path) -> None:
+        """Each starts the next in a session of its own and ends: none of them lives long enough to be looked for."""
+        runner = (
+            "import os, time\n"
+            "while True:\n"
+            "    if os.fork(): os._exit(0)\n"
+            "    os.setsid()\n"
+            f"    open({str(tmp_path / 'lives')!r}, 'a').write('x')\n"
+        )
+        tree = pod("sh", "-c", f'python3 -c "$CODE" & {UNTIL_TOLD}', workingDir=str(tmp_path))
+        tree["spec"]["containers"][0]["env"] = [{"name": "CODE", "value": runner}]
+        await start(processes, tree)
+        lives = tmp_path / "lives"
+        await eventually(lambda: lives.exists() and lives.stat().st_size > 20)
+        (tmp_path / "told").touch()
+        await ended(processes, tree)
+        size = lives.stat().st_size
+        await asyncio.sleep(0.3)
+        assert lives.stat().st_size == size
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            pytest.param(
+                "import mmap; m = mmap.mmap(-1, 300 << 20)\nfor _ in range(300): m.write(b'x' * (1 << 20))", id="shared"
+            ),
+            pytest.param(
+                "import os\nfor _ in range(4):\n    if os.fork() == 0: b = bytearray(b'x' * (40 << 20)); break\n",
+                id="several-processes",
+            ),
+        ],
+    )
+    async def test_memory_limit_holds_for_everything_that_a_container_uses(
+        self, processes: Processes, code: str
+    ) -> None:
+        script = f"import time\n{code}\ntime.sleep(1000)"
+        tree = pod("python3", "-c", script, resources={"limits": {"memory": "100Mi"}})
+        await start(processes, tree)
+        over = await ended(processes, tree)
+        assert (over.code, over.signal, over.reason) == (137, 9, "OOMKilled")
+        assert over.message.endswith("the limit is 100 MiB")
+
+    async def test_memory_that_processes_share_counts_once(self, processes: Processes, tmp_path: Path) -> None:
+        script = (
+            "import mmap, os, pathlib, time\n"
+            "shared = mmap.mmap(-1, 60 << 20); shared.write(b'x' * (60 << 20))\n"
+            "for _ in range(3):\n"
+            "    if os.fork() == 0: sum(shared[::4096]); pathlib.Path(f'read-{os.getpid()}').touch(); time.sleep(1000)\n"
+            "while len(list(pathlib.Path('.').glob('read-*'))) < 3: time.sleep(0.01)\n"
+            "time.sleep(0.5)\n"
+        )
+        tree = pod("python3", "-c", script, workingDir=str(tmp_path), resources={"limits": {"memory": "150Mi"}})
+        await start(processes, tree)
+        over = await ended(processes, tree)
+        assert (over.code, over.reason) == (0, "")
+
+    async def test_secrets_do_not_stay_on_the_disk(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sleep", "1000", env=[{"name": "WORD", "value": "hush-hush"}])
+        await start(processes, tree)
+        kept = [path for path in (tmp_path / "pods").rglob("*") if path.is_file()]
+        assert kept
+        assert not any(b"hush-hush" in path.read_bytes() for path in kept)
+        assert all(path.stat().st_mode & 0o077 == 0 for path in kept)
+
+
+class TestControlGroups:
+    """The files that the kernel reads, in a folder of the test: no machine needs to offer control groups to run this."""
+
+    def at(self, folder: Path, controllers: str = "cpu memory", place: str = "/") -> str | None:
+        own, mounts = folder / "own", folder / "mounts"
+        here = folder / "mount" / place.lstrip("/")
+        here.mkdir(parents=True, exist_ok=True)
+        own.write_text(f"4:memory:/old\n0::{place}\n")
+        mounts.write_text(f"30 23 0:26 / {folder / 'mount'} rw,nosuid - cgroup2 cgroup2 rw\n")
+        (here / "cgroup.controllers").write_text(controllers)
+        (here / "cgroup.subtree_control").write_text("")
+        return supervisor._control_group("pykueue-u1-main-0", 1 << 20, str(mounts), str(own))
+
+    def test_limit_is_written_into_a_group_of_its_own(self, tmp_path: Path) -> None:
+        made = self.at(tmp_path)
+        assert made == str(tmp_path / "mount" / "pykueue-u1-main-0")
+        written = {path.name: path.read_text() for path in Path(made).iterdir()}
+        assert written == {"memory.max": str(1 << 20), "memory.swap.max": "0", "memory.oom.group": "1"}
+
+    @pytest.mark.parametrize(
+        ("controllers", "place"), [("cpu", "/"), ("cpu memory", "/system.slice/of-others.service")]
+    )
+    def test_group_without_memory_controller_or_of_others_is_not_used(
+        self, tmp_path: Path, controllers: str, place: str
+    ) -> None:
+        assert self.at(tmp_path, controllers, place) is None
+
+
+class TestStopping:
+    async def test_it_is_asked_first(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
+        await start(processes, tree)
+        await eventually(lambda: "ready" in log(processes))
+        processes.stop("u1", "main", kill=False)
+        assert (await ended(processes, tree)).code == 5
+        assert "bye\n" in log(processes)
+
+    async def test_and_killed_when_it_will_not_listen(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+        await start(processes, tree)
+        await eventually(lambda: "ready" in log(processes))
+        processes.stop("u1", "main", kill=False)
+        processes.stop("u1", "main", kill=True)
+        over = await ended(processes, tree)
+        assert (over.code, over.signal) == (137, 9)
+
+    async def test_what_is_left_of_a_pod_that_is_gone_goes_too(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sleep", "1000")
+        await start(processes, tree)
+        guardian = _guardian(tmp_path)
+        await processes.discard("u1")
+        assert not _is_alive(guardian)
+        assert list((tmp_path / "pods").iterdir()) == []
+
+
+class TestRestarting:
+    async def test_what_runs_is_found_again(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", f"echo before; {UNTIL_TOLD}; echo after", workingDir=str(tmp_path))
+        await start(processes, tree)
+        await processes.close()
+        later = opened(tmp_path / "pods")
+        assert [(each.number, each.ended) for each in later.attempts(tree)["main"]] == [(0, None)]
+        (tmp_path / "told").touch()
+        assert (await ended(later, tree)).code == 0
+        assert log(later) == "before\nafter\n"
+        await later.close()
+
+    async def test_what_ended_meanwhile_is_told_as_it_was(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", "exit 4")
+        await start(processes, tree)
+        await processes.close()
+        await eventually(lambda: list((tmp_path / "pods").rglob("0.end")))
+        later = opened(tmp_path / "pods")
+        assert (await ended(later, tree)).code == 4
+
+    async def test_what_lost_its_guardian_is_lost_and_does_not_run(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", "echo $$$$; sleep 1000")
+        await start(processes, tree)
+        await eventually(lambda: log(processes))
+        worker = int(log(processes))
+        os.kill(_guardian(tmp_path), signal.SIGKILL)
+        over = await ended(processes, tree)
+        assert (over.code, over.message) == (137, "it ended while nobody was there to see how")
+        await eventually(lambda: not _is_alive(worker))
+        assert opened(tmp_path / "pods").attempts(tree)["main"] == processes.attempts(tree)["main"]
+
+    async def test_pods_that_nobody_knows_are_swept_away(self, processes: Processes, tmp_path: Path) -> None:
+        for uid in ("u1", "u2"):
+            await start(processes, pod("sleep", "1000", uid=uid))
+        await processes.close()
+        later = opened(tmp_path / "pods")
+        await later.sweep(["u2"])
+        assert [path.name for path in (tmp_path / "pods").iterdir()] == ["u2"]
+        assert later.running == 1
+        await later.sweep(())
+
+    async def test_of_many_attempts_the_last_two_are_kept(self, processes: Processes, tmp_path: Path) -> None:
+        for number in range(4):
+            tree = pod("echo", str(number))
+            await start(processes, tree, number)
+            await ended(processes, tree)
+        assert [each.number for each in processes.attempts(tree)["main"]] == [2, 3]
+        assert {path.stem for path in (tmp_path / "pods" / "u1" / "main").iterdir()} == {"2", "3"}
+
+
+class TestRecords:
+    """What is on the disk may be damaged, be somebody else's, or be from an earlier version."""
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            pytest.param("u1/main/0.end", "", id="empty-end"),
+            pytest.param("u1/main/0.end", "[]", id="end-that-is-no-object"),
+            pytest.param("u1/main/0.end", '{"code": "x"}', id="end-without-its-fields"),
+            pytest.param("u1/main/0.pid", "", id="empty-pid"),
+            pytest.param("u1/main/0.pid", "a b", id="pid-that-is-no-number"),
+            pytest.param("u1/main/x.launch", "", id="attempt-that-is-no-number"),
+            pytest.param("u1/.devices", "[]", id="devices-that-are-no-object"),
+            pytest.param(".DS_Store", "", id="file-of-others"),
+            pytest.param("lost+found/file", "", id="folder-of-others"),
+        ],
+    )
+    async def test_odd_file_keeps_no_other_pod_from_being_found(
+        self, processes: Processes, tmp_path: Path, name: str, content: str
+    ) -> None:
+        damaged, sound = pod("sh", "-c", "exit 4"), pod("sleep", "1000", uid="u2")
+        await start(processes, damaged)
+        await ended(processes, damaged)
+        await start(processes, sound)
+        await processes.close()
+        odd = tmp_path / "pods" / name
+        odd.parent.mkdir(exist_ok=True)
+        odd.write_text(content)
+        later = opened(tmp_path / "pods")
+        assert later.running == 1
+        over = later.attempts(damaged)["main"][-1].ended
+        assert over is not None
+        if odd.suffix == ".end":
+            assert (over.code, over.reason, over.message) == (137, "Lost", "the record of how it ended was damaged")
+            before = later.attempts(damaged)
+            await later.close()
+            later = opened(tmp_path / "pods")
+            assert later.attempts(damaged) == before
+        else:
+            assert over.code == 4
+        await later.sweep(["u1"])
+        assert [path for path in (tmp_path / "pods").iterdir() if path.name == "u2"] == []
+        if not name.startswith("u1"):
+            assert odd.exists()
+
+    @pytest.mark.parametrize("recorded", ["", "{pid} 1", "1 1"], ids=["nothing", "another-process", "init"])
+    async def test_signals_go_to_the_guardian_whatever_its_record_names(
+        self, processes: Processes, tmp_path: Path, recorded: str
+    ) -> None:
+        tree = pod("sleep", "1000")
+        await start(processes, tree)
+        await processes.close()
+        (path,) = (tmp_path / "pods").rglob("0.pid")
+        bystander = await asyncio.create_subprocess_exec("sleep", "1000")
+        try:
+            path.write_text(recorded.format(pid=bystander.pid))
+            later = opened(tmp_path / "pods")
+            later.stop("u1", "main", kill=True)
+            assert (await ended(later, tree)).code == 137
+            assert bystander.returncode is None
+        finally:
+            bystander.kill()
+            await bystander.wait()
+
+    @pytest.mark.parametrize("name", ["devices", "pod", "unknown"])
+    async def test_container_may_have_any_name(self, processes: Processes, tmp_path: Path, name: str) -> None:
+        tree = pod("sh", "-c", "exit 3", gpus=1)
+        tree["spec"]["containers"][0]["name"] = name
+        await start(processes, tree)
+        over = await eventually(lambda: processes.attempts(tree)[name][-1].ended)
+        assert over is not None
+        assert over.code == 3
+
+    async def test_pods_of_an_earlier_version_go_on_with_their_devices(
+        self, processes: Processes, tmp_path: Path
+    ) -> None:
+        first = pod("sleep", "1000", gpus=1)
+        await start(processes, first)
+        await processes.close()
+        place = tmp_path / "pods" / "u1"
+        (place / ".devices").rename(place / "devices")
+        (place / ".pod").unlink()
+        later = opened(tmp_path / "pods")
+        assert later.running == 1
+        second = pod("sh", "-c", "echo $CUDA_VISIBLE_DEVICES", uid="u2", gpus=1)
+        await start(later, second)
+        await ended(later, second)
+        assert log(later, "u2") == "1\n"
+        assert not (place / "devices").exists()
+        await later.sweep(())
+
+
+class TestUnknownPods:
+    """A database that cannot know a pod must not have its processes killed and its logs deleted."""
+
+    BEFORE = Database("one 0", 50)
+
+    async def begun(self, processes: Processes) -> dict[str, Any]:
+        tree = pod("sleep", "1000")
+        tree["metadata"]["resourceVersion"] = "60"
+        await start(processes, tree)
+        await processes.sweep(["u1"], self.BEFORE, discards_unknown=False)
+        await processes.close()
+        return tree
+
+    @pytest.mark.parametrize(
+        ("database", "is_kept"),
+        [
+            pytest.param(Database("one 0", 70), False, id="deleted-while-nothing-looked"),
+            pytest.param(Database("two 0", 70, is_new=True), True, id="another-database"),
+            pytest.param(Database("one 1000060", 1_000_060), True, id="restored-backup"),
+            pytest.param(Database("one 0", 55), True, id="older-file-put-back"),
+            pytest.param(IN_MEMORY, True, id="in-memory"),
+        ],
+    )
+    async def test_pod_is_ended_only_where_the_database_can_know_it(
+        self, processes: Processes, tmp_path: Path, database: Database, is_kept: bool
+    ) -> None:
+        await self.begun(processes)
+        for _ in range(2):  # the next start finds the same database, and does the same
+            later = opened(tmp_path / "pods")
+            await later.sweep((), database, discards_unknown=False)
+            assert (later.running == 1) is is_kept
+            assert (tmp_path / "pods" / "u1").exists() is is_kept
+            await later.close()
+
+    async def test_operator_may_have_unknown_pods_ended(self, processes: Processes, tmp_path: Path) -> None:
+        await self.begun(processes)
+        other = Database("two 0", 70, is_new=True)
+        for discards in (False, True):
+            later = opened(tmp_path / "pods")
+            await later.sweep((), other, discards_unknown=discards)
+            assert later.running == (0 if discards else 1)
+            await later.close()
+
+    async def test_pod_that_is_known_again_is_an_ordinary_one(self, processes: Processes, tmp_path: Path) -> None:
+        await self.begun(processes)
+        for database, known in ((Database("two 0", 70), ()), (self.BEFORE, ("u1",)), (Database("one 0", 70), ())):
+            later = opened(tmp_path / "pods")
+            await later.sweep(known, database, discards_unknown=False)
+            await later.close()
+        assert not (tmp_path / "pods" / "u1").exists()
+
+    async def test_pods_of_an_earlier_version_are_kept_from_a_new_database(
+        self, processes: Processes, tmp_path: Path
+    ) -> None:
+        await self.begun(processes)
+        (tmp_path / "pods" / ".database").unlink()
+        for database, is_kept in ((Database("two 0", 1, is_new=True), True), (Database("two 0", 70), True)):
+            later = opened(tmp_path / "pods")
+            await later.sweep((), database, discards_unknown=False)
+            assert (later.running == 1) is is_kept
+            await later.close()
+
+
+class TestDevices:
+    async def test_each_pod_has_its_own_until_it_ends(self, processes: Processes) -> None:
+        first, second = pod("sleep", "1000", gpus=1), pod("sh", "-c", "echo $CUDA_VISIBLE_DEVICES", uid="u2", gpus=1)
+        await start(processes, first)
+        await start(processes, second)
+        await ended(processes, second)
+        assert log(processes, "u2") == "1\n"
+        third = pod("sh", "-c", "echo $PYKUEUE_DEVICES_NVIDIA_COM_GPU; sleep 1000", uid="u3", gpus=1)
+        await start(processes, third)
+        await eventually(lambda: log(processes, "u3") == "1\n")
+        fourth = pod("true", uid="u4", gpus=1)
+        problem = await processes.start(fourth, fourth["spec"]["containers"][0], 0)
+        assert problem is not None
+        assert problem.reason == "DevicesTaken"
+
+    async def test_they_are_free_though_nobody_saw_the_end(self, processes: Processes, tmp_path: Path) -> None:
+        both = pod("true", gpus=2)
+        await start(processes, both)
+        await processes.close()
+        await eventually(lambda: list((tmp_path / "pods").rglob("0.end")))
+        later = opened(tmp_path / "pods")
+        await ended(later, both)
+        await start(later, pod("true", uid="u2", gpus=2))
+        await later.sweep(())
+
+    async def test_they_are_free_though_it_was_over_before_anybody_looked(
+        self, processes: Processes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        usual = processes_module._launch
+
+        def late(path: Path, *rest: Any) -> None:
+            usual(path, *rest)
+            until(path.with_suffix(".end").exists)
+
+        monkeypatch.setattr(processes_module, "_launch", late)
+        for uid in ("u1", "u2"):
+            await start(processes, pod("true", uid=uid, gpus=2))
+
+    async def test_a_restart_gives_nobody_elses_away(self, processes: Processes, tmp_path: Path) -> None:
+        await start(processes, pod("sleep", "1000", gpus=1))
+        await processes.close()
+        later = opened(tmp_path / "pods")
+        second = pod("sh", "-c", "echo $CUDA_VISIBLE_DEVICES", uid="u2", gpus=1)
+        await start(later, second)
+        await ended(later, second)
+        assert log(later, "u2") == "1\n"
+        await later.sweep(())
+
+
+class TestLogs:
+    def test_what_was_said_before_the_end_is_kept_though_the_guardian_slept_meanwhile(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Something that it started holds the pipe open, so that only the time says when all has been read."""
+        monkeypatch.setattr(supervisor, "_DRAIN_SECONDS", 0.0)
+        (woken, waker), (out, end) = os.pipe(), os.pipe()
+        heard: list[bytes] = []
+
+        class Log(supervisor._Log):
+            def __init__(self) -> None:
+                os.write(end, b"one\n")
+
+            def add(self, stream: bytes, text: bytes) -> None:
+                heard.append(text)
+                if text == b"one\n":
+                    os.write(end, b"two\n")
+
+        child = subprocess.Popen(["sh", "-c", "exit 3"])
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert supervisor._follow(child.pid, {out: b"stdout"}, woken, Log()) == 3
+        assert heard == [b"one\n", b"two\n"]
+        child.wait()
+        for pipe in (woken, waker, out, end):
+            os.close(pipe)
+
+    async def test_the_last_lines(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "seq 1 9; printf rest")
+        await start(processes, tree)
+        await ended(processes, tree)
+        assert log(processes, tail=3) == "8\n9\nrest"
+        assert log(processes, tail=0) == ""
+
+    async def test_lines_that_come_in_pieces_are_one(self, processes: Processes) -> None:
+        tree = pod("sh", "-c", "printf a; sleep 0.2; printf b; sleep 0.2; echo c; echo d")
+        await start(processes, tree)
+        await ended(processes, tree)
+        assert log(processes) == "abc\nd\n"
+        first, second = log(processes, timestamps=True).splitlines()
+        assert first.endswith("Z abc")
+        assert second.endswith("Z d")
+
+    async def test_lines_since_a_time(self, processes: Processes, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", f"echo old; {UNTIL_TOLD}; echo new", workingDir=str(tmp_path))
+        await start(processes, tree)
+        await eventually(lambda: log(processes))
+        (tmp_path / "told").touch()
+        await ended(processes, tree)
+        told = [line.split()[0] for line in log(processes, timestamps=True).splitlines()]
+        assert log(processes, since=told[1]) == "new\n"
+
+    def test_a_line_is_as_old_as_its_beginning(self) -> None:
+        entries = [b"2026-01-01T10:00:05.9Z stdout P a", b"2026-01-01T10:00:06.1Z stdout F b",
+                   b"2026-01-01T10:00:06.2Z stdout F c"]  # fmt: skip
+        wanted = Wanted(since="2026-01-01T10:00:06.000000000Z")
+        assert b"".join(shown(iter(entries), wanted)) == b"c\n"
+
+
+def _guardian(folder: Path) -> int:
+    (path,) = (folder / "pods").rglob("0.pid")
+    return int(path.read_text().split()[0])
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not fetched by its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class TestFullLogs:
+    """A guardian moves a full file aside and begins another; whoever reads notices nothing."""
+
+    def entry(self, text: str) -> bytes:
+        return f"2026-01-01T00:00:00.000000000Z stdout F {text}\n".encode()
+
+    def test_the_file_before_is_read_first(self, tmp_path: Path) -> None:
+        (tmp_path / "0.log.old").write_bytes(self.entry("one"))
+        (tmp_path / "0.log").write_bytes(self.entry("two"))
+        reader = Reader(tmp_path / "0.log", Wanted())
+        assert b"".join(iter(reader.next, b"")) == b"one\ntwo\n"
+        reader.close()
+
+    def test_a_reader_goes_on_in_the_next_file(self, tmp_path: Path) -> None:
+        log_ = tmp_path / "0.log"
+        log_.write_bytes(self.entry("one"))
+        reader = Reader(log_, Wanted())
+        assert reader.next() == b"one\n"
+        with log_.open("ab") as file:
+            file.write(self.entry("two"))
+        log_.rename(tmp_path / "0.log.old")
+        log_.write_bytes(self.entry("three"))
+        assert b"".join(iter(reader.next, b"")) == b"two\nthree\n"
+        reader.close()
+
+    def test_what_is_deleted_under_a_reader_is_read_to_its_end(self, tmp_path: Path) -> None:
+        """As the log of a pod is, whose job has run out of time."""
+        log_ = tmp_path / "0.log"
+        log_.write_bytes(self.entry("one"))
+        reader = Reader(log_, Wanted())
+        assert reader.next() == b"one\n"
+        with log_.open("ab") as file:
+            file.write(self.entry("two"))
+        log_.unlink()
+        assert b"".join(iter(reader.next, b"")) == b"two\n"
+        reader.close()
+
+    def test_half_an_entry_is_left_for_later(self, tmp_path: Path) -> None:
+        log_ = tmp_path / "0.log"
+        whole = self.entry("one")
+        log_.write_bytes(whole[:-5])
+        reader = Reader(log_, Wanted())
+        assert reader.next() == b""
+        log_.write_bytes(whole)
+        assert reader.next() == b"one\n"
+        reader.close()

@@ -1,0 +1,147 @@
+"""The process that a container becomes: its words, its environment, its limits, and what it does not get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykueue.runner import process_spec
+from pykueue.runner.process_spec import Launch, Problem, Surroundings
+
+AROUND = Surroundings({"PATH": "/bin", "HOME": "/home/me"}, "/home/me")
+TEXTS = {("ConfigMap", "c"): {"colour": "red"}, ("Secret", "s"): {"word": "hush"}}
+
+
+def pod(**container: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"team": "x"}},
+        "spec": {"nodeName": "here", "containers": [{"name": "main", "image": "i", **container}]},
+    }
+
+
+def prepare(**container: Any) -> Launch | Problem:
+    tree = pod(**container)
+    return process_spec.prepare(tree, tree["spec"]["containers"][0], TEXTS, AROUND)
+
+
+def environment(*env: dict[str, Any], **container: Any) -> dict[str, str]:
+    made = prepare(command=["x"], env=list(env), **container)
+    assert isinstance(made, Launch), made
+    return dict(made.environment)
+
+
+class TestCommand:
+    def test_is_the_command_and_the_arguments_without_a_shell(self) -> None:
+        made = prepare(command=["echo", "a b"], args=["$HOME", ";"])
+        assert isinstance(made, Launch)
+        assert made.command == ("echo", "a b", "$HOME", ";")
+
+    @pytest.mark.parametrize(
+        ("text", "becomes"),
+        [
+            ("$(A)", "1"),
+            ("x$(A)y$(B)", "x1y12"),
+            ("$$(A)", "$(A)"),
+            ("$(NOBODY)", "$(NOBODY)"),
+            ("$A ${A} $(", "$A ${A} $("),
+            ("$$", "$"),
+        ],
+    )
+    def test_names_in_parentheses_stand_for_variables(self, text: str, becomes: str) -> None:
+        made = prepare(command=["x"], args=[text], env=[{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2"}])
+        assert isinstance(made, Launch)
+        assert made.command[1] == becomes
+
+    def test_where_only_the_image_would_know_it_the_answer_is_no(self) -> None:
+        made = prepare(args=["x"])
+        assert isinstance(made, Problem)
+        assert made.lasting
+        assert "names no command" in made.message
+
+    def test_a_zero_byte_is_refused(self) -> None:
+        made = prepare(command=["x", "a\0b"])
+        assert isinstance(made, Problem)
+        assert made.lasting
+
+    def test_the_directory_is_the_containers_or_the_users_own(self) -> None:
+        made, home = prepare(command=["x"], workingDir="/srv"), prepare(command=["x"])
+        assert isinstance(made, Launch)
+        assert isinstance(home, Launch)
+        assert (made.directory, home.directory) == ("/srv", "/home/me")
+
+
+class TestEnvironment:
+    def test_values_see_the_ones_before_them(self) -> None:
+        told = environment({"name": "A", "value": "1"}, {"name": "B", "value": "$(A)$(C)"}, {"name": "C", "value": "3"})
+        assert told["B"] == "1$(C)"
+
+    def test_little_is_taken_over_and_may_be_overruled(self) -> None:
+        assert environment() == {"PATH": "/bin", "HOME": "/home/me", "HOSTNAME": "p"}
+        assert environment({"name": "PATH", "value": "/opt"})["PATH"] == "/opt"
+
+    @pytest.mark.parametrize(
+        ("source", "value"),
+        [
+            ({"configMapKeyRef": {"name": "c", "key": "colour"}}, "red"),
+            ({"secretKeyRef": {"name": "s", "key": "word"}}, "hush"),
+            ({"fieldRef": {"fieldPath": "metadata.name"}}, "p"),
+            ({"fieldRef": {"fieldPath": "metadata.labels['team']"}}, "x"),
+            ({"fieldRef": {"fieldPath": "spec.nodeName"}}, "here"),
+            ({"fieldRef": {"fieldPath": "status.podIP"}}, "127.0.0.1"),
+            ({"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}, "64"),
+            ({"resourceFieldRef": {"resource": "requests.cpu"}}, "1"),
+        ],
+    )
+    def test_values_come_from_elsewhere(self, source: dict[str, Any], value: str) -> None:
+        resources = {"limits": {"memory": "64Mi"}, "requests": {"cpu": "200m"}}
+        assert environment({"name": "A", "valueFrom": source}, resources=resources)["A"] == value
+
+    @pytest.mark.parametrize(
+        ("source", "words"),
+        [
+            ({"configMapKeyRef": {"name": "c", "key": "shape"}}, "ConfigMap c has no entry shape"),
+            ({"configMapKeyRef": {"name": "gone", "key": "x"}}, "there is no ConfigMap gone"),
+            ({"fieldRef": {"fieldPath": "spec.zzz"}}, "field spec.zzz cannot be shown"),
+            ({"fileKeyRef": {"path": "x"}}, "fileKeyRef, which is not known here"),
+        ],
+    )
+    def test_what_is_missing_is_waited_for(self, source: dict[str, Any], words: str) -> None:
+        made = prepare(command=["x"], env=[{"name": "A", "valueFrom": source}])
+        assert isinstance(made, Problem)
+        assert (made.reason, made.lasting) == ("CreateContainerConfigError", False)
+        assert words in made.message
+
+    def test_what_is_optional_may_be_missing(self) -> None:
+        source = {"configMapKeyRef": {"name": "gone", "key": "x", "optional": True}}
+        assert "A" not in environment({"name": "A", "valueFrom": source})
+
+    def test_whole_maps_come_first_and_with_a_prefix(self) -> None:
+        sources = [{"configMapRef": {"name": "c"}}, {"secretRef": {"name": "s"}, "prefix": "MY_"}]
+        told = environment({"name": "colour", "value": "blue"}, envFrom=sources)
+        assert (told["colour"], told["MY_word"]) == ("blue", "hush")
+
+    def test_what_has_to_be_read_is_known_beforehand(self) -> None:
+        (container,) = pod(
+            envFrom=[{"secretRef": {"name": "s"}}],
+            env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}],
+        )["spec"]["containers"]
+        assert list(process_spec.sources(container)) == [("Secret", "s"), ("ConfigMap", "c")]
+
+    def test_secrets_are_decoded(self) -> None:
+        assert process_spec.texts_of("Secret", {"data": {"a": "aHVzaA=="}}) == {"a": "hush"}
+
+
+def test_memory_is_held_to_its_limit_and_nothing_else_is() -> None:
+    made = prepare(command=["x"], resources={"limits": {"memory": "1Gi", "cpu": "1"}})
+    assert isinstance(made, Launch)
+    assert made.limits == {"RLIMIT_CORE": 0, "RLIMIT_DATA": 2**30}
+
+
+def test_what_a_process_does_not_get_is_told() -> None:
+    tree = pod(image="train:1", readinessProbe={"exec": {}})
+    tree["spec"] |= {"volumes": [{"name": "data"}], "securityContext": {"runAsUser": 7}}
+    words = "; ".join(process_spec.ignored(tree))
+    for told in ("train:1", "volumes are not mounted: data", "readiness probes", "runAsUser 7"):
+        assert told in words
+    assert list(process_spec.ignored(pod(image=process_spec.NO_IMAGE))) == []

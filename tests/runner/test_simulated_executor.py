@@ -1,0 +1,80 @@
+"""Pretended pods on a virtual clock: an hour of work in a moment, the same every time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from kubemachinery import meta
+from kubemachinery.unstructured import get
+from pykueue.runner.simulated_executor import EXIT_CODE, SECONDS
+from pykueue.testing.virtual_loop import VirtualClock, VirtualLoop
+from runner.conftest import System, system
+
+
+def played(folder: Path, story: Any, seed: int = 7) -> Any:
+    """Tell a story on a clock that jumps; returns what it says in the end."""
+
+    async def run() -> Any:
+        async with system(folder, "simulated", VirtualClock(asyncio.get_running_loop()), seed) as made:
+            return await story(made)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(run())
+
+
+async def _took(here: System, job: str) -> float:
+    """How many seconds of the clock a job took, as its own status says."""
+    await here.over(job)
+    found = await here.find("Job", job)
+    start, end = get(found, "status", "startTime"), get(found, "status", "completionTime")
+    return (meta.parse_time(end) - meta.parse_time(start)) / meta.SECOND
+
+
+def marked(**annotations: str) -> dict[str, Any]:
+    names = {"seconds": SECONDS, "exit_code": EXIT_CODE}
+    return {"annotations": {names[key]: value for key, value in annotations.items()}}
+
+
+def test_a_job_takes_as_long_as_it_is_told(tmp_path: Path) -> None:
+    async def story(here: System) -> list[float]:
+        await here.job("told", "anything", labels=marked(seconds="3600"))
+        await here.job("sleeps", "sleep", "90")
+        return [await _took(here, name) for name in ("told", "sleeps")]
+
+    told, sleeps = played(tmp_path, story)
+    assert 3600 <= told <= 3602
+    assert 90 <= sleeps <= 92
+
+
+def test_it_ends_as_it_is_told(tmp_path: Path) -> None:
+    async def story(here: System) -> Any:
+        await here.job("fails", "x", labels=marked(exit_code="3"))
+        said = await here.over("fails")
+        (pod,) = await here.pods("fails")
+        return said, get(pod["status"]["containerStatuses"][0], "state", "terminated", "exitCode")
+
+    assert played(tmp_path, story) == ("BackoffLimitExceeded", 3)
+
+
+def test_chance_comes_from_the_seed(tmp_path: Path) -> None:
+    async def story(here: System) -> float:
+        await here.job("some-time", "x", labels=marked(seconds="100-900"))
+        return await _took(here, "some-time")
+
+    first, again, other = (played(tmp_path, story, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert 100 <= first <= 902
+
+
+def test_what_does_not_fit_waits_for_its_turn(tmp_path: Path) -> None:
+    async def story(here: System) -> list[str]:
+        for name in ("a", "b", "c"):
+            await here.job(name, "sleep", "100", container={"resources": {"requests": {"cpu": "2"}}})
+        for name in ("a", "b", "c"):
+            assert await here.over(name) == "Complete"
+        jobs = {job["metadata"]["name"]: job["status"]["startTime"] for job in await here.all("Job")}
+        return sorted(jobs, key=lambda name: jobs[name])[-1:]
+
+    assert played(tmp_path, story) == ["c"], "four processors hold two of them at a time"

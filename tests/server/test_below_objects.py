@@ -1,0 +1,107 @@
+"""What stands below an object: a pod is bound to a node by a POST, and parts that others answer for come and go."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubemachinery.http_server import Request, Response, body_of
+from kubeserver.assembly import Embedded
+from kubeserver.protocol import authentication
+from pykueue import app
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+async def embedded(tmp_path: Path) -> AsyncIterator[Embedded]:
+    settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
+    async with app.api_server(settings, app.bare_parts()) as serving:
+        yield serving.embedded
+
+
+async def ask(
+    embedded: Embedded, method: str, path: str, body: Any = None, user: authentication.User = authentication.ADMIN
+) -> Any:
+    request = Request(method, path, [], {}, body_of(b"" if body is None else msgspec.json.encode(body)))
+    answer = await embedded.server.handle_as(user, request)
+    return answer.status, msgspec.json.decode(answer.body)
+
+
+def pod(name: str, **spec: Any) -> Any:
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
+
+
+def to(node: str) -> Any:
+    return {"target": {"kind": "Node", "name": node}}
+
+
+class TestBinding:
+    async def test_says_once_where_a_pod_runs(self, embedded: Embedded) -> None:
+        await ask(embedded, "POST", PODS, pod("a"))
+        code, told = await ask(embedded, "POST", f"{PODS}/a/binding", to("n1"))
+        assert (code, told["status"]) == (201, "Success")
+        _, found = await ask(embedded, "GET", f"{PODS}/a")
+        assert found["spec"]["nodeName"] == "n1"
+        code, told = await ask(embedded, "POST", f"{PODS}/a/binding", to("n2"))
+        assert (code, told["reason"]) == (409, "Conflict")
+        assert "n1 already" in told["message"]
+
+    async def test_waits_for_scheduling_gates(self, embedded: Embedded) -> None:
+        await ask(embedded, "POST", PODS, pod("b", schedulingGates=[{"name": "example.com/wait"}]))
+        code, told = await ask(embedded, "POST", f"{PODS}/b/binding", to("n1"))
+        assert code == 409
+        assert "scheduling gates" in told["message"]
+
+    @pytest.mark.parametrize("body", [{}, {"target": "n1"}, {"target": {"name": 3}}, {"target": {"name": ""}}])
+    async def test_needs_a_node(self, embedded: Embedded, body: Any) -> None:
+        await ask(embedded, "POST", PODS, pod("c"))
+        code, told = await ask(embedded, "POST", f"{PODS}/c/binding", body)
+        assert code == 422
+        assert told["details"]["causes"][0]["field"] == "target.name"
+
+    async def test_is_no_way_around_the_rules_for_updates(self, embedded: Embedded) -> None:
+        await ask(embedded, "POST", PODS, pod("d"))
+        _, found = await ask(embedded, "GET", f"{PODS}/d")
+        found["spec"]["nodeName"] = "n1"
+        code, _ = await ask(embedded, "PUT", f"{PODS}/d", found)
+        assert code == 422
+
+    async def test_is_nothing_for_those_who_only_look(self, embedded: Embedded) -> None:
+        await ask(embedded, "POST", PODS, pod("e"))
+        code, _ = await ask(embedded, "POST", f"{PODS}/e/binding", to("n1"), authentication.VIEWER)
+        assert code == 403
+
+
+class TestDoors:
+    async def test_somebody_answers_for_logs_as_long_as_they_are_there(self, embedded: Embedded) -> None:
+        await ask(embedded, "POST", PODS, pod("a"))
+
+        async def log(found: Any, request: Request) -> Response:
+            return Response(body=msgspec.json.encode({"log of": found["metadata"]["name"]}))
+
+        assert (await ask(embedded, "GET", f"{PODS}/a/log"))[0] == 404
+        with embedded.server.answering({"pods/log": log}):
+            assert await ask(embedded, "GET", f"{PODS}/a/log") == (200, {"log of": "a"})
+            assert (await ask(embedded, "GET", f"{PODS}/nobody/log"))[0] == 404
+            assert (await ask(embedded, "POST", f"{PODS}/a/log", {}))[0] == 405
+        code, told = await ask(embedded, "GET", f"{PODS}/a/log")
+        assert code == 404
+        assert "keeps logs" in told["message"]
+
+
+async def test_a_server_has_its_first_objects_once(tmp_path: Path) -> None:
+    """They are a beginning, not a law: what somebody deletes stays deleted."""
+    first = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hello", "namespace": "default"}}
+    path = "/api/v1/namespaces/default/configmaps/hello"
+    settings = app.ServerSettings(data_dir=tmp_path)
+    parts = dataclasses.replace(app.bare_parts(), first=[first])
+    async with app.api_server(settings, parts) as serving:
+        assert (await ask(serving.embedded, "DELETE", path))[0] == 200
+    async with app.api_server(settings, parts) as serving:
+        assert (await ask(serving.embedded, "GET", path))[0] == 404

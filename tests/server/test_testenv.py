@@ -1,0 +1,114 @@
+"""The stand-ins for kube-apiserver and etcd, called as envtest calls the real ones."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from kubeserver.protocol import server_credentials
+from server.conftest import CONFIG_MAPS, Client, config_map
+from started import held_port
+from waiting import PATIENCE_SECONDS, until
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    done = subprocess.run(
+        [sys.executable, "-m", "pykueue", "testenv", "path", "--folder", str(tmp_path / "assets")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return Path(done.stdout.strip())
+
+
+def soon(ask: Callable[[], Any]) -> Any:
+    """The first answer of a server that has just been started."""
+
+    def answered() -> Any:
+        with suppress(OSError):
+            return ask()
+
+    return until(answered)
+
+
+def test_the_folder_has_what_envtest_looks_for(folder: Path) -> None:
+    assert sorted(path.name for path in folder.iterdir()) == ["etcd", "kube-apiserver"]
+    assert all(os.access(path, os.X_OK) for path in folder.iterdir())
+    told = subprocess.run([folder / "kube-apiserver", "--help"], capture_output=True, text=True, check=True).stdout
+    assert "--secure-port" in told
+    assert "--insecure-port" not in told, "envtest asks for this one, and would then use it"
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with held_port() as port:
+        yield port
+
+
+def test_etcd_says_that_it_is_healthy(folder: Path, port: int, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(
+        [
+            folder / "etcd",
+            "--listen-peer-urls=http://localhost:0",
+            f"--data-dir={tmp_path}",
+            f"--listen-client-urls={url}",
+            f"--advertise-client-urls={url}",
+            "--unsafe-no-fsync=true",
+        ]
+    )
+    try:
+        with soon(lambda: urlopen(f"{url}/health", timeout=PATIENCE_SECONDS)) as answer:
+            assert answer.status == 200
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_kube_apiserver_takes_the_flags_of_envtest(folder: Path, port: int, tmp_path: Path) -> None:
+    """Its certificates are made by the suite, and so is the one of the administrator."""
+    made = server_credentials.prepare(tmp_path / "pki", ["127.0.0.1", "localhost"], datetime.datetime.now(datetime.UTC))
+    directory = tmp_path / "certs"
+    directory.mkdir()
+    text = made.server.read_bytes()
+    border = text.index(b"-----BEGIN PRIVATE KEY")
+    (directory / "apiserver.crt").write_bytes(text[:border])
+    (directory / "apiserver.key").write_bytes(text[border:])
+    (directory / "client-cert-auth-ca.crt").write_bytes(made.ca)
+    admin = tmp_path / "admin.pem"
+    admin.write_bytes(made.admin.certificate + made.admin.key)
+    process = subprocess.Popen(
+        [
+            folder / "kube-apiserver",
+            "--advertise-address=127.0.0.1",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--allow-privileged=true",
+            "--disable-admission-plugins=ServiceAccount",
+            "--authorization-mode=RBAC",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={directory}",
+            "--etcd-servers=http://127.0.0.1:1",
+            f"--client-ca-file={directory / 'client-cert-auth-ca.crt'}",
+        ]
+    )
+    try:
+        client = Client(f"https://127.0.0.1:{port}", made.ca, certificate=admin)
+        assert soon(lambda: client.get("/healthz")).body == b"ok"
+        client.get("/api/v1/namespaces/default").ok()
+        client.post(CONFIG_MAPS, config_map("c")).ok()
+        Client(f"https://127.0.0.1:{port}", made.ca).get(CONFIG_MAPS).refused(401)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0

@@ -1,0 +1,193 @@
+"""`pykueue up`, the process: ready when its kubeconfig appears, gone on SIGTERM, and whole again after kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import started
+from pykueue import app, settings
+from pykueue.cli import up
+from server.conftest import CONFIG_MAPS, Client, Running, config_map
+from started import Up
+from waiting import PATIENCE_SECONDS, eventually, until
+
+KILLS = int(os.environ.get("APISERVER_KILLS", "2"))
+PAYLOAD = {"x": "y" * 500}
+FLAVORS = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
+
+
+def client_of(server: Up) -> Client:
+    document = yaml.safe_load(server.kubeconfig.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    return Client(cluster["server"], base64.b64decode(cluster["certificate-authority-data"]), user["token"])
+
+
+def refused(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pykueue", "up", *arguments], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_ready_with_the_queueing_api_and_ends_cleanly(tmp_path: Path) -> None:
+    process = started.up(tmp_path)
+    try:
+        client = client_of(process)
+        assert client.get("/readyz").body == b"ok"
+        flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "f"}}
+        client.post(FLAVORS, flavor).ok()
+        stream = client.watch(FLAVORS)
+        assert next(stream)["type"] == "ADDED"
+        second = refused("--data-dir", str(tmp_path / "data"))
+        assert f"process {process.process.pid}" in second
+    finally:
+        code, told = process.end()
+    assert code == 0, told
+    assert "RBAC is stored but not enforced" in told
+    assert client.token not in told
+    process.start()
+    try:
+        client_of(process).get(f"{FLAVORS}/f").ok()
+    finally:
+        assert process.end()[0] == 0
+
+
+async def test_the_kubeconfig_appears_when_there_is_somebody_who_runs_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for it asks for that in the next moment, and would be told that nobody does."""
+    kubeconfig, usual, was_there = tmp_path / "kubeconfig", app.embedded_runner, []
+
+    @contextlib.asynccontextmanager
+    async def watched(*arguments: Any, **more: Any) -> AsyncIterator[Any]:
+        async with usual(*arguments, **more) as made:
+            was_there.append(kubeconfig.exists())
+            yield made
+
+    monkeypatch.setattr(app, "embedded_runner", watched)
+    place = app.ServerSettings(data_dir=tmp_path, kubeconfig=kubeconfig, durability=app.Durability.MEMORY)
+    serving = asyncio.create_task(
+        up._serve(place, settings.defaults(), app.RunnerName.SIMULATED, discards_unknown=False)
+    )
+    await eventually(lambda: kubeconfig.exists() or serving.done())
+    serving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+    assert was_there == [False]
+
+
+def test_our_own_crds_are_taken_from_anybody(tmp_path: Path) -> None:
+    """The server takes them unread when it starts; a server that reads them must find nothing wrong."""
+    with Running(app.ServerSettings(data_dir=tmp_path), app.bare_parts()) as server:
+        for crd in app.kueue_parts().crds:
+            made = server.client().post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+            assert made.code == 201, made.tree
+
+
+class Witness:
+    """Watches through every kill, each time from where it was cut off."""
+
+    def __init__(self, client: Client) -> None:
+        self.revision: str = client.get(CONFIG_MAPS).ok()["metadata"]["resourceVersion"]
+        self.seen: dict[str, str] = {}
+
+    def watch(self, client: Client, until: int | None = None) -> None:
+        """Until the server is gone; or until everything up to a revision has been told."""
+        if until is not None and int(self.revision) >= until:
+            return
+        with contextlib.suppress(OSError, HTTPException, ValueError):
+            for event in client.watch(CONFIG_MAPS, resourceVersion=self.revision, timeoutSeconds=300):
+                details, data = event["object"]["metadata"], event["object"]["data"]
+                assert event["type"] == "ADDED"
+                assert int(details["resourceVersion"]) > int(self.revision), "told twice, or out of order"
+                assert data == PAYLOAD, "a torn object"
+                self.revision = details["resourceVersion"]
+                self.seen[details["name"]] = self.revision
+                if until is not None and int(self.revision) >= until:
+                    return
+
+
+def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+    """Clients write until the process is gone. The next one has every write that was answered, and whoever watches
+    goes on where the last one cut him off: told of each write once, in order, and of none that is not kept.
+    """
+    chance = random.Random(3)
+    process = started.up(tmp_path, "--runner", "none")
+    witness = Witness(client_of(process))
+    told: dict[str, str] = {}
+    for kill in range(KILLS):
+        client = client_of(process)
+
+        def work(worker: int, client: Client = client, kill: int = kill) -> None:
+            for turn in range(10_000):
+                name = f"k{kill}-w{worker}-{turn}"
+                try:
+                    made = client.post(CONFIG_MAPS, config_map(name, PAYLOAD))
+                except (OSError, HTTPException):
+                    return
+                if made.code == 201:
+                    told[name] = made.tree["metadata"]["resourceVersion"]
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+        threads.append(threading.Thread(target=witness.watch, args=(client,)))
+        for thread in threads:
+            thread.start()
+        # After so many answers, and then at any moment: however busy the machine is.
+        wanted = len(told) + chance.randint(1, 60)
+        until(lambda wanted=wanted: len(told) >= wanted)
+        time.sleep(chance.uniform(0.0, 0.01))
+        process.process.kill()
+        process.process.communicate()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+        process.start()
+        listed = client_of(process).get(CONFIG_MAPS).ok()
+        found = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in listed["items"]}
+        assert told.items() <= found.items(), "an acknowledged write is gone"
+        assert witness.seen.items() <= found.items(), "a watcher was told of a write that is not kept"
+        assert all(item["data"] == PAYLOAD for item in listed["items"]), "a torn object"
+        assert int(listed["metadata"]["resourceVersion"]) >= max(map(int, told.values()))
+        witness.watch(client_of(process), until=max(map(int, found.values())))
+        assert witness.seen == found, "a watcher missed something"
+    print(f"{KILLS} kills, {len(told)} acknowledged writes, all of them there and told once")
+    assert process.end()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--listen", "nonsense"), "must be HOST:PORT"),
+        (("--listen", "127.0.0.1:99999"), "must be HOST:PORT"),
+        (("--listen", "192.0.2.1:0"), "cannot listen on 192.0.2.1"),
+        (("--config", "/does/not/exist"), "/does/not/exist"),
+        (("--data-dir", "/dev/null"), "the data directory cannot be used"),
+        (("--data-dir", "/dev/null", "--runner", "none"), "the data directory cannot be used"),
+    ],
+)
+def test_a_call_that_cannot_work_is_refused_in_a_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    assert words in refused("--data-dir", str(tmp_path), *arguments)
+
+
+def test_a_configuration_that_could_not_be_used_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nzzz: 1\n")
+    assert "zzz" in refused("--data-dir", str(tmp_path / "data"), "--config", str(path))

@@ -1,0 +1,221 @@
+"""Every watch, whatever happens to it, tells the same story as the list of writes.
+
+A seed draws writers, watchers with and without selectors, disconnections, compaction and pauses. Each watcher keeps the
+copy of the world that its events give it, lists anew when it is told 410, and is held against the model: in order, no
+event twice, none missing, and at the end the copy equals the objects. `APISERVER_SEEDS` asks for more seeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubemachinery.clock import SystemClock
+from kubeserver.storage.objects import HistoryBounds, Objects
+from kubeserver.storage.sqlite import Key, MemoryJournal, Op, SqliteJournal
+from kubeserver.storage.watch import Match, Watch, WatchStream
+from server.conftest import Tree
+from waiting import PATIENCE_SECONDS
+
+SEEDS = int(os.environ.get("APISERVER_SEEDS", "12"))
+RESOURCE = "widgets.example.com"
+
+
+class World:
+    """The objects under test, and the history of what was written to them."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self.history: list[tuple[int, str, str, Tree]] = []
+
+    def write(self, name: str, color: str | None) -> asyncio.Future[None]:
+        key = Key(RESOURCE, "default", name)
+        live = self.objects.latest(key)
+        revision = self.objects.next_revision
+        if live is None:
+            op, uid = Op.ADDED, f"uid-{revision}"
+        else:
+            op, uid = (Op.DELETED, live.uid) if color is None else (Op.MODIFIED, live.uid)
+        tree = {"metadata": {"name": name, "uid": uid, "resourceVersion": str(revision)}, "color": color}
+        if op is Op.DELETED:
+            assert live is not None
+            tree["color"] = json.loads(live.body)["color"]
+        _, kept = self.objects.write(op, key, uid, json.dumps(tree).encode())
+        self.history.append((revision, op.name, name, tree))
+        return kept
+
+    def present(self, match: Callable[[Tree], bool]) -> dict[str, Tree]:
+        found = {e.key.name: json.loads(e.body) for e in self.objects.collection(RESOURCE)}
+        return {name: tree for name, tree in found.items() if match(tree)}
+
+
+class Watcher:
+    """A client that believes only what it is told."""
+
+    def __init__(self, world: World, color: str | None, chance: random.Random) -> None:
+        self.world = world
+        self.color = color
+        self.chance = chance
+        self.copy: dict[str, Tree] = {}
+        self.told = 0
+        self.relists = 0
+        self.done = False
+        self.from_start = False
+
+    def matches(self, tree: Tree) -> bool:
+        return self.color is None or tree["color"] == self.color
+
+    async def run(self) -> None:
+        after: int | None = None
+        while not (self.done and self.told >= self.world.objects.revision):
+            after = await self.connect(after)
+
+    async def connect(self, after: int | None) -> int | None:
+        """One connection, cut at some moment; where the next one begins."""
+        match = None if self.color is None else lambda entry: self.matches(json.loads(entry.body))
+        stream = watching(self.world.objects, after, 0.03 if not self.done else 0.01, match)
+        if after is None:
+            self.copy, self.relists = {}, self.relists + 1
+        self.initial, self.expired = after is None, False
+        cut = self.chance.random() < 0.3
+        slow = self.chance.random() < 0.2
+        lines: list[bytes] = []
+
+        async def write(data: bytes) -> None:
+            if slow:
+                await asyncio.sleep(0.002)
+            lines.append(data)
+            if cut and len(lines) > self.chance.randint(1, 5):
+                raise ConnectionResetError
+
+        with contextlib.suppress(ConnectionResetError):
+            await stream.run(write)
+        for line in b"".join(lines).splitlines():
+            self.take(json.loads(line))
+        if self.expired or self.initial:
+            # The present was not told to its end, so nothing is known.
+            return None
+        return self.told
+
+    def take(self, event: Tree) -> None:
+        tree = event["object"]
+        match event["type"]:
+            case "ERROR":
+                assert tree["code"] == 410
+                self.expired = True
+            case "BOOKMARK":
+                assert tree["revision"] >= self.told, "a bookmark never goes back"
+                self.told = tree["revision"]
+                self.initial = self.initial and not tree["ends"]
+            case "ADDED" if self.initial:
+                self.copy[tree["metadata"]["name"]] = tree
+            case kind:
+                self.take_change(kind, tree)
+
+    def take_change(self, kind: str, tree: Tree) -> None:
+        name, revision = tree["metadata"]["name"], int(tree["metadata"]["resourceVersion"])
+        assert revision > self.told, "events come in order and only once"
+        missed = [row for row in self.world.history if self.told < row[0] < revision and self.concerns(row[2], row[3])]
+        assert not missed, f"between {self.told} and {revision} something was left out"
+        self.told = revision
+        if kind == "DELETED":
+            assert name in self.copy, "only what was seen can go"
+            del self.copy[name]
+        else:
+            assert (name in self.copy) == (kind == "MODIFIED"), f"{kind} of {name}"
+            self.copy[name] = tree
+
+    def concerns(self, name: str, tree: Tree) -> bool:
+        """Whether a write must have been told: the object matches now, or did in the watcher's copy."""
+        return self.matches(tree) or name in self.copy
+
+
+def watching(objects: Objects, after: int | None, seconds: float, match: Match | None = None) -> WatchStream:
+    return WatchStream(
+        objects,
+        Watch(
+            resource=RESOURCE,
+            namespace="default",
+            match=match,
+            after=after,
+            present=lambda entry: entry.body,
+            bookmark=lambda revision, ends: json.dumps({"revision": revision, "ends": ends}).encode(),
+            bookmarks=True,
+            end_initial=after is None,
+            timeout_seconds=seconds,
+        ),
+    )
+
+
+async def story(objects: Objects, seed: int) -> dict[str, int]:
+    chance = random.Random(seed)
+    world = World(objects)
+    colors: list[str | None] = [None, "red", "blue", None, "red"]
+    watchers = [Watcher(world, color, random.Random(chance.random())) for color in colors]
+    tasks = [asyncio.create_task(watcher.run()) for watcher in watchers]
+    names = [f"w{index}" for index in range(8)]
+    for _ in range(150):
+        for _ in range(chance.randint(1, 6)):
+            world.write(chance.choice(names), chance.choice(["red", "blue", "green", None]))
+        if chance.random() < 0.1:
+            await objects.compact(max(objects.compacted, objects.revision - chance.randint(0, 40)))
+        await asyncio.sleep(chance.choice([0, 0, 0, 0.001, 0.004]))
+    await objects.flushed()
+    for watcher in watchers:
+        watcher.done = True
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await asyncio.gather(*tasks)
+    for watcher in watchers:
+        assert watcher.copy == world.present(watcher.matches)
+    return {"relists": sum(watcher.relists for watcher in watchers), "writes": len(world.history)}
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_every_watcher_ends_up_with_the_world_as_it_is(seed: int) -> None:
+    told = await story(Objects(MemoryJournal(), SystemClock(), bounds=HistoryBounds(revisions_min=50)), seed)
+    assert told["relists"] >= 5
+
+
+async def test_the_faults_of_the_model_do_happen() -> None:
+    """A model in which nobody is ever cut off or too late would prove little."""
+    relists = 0
+    for seed in range(3):
+        told = await story(Objects(MemoryJournal(), SystemClock()), 1000 + seed)
+        relists += told["relists"]
+    assert relists > 3 * 5, "some watcher had to list anew after its first list"
+
+
+async def test_the_same_holds_with_a_file_and_a_thread_below(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    journal = SqliteJournal(tmp_path)
+    with ThreadPoolExecutor(1) as executor:
+        objects = Objects(journal, SystemClock(), loaded=journal.load(), executor=executor)
+        await story(objects, 7)
+        present: Any = {e.key: e.body for e in objects.collection(RESOURCE)}
+        revision = objects.revision
+        await objects.close()
+    again = SqliteJournal(tmp_path)
+    loaded = again.load()
+    assert {row.key: row.body for row in loaded.rows} == present
+    assert loaded.revision == revision
+    again.close()
+
+
+async def test_a_watch_whose_time_went_by_in_one_go_says_how_far_it_came() -> None:
+    world, lines = World(Objects(MemoryJournal(), SystemClock())), []
+    await world.write("a", "red")
+
+    async def write(data: bytes) -> None:
+        lines.append(json.loads(data))
+
+    await watching(world.objects, world.objects.revision, 0.0).run(write)
+    assert lines == [{"type": "BOOKMARK", "object": {"revision": world.objects.revision, "ends": False}}]

@@ -1,0 +1,100 @@
+"""A manager as a process of the simulation: it can crash, stand still, lose its lease, and see a wrong clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import Final
+
+from kubemachinery.client.client import Client
+from kubemachinery.client.leader_election import Election, Terms
+from kubemachinery.client.transport import Transport
+from pykueue.controllers.assembly import Choices, Manager
+from pykueue.testing.virtual_loop import Process, VirtualClock
+from simulation.engine.faults import Stormy, Weather
+
+TERMS: Final = Terms(name="pykueue", namespace="default", retry_seconds=4.0)
+_COMES_BACK_SECONDS: Final = 1.0
+
+
+class Member:
+    """One of the managers of a story: the same name through all its lives."""
+
+    def __init__(
+        self,
+        name: str,
+        server: Transport,
+        weather: Weather,
+        choices: Choices,
+        chance: random.Random,
+        *,
+        is_alone: bool,
+        keeps_events: bool,
+    ) -> None:
+        self.name = name
+        self.clock = VirtualClock(asyncio.get_running_loop())
+        self._server = server
+        self._weather = weather
+        self._choices = choices
+        self._chance = chance
+        self._is_alone = is_alone
+        self._keeps_events = keeps_events
+        self._lives = 0
+        self._process = Process()
+        self.transport = Stormy(server, weather)
+        self._living: asyncio.Task[None] | None = None
+        self._manager: Manager | None = None
+
+    def begin(self) -> None:
+        self.transport = Stormy(self._server, self._weather, keeps_events=self._keeps_events)
+        self._process = Process()
+        self._living = self._process.start(self._live())
+
+    async def _live(self) -> None:
+        """One manager after another: who has lost its lease ends, and somebody starts it again."""
+        while True:
+            self._lives += 1
+            client, identity = Client(self.transport, self._chance), f"{self.name}-{self._lives}"
+            if self._is_alone:
+                manager = Manager(client, self._choices, self.clock, self._chance, instance=identity)
+                self._manager = manager
+                async with manager.reading():
+                    await manager.lead()
+            else:
+                election = Election(client, self.clock, TERMS, identity)
+                manager = Manager(client, self._choices, self.clock, self._chance, instance=identity, election=election)
+                self._manager = manager
+                async with manager.reading():
+                    await election.run(manager.take_over)
+            await asyncio.sleep(_COMES_BACK_SECONDS)
+
+    async def differences(self) -> list[str]:
+        """What its memory says otherwise than one that is built anew."""
+        return (await self._manager.auditor.look() or []) if self._manager is not None else []
+
+    @property
+    def is_standing_still(self) -> bool:
+        return self._process.is_stopped
+
+    def stand_still(self) -> None:
+        self._process.stop()
+
+    def go_on(self) -> None:
+        self._process.go_on()
+
+    async def crash(self) -> str:
+        """Gone between two instructions: nothing more of it arrives, whatever it does while it falls.
+
+        Returns what it had died of before, if it had.
+        """
+        assert self._living is not None
+        self.transport.crash()
+        self.go_on()
+        died = ""
+        if self._living.done() and not self._living.cancelled() and (error := self._living.exception()):
+            died = f"the manager ended by itself: {error!r}"
+        self._living.cancel()
+        with contextlib.suppress(asyncio.CancelledError, BaseExceptionGroup):
+            await self._living
+        return died

@@ -1,0 +1,357 @@
+"""What people do to a world while its story goes on, drawn from the seed.
+
+A deed is a row of `DEEDS`, by weight; those that only some traits have stand in tables of their own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from simulation.engine.revisions import Tree
+from simulation.engine.setup import (
+    CHAOS_SECONDS,
+    ELASTIC_PODS,
+    NAMESPACE,
+    NODES,
+    PROBE,
+    TAINT,
+    Plan,
+    World,
+    name_of,
+    preemption,
+    quota_group,
+    thing,
+)
+from simulation.engine.traits import Traits
+
+# The label by which a ClusterQueue may choose its namespaces.
+OPEN: Final = "example.com/open"
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What somebody does at some time."""
+
+    at: float
+    verb: str
+    name: str
+    argument: Any = None
+
+
+class _Drawing:
+    """What a deed may be about, and when."""
+
+    def __init__(self, chance: random.Random, world: World) -> None:
+        self.chance = chance
+        self.plans = world.plans
+        self.cohorts = [each for each in world.objects if each["kind"] == "Cohort"]
+        self.flavors = [
+            each for each in world.objects if each["kind"] == "ResourceFlavor" and "nodeLabels" in each["spec"]
+        ]
+        self.checks = [name_of(each) for each in world.objects if each["kind"] == "AdmissionCheck"]
+        queues = [each for each in world.objects if each["kind"] == "ClusterQueue" and name_of(each) != PROBE]
+        self.queue = chance.choice(queues)
+        self.queue_name = name_of(self.queue)
+        self.plan = chance.choice(world.plans)
+        self.at = round(chance.uniform(1.0, CHAOS_SECONDS), 3)
+        self.later = round(self.at + chance.uniform(0.5, 10.0), 3)
+
+    def soon_or_last(self, at: float) -> float:
+        """Then; or when all else is quiet, so that nothing else wakes those whom it concerns."""
+        return self.chance.choice((at, round(CHAOS_SECONDS + self.chance.uniform(5.0, 30.0), 3)))
+
+    def changed(self, spec: Tree) -> Deed:
+        """The queue is another one from then on."""
+        return Deed(self.soon_or_last(self.later), "change", self.queue_name, ("ClusterQueue", {"spec": spec}))
+
+    @property
+    def cohort_names(self) -> list[str]:
+        return [name_of(each) for each in self.cohorts]
+
+    @property
+    def groups(self) -> list[Tree]:
+        """What the queue offers."""
+        found: list[Tree] = self.queue["spec"]["resourceGroups"]
+        return found
+
+
+Drawn: TypeAlias = Callable[[_Drawing], Iterator[Deed]]
+
+
+def draw(chance: random.Random, traits: Traits, world: World) -> list[Deed]:
+    found: list[Deed] = []
+    for _ in range(chance.randint(10, 20) if "meddling" in traits else chance.randint(0, 6)):
+        found += _any_of(DEEDS, chance, world)
+    found += _scaling(chance, world)
+    if "node failures" in traits:
+        found += _failures(chance)
+    found += _made(chance, world)
+    if "poison" in traits:
+        for tree in chance.sample(POISON, chance.randint(1, 3)):
+            found.append(Deed(round(chance.uniform(1.0, CHAOS_SECONDS), 3), "poison", name_of(tree), tree))
+    for trait, table in LATER.items():
+        for _ in range(chance.randint(2, 6) if trait in traits else 0):
+            found += _any_of(table, chance, world)
+    return sorted(found, key=lambda deed: deed.at)
+
+
+def _any_of(table: Mapping[str, tuple[int, Drawn]], chance: random.Random, world: World) -> Iterator[Deed]:
+    _, drawn = chance.choices(list(table.values()), [weight for weight, _ in table.values()])[0]
+    return drawn(_Drawing(chance, world))
+
+
+# --- Anybody ----------------------------------------------------------------------------------------------------------
+
+
+def _stop(draw: _Drawing) -> Iterator[Deed]:
+    policy, kind = draw.chance.choice(("Hold", "HoldAndDrain")), draw.chance.choice(("ClusterQueue", "LocalQueue"))
+    yield Deed(draw.at, "stop", draw.queue_name, (kind, policy))
+    yield Deed(draw.later, "stop", draw.queue_name, (kind, "None"))
+
+
+def _recreate_work(draw: _Drawing) -> Iterator[Deed]:
+    yield Deed(draw.at, "delete", draw.plan.name)
+    yield Deed(draw.at, "create", draw.plan.name)
+
+
+def _deactivate(draw: _Drawing) -> Iterator[Deed]:
+    yield Deed(draw.at, "activate", draw.plan.name, False)
+    yield Deed(draw.later, "activate", draw.plan.name, True)
+
+
+def _recreate_queue(draw: _Drawing) -> Iterator[Deed]:
+    """Gone at some time, and there again later: with other quota, and perhaps in another cohort."""
+    kind = draw.chance.choice(("ClusterQueue", "LocalQueue"))
+    tree = draw.queue
+    if kind == "LocalQueue":
+        tree = thing("LocalQueue", draw.queue_name, {"clusterQueue": draw.queue_name}, NAMESPACE)
+    yield Deed(draw.at, "remove", draw.queue_name, kind)
+    yield Deed(draw.later, "bring back", draw.queue_name, tree)
+
+
+def _move(draw: _Drawing) -> Iterator[Deed]:
+    if draw.cohorts:
+        yield Deed(draw.at, "move", draw.queue_name, draw.chance.choice(("", *draw.cohort_names)))
+
+
+def _cohort(draw: _Drawing) -> Iterator[Deed]:
+    """Its own quota changes."""
+    if draw.cohorts:
+        name = draw.chance.choice(draw.cohort_names)
+        amount = str(draw.chance.randint(0, 8))
+        groups = [{**group, "flavors": [_just(amount, flavor) for flavor in group["flavors"]]} for group in draw.groups]
+        yield Deed(draw.at, "cohort", name, groups)
+
+
+def _just(amount: str, flavor: Tree) -> Tree:
+    """So much of it, without limits."""
+    quotas = [{"name": each["name"], "nominalQuota": amount} for each in flavor["resources"]]
+    return {"name": flavor["name"], "resources": quotas}
+
+
+def _check(draw: _Drawing) -> Iterator[Deed]:
+    """Its controller is gone for a while."""
+    if draw.checks:
+        name = draw.chance.choice(draw.checks)
+        yield Deed(draw.at, "check", name, False)
+        yield Deed(draw.later, "check", name, True)
+
+
+# What people do -> how often among ten deeds or so, and how. What they stop or remove comes back, so that everybody's
+# turn comes.
+DEEDS: Final[Mapping[str, tuple[int, Drawn]]] = {
+    "delete": (2, lambda draw: iter((Deed(draw.at, "delete", draw.plan.name),))),
+    "recreate": (1, _recreate_work),
+    "touch": (1, lambda draw: iter((Deed(draw.at, "touch", draw.plan.name),))),
+    "priority": (2, lambda draw: iter((Deed(draw.at, "priority", draw.plan.name, draw.chance.randint(0, 3)),))),
+    "deactivate": (1, _deactivate),
+    "stop": (2, _stop),
+    "quota": (3, lambda draw: iter((Deed(draw.at, "quota", draw.queue_name, draw.chance.randint(1, 10)),))),
+    "queue": (1, _recreate_queue),
+    "move": (2, _move),
+    "cohort": (1, _cohort),
+    "check": (1, _check),
+    "send elsewhere": (1, lambda draw: iter((Deed(draw.at, "send elsewhere", draw.plan.name, draw.queue_name),))),
+}
+
+
+# --- Those who rebuild ------------------------------------------------------------------------------------------------
+
+
+def _for_a_while(draw: _Drawing, kind: str, tree: Tree, field: str, value: Any) -> Iterator[Deed]:
+    """A field of an object is another one, and later what it was."""
+    name = name_of(tree)
+    yield Deed(draw.at, "change", name, (kind, {"spec": {field: value}}))
+    yield Deed(draw.soon_or_last(draw.later), "change", name, (kind, {"spec": {field: tree["spec"].get(field)}}))
+
+
+def _reparent(draw: _Drawing) -> Iterator[Deed]:
+    """A cohort goes under another one, perhaps one of its own children, which makes a circle; or under none."""
+    if draw.cohorts:
+        cohort = draw.chance.choice(draw.cohorts)
+        others = [name for name in draw.cohort_names if name != name_of(cohort)]
+        yield from _for_a_while(draw, "Cohort", cohort, "parentName", draw.chance.choice((None, *others)))
+
+
+def _recreate_cohort(draw: _Drawing) -> Iterator[Deed]:
+    """Those in it stay together without it, and without what it had."""
+    if draw.cohorts:
+        cohort = draw.chance.choice(draw.cohorts)
+        yield Deed(draw.at, "remove", name_of(cohort), "Cohort")
+        yield Deed(draw.soon_or_last(draw.later), "bring back", name_of(cohort), cohort)
+
+
+def _other_flavors(draw: _Drawing) -> Iterator[Deed]:
+    """A flavor is left out, or is one that nobody has heard of."""
+    first, *others = draw.groups
+    flavors = first["flavors"]
+    kept, unknown = flavors[:-1], {**flavors[-1], "name": "flavor-unheard"}
+    offered = draw.chance.choice([found for found in (kept, flavors[1:], [*kept, unknown]) if found])
+    groups = [{**first, "flavors": offered}, *others]
+    yield from _for_a_while(draw, "ClusterQueue", draw.queue, "resourceGroups", groups)
+
+
+def _other_limits(draw: _Drawing) -> Iterator[Deed]:
+    in_cohort = "cohortName" in draw.queue["spec"]
+    groups = [
+        quota_group(
+            draw.chance,
+            [flavor["name"] for flavor in group["flavors"]],
+            1,
+            8,
+            in_cohort=in_cohort,
+            resources=group["coveredResources"],
+        )
+        for group in draw.groups
+    ]
+    yield draw.changed({"resourceGroups": groups})
+
+
+def _other_policy(draw: _Drawing) -> Iterator[Deed]:
+    policy: Tree = {"borrowWithinCohort": None, **preemption(draw.chance, in_cohort="cohortName" in draw.queue["spec"])}
+    yield draw.changed({"preemption": policy})
+
+
+def _other_checks(draw: _Drawing) -> Iterator[Deed]:
+    rules = [{"name": name} for name in draw.checks if draw.chance.random() < 0.3]
+    asked = {"admissionChecks": rules} if rules else None
+    yield from _for_a_while(draw, "ClusterQueue", draw.queue, "admissionChecksStrategy", asked)
+
+
+def _closed_namespace(draw: _Drawing) -> Iterator[Deed]:
+    """A queue takes only those whose namespace is open, and ours is not for a while."""
+    chosen = {"matchLabels": {OPEN: "yes"}}
+    yield Deed(draw.at, "change", draw.queue_name, ("ClusterQueue", {"spec": {"namespaceSelector": chosen}}))
+    for at, value in ((draw.at, None), (draw.soon_or_last(draw.later), "yes")):
+        yield Deed(at, "change", NAMESPACE, ("Namespace", {"metadata": {"labels": {OPEN: value}}}))
+
+
+_REBUILDING: Final[Mapping[str, tuple[int, Drawn]]] = {
+    "reparent": (3, _reparent),
+    "recreate cohort": (2, _recreate_cohort),
+    "flavors": (2, _other_flavors),
+    "limits": (2, _other_limits),
+    "preemption": (2, _other_policy),
+    "checks": (2, _other_checks),
+    "namespace": (2, _closed_namespace),
+}
+
+
+# --- Those who reach in -----------------------------------------------------------------------------------------------
+
+
+def _once_it_is_there(verb: str, argument: Any = None) -> Drawn:
+    def drawn(draw: _Drawing) -> Iterator[Deed]:
+        # Mostly those who do not come to their end before all is quiet. The pods of an elastic one have a gate of their
+        # own, which is not played: that it is not suspended says nothing.
+        jobs = [plan for plan in draw.plans if plan.kind == "Job" and not plan.is_elastic]
+        plan = draw.chance.choices(jobs, [4 if plan.is_long else 1 for plan in jobs])[0]
+        at = round(draw.chance.uniform(plan.at, CHAOS_SECONDS), 3)
+        yield Deed(draw.soon_or_last(at), verb, plan.name, argument)
+
+    return drawn
+
+
+_BY_HAND: Final[Mapping[str, tuple[int, Drawn]]] = {
+    "start": (5, _once_it_is_there("set suspend", False)),
+    "stop": (2, _once_it_is_there("set suspend", True)),
+    "delete workload": (3, _once_it_is_there("delete workload")),
+    "take finalizers": (2, _once_it_is_there("take finalizers")),
+}
+
+
+# --- Those who look after nodes ---------------------------------------------------------------------------------------
+
+
+def _other_taints(draw: _Drawing) -> Iterator[Deed]:
+    """A flavor is tainted, and later it is not."""
+    name = name_of(draw.chance.choice(draw.flavors))
+    for at, taints in ((draw.at, [TAINT]), (draw.soon_or_last(draw.later), None)):
+        yield Deed(at, "change", name, ("ResourceFlavor", {"spec": {"nodeTaints": taints}}))
+
+
+_TAINTING: Final[Mapping[str, tuple[int, Drawn]]] = {"taints": (1, _other_taints)}
+
+# What only the stories of a trait have, beside everything else.
+LATER: Final[Mapping[str, Mapping[str, tuple[int, Drawn]]]] = {
+    "rebuilding": _REBUILDING,
+    "by hand": _BY_HAND,
+    "taints": _TAINTING,
+}
+
+
+# --- Work that changes its size, and nodes ----------------------------------------------------------------------------
+
+
+def _scaling(chance: random.Random, world: World) -> Iterator[Deed]:
+    elastic = [plan for plan in world.plans if plan.is_elastic]
+    for _ in range(chance.randint(2, 6) if elastic else 0):
+        plan: Plan = chance.choice(elastic)
+        at = round(chance.uniform(plan.at, CHAOS_SECONDS), 3)
+        yield Deed(at, "scale", plan.name, chance.randint(1, ELASTIC_PODS))
+
+
+def _made(chance: random.Random, world: World) -> Iterator[Deed]:
+    """Mostly the Workload of a Job is made around the time when that comes, sometimes long after, sometimes never."""
+    for plan in world.plans:
+        if plan.prebuilt == f"{plan.name}-made" and chance.random() < 0.85:
+            late = CHAOS_SECONDS + chance.uniform(5.0, 30.0)
+            at = chance.choice((plan.at + chance.uniform(-5.0, 5.0), late))
+            yield Deed(round(max(0.0, at), 3), "make workload", plan.name, chance.random() < 0.15)
+
+
+def _failures(chance: random.Random) -> Iterator[Deed]:
+    for number in chance.sample(range(NODES), chance.randint(1, 2)):
+        at, name = round(chance.uniform(5.0, CHAOS_SECONDS), 3), f"node-{number}"
+        yield Deed(at, "lose node", name, chance.choice(("gone", "ill", "tainted")))
+        if chance.random() < 0.6:
+            yield Deed(round(at + chance.uniform(0.5, 20.0), 3), "mend node", name)
+
+
+# --- Poison -----------------------------------------------------------------------------------------------------------
+
+
+def _poison_work(name: str, queue: str, requests: Tree, **more: Any) -> Tree:
+    container = {"name": "c", "image": "example.com/work:1", "resources": {"requests": requests}}
+    pods = {"spec": {"restartPolicy": "Never", "containers": [container], **more}}
+    spec = {"queueName": queue, "podSets": [{"name": "main", "count": 1, "template": pods}]}
+    return thing("Workload", f"poison-{name}", spec, NAMESPACE)
+
+
+# Objects that a server takes and nobody can make sense of.
+POISON: Final = (
+    thing("Cohort", "poison-chicken", {"parentName": "poison-egg"}),
+    thing("Cohort", "poison-egg", {"parentName": "poison-chicken"}),
+    thing("ClusterQueue", "poison-circle", {"namespaceSelector": {}, "cohortName": "poison-chicken"}),
+    thing("LocalQueue", "poison-circle", {"clusterQueue": "poison-circle"}, NAMESPACE),
+    thing("LocalQueue", "poison-nowhere", {"clusterQueue": "poison-nothing"}, NAMESPACE),
+    _poison_work("huge", "queue-0", {"cpu": "9223372036854775807"}),
+    _poison_work("tiny", "queue-0", {"cpu": "1n"}),
+    _poison_work("circle", "poison-circle", {"cpu": "1"}),
+    _poison_work("nowhere", "poison-nowhere", {"cpu": "1"}),
+    _poison_work("selector", "queue-0", {"cpu": "1"}, nodeSelector={"example.com/moon": "full"}),
+    _poison_work("class", "queue-0", {"cpu": "1"}, runtimeClassName="there-is-none"),
+)

@@ -1,0 +1,89 @@
+"""What the memory reads off a Workload: whether it may queue, and where in line."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from kubemachinery import codec
+from kubemachinery.meta import MILLISECOND, SECOND
+from lifecycle.stories import START, Life, assigned, workload
+from pykueue.api import kueue, labels
+from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
+from pykueue.core.policy import Policy
+from pykueue.lifecycle import workload_changes
+from pykueue.state import workload_info
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}),
+        Life().activate(False),
+        Life().reserved(),
+        Life().told(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded"),
+        Life().told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.ON_HOLD),
+        Life().told(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, Status.TRUE, "Preempted"),
+    ],
+)
+def test_what_keeps_a_workload_out_of_the_queue(life: Life) -> None:
+    assert workload_info.may_queue(workload(), Policy())
+    assert not workload_info.may_queue(life.workload, Policy())
+
+
+def test_an_empty_gate_annotation_and_a_gate_that_is_off_hold_nobody() -> None:
+    assert workload_info.may_queue(Life().annotated(**{labels.ADMISSION_GATED_BY: ""}).workload, Policy())
+    gated = Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).workload
+    assert workload_info.may_queue(gated, Policy(admission_gated_by=False))
+
+
+def test_the_place_in_the_queue_after_an_eviction() -> None:
+    late = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PODS_READY_TIMEOUT).workload
+    assert workload_info.queue_time(late, Policy()) == START + 60 * SECOND
+    assert workload_info.queue_time(late, Policy(order_by_eviction=False)) == START
+    retried = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.ADMISSION_CHECK).workload
+    assert workload_info.queue_time(retried, Policy(order_by_eviction=False)) == START + 60 * SECOND
+    victim = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED).workload
+    assert workload_info.queue_time(victim, Policy()) == START
+
+
+def test_a_victim_of_a_borrower_goes_behind_it_where_cohorts_are_not_sorted() -> None:
+    reason = PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
+    victim = Life().after(60).told(WorkloadCondition.PREEMPTED, Status.TRUE, reason).workload
+    assert (
+        workload_info.queue_time(victim, Policy(priority_sorting_within_cohort=False))
+        == START + 60 * SECOND + MILLISECOND
+    )
+    assert workload_info.queue_time(victim, Policy()) == START
+
+
+@pytest.mark.parametrize(("boost", "priority"), [("5", 15), ("-20", -10), ("lots", 10), ("", 10), (str(2**31), 10)])
+def test_the_boost_is_added_where_it_is_a_32_bit_number(boost: str, priority: int) -> None:
+    found = Life(workload(priority=10)).annotated(**{labels.PRIORITY_BOOST: boost}).workload
+    assert workload_info.priority(found, Policy(priority_boost=True)) == priority
+    assert workload_info.priority(found, Policy()) == 10
+
+
+def test_a_second_pass_is_for_a_placement_that_waited_for_its_checks() -> None:
+    delayed = kueue.PodSetAssignment(name="main", delayed_topology_request="Pending")
+    life = Life().reserved("default", "c1")
+    life.write((workload_changes.SetAdmission(kueue.Admission(cluster_queue="cq", pod_set_assignments=(delayed,))),))
+    assert not workload_info.needs_second_pass(life.workload)
+    assert workload_info.needs_second_pass(life.says("c1", "Ready").workload)
+    evicted = life.told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED)
+    assert not workload_info.needs_second_pass(evicted.workload)
+
+
+@pytest.mark.parametrize(("unhealthy", "needed"), [((), False), (("elsewhere",), False), (("elsewhere", "n1"), True)])
+def test_a_second_pass_is_for_an_unhealthy_node_of_the_placement(unhealthy: tuple[str, ...], needed: bool) -> None:
+    placement = codec.from_tree(
+        {
+            "levels": ["h"],
+            "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": "n1"}], "podCounts": {"universal": 1}}],
+        },
+        kueue.TopologyAssignment,
+    )
+    placed = kueue.PodSetAssignment(name="main", topology_assignment=placement)
+    life = Life().reserved().write((workload_changes.SetAdmission(replace(assigned(), pod_set_assignments=(placed,))),))
+    life.write((workload_changes.SetUnhealthyNodes(tuple(kueue.UnhealthyNode(name=name) for name in unhealthy)),))
+    assert workload_info.needs_second_pass(life.workload) is needed

@@ -1,0 +1,137 @@
+"""Webhooks beside an API server, from one start to the next."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from kubemachinery import certificates
+from kubemachinery.certificates import Authority
+from kubemachinery.client.client import Client
+from kubemachinery.client.errors import ApiError
+from kubemachinery.clock import SystemClock
+from kubemachinery.errors import UsageError
+from pykueue import settings
+from pykueue.webhooks import facts, registration, webhook_server
+from pykueue.webhooks.certificate import Kept, renewed
+from pykueue.webhooks.webhook_server import Place, Served
+from webhooks.conftest import admission_review, choices, cluster_queue, kind
+
+CONFIGURATION = settings.defaults().configuration
+NAMESPACE = "kueue-system"
+
+
+@pytest.fixture
+async def installed(client: Client) -> Client:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await client.create(kind("Namespace"), namespace)
+    return client
+
+
+@asynccontextmanager
+async def served(client: Client, place: Place) -> AsyncIterator[Served]:
+    sources = facts.InformedSources(client, ())
+    async with webhook_server.webhooks(client, choices(), sources, place, SystemClock(), NAMESPACE) as made:
+        yield made
+
+
+async def revision(client: Client) -> str:
+    found = await client.get(registration.CRD, kind("Workload").name)
+    text: str = found["metadata"]["resourceVersion"]
+    return text
+
+
+async def test_nobody_gets_past_us_while_we_are_down(installed: Client) -> None:
+    async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as first:
+        await first.register()
+        await installed.create(kind("ClusterQueue"), cluster_queue("a"))
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await installed.create(kind("ClusterQueue"), cluster_queue("b"))
+
+
+async def test_the_next_start_takes_the_same_port_and_authority_so_that_kinds_need_no_change(installed: Client) -> None:
+    async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as first:
+        await first.register()
+        port, before = first.port, await revision(installed)
+    async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as second:
+        await second.register()
+        assert second.port == port
+        assert await revision(installed) == before
+        await installed.create(kind("ClusterQueue"), cluster_queue("b"))
+
+
+async def test_where_the_port_is_taken_another_will_do(installed: Client) -> None:
+    async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as first:
+        await first.register()
+        async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as second:
+            assert second.port != first.port
+            await second.register()
+        # Whoever leads registers again, and is asked from then on.
+        await first.register()
+        await installed.create(kind("ClusterQueue"), cluster_queue("c"))
+
+
+async def test_in_a_cluster_the_service_is_named_and_the_secret_shared(installed: Client) -> None:
+    place = webhook_server.in_cluster(installed, CONFIGURATION)
+    assert (place.host, place.port) == ("0.0.0.0", 9443)
+    assert place.reach_at(9443, b"ca").client_config("/convert")["service"] == {
+        "namespace": NAMESPACE,
+        "name": "kueue-webhook-service",
+        "path": "/convert",
+        "port": 443,
+    }
+    now = datetime.datetime.now(datetime.UTC)
+    kept = await place.keeper.current(place.hosts, now)
+    assert (
+        renewed(
+            kept,
+            ("kueue-webhook-service.kueue-system.svc", "kueue-webhook-service.kueue-system.svc.cluster.local"),
+            now,
+        )
+        is kept
+    )
+    assert kept != Kept()
+
+
+async def test_client_without_the_required_certificate_is_not_answered(installed: Client, tmp_path: Path) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    ours, other = Authority.make("front", now), Authority.make("other", now)
+    known = tmp_path / "ca.crt"
+    known.write_bytes(ours.identity.certificate)
+    place = replace(await webhook_server.beside(installed, CONFIGURATION), client_authority=known)
+
+    async def asked(port: int, by: Authority | None) -> int:
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        if by is not None:
+            certificates.load_into(tls, by.issue("kube-apiserver", (), now))
+        url = f"https://127.0.0.1:{port}/mutate-kueue-x-k8s-io-v1beta2-clusterqueue"
+        review = admission_review(cluster_queue())
+        async with aiohttp.ClientSession() as session, session.post(url, json=review, ssl=tls) as answer:
+            return answer.status
+
+    async with served(installed, place) as made:
+        assert await asked(made.port, ours) == 200
+        for stranger in (None, other):
+            with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+                await asked(made.port, stranger)
+
+
+@pytest.mark.parametrize(("content", "why"), [(None, "No such file"), ("nothing", "holds no certificate")])
+async def test_unusable_client_authority_is_refused_with_the_reason(
+    installed: Client, tmp_path: Path, content: str | None, why: str
+) -> None:
+    path = tmp_path / "ca.crt"
+    if content is not None:
+        path.write_text(content)
+    place = replace(await webhook_server.beside(installed, CONFIGURATION), client_authority=path)
+    with pytest.raises(UsageError, match=why):
+        async with served(installed, place):
+            pass
