@@ -1,52 +1,64 @@
 # The verbs of this project. Each sets up what it needs in .venv, from nothing but python3; a second call does no work twice.
 #
-#   make install       the .venv alone
-#   make run           the API server on this machine (ARGS="..." is handed to `pykueue up`)
+#   make install       the .venv with the development tools, and nothing else
+#   make run           the API server on this machine (ARGS="..." is passed to `pykueue up`); installs the runtime only
 #   make test          the tests, without a cluster (ARGS="tests/api -k quantity" for some of them)
 #   make test-cluster  the tests against a real kube-apiserver and etcd, built once from Go modules
 #   make soak          the simulation over many seeds (ARGS="--seeds 0-9999")
 #   make check         format, lint, types, arrows, generated files
 #   make bench         the measurements (ARGS="decode" for one)
 #   make docs          the generated reference pages and manifests, then the site
-#   make format        rewrite the code as `make check` wants it
+#   make format        rewrite the code as `make check` expects it
+#   make lock          write uv.lock from pyproject.toml (needs uv)
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SHELL  := /bin/sh
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-cluster soak check bench docs format
+.PHONY: help install run test test-cluster soak check bench docs format lock
 
 help:
 	@sed -n 's/^#   /  /p' Makefile
 
-# The stamp is newer than pyproject.toml once everything in it is installed.
+# A stamp is newer than pyproject.toml once that part of it is installed. The runtime has its own, so that `make run` fetches no
+# development tool.
+RUNTIME_STAMP := $(VENV)/.installed-runtime
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 DOCS_STAMP := $(VENV)/.installed-docs
 
-$(STAMP): pyproject.toml
-	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "make: $(PYTHON) is not here; install Python 3.11 or later, or say PYTHON=/path/to/python3" >&2; exit 2; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; say PYTHON=/path/to/python3.11" >&2; exit 2; }
+$(RUNTIME_STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "make: $(PYTHON) was not found; install Python 3.11 or later, or set PYTHON=/path/to/python3" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) lacks the venv module; on Debian it is the package python3-venv" >&2; exit 2; }
 	@echo "installing into $(VENV) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@# An environment that uv made has no pip.
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
+	@$(PIP) --editable .
+	@touch $@
+
+# pip reads [dependency-groups] from version 25.1 on.
+$(STAMP): $(RUNTIME_STAMP)
+	@$(PIP) 'pip>=25.1'
+	@$(PIP) --group dev
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@$(PIP) --group bench
 	@touch $@
 
 $(DOCS_STAMP): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	@$(PIP) --group docs
 	@touch $@
 
 install: $(STAMP)
 
-run: $(STAMP)
+run: $(RUNTIME_STAMP)
 	@$(BIN)/pykueue up $(ARGS)
 
 test: $(STAMP)
@@ -75,3 +87,7 @@ docs: $(DOCS_STAMP)
 format: $(STAMP)
 	@$(BIN)/ruff format src tests bench
 	@$(BIN)/ruff check --fix src tests bench
+
+# The lock names the public index only, whatever index this machine is configured for.
+lock:
+	@uv lock --default-index https://pypi.org/simple

@@ -27,7 +27,7 @@ def test_the_first_minute_ends_with_hi(tmp_path: Path) -> None:
     place = tmp_path / "venv"
     place.mkdir()
     (place / "bin").symlink_to(Path(sys.prefix) / "bin")
-    (place / ".installed").touch()
+    (place / ".installed-runtime").touch()
     running = subprocess.Popen(
         ["bash", "-c", first],
         cwd=ROOT,
