@@ -4,6 +4,8 @@
 #   make run           the API server on this machine (ARGS="..." is passed to `pykueue up`); installs the runtime only
 #   make test          the tests, without a cluster (ARGS="tests/api -k quantity" for some of them)
 #   make test-cluster  the tests against a real kube-apiserver and etcd, built once from Go modules
+#   make test-matrix   the tests under each Python of VERSIONS that this machine has (ARGS as for make test)
+#   make coverage      the tests once more, with the share of executed lines by package
 #   make soak          the simulation over many seeds (ARGS="--seeds 0-9999")
 #   make check         format, lint, types, arrows, generated files
 #   make bench         the measurements (ARGS="decode" for one)
@@ -16,10 +18,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SHELL  := /bin/sh
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+VERSIONS ?= 3.11 3.12 3.13 3.14
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-cluster soak check bench docs format lock
+.PHONY: help install run test test-cluster test-matrix coverage soak check bench docs format lock
 
 help:
 	@sed -n 's/^#   /  /p' Makefile
@@ -67,6 +70,28 @@ test: $(STAMP)
 test-cluster: $(STAMP)
 	@assets=$$(cd tests && ../$(BIN)/python -m cluster.assets) || exit $$?; \
 	KUBEBUILDER_ASSETS="$$assets" $(BIN)/python -m pytest -m cluster $(ARGS)
+
+# An interpreter counts when it runs, is of that version and can make an environment: on PATH, of uv, or of pyenv.
+test-matrix:
+	@passed=; failed=; missing=; \
+	for version in $(VERSIONS); do \
+	  found=; \
+	  for candidate in python$$version "$$(uv python find --no-project $$version 2>/dev/null)" $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
+	    if "$$candidate" -c "import ensurepip, sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" >/dev/null 2>&1; then found=$$candidate; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then missing="$$missing $$version"; continue; fi; \
+	  echo "Python $$version: $$found"; \
+	  if $(MAKE) --no-print-directory test VENV=.cache/matrix/$$version PYTHON="$$found"; then passed="$$passed $$version"; else failed="$$failed $$version"; fi; \
+	done; \
+	echo "passed:$${passed:- none}; failed:$${failed:- none}; not on this machine:$${missing:- none}"; \
+	[ -n "$$passed" ] && [ -z "$$failed" ]
+
+coverage: $(STAMP)
+	@rm -rf .cache/coverage && mkdir -p .cache/coverage
+	@$(BIN)/python -m coverage run -m pytest -n 2 -m "not cluster" $(ARGS)
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage json --quiet -o .cache/coverage/report.json
+	@cd tests && ../$(BIN)/python -m coverage_by_package ../.cache/coverage/report.json
 
 soak: $(STAMP)
 	@cd tests && ../$(BIN)/python -m simulation.engine $(ARGS)
