@@ -32,7 +32,7 @@ from pykueue.core.topology import (
     PlacementRequest,
     SliceLayer,
     Wish,
-    assignment,
+    place,
 )
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
@@ -92,7 +92,7 @@ def measure(size: int, rounds: int) -> dict[str, float]:
         request = PlacementRequest("main", FLAVOR.name, count, POD, wish)
         figures[f"{name}: first"] = _first(fleet, request)
         figures[f"{name}: decide"] = _decide(fleet, request, rounds)
-        figures[f"{name}: again"] = median_microseconds(partial(assignment, fleet, [request]), rounds)
+        figures[f"{name}: again"] = median_microseconds(partial(place, fleet, [request]), rounds)
     tight = PlacementRequest("main", FLAVOR.name, 120, POD, Wish(Kind.REQUIRED, RACK))
     figures["victim gone, asked, undone"] = _what_if(fleet, victims, tight, rounds)
     figures["mark, 1 assume, undo"] = _undo(fleet, victims[0])
@@ -114,7 +114,7 @@ def _first(fleet: Fleet, request: PlacementRequest) -> float:
         domains.tallies().kept.clear()
 
     forget()
-    return median_microseconds(lambda: assignment(fleet, [request]), 15, forget)
+    return median_microseconds(lambda: place(fleet, [request]), 15, forget)
 
 
 def _decide(fleet: Fleet, request: PlacementRequest, rounds: int) -> float:
@@ -123,7 +123,7 @@ def _decide(fleet: Fleet, request: PlacementRequest, rounds: int) -> float:
 
     def decide() -> None:
         marks.append(fleet.mark())
-        outcome = assignment(fleet, [request])
+        outcome = place(fleet, [request])
         fleet.assume(PlacedPods(FLAVOR.name, POD, placement) for placement in outcome.placements.values())
 
     return median_microseconds(decide, rounds, lambda: fleet.undo(marks.pop()))
@@ -135,7 +135,7 @@ def _what_if(fleet: Fleet, victims: Sequence[Sequence[PlacedPods]], request: Pla
     def ask() -> None:
         mark = fleet.mark()
         fleet.remove(next(turn))
-        assignment(fleet, [request], explain=False)
+        place(fleet, [request], explain=False)
         fleet.undo(mark)
 
     return median_microseconds(ask, rounds)

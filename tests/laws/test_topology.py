@@ -21,8 +21,8 @@ from pykueue.core.topology import (
     Profile,
     SliceLayer,
     Wish,
-    assignment,
     figure,
+    place,
 )
 
 LEVELS = ("example.com/block", "example.com/rack", HOSTNAME)
@@ -133,7 +133,7 @@ def room(host: Host, request: PlacementRequest) -> int:
 def test_every_pod_gets_a_place_and_no_host_more_than_it_has(
     hosts: list[Host], group: list[PlacementRequest], profile: Profile
 ) -> None:
-    outcome = assignment(fleet_of(hosts, profile), group)
+    outcome = place(fleet_of(hosts, profile), group)
     if not outcome.fits:
         return
     asked = {request.pod_set: dict(request.pod)["cpu"] for request in group}
@@ -151,7 +151,7 @@ def test_every_pod_gets_a_place_and_no_host_more_than_it_has(
 def test_a_required_level_holds_all_pods_in_one_domain(
     hosts: list[Host], group: list[PlacementRequest], profile: Profile
 ) -> None:
-    outcome = assignment(fleet_of(hosts, profile), group)
+    outcome = place(fleet_of(hosts, profile), group)
     if not outcome.fits:
         return
     level = LEVELS.index(group[0].wish.level or "")
@@ -161,7 +161,7 @@ def test_a_required_level_holds_all_pods_in_one_domain(
 
 @given(clusters(), groups(), profiles)
 def test_slices_stay_whole_at_every_layer(hosts: list[Host], group: list[PlacementRequest], profile: Profile) -> None:
-    outcome = assignment(fleet_of(hosts, profile), group)
+    outcome = place(fleet_of(hosts, profile), group)
     if not outcome.fits:
         return
     placed = per_host(outcome, "workers")
@@ -189,7 +189,7 @@ def test_single_pods_are_placed_exactly_when_there_is_room(
             [0] if not leaders else [loss for host in here if (loss := _loss(host, workers, leaders[0])) is not None]
         )
         possible |= bool(losses) and total - min(losses) >= workers.count
-    assert assignment(fleet_of(hosts, profile), [workers, *leaders]).fits is possible
+    assert place(fleet_of(hosts, profile), [workers, *leaders]).fits is possible
 
 
 def _loss(host: Host, workers: PlacementRequest, leader: PlacementRequest) -> int | None:
@@ -207,9 +207,9 @@ def test_looking_for_a_place_changes_nothing(
 ) -> None:
     fleet = fleet_of(hosts, profile)
     before = figures(fleet)
-    first = assignment(fleet, group, emptied=emptied)
+    first = place(fleet, group, emptied=emptied)
     assert figures(fleet) == before
-    assert assignment(fleet, group, emptied=emptied) == first
+    assert place(fleet, group, emptied=emptied) == first
 
 
 @given(clusters(), st.data())
@@ -233,13 +233,13 @@ def test_figures_kept_up_by_differences_decide_as_figures_counted_anew(
     """Requests in between make the kept figures; then hosts change, and both ways must agree."""
     kept = fleet_of(hosts, profile)
     for group in requests:
-        assignment(kept, group)
+        place(kept, group)
     extra = {host.name: data.draw(st.integers(0, 2)) for host in hosts}
     kept.book([pods_at(extra, CORE)])
     anew = fleet_of(hosts, profile)
     anew.book([pods_at(extra, CORE)])
     for group in requests:
-        assert assignment(kept, group) == assignment(anew, group)
+        assert place(kept, group) == place(anew, group)
 
 
 @given(clusters(), groups(), profiles, st.randoms())
@@ -248,14 +248,14 @@ def test_the_order_in_which_nodes_are_seen_does_not_matter(
 ) -> None:
     shuffled = hosts.copy()
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert assignment(fleet_of(hosts, profile), group) == assignment(fleet_of(shuffled, profile), group)
+    assert place(fleet_of(hosts, profile), group) == place(fleet_of(shuffled, profile), group)
 
 
 @given(clusters(), groups(), profiles, st.integers(0, 2), st.integers(0, 2), st.integers(0, 6))
 def test_an_empty_node_never_makes_a_placement_that_fitted_fail(
     hosts: list[Host], group: list[PlacementRequest], profile: Profile, block: int, rack: int, cores: int
 ) -> None:
-    if not assignment(fleet_of(hosts, profile), group).fits:
+    if not place(fleet_of(hosts, profile), group).fits:
         return
     more = [*hosts, Host(block, rack, len(hosts), cores, 8, 0)]
-    assert assignment(fleet_of(more, profile), group).fits
+    assert place(fleet_of(more, profile), group).fits

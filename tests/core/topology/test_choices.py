@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core.topology.worlds import ask, ask_led, fleet, request, terms, told
-from pykueue.core.topology import Profile, assignment
+from pykueue.core.topology import Profile, place
 
 FIVE_HOSTS = """
     b1 r1 h1  3
@@ -55,7 +55,7 @@ def test_the_smaller_of_two_pod_sets_leads_whichever_comes_first() -> None:
         request("required rack", 5, pod_set="workers", group="g"),
         request("required rack", 1, pod_set="leader", group="g"),
     ]
-    assert told(assignment(fleet(FIVE_HOSTS), pair), "leader", "workers") == "h5:1 | h5:5"
+    assert told(place(fleet(FIVE_HOSTS), pair), "leader", "workers") == "h5:1 | h5:5"
 
 
 def test_a_leader_that_fits_no_host_of_a_rack_keeps_the_group_out_of_it() -> None:
@@ -96,7 +96,7 @@ def test_pods_that_ask_for_nothing_are_limited_by_the_number_of_pods() -> None:
 
 def test_a_resource_that_no_node_has_fits_nowhere() -> None:
     on_gpu = replace(request("unconstrained", 1), pod=(("gpu", 1),))
-    assert told(assignment(fleet(FIVE_HOSTS), [on_gpu])) == (
+    assert told(place(fleet(FIVE_HOSTS), [on_gpu])) == (
         'no: topology "tree" doesn\'t allow to fit any of 1 pod(s). Total nodes: 5; excluded: resource "gpu": 5'
     )
 
@@ -139,7 +139,7 @@ def test_beside_a_leader_a_host_still_counts_in_whole_units_of_its_layer() -> No
 def test_a_leader_takes_nothing_of_what_it_does_not_ask_for() -> None:
     leader = replace(request("required host", 1, pod_set="leader", group="g"), pod=())
     workers = request("required host", 4, pod_set="workers", group="g")
-    assert told(assignment(fleet("b1 r1 h1 4"), [leader, workers]), "leader", "workers") == "h1:1 | h1:4"
+    assert told(place(fleet("b1 r1 h1 4"), [leader, workers]), "leader", "workers") == "h1:1 | h1:4"
 
 
 def test_levels_between_two_layers_are_filled_in_units_of_the_finer_one() -> None:
@@ -171,7 +171,7 @@ def test_the_leader_stays_off_hosts_that_the_workers_may_not_use() -> None:
         request("required rack", 2, pod_set="workers", group="g", terms=terms(disk="ssd")),
     ]
     world = fleet("b1 r1 h1 3 disk=hdd \n b1 r1 h2 2 disk=ssd \n b1 r2 h3 5 disk=ssd")
-    assert told(assignment(world, pair), "leader", "workers") == "h3:1 | h3:2"
+    assert told(place(world, pair), "leader", "workers") == "h3:1 | h3:2"
 
 
 def test_a_slice_goes_down_in_units_of_the_inner_layer() -> None:

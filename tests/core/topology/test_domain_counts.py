@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.topology.worlds import FLAVOR, ask, fleet, request, usage
-from pykueue.core.topology import assignment
+from pykueue.core.topology import place
 
 TWELVE = "\n".join(f"b{n // 6} r{n // 3} h{n:02} 4" for n in range(12))
 
@@ -46,7 +46,7 @@ def test_a_journal_that_grew_long_is_dropped_together_with_what_depends_on_it() 
 def test_many_sorts_of_requests_do_not_pile_up() -> None:
     world = fleet("b1 r1 h1 4")
     for millis in range(1, 200):
-        assignment(world, [request("required host", 1, cpu=millis / 1000)])
+        place(world, [request("required host", 1, cpu=millis / 1000)])
     domains = world.domains(FLAVOR)
     assert domains is not None
     assert len(domains.tallies().kept) == 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.topology.worlds import ask, fleet, placement, request, told
-from pykueue.core.topology import Profile, assignment
+from pykueue.core.topology import Profile, place
 
 ELASTIC = Profile(elastic=True)
 THREE_HOSTS = "b1 r1 h1 4 \n b1 r1 h2 2 \n b1 r2 h3 4"
@@ -45,7 +45,7 @@ def test_the_leader_stays_too() -> None:
         request("unconstrained", 1, pod_set="leader", group="g", previous=placement("h3:1")),
         request("unconstrained", 6, pod_set="workers", group="g", previous=placement("h1:4")),
     ]
-    assert told(assignment(fleet(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h3:1 | h1:4 h2:2"
+    assert told(place(fleet(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h3:1 | h1:4 h2:2"
 
 
 def test_a_leader_that_was_not_there_before_is_placed_with_the_difference() -> None:
@@ -53,4 +53,4 @@ def test_a_leader_that_was_not_there_before_is_placed_with_the_difference() -> N
         request("unconstrained", 1, pod_set="leader", group="g"),
         request("unconstrained", 5, pod_set="workers", group="g", previous=placement("h1:4")),
     ]
-    assert told(assignment(fleet(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h2:1 | h1:4 h2:1"
+    assert told(place(fleet(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h2:1 | h1:4 h2:1"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.topology.worlds import LEVELS, ask, fleet, request, terms
-from pykueue.core.topology import Exclusions, LayerFit, PlacementFailure, assignment
+from pykueue.core.topology import Exclusions, LayerFit, PlacementFailure, place
 
 MIXED = """
     b1 r1 h1  1
@@ -16,7 +16,7 @@ MIXED = """
 
 def test_every_node_without_room_is_counted_once_under_its_cause() -> None:
     world = fleet(MIXED)
-    failure = assignment(world, [request("required rack", 5, terms=terms(pool="all"))]).failure
+    failure = place(world, [request("required rack", 5, terms=terms(pool="all"))]).failure
     assert failure == PlacementFailure(
         pod_set="main",
         flavor="fast",
@@ -28,7 +28,7 @@ def test_every_node_without_room_is_counted_once_under_its_cause() -> None:
 
 
 def test_a_search_that_asks_often_may_leave_the_causes_out() -> None:
-    failure = assignment(fleet(MIXED), [request("required rack", 5)], explain=False).failure
+    failure = place(fleet(MIXED), [request("required rack", 5)], explain=False).failure
     assert failure is not None
     assert (failure.fitting, failure.needed, failure.exclusions) == (4, 5, Exclusions())
 
@@ -47,7 +47,7 @@ def test_slices_are_counted_as_slices() -> None:
 
 def test_with_layers_each_layer_is_counted_in_the_best_domain() -> None:
     world = fleet("b1 r1 h1 3 \n b1 r1 h2 3 \n b2 r2 h3 1")
-    failure = assignment(world, [request("required block, 4 per rack, 2 per host", 8)]).failure
+    failure = place(world, [request("required block, 4 per rack, 2 per host", 8)]).failure
     assert failure is not None
     assert failure.layers == (LayerFit(LEVELS["rack"], 1, 2), LayerFit(LEVELS["host"], 2, 4))
     assert str(failure) == (
@@ -58,6 +58,6 @@ def test_with_layers_each_layer_is_counted_in_the_best_domain() -> None:
 
 def test_of_pod_sets_that_fail_the_first_in_the_spec_is_told() -> None:
     pods = [request("required rack", 9, pod_set="a"), request("required rack", 9, pod_set="b")]
-    failure = assignment(fleet(MIXED), pods).failure
+    failure = place(fleet(MIXED), pods).failure
     assert failure is not None
     assert failure.pod_set == "a"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core.topology.worlds import FLAVOR, LEVELS, ask, fleet, request, told, usage
-from pykueue.core.topology import HOSTNAME, Flavor, Fleet, Node, Profile, Wish, assignment
+from pykueue.core.topology import HOSTNAME, Flavor, Fleet, Node, Profile, Wish, place
 
 TWO_HOSTS = "b1 r1 h1 4 \n b1 r1 h2 4"
 LEVEL_KEYS = (LEVELS["block"], LEVELS["rack"], HOSTNAME)
@@ -136,7 +136,7 @@ def test_pod_sets_of_one_workload_leave_each_other_room_even_across_flavors() ->
         request("required host", 3, pod_set="a"),
         replace(request("required host", 2, pod_set="b"), flavor="other"),
     ]
-    outcome = assignment(world, pair)
+    outcome = place(world, pair)
     assert outcome.failure is not None
     assert outcome.failure.pod_set == "b"
     assert list(outcome.placements) == ["a"]
@@ -150,8 +150,8 @@ def test_where_leaves_are_racks_only_the_flavors_own_reservations_count() -> Non
     world.put_node(node("h1", 4))
     world.book([usage("b1/r1:3", flavor="two", levels=("block", "rack"))])
     wanted = replace(request("required rack", 4), flavor="one")
-    assert told(assignment(world, [wanted])) == "b1/r1:4"
-    assert not assignment(world, [replace(wanted, flavor="two")]).fits
+    assert told(place(world, [wanted])) == "b1/r1:4"
+    assert not place(world, [replace(wanted, flavor="two")]).fits
 
 
 def test_a_flavor_is_known_with_its_levels_until_it_is_dropped() -> None:

@@ -27,8 +27,8 @@ from pykueue.core.topology import (
     Profile,
     SliceLayer,
     Wish,
-    assignment,
     figure,
+    place,
 )
 
 LEVELS = {"zone": "example.com/zone", "block": "example.com/block", "rack": "example.com/rack", "host": HOSTNAME}
@@ -79,7 +79,7 @@ def request(text: str, count: int, *, cpu: float = 1, pod_set: str = "main", **m
 
 def ask(world: Fleet, text: str, count: int, *, cpu: float = 1, emptied: bool = False, **more: object) -> str:
     """Where a lone pod set goes, or why it does not."""
-    return told(assignment(world, [request(text, count, cpu=cpu, **more)], emptied=emptied))
+    return told(place(world, [request(text, count, cpu=cpu, **more)], emptied=emptied))
 
 
 def ask_led(world: Fleet, text: str, workers: int, *, leader_cpu: float, cpu: float = 1) -> str:
@@ -88,7 +88,7 @@ def ask_led(world: Fleet, text: str, workers: int, *, leader_cpu: float, cpu: fl
         request(text, 1, cpu=leader_cpu, pod_set="leader", group="g"),
         request(text, workers, cpu=cpu, pod_set="workers", group="g"),
     ]
-    return told(assignment(world, pair), "leader", "workers")
+    return told(place(world, pair), "leader", "workers")
 
 
 def told(outcome: Outcome, *pod_sets: str) -> str:
