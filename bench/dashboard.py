@@ -115,10 +115,10 @@ QUESTIONS = {
 
 
 async def measured(queues: int, workloads: int) -> list[Tree]:
-    clock, chance = SystemClock(), random.Random(1)
+    clock, rng = SystemClock(), random.Random(1)
     objects = things(queues, workloads)
-    client = Client(LocalTransport(Server(objects).answer), chance)
-    views, world = Views(client, chance, topology=False), World()
+    client = Client(LocalTransport(Server(objects).answer), rng)
+    views, world = Views(client, rng, topology=False), World()
     for informer in (*views.shaping, views.workloads):
         informer.subscribe(lambda change: world.put(change.new))
     sources = Sources(

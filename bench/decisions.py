@@ -159,14 +159,14 @@ def build(size: Size) -> Made:
     world.put(kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="default"), spec=flavor), NOW)
     for node in nodes_of(size.nodes):
         world.put(node, NOW)
-    chance = random.Random(1)
+    rng = random.Random(1)
     pool = [row[1:] for row in CLASSES for _ in range(row[0])]
     number = 0
 
     def another(queue: str) -> kueue.Workload:
         nonlocal number
         number += 1
-        made = workload(number, queue, *chance.choice(pool))
+        made = workload(number, queue, *rng.choice(pool))
         return in_racks(made) if size.nodes else made
 
     names = [f"c{c}-q{q}" for c in range(size.cohorts) for q in range(size.queues)]

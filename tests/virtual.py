@@ -38,11 +38,11 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
 async def server(**parts: Any) -> AsyncIterator[Client]:
     """A client of an embedded server that lives by the loop's own time."""
     usual, loaded = installed()
-    clock, chance = VirtualClock(asyncio.get_running_loop()), random.Random(7)
+    clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(7)
     door = authentication.Access({}, ())
-    embedded = Embedded(replace(usual, **parts), MemoryJournal(), door, clock, chance, About("test"), loaded=loaded)
+    embedded = Embedded(replace(usual, **parts), MemoryJournal(), door, clock, rng, About("test"), loaded=loaded)
     await embedded.start()
     try:
-        yield Client(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), chance)
+        yield Client(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)
     finally:
         await embedded.close()

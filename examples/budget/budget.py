@@ -115,14 +115,14 @@ class Prometheus:
 class BudgetController:
     """Looks at every Workload that it is asked about, when something changes and every now and then."""
 
-    def __init__(self, client: Client, meter: Meter, every_seconds: float, chance: random.Random) -> None:
+    def __init__(self, client: Client, meter: Meter, every_seconds: float, rng: random.Random) -> None:
         self._client = client
         self._meter = meter
         self._every_seconds = every_seconds
-        self.checks: Informer[Tree] = Informer(client, CHECK, json.loads, chance)
-        self.budgets: Informer[Tree] = Informer(client, BUDGET, json.loads, chance)
-        self.workloads: Informer[Tree] = Informer(client, WORKLOAD, json.loads, chance)
-        self.loop: Controller[tuple[str, Key]] = Controller("budget", self._reconcile, chance)
+        self.checks: Informer[Tree] = Informer(client, CHECK, json.loads, rng)
+        self.budgets: Informer[Tree] = Informer(client, BUDGET, json.loads, rng)
+        self.workloads: Informer[Tree] = Informer(client, WORKLOAD, json.loads, rng)
+        self.loop: Controller[tuple[str, Key]] = Controller("budget", self._reconcile, rng)
         self.checks.subscribe(self._check_seen)
         self.budgets.subscribe(self._budget_seen)
         self.workloads.subscribe(lambda change: self.loop.add(("Workload", change.key)))
@@ -209,12 +209,12 @@ def written(moment: datetime.datetime) -> str:
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    chance = random.Random()
+    rng = random.Random()
     target = client_config.find(os.environ, arguments.kubeconfig)
     transport = client_config.connect(target, SystemClock(), user_agent="budget")
     try:
         meter = Prometheus(arguments.prometheus, arguments.query)
-        await BudgetController(Client(transport, chance), meter, arguments.every, chance).run()
+        await BudgetController(Client(transport, rng), meter, arguments.every, rng).run()
     finally:
         await transport.close()
 

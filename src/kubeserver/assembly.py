@@ -83,7 +83,7 @@ class Embedded:
         journal: Journal,
         door: Access,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         about: About,
         *,
         loaded: Loaded | None = None,
@@ -102,7 +102,7 @@ class Embedded:
         self._webhooks = Caller(self.objects, self.registry, parts.webhooks)
         hooks = Admission((*parts.plugins(self._find), *parts.hooks), self._in_version, self._webhooks)
         workers = Workers(threads)
-        self.rest = Rest(self.objects, self.registry, hooks, clock, chance, workers)
+        self.rest = Rest(self.objects, self.registry, hooks, clock, rng, workers)
         hands = Hands(self.registry, self.rest)
         self._collector = Collector(self.objects, self.registry, hands, clock, parts.orphan_seconds)
         self.old_news = OldNews(self.objects, hands, clock)
@@ -114,7 +114,7 @@ class Embedded:
             door=door,
             shedder=Shedder(clock, parts.caps),
             clock=clock,
-            chance=chance,
+            rng=rng,
             about=about,
             workers=workers,
         )

@@ -28,13 +28,13 @@ def case_of(world: WorldOf) -> Case:
     return Case(Configured(world.policy, PLAIN, Profile()), ()).with_objects(world.things())  # type: ignore[arg-type]
 
 
-def recorded(chance: random.Random) -> Iterator[tuple[str, Case, int]]:
+def recorded(rng: random.Random) -> Iterator[tuple[str, Case, int]]:
     """Recorded cases in a random order: what each is called, the case, and its time."""
     families = list(FAMILIES)
-    chance.shuffle(families)
+    rng.shuffle(families)
     for family in families:
         with gzip.open(family, "rt") as lines:
-            line = json.loads(chance.choice(lines.readlines()))
+            line = json.loads(rng.choice(lines.readlines()))
         yield line["id"], planner.read([Document(line["id"], line["case"])]), meta.parse_time(line["now"])
 
 

@@ -69,9 +69,9 @@ def test_a_suggestion_works_and_is_no_larger_than_it_must_be(world: WorldOf) -> 
 def test_suggestions_hold_in_the_recorded_cases_too() -> None:
     """Topologies, fair sharing, checks, several resources and flavors: what random worlds are too small for."""
     looked = 0
-    chance = random.Random(7)
+    rng = random.Random(7)
     while looked < STATES // 4:
-        for _, case, now in recorded(chance):
+        for _, case, now in recorded(rng):
             if len(case.objects) > 60:
                 continue  # the brain needs a while for the large ones
             for key in blocked(case, now)[:1]:

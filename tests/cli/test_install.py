@@ -361,7 +361,7 @@ def test_people_who_batch_get_their_roles_by_label() -> None:
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     """A server that does not know our kinds yet."""
     place = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(place, app.bare_parts(), chance=random.Random(1)) as server:
+    async with app.api_server(place, app.bare_parts(), rng=random.Random(1)) as server:
         yield Client(LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1))
 
 

@@ -52,7 +52,7 @@ class Write:
 class FaultyProxy:
     server: real.Client
     faults: Faults
-    chance: random.Random
+    rng: random.Random
     url: str = ""
     writes: list[Write] = field(default_factory=list)
     lost: int = 0
@@ -69,14 +69,14 @@ class FaultyProxy:
             if request.query.get("watch") == "true" and found.status == 200:
                 return await self._watched(request, found)
             answered = await found.read()
-        if request.method in _WRITES and found.status < 300 and self.chance.random() < self.faults.lost:
+        if request.method in _WRITES and found.status < 300 and self.rng.random() < self.faults.lost:
             return await self._lose(request)
         return web.Response(status=found.status, body=answered, headers=_passed_on(found))
 
     async def _lose(self, request: web.Request) -> web.Response:
         self.lost += 1
         await asyncio.sleep(self.faults.patience_seconds)
-        if self.chance.random() < 0.5:
+        if self.rng.random() < 0.5:
             assert request.transport is not None
             request.transport.abort()
         return web.Response(status=504, body=_GAVE_UP, content_type="application/json")
@@ -92,10 +92,10 @@ class FaultyProxy:
 
 
 @asynccontextmanager
-async def between(server: real.Client, faults: Faults, chance: random.Random) -> AsyncIterator[FaultyProxy]:
+async def between(server: real.Client, faults: Faults, rng: random.Random) -> AsyncIterator[FaultyProxy]:
     """A proxy before `server`."""
     assert server.ca is not None
-    proxy = FaultyProxy(server, faults, chance)
+    proxy = FaultyProxy(server, faults, rng)
     tls = ssl.create_default_context(cadata=server.ca.decode())
     connector = aiohttp.TCPConnector(ssl=tls, limit=0)
     timeout = aiohttp.ClientTimeout(total=None)

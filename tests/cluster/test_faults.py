@@ -22,7 +22,7 @@ import pytest
 
 from cluster import faulty_proxy, planted, real, watched
 from cluster.faulty_proxy import Faults, FaultyProxy
-from cluster.watched import CPUS, Story
+from cluster.watched import CPUS, Environment
 from pykueue.api import registry, schema
 
 FULL: Final = os.environ.get("PYKUEUE_FAULTS") == "full"
@@ -88,26 +88,26 @@ WEATHER: Final = [WORST, *(Faults(lost, lag) for lost in (0.05, 0.2) for lag in 
 @contextlib.asynccontextmanager
 async def in_weather(
     server: real.Client, folder: Path, faults: Faults, *, bug: str = ""
-) -> AsyncIterator[tuple[Story, FaultyProxy]]:
+) -> AsyncIterator[tuple[Environment, FaultyProxy]]:
     """A story that has begun, with its manager behind the proxy."""
     name = f"lost-{faults.lost:.0%}-{faults.watch_lag_seconds * 1000:.0f}ms{'-bug' if bug else ''}".replace("%", "")
     async with (
         faulty_proxy.between(server, faults, random.Random(f"{faults}")) as proxy,
-        watched.story(server, name, runtime_seconds=RUNTIME_SECONDS) as story,
+        watched.env(server, name, runtime_seconds=RUNTIME_SECONDS) as env,
         manager(proxy.kubeconfig(), folder, bug=bug) as process,
     ):
-        await story.begin()
-        await story.submit_many(WORKLOADS // 2, random.Random(7))
-        await story.lift_hold()
-        await story.submit_urgent(range(WORKLOADS // 2), random.Random(8))
-        yield story, proxy
+        await env.begin()
+        await env.submit_many(WORKLOADS // 2, random.Random(7))
+        await env.lift_hold()
+        await env.submit_urgent(range(WORKLOADS // 2), random.Random(8))
+        yield env, proxy
         assert process.returncode is None
 
 
 @contextlib.asynccontextmanager
-async def others_coming(story: Story) -> AsyncIterator[None]:
+async def others_coming(env: Environment) -> AsyncIterator[None]:
     """More and more come while a planted bug has not shown yet: there is always something left to err about."""
-    coming = asyncio.create_task(story.submit_urgent(range(WORKLOADS, 9_999), random.Random(9)))
+    coming = asyncio.create_task(env.submit_urgent(range(WORKLOADS, 9_999), random.Random(9)))
     try:
         yield
     finally:
@@ -119,18 +119,18 @@ async def others_coming(story: Story) -> AsyncIterator[None]:
 async def test_lost_answers_never_give_quota_twice_and_lose_nobody(
     server: real.Client, tmp_path: Path, faults: Faults
 ) -> None:
-    async with in_weather(server, tmp_path, faults) as (story, proxy):
-        await story.until(lambda: len(story.finished) == WORKLOADS, PATIENCE_SECONDS)
-    assert story.overruns == []
-    assert story.ran == dict.fromkeys(story.cpu, 1)
+    async with in_weather(server, tmp_path, faults) as (env, proxy):
+        await env.until(lambda: len(env.finished) == WORKLOADS, PATIENCE_SECONDS)
+    assert env.overruns == []
+    assert env.ran == dict.fromkeys(env.cpu, 1)
     assert proxy.lost > 0, "nothing was lost, so nothing was shown"
-    assert story.most > CPUS * 0.8, "there was room for everybody, so nothing was shown"
+    assert env.most > CPUS * 0.8, "there was room for everybody, so nothing was shown"
 
 
 async def test_a_manager_that_frees_quota_on_a_lost_answer_is_found_out(server: real.Client, tmp_path: Path) -> None:
     # It takes a lost answer at the wrong moment.
-    async with in_weather(server, tmp_path, WORST, bug="a lost answer frees") as (story, _), others_coming(story):
-        await story.until(lambda: bool(story.overruns), PATIENCE_SECONDS)
+    async with in_weather(server, tmp_path, WORST, bug="a lost answer frees") as (env, _), others_coming(env):
+        await env.until(lambda: bool(env.overruns), PATIENCE_SECONDS)
 
 
 # --- Killed managers --------------------------------------------------------------------------------------------------
@@ -142,32 +142,30 @@ MANY: Final = 2_000 if FULL else WORKLOADS
 async def test_killed_managers_lose_nobody_give_nothing_twice_and_leave_nobody_who_could_run(
     server: real.Client, tmp_path: Path
 ) -> None:
-    async with watched.story(server, "killed") as story:
+    async with watched.env(server, "killed") as env:
         async with manager(server.kubeconfig(), tmp_path):
-            await story.begin()
-            await story.submit_many(MANY, random.Random(11))
-            await story.lift_hold()
+            await env.begin()
+            await env.submit_many(MANY, random.Random(11))
+            await env.lift_hold()
         for kill in range(1, KILLS):
             async with manager(server.kubeconfig(), tmp_path):
                 # Killed in the middle: it has done its part, and some of those whom it admitted still run.
                 enough = kill * MANY // (KILLS + 1)
-                await story.until(lambda: len(story.finished) >= enough and bool(story.admitted()), PATIENCE_SECONDS)  # noqa: B023
+                await env.until(lambda: len(env.finished) >= enough and bool(env.admitted()), PATIENCE_SECONDS)  # noqa: B023
         async with manager(server.kubeconfig(), tmp_path):
-            await story.until(lambda: len(story.finished) == MANY, PATIENCE_SECONDS)
-            assert story.ran == dict.fromkeys(story.cpu, 1)
+            await env.until(lambda: len(env.finished) == MANY, PATIENCE_SECONDS)
+            assert env.ran == dict.fromkeys(env.cpu, 1)
             # Six fill everything and stay; three more are told to wait.
             for number in range(9):
-                await story.submit(f"stays-{number}", 10, number, stays=True)
-            await story.until(
-                lambda: len(story.admitted()) == CPUS // 10 and len(story.waiting()) == 3, PATIENCE_SECONDS
-            )
-        before = story.admitted()
+                await env.submit(f"stays-{number}", 10, number, stays=True)
+            await env.until(lambda: len(env.admitted()) == CPUS // 10 and len(env.waiting()) == 3, PATIENCE_SECONDS)
+        before = env.admitted()
         async with manager(server.kubeconfig(), tmp_path):
             # The last to come is decided on after everybody whom a restart finds.
-            await story.submit("last", 1, 0, stays=True)
-            await story.until(lambda: "last" in story.waiting(), PATIENCE_SECONDS)
-        assert story.admitted() == before
-        assert story.overruns == []
+            await env.submit("last", 1, 0, stays=True)
+            await env.until(lambda: "last" in env.waiting(), PATIENCE_SECONDS)
+        assert env.admitted() == before
+        assert env.overruns == []
 
 
 # --- A leader that stands still ---------------------------------------------------------------------------------------
@@ -179,28 +177,28 @@ ENOUGH_FOR_TWO: Final = 600 if FULL else 180
 @contextlib.asynccontextmanager
 async def woken(
     server: real.Client, folder: Path, *, bug: str = ""
-) -> AsyncIterator[tuple[Story, asyncio.subprocess.Process, FaultyProxy, float]]:
+) -> AsyncIterator[tuple[Environment, asyncio.subprocess.Process, FaultyProxy, float]]:
     """A story in which the leader was stopped, another took over, and the first has just woken up: when that was."""
     behind = Faults(watch_lag_seconds=0.1)
     async with (
         faulty_proxy.between(server, behind, random.Random(1)) as first_way,
-        watched.story(server, f"paused{'-bug' if bug else ''}") as story,
+        watched.env(server, f"paused{'-bug' if bug else ''}") as env,
         manager(first_way.kubeconfig(), folder / "first", elected=True, bug=bug) as first,
     ):
-        await story.begin()
-        await story.submit_many(ENOUGH_FOR_TWO, random.Random(13))
+        await env.begin()
+        await env.submit_many(ENOUGH_FOR_TWO, random.Random(13))
         async with manager(server.kubeconfig(), folder / "second", elected=True):
-            await story.lift_hold()
-            await story.until(lambda: len(story.finished) >= 10 and bool(story.admitted()), PATIENCE_SECONDS)
+            await env.lift_hold()
+            await env.until(lambda: len(env.finished) >= 10 and bool(env.admitted()), PATIENCE_SECONDS)
             first.send_signal(signal.SIGSTOP)
             stopped = time.monotonic()
-            ended = len(story.finished)
+            ended = len(env.finished)
             # Those who run end by themselves; more than that means that somebody else admits.
-            await story.until(lambda: len(story.finished) > ended + CPUS, PATIENCE_SECONDS)
+            await env.until(lambda: len(env.finished) > ended + CPUS, PATIENCE_SECONDS)
             await asyncio.sleep(max(0.0, stopped + PAUSE_SECONDS - time.monotonic()))
-            assert len(story.finished) < ENOUGH_FOR_TWO, "nothing is left to fight for, so nothing is shown"
+            assert len(env.finished) < ENOUGH_FOR_TWO, "nothing is left to fight for, so nothing is shown"
             first.send_signal(signal.SIGCONT)
-            yield story, first, first_way, time.monotonic()
+            yield env, first, first_way, time.monotonic()
 
 
 def _late(way: FaultyProxy, since: float) -> list[str]:
@@ -216,31 +214,31 @@ def _late(way: FaultyProxy, since: float) -> list[str]:
 async def test_a_leader_that_wakes_while_another_leads_writes_nothing_and_ends(
     server: real.Client, tmp_path: Path
 ) -> None:
-    async with woken(server, tmp_path) as (story, first, way, since):
+    async with woken(server, tmp_path) as (env, first, way, since):
         assert await asyncio.wait_for(first.wait(), PATIENCE_SECONDS) == 1
-        await story.until(lambda: len(story.finished) == ENOUGH_FOR_TWO, PATIENCE_SECONDS)
+        await env.until(lambda: len(env.finished) == ENOUGH_FOR_TWO, PATIENCE_SECONDS)
         assert _late(way, since) == []
-    assert story.overruns == []
-    assert story.ran == dict.fromkeys(story.cpu, 1)
+    assert env.overruns == []
+    assert env.ran == dict.fromkeys(env.cpu, 1)
 
 
 async def test_a_leader_that_does_not_notice_is_found_out(server: real.Client, tmp_path: Path) -> None:
     bug = "a lost lease is not noticed"
-    async with woken(server, tmp_path, bug=bug) as (story, _, way, since), others_coming(story):
-        await story.until(lambda: bool(_late(way, since)), PATIENCE_SECONDS)
+    async with woken(server, tmp_path, bug=bug) as (env, _, way, since), others_coming(env):
+        await env.until(lambda: bool(_late(way, since)), PATIENCE_SECONDS)
 
 
 async def test_quota_that_a_former_leader_gives_is_refused_when_it_arrives(server: real.Client, tmp_path: Path) -> None:
     """A request can be on its way for longer than a lease lasts; the webhooks know whose term it is by then."""
-    async with watched.story(server, "late") as story, manager(server.kubeconfig(), tmp_path, elected=True):
-        await story.begin()
-        await story.submit("w", 10, 0, stays=True)
-        (lease,) = (await story.send("GET", watched.LEASES))[1]["items"]
+    async with watched.env(server, "late") as env, manager(server.kubeconfig(), tmp_path, elected=True):
+        await env.begin()
+        await env.submit("w", 10, 0, stays=True)
+        (lease,) = (await env.send("GET", watched.LEASES))[1]["items"]
         term = lease["spec"]["leaseTransitions"]
-        code, said = await story.forge_reservation("w", 0, f"pykueue-manager-term-{term - 1}")
+        code, said = await env.forge_reservation("w", 0, f"pykueue-manager-term-{term - 1}")
         assert (code, said["reason"]) == (403, "Forbidden")
         assert f"pykueue-manager-term-{term - 1} is not in office any more" in said["message"]
-        assert (await story.forge_reservation("w", 0, f"pykueue-manager-term-{term}"))[0] == 200
+        assert (await env.forge_reservation("w", 0, f"pykueue-manager-term-{term}"))[0] == 200
 
 
 # --- The checker ------------------------------------------------------------------------------------------------------
@@ -248,11 +246,11 @@ async def test_quota_that_a_former_leader_gives_is_refused_when_it_arrives(serve
 
 async def test_whoever_watches_would_see_quota_given_twice(server: real.Client) -> None:
     """The check itself, on reservations that somebody forged while no manager was there."""
-    async with watched.story(server, "forged") as story:
-        await story.begin(managed=False)
+    async with watched.env(server, "forged") as env:
+        await env.begin(managed=False)
         for number in range(CPUS // 10 + 1):
             name = f"forged-{number}"
-            await story.submit(name, 10, number, stays=True)
-            await story.forge_reservation(name, number)
-        await story.until(lambda: sum(story.reserved.values()) > CPUS, PATIENCE_SECONDS)
-    assert [said.partition(": ")[2] for said in story.overruns] == [f"{CPUS + 10} of {CPUS} CPUs are given away"]
+            await env.submit(name, 10, number, stays=True)
+            await env.forge_reservation(name, number)
+        await env.until(lambda: sum(env.reserved.values()) > CPUS, PATIENCE_SECONDS)
+    assert [said.partition(": ")[2] for said in env.overruns] == [f"{CPUS + 10} of {CPUS} CPUs are given away"]

@@ -38,7 +38,7 @@ _MERGE: Final = "application/merge-patch+json"
 
 
 @dataclass
-class Story:
+class Environment:
     """One namespace, its queues and its Workloads, and what was seen of them."""
 
     server: real.Client
@@ -134,7 +134,7 @@ class Story:
         spec = {"queueName": self._queues[number % QUEUES], "podSets": [pod_set], "priority": priority}
         await self.create(self._workloads, "Workload", name, spec)
 
-    async def submit_many(self, count: int, chance: random.Random) -> None:
+    async def submit_many(self, count: int, rng: random.Random) -> None:
         """Large and small ones."""
         several = asyncio.Semaphore(_CREATORS)
 
@@ -142,10 +142,10 @@ class Story:
             async with several:
                 await self.submit(f"w{number:04}", cpu, number, priority=priority)
 
-        drawn = [(number, chance.choice(_SIZES), chance.randrange(100)) for number in range(count)]
+        drawn = [(number, rng.choice(_SIZES), rng.randrange(100)) for number in range(count)]
         await asyncio.gather(*(one(*each) for each in drawn))
 
-    async def submit_urgent(self, numbers: range, chance: random.Random) -> None:
+    async def submit_urgent(self, numbers: range, rng: random.Random) -> None:
         """One after the other, each more urgent than all before: whoever is put back finds others ahead."""
         several = asyncio.Semaphore(_CREATORS)
 
@@ -158,7 +158,7 @@ class Story:
         async with asyncio.TaskGroup() as group:
             for number in numbers:
                 await several.acquire()  # a server that is slow is not buried
-                group.create_task(one(number, chance.choice(_SIZES)))
+                group.create_task(one(number, rng.choice(_SIZES)))
                 await asyncio.sleep(_URGENT_EVERY_SECONDS)
 
     async def forge_reservation(self, name: str, number: int, signature: str = "") -> tuple[int, Any]:
@@ -271,14 +271,14 @@ def _base64(text: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def story(server: real.Client, namespace: str, *, runtime_seconds: float = 0.2) -> AsyncIterator[Story]:
+async def env(server: real.Client, namespace: str, *, runtime_seconds: float = 0.2) -> AsyncIterator[Environment]:
     """A story in which whoever is admitted runs for so long; it starts with `begin`."""
     assert server.ca is not None
     tls = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=server.ca.decode()), limit=0)
     headers = {"Authorization": f"Bearer {server.token}"}
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=tls, headers=headers, timeout=timeout, read_bufsize=2**24) as session:
-        told = Story(server, session, namespace, runtime_seconds)
+        told = Environment(server, session, namespace, runtime_seconds)
         await told.forget_managers()
         try:
             yield told

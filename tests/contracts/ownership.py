@@ -133,26 +133,26 @@ class Storyteller:
         return steps
 
     def _step(self) -> Step:
-        chance = self._random
-        manager = chance.choice(("first", "second", "third"))
-        subresource = chance.choice(("", "", "status"))
-        verb = chance.choice(("apply", "apply", "apply", "update", "merge"))
+        rng = self._random
+        manager = rng.choice(("first", "second", "third"))
+        subresource = rng.choice(("", "", "status"))
+        verb = rng.choice(("apply", "apply", "apply", "update", "merge"))
         field = "status" if subresource else "spec"
-        body: Tree = {field: self._part(chance.choice((0.1, 0.3, 0.5)), nulls=verb == "merge")}
-        if not subresource and chance.random() < 0.4:
+        body: Tree = {field: self._part(rng.choice((0.1, 0.3, 0.5)), nulls=verb == "merge")}
+        if not subresource and rng.random() < 0.4:
             body["metadata"] = self._metadata()
-        if chance.random() < 0.1:  # what this door does not let through
+        if rng.random() < 0.1:  # what this door does not let through
             body["spec" if subresource else "status"] = self._part(0.2)
-        return Step(manager, verb, subresource, chance.random() < 0.5, body)
+        return Step(manager, verb, subresource, rng.random() < 0.5, body)
 
     def _metadata(self) -> Tree:
-        chance = self._random
+        rng = self._random
         out: Tree = {}
-        if chance.random() < 0.6:
+        if rng.random() < 0.6:
             out["labels"] = self._texts()
-        if chance.random() < 0.4:
+        if rng.random() < 0.4:
             out["annotations"] = self._texts()
-        if chance.random() < 0.2:
+        if rng.random() < 0.2:
             out["finalizers"] = [f"twin.example.com/{word}" for word in self._some(_WORDS)]
         return out
 
@@ -166,17 +166,17 @@ class Storyteller:
         return self._random.choice(_WORDS)
 
     def _part(self, density: float, *, nulls: bool = False) -> Tree:
-        chance = self._random
+        rng = self._random
         makers: dict[str, Any] = {
             "text": self._word,
-            "number": lambda: chance.randint(0, 2),
-            "flag": lambda: chance.random() < 0.5,
-            "either": lambda: chance.choice((1, "1", "50%")),
-            "maybe": lambda: chance.choice((None, "x")),
+            "number": lambda: rng.randint(0, 2),
+            "flag": lambda: rng.random() < 0.5,
+            "either": lambda: rng.choice((1, "1", "50%")),
+            "maybe": lambda: rng.choice((None, "x")),
             "granular": self._texts,
             "ofObjects": lambda: {key: self._pair() for key in self._some(_KEYS)},
             "atomicMap": self._texts,
-            "struct": lambda: {**self._pair(), **({"deep": {"c": self._word()}} if chance.random() < 0.5 else {})},
+            "struct": lambda: {**self._pair(), **({"deep": {"c": self._word()}} if rng.random() < 0.5 else {})},
             "atomicStruct": self._pair,
             "atomicList": lambda: self._some(_WORDS),
             "set": lambda: self._some(_WORDS),
@@ -186,10 +186,10 @@ class Storyteller:
             "anything": lambda: self._free(3),
             "partly": lambda: {"known": self._word(), **self._free(2)},
         }
-        out = {name: make() for name, make in makers.items() if chance.random() < density}
+        out = {name: make() for name, make in makers.items() if rng.random() < density}
         if nulls:
             for name in list(out):
-                if chance.random() < 0.3:
+                if rng.random() < 0.3:
                     out[name] = None
         return out
 
@@ -197,41 +197,41 @@ class Storyteller:
         return {key: self._word() for key in self._some(("a", "b"))}
 
     def _item(self, name: str) -> Tree:
-        chance = self._random
+        rng = self._random
         out: Tree = {"name": name}
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             out["value"] = self._word()
-        if chance.random() < 0.3:
-            out["count"] = chance.randint(0, 2)
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
+            out["count"] = rng.randint(0, 2)
+        if rng.random() < 0.3:
             out["tags"] = self._some(_WORDS)
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
             out["labels"] = self._texts()
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
             out["inner"] = self._pair()
         return out
 
     def _ports(self) -> list[Tree]:
-        chance = self._random
+        rng = self._random
         found: dict[tuple[int, str], Tree] = {}
-        for _ in range(chance.randint(0, 3)):
-            port: Tree = {"port": chance.choice((80, 443))}
-            if chance.random() < 0.5:
-                port["protocol"] = chance.choice(("TCP", "UDP"))
-            if chance.random() < 0.5:
+        for _ in range(rng.randint(0, 3)):
+            port: Tree = {"port": rng.choice((80, 443))}
+            if rng.random() < 0.5:
+                port["protocol"] = rng.choice(("TCP", "UDP"))
+            if rng.random() < 0.5:
                 port["name"] = self._word()
             found[(port["port"], port.get("protocol", "TCP"))] = port
         return list(found.values())
 
     def _free(self, depth: int) -> Tree:
-        chance = self._random
+        rng = self._random
         out: Tree = {}
         for key in self._some(_KEYS):
-            sort = chance.randint(0, 4 if depth else 2)
+            sort = rng.randint(0, 4 if depth else 2)
             out[key] = {
                 0: lambda: self._word(),
-                1: lambda: chance.randint(0, 2),
-                2: lambda: chance.random() < 0.5,
+                1: lambda: rng.randint(0, 2),
+                2: lambda: rng.random() < 0.5,
                 3: lambda: self._free(depth - 1),
                 4: lambda: [self._word(), {"k": 1}],
             }[sort]()

@@ -31,7 +31,7 @@ def pod_template(name: str, seed: int) -> Tree:
                 "volumes": [maker.volume(one) for one in maker.some(_NAMES)],
                 "nodeSelector": maker.texts(),
                 "tolerations": maker.tolerations(),
-                "hostAliases": [maker.alias(last) for last in maker.chance.sample((1, 2, 3), 2)],
+                "hostAliases": [maker.alias(last) for last in maker.rng.sample((1, 2, 3), 2)],
                 "topologySpreadConstraints": maker.spreads(),
             },
         },
@@ -47,33 +47,33 @@ def patches(seed: int, count: int) -> list[Tree]:
 class _Maker:
     """Small random pieces. The names are few, so that patches meet what is there."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
 
     def often(self, probability: float = 0.5) -> bool:
-        return self.chance.random() < probability
+        return self.rng.random() < probability
 
     def some(self, of: tuple[Any, ...]) -> list[Any]:
-        return self.chance.sample(of, self.chance.randint(0, len(of)))
+        return self.rng.sample(of, self.rng.randint(0, len(of)))
 
     def texts(self) -> dict[str, str]:
-        return {key: self.chance.choice(_WORDS) for key in self.some(_KEYS)}
+        return {key: self.rng.choice(_WORDS) for key in self.some(_KEYS)}
 
     def texts_or_nulls(self) -> dict[str, str | None]:
-        return {key: None if self.often(0.3) else self.chance.choice(_WORDS) for key in self.some(_KEYS)}
+        return {key: None if self.often(0.3) else self.rng.choice(_WORDS) for key in self.some(_KEYS)}
 
     # --- pieces of a template
 
     def container(self, name: str) -> Tree:
-        out: Tree = {"name": name, "image": f"image-{self.chance.choice(_WORDS)}:v1"}
+        out: Tree = {"name": name, "image": f"image-{self.rng.choice(_WORDS)}:v1"}
         if self.often():
-            out["env"] = [{"name": key, "value": self.chance.choice(_WORDS)} for key in self.some(_KEYS)]
+            out["env"] = [{"name": key, "value": self.rng.choice(_WORDS)} for key in self.some(_KEYS)]
         if self.often():
             out["ports"] = [self.port(number) for number in self.some(_PORTS)]
         if self.often():
             out["args"] = self.some(_WORDS)
         if self.often():
-            amounts = {name: str(self.chance.randint(1, 3)) for name in self.some(("cpu", "memory"))}
+            amounts = {name: str(self.rng.randint(1, 3)) for name in self.some(("cpu", "memory"))}
             out["resources"] = {"requests": amounts}
         return out
 
@@ -86,11 +86,11 @@ class _Maker:
     def volume(self, name: str) -> Tree:
         sources: tuple[Tree, ...] = (
             {"emptyDir": {}},
-            {"configMap": {"name": self.chance.choice(_WORDS)}},
-            {"secret": {"secretName": self.chance.choice(_WORDS)}},
-            {"hostPath": {"path": f"/{self.chance.choice(_WORDS)}"}},
+            {"configMap": {"name": self.rng.choice(_WORDS)}},
+            {"secret": {"secretName": self.rng.choice(_WORDS)}},
+            {"hostPath": {"path": f"/{self.rng.choice(_WORDS)}"}},
         )
-        return {"name": name, **self.chance.choice(sources)}
+        return {"name": name, **self.rng.choice(sources)}
 
     def tolerations(self) -> list[Tree]:
         return [{"key": key, "operator": "Exists"} for key in self.some(_KEYS)]
@@ -100,7 +100,7 @@ class _Maker:
 
     def spreads(self) -> list[Tree]:
         return [
-            {"maxSkew": self.chance.randint(1, 3), "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"}
+            {"maxSkew": self.rng.randint(1, 3), "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"}
             for key in self.some(_KEYS)
         ]
 
@@ -119,7 +119,7 @@ class _Maker:
         if self.often(0.3):
             spec["nodeSelector"] = self.texts_or_nulls() if self.often(0.7) else {"$patch": "replace", "k1": "x"}
         if self.often(0.2):
-            spec["securityContext"] = {"runAsUser": self.chance.randint(1, 3)} if self.often() else None
+            spec["securityContext"] = {"runAsUser": self.rng.randint(1, 3)} if self.often() else None
         if self.often(0.2):
             spec["topologySpreadConstraints"] = self.spreads()
         out: Tree = {"template": {"spec": spec}}
@@ -146,7 +146,7 @@ class _Maker:
 
     def _list(self, spec: Tree, field: str, key: str, names: list[str], make: Any) -> None:
         items: list[Tree] = []
-        for name in self.chance.sample(names, self.chance.randint(0, len(names))):
+        for name in self.rng.sample(names, self.rng.randint(0, len(names))):
             if self.often(0.2):
                 items.append({"$patch": "delete", key: name})
             else:
@@ -159,15 +159,15 @@ class _Maker:
             kept = [item[key] for item in items if key in item and item.get("$patch") != "delete"]
             order = [*kept, *(name for name in names if name not in kept and self.often(0.6))]
             if field not in spec:
-                self.chance.shuffle(order)
+                self.rng.shuffle(order)
             spec[f"$setElementOrder/{field}"] = [{key: name} for name in order]
 
     def _container_patch(self, name: str) -> Tree:
         out: Tree = {"name": name}
         if self.often(0.6):
-            out["image"] = f"image-{self.chance.choice(_WORDS)}:v2"
+            out["image"] = f"image-{self.rng.choice(_WORDS)}:v2"
         if self.often(0.4):
-            self._list(out, "env", "name", list(_KEYS), lambda one: {"name": one, "value": self.chance.choice(_WORDS)})
+            self._list(out, "env", "name", list(_KEYS), lambda one: {"name": one, "value": self.rng.choice(_WORDS)})
         if self.often(0.3):
             out["ports"] = [self.port(number) for number in self.some(_PORTS)]
         if self.often(0.2):

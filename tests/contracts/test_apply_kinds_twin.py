@@ -19,8 +19,8 @@ Tree = dict[str, Any]
 _MANAGERS = ("first", "second", "third")
 
 
-def _apply(twin: Twin, path: str, body: Tree, chance: random.Random) -> list[str]:
-    manager, force = chance.choice(_MANAGERS), chance.random() < 0.5
+def _apply(twin: Twin, path: str, body: Tree, rng: random.Random) -> list[str]:
+    manager, force = rng.choice(_MANAGERS), rng.random() < 0.5
     query = f"?fieldManager={manager}&force={'true' if force else 'false'}"
     answers = twin.both("PATCH", path + query, body, "application/apply-patch+yaml")
     found = twin.compare(f"apply {path}{query}: {body}", *answers)
@@ -29,9 +29,9 @@ def _apply(twin: Twin, path: str, body: Tree, chance: random.Random) -> list[str
 
 
 def _played(twin: Twin, path: str, bodies: list[tuple[str, Tree]], seed: int) -> list[str]:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for door, body in bodies:
-        found = _apply(twin, path + door, body, chance)
+        found = _apply(twin, path + door, body, rng)
         if found:
             return [] if found == ["over"] else found
     return []
@@ -51,15 +51,15 @@ def test_pod_templates(twin: Twin) -> None:
 def test_config_maps(twin: Twin) -> None:
     found: list[str] = []
     for seed in seeds(40):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         name = f"applied-{seed}"
         bodies = []
         for _ in range(6):
-            data = {key: chance.choice("xyz") for key in chance.sample(("a", "b", "c", "d"), chance.randint(0, 4))}
-            labels = {key: chance.choice("xyz") for key in chance.sample(("k", "l"), chance.randint(0, 2))}
-            metadata: Tree = {"name": name, "labels": labels} if chance.random() < 0.7 else {"name": name}
+            data = {key: rng.choice("xyz") for key in rng.sample(("a", "b", "c", "d"), rng.randint(0, 4))}
+            labels = {key: rng.choice("xyz") for key in rng.sample(("k", "l"), rng.randint(0, 2))}
+            metadata: Tree = {"name": name, "labels": labels} if rng.random() < 0.7 else {"name": name}
             body: Tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-            if chance.random() < 0.9:
+            if rng.random() < 0.9:
                 body["data"] = data
             bodies.append(("", body))
         found += _played(twin, f"/api/v1/namespaces/default/configmaps/{name}", bodies, seed)
@@ -70,22 +70,22 @@ def test_nodes(twin: Twin) -> None:
     """Taints are one value, conditions and addresses have keys, and both doors are used."""
     found: list[str] = []
     for seed in seeds(30):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         name = f"applied-{seed}"
         head = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
         bodies: list[tuple[str, Tree]] = [("", {**head, "spec": {}})]
         for _ in range(5):
-            if chance.random() < 0.5:
-                taints = [{"key": key, "effect": "NoSchedule"} for key in chance.sample("abc", chance.randint(0, 2))]
-                labels = {"rack": chance.choice("xy")}
+            if rng.random() < 0.5:
+                taints = [{"key": key, "effect": "NoSchedule"} for key in rng.sample("abc", rng.randint(0, 2))]
+                labels = {"rack": rng.choice("xy")}
                 spec = {"taints": taints} if taints else {"unschedulable": True}
                 bodies.append(("", {**head, "metadata": {"name": name, "labels": labels}, "spec": spec}))
             else:
                 conditions = [
-                    {"type": kind, "status": chance.choice(("True", "False"))}
-                    for kind in chance.sample(("Ready", "DiskPressure"), chance.randint(0, 2))
+                    {"type": kind, "status": rng.choice(("True", "False"))}
+                    for kind in rng.sample(("Ready", "DiskPressure"), rng.randint(0, 2))
                 ]
-                capacity = {"cpu": str(chance.randint(1, 3))}
+                capacity = {"cpu": str(rng.randint(1, 3))}
                 bodies.append(("/status", {**head, "status": {"conditions": conditions, "capacity": capacity}}))
         found += _played(twin, f"/api/v1/nodes/{name}", bodies, seed)
     assert not found, "\n".join(found[:80])
@@ -108,11 +108,11 @@ def test_our_own_kinds(twin: Twin, row: Any) -> None:
     for seed in seeds(30):
         name = f"applied-{seed}"
         head = {"apiVersion": f"{spec['group']}/{version['name']}", "kind": row.kind, "metadata": {"name": name}}
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         bodies: list[tuple[str, Tree]] = []
         for turn in range(6):
             maker = Maker(whole, seed * 100 + turn)
-            if turn and "status" in version.get("subresources", {}) and chance.random() < 0.5:
+            if turn and "status" in version.get("subresources", {}) and rng.random() < 0.5:
                 bodies.append(("/status", {**head, "status": maker.part("status")}))
             else:
                 bodies.append(("", maker.object(head)))

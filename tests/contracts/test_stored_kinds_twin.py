@@ -146,38 +146,38 @@ def test_scale_is_read_and_written_alike(twin: Twin, plural: str) -> None:
 # --- merging ----------------------------------------------------------------------------------------------------------
 
 
-def _random_deployment(name: str, chance: random.Random) -> Tree:
+def _random_deployment(name: str, rng: random.Random) -> Tree:
     """A partial configuration: few names, so that managers meet."""
     containers = []
-    for container in chance.sample(("main", "side"), chance.randint(1, 2)):
-        one: Tree = {"name": container, "image": f"busybox:{chance.randint(1, 2)}"}
-        if chance.random() < 0.5:
-            one["ports"] = [{"containerPort": port} for port in chance.sample((80, 81), chance.randint(0, 2))]
-        if chance.random() < 0.5:
-            one["env"] = [{"name": key, "value": chance.choice("xy")} for key in chance.sample("AB", 1)]
+    for container in rng.sample(("main", "side"), rng.randint(1, 2)):
+        one: Tree = {"name": container, "image": f"busybox:{rng.randint(1, 2)}"}
+        if rng.random() < 0.5:
+            one["ports"] = [{"containerPort": port} for port in rng.sample((80, 81), rng.randint(0, 2))]
+        if rng.random() < 0.5:
+            one["env"] = [{"name": key, "value": rng.choice("xy")} for key in rng.sample("AB", 1)]
         containers.append(one)
     spec: Tree = {
         "selector": {"matchLabels": {"app": "probe"}},
         "template": {"metadata": {"labels": {"app": "probe"}}, "spec": {"containers": containers}},
     }
-    if chance.random() < 0.5:
-        spec["replicas"] = chance.randint(0, 3)
-    if chance.random() < 0.3:
+    if rng.random() < 0.5:
+        spec["replicas"] = rng.randint(0, 3)
+    if rng.random() < 0.3:
         spec["strategy"] = {"type": "Recreate"}
     metadata: Tree = {"name": name}
-    if chance.random() < 0.5:
-        metadata["annotations"] = {chance.choice("ab"): chance.choice("xy")}
+    if rng.random() < 0.5:
+        metadata["annotations"] = {rng.choice("ab"): rng.choice("xy")}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
-def _random_service(name: str, chance: random.Random) -> Tree:
+def _random_service(name: str, rng: random.Random) -> Tree:
     ports = [
         {"name": f"p{port}{protocol.lower()}", "port": port, "protocol": protocol}
-        for port, protocol in chance.sample([(80, "TCP"), (80, "UDP"), (81, "TCP")], chance.randint(1, 3))
+        for port, protocol in rng.sample([(80, "TCP"), (80, "UDP"), (81, "TCP")], rng.randint(1, 3))
     ]
     spec: Tree = {"clusterIP": "None", "ports": ports}
-    if chance.random() < 0.7:
-        spec["selector"] = {key: chance.choice("xy") for key in chance.sample("ab", chance.randint(1, 2))}
+    if rng.random() < 0.7:
+        spec["selector"] = {key: rng.choice("xy") for key in rng.sample("ab", rng.randint(1, 2))}
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
 
@@ -189,11 +189,11 @@ def _random_service(name: str, chance: random.Random) -> Tree:
 def test_applied_configurations_are_merged_alike(twin: Twin, base: str, made: Any) -> None:
     found: list[str] = []
     for seed in seeds(25):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         path = f"{base}/applied-{seed}"
         for _ in range(5):
-            body = made(f"applied-{seed}", chance)
-            query = f"?fieldManager={chance.choice(('one', 'two'))}&force={chance.choice(('true', 'false'))}"
+            body = made(f"applied-{seed}", rng)
+            query = f"?fieldManager={rng.choice(('one', 'two'))}&force={rng.choice(('true', 'false'))}"
             answers = twin.both("PATCH", path + query, body, _APPLY)
             found += twin.compare(f"apply {path}{query}: {body}", *answers)
             if answers[0].code != answers[1].code:

@@ -27,7 +27,7 @@ Tree = dict[str, Any]
 _GROUP = "kueue.x-k8s.io/v1beta2"
 
 
-class Story:
+class Environment:
     """People and controllers write; `until` waits for what comes of it."""
 
     def __init__(self, serving: app.Serving) -> None:
@@ -42,7 +42,7 @@ class Story:
         chosen = settings.load(
             {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration}
         )
-        async with app.embedded_manager(self.serving.embedded, chosen, chance=random.Random(7)) as manager:
+        async with app.embedded_manager(self.serving.embedded, chosen, rng=random.Random(7)) as manager:
             yield manager
 
     # --- Writing ------------------------------------------------------------------------------------------------------
@@ -190,15 +190,15 @@ def pod_set(cpu: str, count: int = 1, name: str = "main") -> Tree:
 
 
 @asynccontextmanager
-async def told(data_dir: Path, **configuration: Any) -> AsyncIterator[Story]:
+async def told(data_dir: Path, **configuration: Any) -> AsyncIterator[Environment]:
     """A server with our webhooks, and nobody managing it yet."""
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
     server = app.ServerSettings(data_dir=data_dir, durability=app.Durability.MEMORY)
     async with app.api_server(server, app.managed_parts(chosen)) as serving:
-        yield Story(serving)
+        yield Environment(serving)
 
 
 @pytest.fixture
-async def story(tmp_path: Path) -> AsyncIterator[Story]:
-    async with told(tmp_path) as story:
-        yield story
+async def env(tmp_path: Path) -> AsyncIterator[Environment]:
+    async with told(tmp_path) as env:
+        yield env

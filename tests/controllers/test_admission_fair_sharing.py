@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.conftest import Story, pod_set, told
+from controllers.conftest import Environment, pod_set, told
 from kubemachinery.unstructured import get
 
 REASONS = {"stopped": "Stopped", "no-cluster-queue": "ClusterQueueDoesNotExist"}
@@ -15,34 +15,34 @@ SHARING: dict[str, Any] = {"admissionFairSharing": {"usageHalfLifeTime": "1h", "
 
 
 async def test_the_queue_that_has_used_less_goes_first(tmp_path: Path) -> None:
-    async with told(tmp_path, **SHARING) as story:
-        await story.queues(cpu="1", admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
-        await story.create("LocalQueue", "other", {"clusterQueue": "cq"})
-        async with story.manager(**SHARING):
-            await story.workload("greedy")
-            await story.until_said("greedy", "Admitted", "True/Admitted")
-            await story.workload("again", priority=5)
-            await story.until_said("again", "QuotaReserved", "False/WaitingForQuota")
+    async with told(tmp_path, **SHARING) as env:
+        await env.queues(cpu="1", admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
+        await env.create("LocalQueue", "other", {"clusterQueue": "cq"})
+        async with env.manager(**SHARING):
+            await env.workload("greedy")
+            await env.until_said("greedy", "Admitted", "True/Admitted")
+            await env.workload("again", priority=5)
+            await env.until_said("again", "QuotaReserved", "False/WaitingForQuota")
             modest = {"queueName": "other", "podSets": [pod_set("1")]}
-            await story.create("Workload", "modest", modest)
-            await story.finish("greedy")
-            await story.until_said("modest", "Admitted", "True/Admitted")
-            assert await story.admitted() == ["modest"]  # though the other has the higher priority
-            await story.until(lambda: _has_figures(story))
+            await env.create("Workload", "modest", modest)
+            await env.finish("greedy")
+            await env.until_said("modest", "Admitted", "True/Admitted")
+            assert await env.admitted() == ["modest"]  # though the other has the higher priority
+            await env.until(lambda: _has_figures(env))
 
 
-async def _has_figures(story: Story) -> bool:
-    found = await story.read("LocalQueue", "lq")
+async def _has_figures(env: Environment) -> bool:
+    found = await env.read("LocalQueue", "lq")
     return bool(get(found, "status", "fairSharing", "admissionFairSharingStatus", "consumedResources", "cpu"))
 
 
 async def test_every_local_queue_is_sampled_also_without_an_admission_scope(tmp_path: Path) -> None:
-    async with told(tmp_path, **SHARING) as story:
-        await story.queues(cpu="1")
-        async with story.manager(**SHARING):
-            await story.workload("one", cpu="500m")
-            await story.until_said("one", "Admitted", "True/Admitted")
-            await story.until(lambda: _has_figures(story))
+    async with told(tmp_path, **SHARING) as env:
+        await env.queues(cpu="1")
+        async with env.manager(**SHARING):
+            await env.workload("one", cpu="500m")
+            await env.until_said("one", "Admitted", "True/Admitted")
+            await env.until(lambda: _has_figures(env))
 
 
 @pytest.mark.parametrize("why", ["stopped", "no-cluster-queue", "no-fair-sharing"])
@@ -50,16 +50,16 @@ async def test_the_figures_of_a_local_queue_that_is_not_sampled_stay(tmp_path: P
     """Its history is not lost while it is stopped, its ClusterQueue is missing, or the Configuration lacks the block."""
     figures = {"consumedResources": {"cpu": "3"}, "lastUpdate": "2026-01-01T00:00:00Z"}
     status = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": figures}}
-    async with told(tmp_path, **SHARING) as story:
-        await story.queues(cpu="1")
-        await story.patch("LocalQueue", "lq", {"status": status}, "status")
+    async with told(tmp_path, **SHARING) as env:
+        await env.queues(cpu="1")
+        await env.patch("LocalQueue", "lq", {"status": status}, "status")
         if why == "stopped":
-            await story.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "Hold"}})
+            await env.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "Hold"}})
         if why == "no-cluster-queue":
-            await story.delete("ClusterQueue", "cq")
-        async with story.manager(**({} if why == "no-fair-sharing" else SHARING)) as manager:
+            await env.delete("ClusterQueue", "cq")
+        async with env.manager(**({} if why == "no-fair-sharing" else SHARING)) as manager:
             active = "True/Ready" if why == "no-fair-sharing" else f"False/{REASONS[why]}"
-            await story.until_said("lq", "Active", active, "LocalQueue")
-            await story.until_quiet(manager)
-            found = await story.read("LocalQueue", "lq")
+            await env.until_said("lq", "Active", active, "LocalQueue")
+            await env.until_quiet(manager)
+            found = await env.read("LocalQueue", "lq")
             assert get(found, "status", "fairSharing", "admissionFairSharingStatus") == figures

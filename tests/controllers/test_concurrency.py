@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 from kubemachinery.client.client import Client
 from kubemachinery.client.informer import NotSynced
 from kubemachinery.client.transport import Answer, Call, LocalTransport
@@ -24,13 +24,13 @@ def load(**controller: Any) -> settings.Settings:
     return settings.load({"apiVersion": config.V1BETA2, "kind": config.KIND, "controller": controller})
 
 
-def manager(chosen: settings.Settings, story: Story) -> Manager:
-    return Manager(story.client, app.manager_choices(chosen), SystemClock(), random.Random(1))
+def manager(chosen: settings.Settings, env: Environment) -> Manager:
+    return Manager(env.client, app.manager_choices(chosen), SystemClock(), random.Random(1))
 
 
-async def test_every_kind_that_is_known_limits_a_controller(story: Story) -> None:
+async def test_every_kind_that_is_known_limits_a_controller(env: Environment) -> None:
     known = sorted(concurrency.known(kinds.load()))
-    plain, limited = manager(load(), story), manager(load(groupKindConcurrency=dict.fromkeys(known, 50)), story)
+    plain, limited = manager(load(), env), manager(load(groupKindConcurrency=dict.fromkeys(known, 50)), env)
     assert not load(groupKindConcurrency=dict.fromkeys(known, 50)).notices
     of_everything = {loop.name for loop in limited.loops}
     assert concurrency.names() <= of_everything | {"multikueue-checks", "elastic-gate"}
@@ -38,10 +38,10 @@ async def test_every_kind_that_is_known_limits_a_controller(story: Story) -> Non
     assert more == concurrency.names() & of_everything
 
 
-async def test_a_number_below_one_changes_nothing(story: Story) -> None:
+async def test_a_number_below_one_changes_nothing(env: Environment) -> None:
     chosen = load(groupKindConcurrency={"Workload.kueue.x-k8s.io": 0, "Job.batch": -3})
-    counts = [loop.workers for loop in manager(chosen, story).loops]
-    assert counts == [loop.workers for loop in manager(load(), story).loops]
+    counts = [loop.workers for loop in manager(chosen, env).loops]
+    assert counts == [loop.workers for loop in manager(load(), env).loops]
 
 
 def test_a_kind_that_nothing_reconciles_gives_a_notice() -> None:
@@ -80,8 +80,8 @@ async def test_a_start_that_cannot_read_its_objects_in_time_fails_with_their_kin
     assert str(error).endswith("within 0.05 seconds (controller.cacheSyncTimeout)")
 
 
-async def test_a_kind_that_is_not_served_yet_is_waited_for(story: Story) -> None:
-    transport = story.transport()
+async def test_a_kind_that_is_not_served_yet_is_waited_for(env: Environment) -> None:
+    transport = env.transport()
     assert isinstance(transport, LocalTransport)
     chosen = app.manager_choices(load(cacheSyncTimeout=1))  # a nanosecond
     there = Manager(Client(transport, random.Random(1)), chosen, SystemClock(), random.Random(1))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import AnswerIsNo, UsageError
 from pykueue import app, settings
@@ -32,10 +32,10 @@ FAIR: Tree = {
 
 
 @asynccontextmanager
-async def recorded(story: Story, path: Path, **configuration: Any) -> AsyncIterator[Manager]:
+async def recorded(env: Environment, path: Path, **configuration: Any) -> AsyncIterator[Manager]:
     """A manager whose memory is recorded from the first object on."""
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
-    manager = Manager(story.client, app.manager_choices(chosen), SystemClock(), random.Random(7))
+    manager = Manager(env.client, app.manager_choices(chosen), SystemClock(), random.Random(7))
     with decision_trace.trace(path, chosen.tree) as write:
         decision_trace.record(manager.world, write)
         async with manager.reading(), asyncio.TaskGroup() as group:
@@ -44,17 +44,17 @@ async def recorded(story: Story, path: Path, **configuration: Any) -> AsyncItera
             leading.cancel()
 
 
-async def lived(story: Story, manager: Manager) -> None:
+async def lived(env: Environment, manager: Manager) -> None:
     """Some come, some finish, one goes, and one preempts."""
-    await story.queues(cpu="3", preemption={"withinClusterQueue": "LowerPriority"})
+    await env.queues(cpu="3", preemption={"withinClusterQueue": "LowerPriority"})
     for number in range(6):
-        await story.workload(f"w{number}", priority=number % 3)
-    await story.until_quiet(manager)
-    for name in (await story.admitted())[:2]:
-        await story.finish(name)
-    await story.delete("Workload", "w5")
-    await story.workload("late", cpu="2", priority=9)
-    await story.until_quiet(manager)
+        await env.workload(f"w{number}", priority=number % 3)
+    await env.until_quiet(manager)
+    for name in (await env.admitted())[:2]:
+        await env.finish(name)
+    await env.delete("Workload", "w5")
+    await env.workload("late", cpu="2", priority=9)
+    await env.until_quiet(manager)
 
 
 def replayed(path: Path) -> str:
@@ -66,11 +66,11 @@ def replayed(path: Path) -> str:
 
 @pytest.mark.parametrize("configuration", [{}, FAIR], ids=["plain", "usage-based"])
 async def test_the_same_is_decided_when_a_trace_is_played_again(
-    story: Story, tmp_path: Path, configuration: Tree
+    env: Environment, tmp_path: Path, configuration: Tree
 ) -> None:
     path = tmp_path / "trace"
-    async with recorded(story, path, **configuration) as manager:
-        await lived(story, manager)
+    async with recorded(env, path, **configuration) as manager:
+        await lived(env, manager)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     words = replayed(path).split()
     assert words[0] == "equal:"
@@ -78,7 +78,7 @@ async def test_the_same_is_decided_when_a_trace_is_played_again(
 
 
 async def test_a_cycle_that_broke_off_is_part_of_the_trace(
-    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It breaks again when it is played, and what was decided afterwards is the same; a program that has learnt better
     decides something else."""
@@ -92,23 +92,23 @@ async def test_a_cycle_that_broke_off_is_part_of_the_trace(
     with monkeypatch.context() as patch:
         patch.setattr(cycle, "run", breaking)
         patch.setattr(scheduler, "_BROKEN_PAUSE_SECONDS", 0.01)
-        async with recorded(story, path) as manager:
-            await story.queues(cpu="2")
-            await story.workload("odd")
-            await story.until(lambda: asyncio.to_thread(lambda: b"ArithmeticError" in path.read_bytes()))
-            await story.patch("Workload", "odd", {"spec": {"priority": 1}})
-            await story.workload("even")
-            await story.until_quiet(manager)
-            assert await story.admitted() == ["even", "odd"]
+        async with recorded(env, path) as manager:
+            await env.queues(cpu="2")
+            await env.workload("odd")
+            await env.until(lambda: asyncio.to_thread(lambda: b"ArithmeticError" in path.read_bytes()))
+            await env.patch("Workload", "odd", {"spec": {"priority": 1}})
+            await env.workload("even")
+            await env.until_quiet(manager)
+            assert await env.admitted() == ["even", "odd"]
         assert replayed(path).startswith("equal:")
     with pytest.raises(AnswerIsNo, match="another decision"):
         replayed(path)
 
 
-async def test_another_decision_is_shown_with_its_line(story: Story, tmp_path: Path) -> None:
+async def test_another_decision_is_shown_with_its_line(env: Environment, tmp_path: Path) -> None:
     path = tmp_path / "trace"
-    async with recorded(story, path) as manager:
-        await lived(story, manager)
+    async with recorded(env, path) as manager:
+        await lived(env, manager)
     # As if somebody had given more quota than the manager saw.
     path.write_text(path.read_text().replace('"nominalQuota":"3"', '"nominalQuota":"4"'))
     with pytest.raises(AnswerIsNo, match=r"trace: line \d+: another decision"):

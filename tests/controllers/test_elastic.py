@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.conftest import Story, template
+from controllers.conftest import Environment, template
 from kubemachinery.client.errors import ApiError
 from kubemachinery.unstructured import get
 from pykueue.api import topology_encoding
 
 
-async def _pod(story: Story, name: str) -> None:
+async def _pod(env: Environment, name: str) -> None:
     """Play the Job controller: a pod as the template of the Job says."""
-    made = get(await story.read("Job", "grows"), "spec", "template")
+    made = get(await env.read("Job", "grows"), "spec", "template")
     marks = made.get("metadata") or {}
-    await story.create(
+    await env.create(
         "Pod", name, made["spec"], labels=marks.get("labels") or {}, annotations=marks.get("annotations") or {}
     )
 
 
-async def _gates(story: Story, name: str) -> list[str]:
-    return [gate["name"] for gate in get(await story.read("Pod", name), "spec", "schedulingGates") or []]
+async def _gates(env: Environment, name: str) -> list[str]:
+    return [gate["name"] for gate in get(await env.read("Pod", name), "spec", "schedulingGates") or []]
 
 
-async def test_a_job_that_grows_gets_its_new_pods_with_its_new_slice(story: Story) -> None:
-    await story.queues(cpu="3")
-    async with story.manager():
+async def test_a_job_that_grows_gets_its_new_pods_with_its_new_slice(env: Environment) -> None:
+    await env.queues(cpu="3")
+    async with env.manager():
         spec = {"parallelism": 1, "completions": 9, "template": template("1")}
-        await story.create(
+        await env.create(
             "Job",
             "grows",
             spec,
@@ -36,32 +36,32 @@ async def test_a_job_that_grows_gets_its_new_pods_with_its_new_slice(story: Stor
         )
 
         async def runs() -> bool:
-            return get(await story.read("Job", "grows"), "spec", "suspend") is False
+            return get(await env.read("Job", "grows"), "spec", "suspend") is False
 
-        await story.until(runs)
-        await _pod(story, "grows-1")
-        assert await _gates(story, "grows-1")
+        await env.until(runs)
+        await _pod(env, "grows-1")
+        assert await _gates(env, "grows-1")
 
         async def first_passed() -> bool:
-            return not await _gates(story, "grows-1")
+            return not await _gates(env, "grows-1")
 
-        await story.until(first_passed)
-        await _pod(story, "grows-2")
-        assert await _gates(story, "grows-2")  # one pod is admitted, and it runs
-        await story.patch("Job", "grows", {"spec": {"parallelism": 2}})
+        await env.until(first_passed)
+        await _pod(env, "grows-2")
+        assert await _gates(env, "grows-2")  # one pod is admitted, and it runs
+        await env.patch("Job", "grows", {"spec": {"parallelism": 2}})
 
         async def second_passed() -> bool:
-            return not await _gates(story, "grows-2")
+            return not await _gates(env, "grows-2")
 
-        await story.until(second_passed)
-        held = [get(each, "status", "admission", "podSetAssignments")[0]["count"] for each in await _slices(story)]
+        await env.until(second_passed)
+        held = [get(each, "status", "admission", "podSetAssignments")[0]["count"] for each in await _slices(env)]
         assert held == [2]
 
 
-async def _slices(story: Story) -> list[dict[str, object]]:
+async def _slices(env: Environment) -> list[dict[str, object]]:
     """The slices that are not replaced."""
-    names = await story.admitted()
-    return [each for each in await story.all("Workload") if each["metadata"]["name"] in names]
+    names = await env.admitted()
+    return [each for each in await env.all("Workload") if each["metadata"]["name"] in names]
 
 
 # --- With a topology --------------------------------------------------------------------------------------------------
@@ -69,26 +69,26 @@ async def _slices(story: Story) -> list[dict[str, object]]:
 _HOST = "kubernetes.io/hostname"
 
 
-async def _fleet(story: Story, **cpus: str) -> None:
+async def _fleet(env: Environment, **cpus: str) -> None:
     """Nodes with so many cores, a topology over them, and the queues of its flavor."""
     for name, cpu in cpus.items():
-        await story.create("Node", name, {}, labels={"pool": "tas", _HOST: name})
+        await env.create("Node", name, {}, labels={"pool": "tas", _HOST: name})
         ready = {"type": "Ready", "status": "True", "reason": "Fine"}
-        await story.patch(
+        await env.patch(
             "Node", name, {"status": {"allocatable": {"cpu": cpu, "pods": "10"}, "conditions": [ready]}}, "status"
         )
-        await story.patch("Node", name, {"spec": {"taints": None}})
-    await story.create("Topology", "t", {"levels": [{"nodeLabel": _HOST}]})
-    await story.create("ResourceFlavor", "tas", {"nodeLabels": {"pool": "tas"}, "topologyName": "t"})
+        await env.patch("Node", name, {"spec": {"taints": None}})
+    await env.create("Topology", "t", {"levels": [{"nodeLabel": _HOST}]})
+    await env.create("ResourceFlavor", "tas", {"nodeLabels": {"pool": "tas"}, "topologyName": "t"})
     quota = {"name": "tas", "resources": [{"name": "cpu", "nominalQuota": "10"}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
-    await story.create("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups})
-    await story.create("LocalQueue", "lq", {"clusterQueue": "cq"})
+    await env.create("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups})
+    await env.create("LocalQueue", "lq", {"clusterQueue": "cq"})
 
 
-async def _placed_job(story: Story, parallelism: int, topology: str, value: str) -> None:
+async def _placed_job(env: Environment, parallelism: int, topology: str, value: str) -> None:
     marks = {"metadata": {"annotations": {topology: value}}}
-    await story.create(
+    await env.create(
         "Job",
         "grows",
         {"parallelism": parallelism, "completions": 9, "template": {**template("1"), **marks}},
@@ -97,9 +97,9 @@ async def _placed_job(story: Story, parallelism: int, topology: str, value: str)
     )
 
 
-async def _node_of(story: Story, name: str) -> str:
+async def _node_of(env: Environment, name: str) -> str:
     """The node that a pod without gates is bound for."""
-    pod = await story.read("Pod", name)
+    pod = await env.read("Pod", name)
     found = get(pod, "spec", "nodeSelector", _HOST)
     return "" if get(pod, "spec", "schedulingGates") or not isinstance(found, str) else found
 
@@ -110,47 +110,47 @@ async def _node_of(story: Story, name: str) -> str:
     ids=["with the gate", "without the gate"],
 )
 async def test_a_slice_that_grows_extends_the_placement_of_the_old_one(
-    story: Story, gates: dict[str, bool], grown: list[str]
+    env: Environment, gates: dict[str, bool], grown: list[str]
 ) -> None:
     """Two pods run on n1, which is the only node at first. n2 has less room, and takes the third pod; without the gate
     it takes all three, two of which run elsewhere already."""
-    await _fleet(story, n1="8")
-    async with story.manager(featureGates=gates) as manager:
-        await _placed_job(story, 2, "kueue.x-k8s.io/podset-unconstrained-topology", "true")
+    await _fleet(env, n1="8")
+    async with env.manager(featureGates=gates) as manager:
+        await _placed_job(env, 2, "kueue.x-k8s.io/podset-unconstrained-topology", "true")
 
         async def runs() -> bool:
-            return get(await story.read("Job", "grows"), "spec", "suspend") is False
+            return get(await env.read("Job", "grows"), "spec", "suspend") is False
 
-        await story.until(runs)
+        await env.until(runs)
         for name in ("grows-1", "grows-2"):
-            await _pod(story, name)
-            await story.until(lambda name=name: _node_of(story, name))
-        await story.create("Node", "n2", {}, labels={"pool": "tas", _HOST: "n2"})
+            await _pod(env, name)
+            await env.until(lambda name=name: _node_of(env, name))
+        await env.create("Node", "n2", {}, labels={"pool": "tas", _HOST: "n2"})
         ready = {"type": "Ready", "status": "True", "reason": "Fine"}
         status = {"allocatable": {"cpu": "3", "pods": "10"}, "conditions": [ready]}
-        await story.patch("Node", "n2", {"status": status}, "status")
-        await story.patch("Node", "n2", {"spec": {"taints": None}})
-        await story.until_quiet(manager)
-        await story.patch("Job", "grows", {"spec": {"parallelism": 3}})
+        await env.patch("Node", "n2", {"status": status}, "status")
+        await env.patch("Node", "n2", {"spec": {"taints": None}})
+        await env.until_quiet(manager)
+        await env.patch("Job", "grows", {"spec": {"parallelism": 3}})
 
         async def is_replaced() -> bool:
-            held = [get(each, "status", "admission", "podSetAssignments")[0]["count"] for each in await _slices(story)]
+            held = [get(each, "status", "admission", "podSetAssignments")[0]["count"] for each in await _slices(env)]
             return held == [3]
 
-        await story.until(is_replaced)
-        await story.until_quiet(manager)
-        await _pod(story, "grows-3")  # after the larger slice was admitted: no news of a Workload will wake its gate
-        await story.until(lambda: _node_of(story, "grows-3"))
-        [held] = await _slices(story)
+        await env.until(is_replaced)
+        await env.until_quiet(manager)
+        await _pod(env, "grows-3")  # after the larger slice was admitted: no news of a Workload will wake its gate
+        await env.until(lambda: _node_of(env, "grows-3"))
+        [held] = await _slices(env)
         assigned = get(held, "status", "admission", "podSetAssignments")[0]["topologyAssignment"]
         domains = topology_encoding.decode(assigned) or []
         assert sorted(domain.values[-1] for domain in domains for _ in range(domain.pods)) == grown
-        pods = [await _node_of(story, f"grows-{number}") for number in (1, 2, 3)]
+        pods = [await _node_of(env, f"grows-{number}") for number in (1, 2, 3)]
         assert pods == ["n1", "n1", "n2"]
 
 
 @pytest.mark.parametrize("kind", ["required", "preferred"])
-async def test_an_elastic_job_cannot_require_or_prefer_a_topology(story: Story, kind: str) -> None:
-    async with story.manager(featureGates={"ElasticJobsViaWorkloadSlicesWithTAS": True}):
+async def test_an_elastic_job_cannot_require_or_prefer_a_topology(env: Environment, kind: str) -> None:
+    async with env.manager(featureGates={"ElasticJobsViaWorkloadSlicesWithTAS": True}):
         with pytest.raises(ApiError, match="does not go with an elastic job"):
-            await _placed_job(story, 2, f"kueue.x-k8s.io/podset-{kind}-topology", _HOST)
+            await _placed_job(env, 2, f"kueue.x-k8s.io/podset-{kind}-topology", _HOST)

@@ -4,46 +4,46 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controllers.conftest import Story, told
+from controllers.conftest import Environment, told
 from kubemachinery.unstructured import get
 
 
-async def _is_suspended(story: Story, name: str) -> bool:
-    return bool(get(await story.read("Job", name), "spec", "suspend"))
+async def _is_suspended(env: Environment, name: str) -> bool:
+    return bool(get(await env.read("Job", name), "spec", "suspend"))
 
 
-async def _workload_of(story: Story, job: str) -> str:
+async def _workload_of(env: Environment, job: str) -> str:
     """The name of the one Workload that a Job owns."""
 
     async def owned() -> list[str]:
         return [
             each["metadata"]["name"]
-            for each in await story.all("Workload")
+            for each in await env.all("Workload")
             if any(owner["name"] == job for owner in each["metadata"].get("ownerReferences") or [])
         ]
 
-    await story.until(owned)
+    await env.until(owned)
     found = await owned()
     assert len(found) == 1
     return found[0]
 
 
-async def _starts(story: Story, name: str) -> None:
+async def _starts(env: Environment, name: str) -> None:
     async def runs() -> bool:
-        return not await _is_suspended(story, name)
+        return not await _is_suspended(env, name)
 
-    await story.until(runs)
+    await env.until(runs)
 
 
-async def test_a_job_is_suspended_at_the_door_and_started_when_there_is_room(story: Story) -> None:
-    await story.queues(cpu="1")
-    assert get(await story.job("first"), "spec", "suspend") is True
-    async with story.manager():
-        await _starts(story, "first")
-        await story.job("second")
-        waiting = await _workload_of(story, "second")
-        await story.until_said(waiting, "QuotaReserved", "False/WaitingForQuota")
-        assert await _is_suspended(story, "second")
+async def test_a_job_is_suspended_at_the_door_and_started_when_there_is_room(env: Environment) -> None:
+    await env.queues(cpu="1")
+    assert get(await env.job("first"), "spec", "suspend") is True
+    async with env.manager():
+        await _starts(env, "first")
+        await env.job("second")
+        waiting = await _workload_of(env, "second")
+        await env.until_said(waiting, "QuotaReserved", "False/WaitingForQuota")
+        assert await _is_suspended(env, "second")
         done = {"type": "Complete", "status": "True", "reason": "", "message": ""}
         finished = {
             "startTime": "2026-01-01T00:00:00Z",
@@ -52,54 +52,54 @@ async def test_a_job_is_suspended_at_the_door_and_started_when_there_is_room(sto
             "uncountedTerminatedPods": {},
             "conditions": [{**done, "type": "SuccessCriteriaMet"}, done],
         }
-        await story.patch("Job", "first", {"status": finished}, "status")
-        await story.until_said(await _workload_of(story, "first"), "Finished", "True/Succeeded")
-        await _starts(story, "second")
+        await env.patch("Job", "first", {"status": finished}, "status")
+        await env.until_said(await _workload_of(env, "first"), "Finished", "True/Succeeded")
+        await _starts(env, "second")
 
 
-async def test_a_preempted_job_is_stopped_and_waits_again(story: Story) -> None:
-    await story.create_class("urgent", 100)
-    await story.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
-    async with story.manager():
-        await story.job("low")
-        await _starts(story, "low")
-        await story.job("high", **{"kueue.x-k8s.io/priority-class": "urgent"})
-        await _starts(story, "high")
-        low = await _workload_of(story, "low")
-        await story.until_said(low, "QuotaReserved", "False/WaitingForQuota")
-        assert await _is_suspended(story, "low")
+async def test_a_preempted_job_is_stopped_and_waits_again(env: Environment) -> None:
+    await env.create_class("urgent", 100)
+    await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
+    async with env.manager():
+        await env.job("low")
+        await _starts(env, "low")
+        await env.job("high", **{"kueue.x-k8s.io/priority-class": "urgent"})
+        await _starts(env, "high")
+        low = await _workload_of(env, "low")
+        await env.until_said(low, "QuotaReserved", "False/WaitingForQuota")
+        assert await _is_suspended(env, "low")
 
 
-async def test_a_job_whose_workload_is_deactivated_stops(story: Story) -> None:
-    await story.queues()
-    async with story.manager():
-        await story.job("first")
-        await _starts(story, "first")
-        workload = await _workload_of(story, "first")
-        await story.patch("Workload", workload, {"spec": {"active": False}})
-        await story.until(lambda: _is_suspended(story, "first"))
-        await story.until_said(workload, "Evicted", "True/Deactivated")
+async def test_a_job_whose_workload_is_deactivated_stops(env: Environment) -> None:
+    await env.queues()
+    async with env.manager():
+        await env.job("first")
+        await _starts(env, "first")
+        workload = await _workload_of(env, "first")
+        await env.patch("Workload", workload, {"spec": {"active": False}})
+        await env.until(lambda: _is_suspended(env, "first"))
+        await env.until_said(workload, "Evicted", "True/Deactivated")
 
 
-async def test_a_job_that_was_let_in_while_nobody_looked_is_stopped_until_there_is_room(story: Story) -> None:
-    await story.queues(cpu="1")
-    await story.job("sneaky", cpu="5")
-    await story.patch("Job", "sneaky", {"spec": {"suspend": False}})
-    async with story.manager():
-        await story.until(lambda: _is_suspended(story, "sneaky"))
+async def test_a_job_that_was_let_in_while_nobody_looked_is_stopped_until_there_is_room(env: Environment) -> None:
+    await env.queues(cpu="1")
+    await env.job("sneaky", cpu="5")
+    await env.patch("Job", "sneaky", {"spec": {"suspend": False}})
+    async with env.manager():
+        await env.until(lambda: _is_suspended(env, "sneaky"))
 
 
 async def test_a_group_whose_name_was_taken_gets_its_workload_when_the_stranger_is_gone(tmp_path: Path) -> None:
     frameworks = {"integrations": {"frameworks": ["pod"]}}
-    async with told(tmp_path, **frameworks) as story, story.manager(**frameworks) as manager:
-        await story.queues("1")
-        await story.workload("crew", active=False)
+    async with told(tmp_path, **frameworks) as env, env.manager(**frameworks) as manager:
+        await env.queues("1")
+        await env.workload("crew", active=False)
         spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
         marks = {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/pod-group-name": "crew"}
         total = {"kueue.x-k8s.io/pod-group-total-count": "1"}
-        await story.create("Pod", "one", spec, labels=marks, annotations=total)
-        await story.until_quiet(manager, 0.5)
-        assert "ownerReferences" not in (await story.read("Workload", "crew"))["metadata"]
+        await env.create("Pod", "one", spec, labels=marks, annotations=total)
+        await env.until_quiet(manager, 0.5)
+        assert "ownerReferences" not in (await env.read("Workload", "crew"))["metadata"]
 
-        await story.delete("Workload", "crew")
-        await story.until_said("crew", "Admitted", "True/Admitted")
+        await env.delete("Workload", "crew")
+        await env.until_said("crew", "Admitted", "True/Admitted")

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 from kubemachinery.client.client import Client
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
@@ -59,23 +59,23 @@ class Losing:
 
 @pytest.mark.parametrize("gives_up", [False, True], ids=["connection-broken", "gateway-timeout"])
 async def test_quota_that_was_given_without_an_answer_is_not_given_to_somebody_else(
-    story: Story, gives_up: bool
+    env: Environment, gives_up: bool
 ) -> None:
-    losing = Losing(story.transport(), gives_up=gives_up)
+    losing = Losing(env.transport(), gives_up=gives_up)
     choices = app.manager_choices(settings.defaults())
     manager = Manager(Client(losing, random.Random(3)), choices, SystemClock(), random.Random(3))
-    await story.queues(cpu="1")
+    await env.queues(cpu="1")
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())
-        await story.workload("low", priority=1)
-        await story.until_said("low", "Admitted", "True/Admitted")  # on the server; nobody has told the manager
-        await story.workload("high", priority=2)
-        await story.until_said("high", "QuotaReserved", "False/WaitingForQuota")
+        await env.workload("low", priority=1)
+        await env.until_said("low", "Admitted", "True/Admitted")  # on the server; nobody has told the manager
+        await env.workload("high", priority=2)
+        await env.until_said("high", "QuotaReserved", "False/WaitingForQuota")
         losing.lose.set()
-        await story.until_quiet(manager, looks=50)
-        assert await story.admitted() == ["low"]
+        await env.until_quiet(manager, looks=50)
+        assert await env.admitted() == ["low"]
         losing.show.set()
-        await story.finish("low")
-        await story.until_said("high", "Admitted", "True/Admitted")
+        await env.finish("low")
+        await env.until_said("high", "Admitted", "True/Admitted")
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)

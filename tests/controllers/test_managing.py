@@ -7,7 +7,7 @@ import random
 from collections.abc import Coroutine
 from typing import Any
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 from kubemachinery.client import client_config, errors
 from pykueue import app, settings
 from pykueue.api import kube, registry
@@ -16,16 +16,16 @@ from pykueue.api import kube, registry
 _QUICK = {"leaseDuration": "80s", "renewDeadline": "60s", "retryPeriod": "200ms"}
 
 
-def _manager(story: Story, seed: int) -> asyncio.Task[None]:
+def _manager(env: Environment, seed: int) -> asyncio.Task[None]:
     chosen = settings.load(
         {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "leaderElection": _QUICK}
     )
-    target = client_config.from_files([story.serving.kubeconfig])
-    return asyncio.create_task(app.manage(target, chosen, chance=random.Random(seed)))
+    target = client_config.from_files([env.serving.kubeconfig])
+    return asyncio.create_task(app.manage(target, chosen, rng=random.Random(seed)))
 
 
-async def _holder(story: Story) -> str:
-    leases = [lease for lease in await story.all("Lease") if lease["metadata"]["name"].endswith("kueue.x-k8s.io")]
+async def _holder(env: Environment) -> str:
+    leases = [lease for lease in await env.all("Lease") if lease["metadata"]["name"].endswith("kueue.x-k8s.io")]
     return str(leases[0]["spec"].get("holderIdentity") or "") if leases else ""
 
 
@@ -42,24 +42,24 @@ async def _stop(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_one_manager_leads_and_the_next_takes_over_where_it_stopped(story: Story) -> None:
+async def test_one_manager_leads_and_the_next_takes_over_where_it_stopped(env: Environment) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
-    await story.client.create(registry.KUBERNETES.of(kube.Namespace), namespace)
-    await story.queues(cpu="1")
-    first = _manager(story, 1)
+    await env.client.create(registry.KUBERNETES.of(kube.Namespace), namespace)
+    await env.queues(cpu="1")
+    first = _manager(env, 1)
     try:
-        await story.workload("a")
-        await story.until_said("a", "Admitted", "True/Admitted")
-        leader = await _holder(story)
-        second = _manager(story, 2)
-        await story.workload("b")
-        await story.until_said("b", "QuotaReserved", "False/WaitingForQuota")
-        assert await _holder(story) == leader
+        await env.workload("a")
+        await env.until_said("a", "Admitted", "True/Admitted")
+        leader = await _holder(env)
+        second = _manager(env, 2)
+        await env.workload("b")
+        await env.until_said("b", "QuotaReserved", "False/WaitingForQuota")
+        assert await _holder(env) == leader
         await _stop(first)
         # Until the next one is known, whoever writes a Workload is told to come back: nobody answers for the webhooks.
-        await story.until(lambda: _worked(story.finish("a")))
-        await story.until_said("b", "Admitted", "True/Admitted")
-        assert await _holder(story) not in ("", leader)
+        await env.until(lambda: _worked(env.finish("a")))
+        await env.until_said("b", "Admitted", "True/Admitted")
+        assert await _holder(env) not in ("", leader)
         await _stop(second)
     finally:
         await _stop(first)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controllers.conftest import Story, pod_set, told
+from controllers.conftest import Environment, pod_set, told
 from kubemachinery.client import client_config as servers
 from kubemachinery.errors import UsageError
 from kubemachinery.http_server import Request
@@ -32,51 +32,51 @@ def figures(text: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in rows}
 
 
-async def page(story: Story) -> dict[str, float]:
-    answer = await story.serving.embedded.server.handle_as(authentication.VIEWER, Request("GET", "/metrics"))
+async def page(env: Environment) -> dict[str, float]:
+    answer = await env.serving.embedded.server.handle_as(authentication.VIEWER, Request("GET", "/metrics"))
     assert answer.status == 200
     assert answer.content_type.startswith("text/plain")
     return figures(answer.body.decode())
 
 
-async def test_a_life_is_counted_and_queues_are_read(story: Story) -> None:
+async def test_a_life_is_counted_and_queues_are_read(env: Environment) -> None:
     admitted = f'kueue_admitted_workloads_total{{cluster_queue="cq",priority_class="",{STANDALONE}}}'
     tenant = (
         f'kueue_local_queue_admitted_workloads_total{{name="lq",namespace="default",priority_class="",{STANDALONE}}}'
     )
     finished = f'kueue_finished_workloads_total{{cluster_queue="cq",priority_class="",{STANDALONE}}}'
     parked = f'kueue_pending_workloads{{cluster_queue="cq",{STANDALONE},status="inadmissible"}}'
-    async with story.manager() as manager:
-        await story.queues("1")
-        await story.workload("first")
-        await story.until_said("first", "Admitted", "True/Admitted")
-        await story.workload("second")
-        await story.until_said("second", "QuotaReserved", "False/WaitingForQuota")
-        await story.until_quiet(manager)
-        found = await page(story)
+    async with env.manager() as manager:
+        await env.queues("1")
+        await env.workload("first")
+        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.workload("second")
+        await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_quiet(manager)
+        found = await page(env)
         assert (found[admitted], found[tenant], found[parked]) == (1, 1, 1)
         assert found[f'kueue_admission_attempts_total{{{STANDALONE},result="success"}}'] == 1
         assert found[f'kueue_admission_attempts_total{{{STANDALONE},result="inadmissible"}}'] == 1
 
-        await story.finish("first")
-        await story.until_said("second", "Admitted", "True/Admitted")
-        await story.until_quiet(manager)
-        found = await page(story)
+        await env.finish("first")
+        await env.until_said("second", "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
+        found = await page(env)
         assert (found[admitted], found[parked], found[finished]) == (2, 0, 1)
 
 
-async def test_an_end_that_the_manager_writes_itself_is_counted_once(story: Story) -> None:
+async def test_an_end_that_the_manager_writes_itself_is_counted_once(env: Environment) -> None:
     finished = f'kueue_finished_workloads_total{{cluster_queue="cq",priority_class="",{STANDALONE}}}'
     executed = f'kueue_execution_time_seconds_count{{cluster_queue="cq",priority_class="",{STANDALONE}}}'
     moment = "2026-01-01T00:00:00Z"
-    async with story.manager() as manager:
-        await story.queues("1")
-        await story.job("one")
+    async with env.manager() as manager:
+        await env.queues("1")
+        await env.job("one")
 
         async def runs() -> bool:
-            return (await story.read("Job", "one"))["spec"]["suspend"] is False
+            return (await env.read("Job", "one"))["spec"]["suspend"] is False
 
-        await story.until(runs)
+        await env.until(runs)
         done = {"type": "Complete", "status": "True", "reason": "", "message": ""}
         over = {
             "startTime": moment,
@@ -85,14 +85,14 @@ async def test_an_end_that_the_manager_writes_itself_is_counted_once(story: Stor
             "uncountedTerminatedPods": {},
             "conditions": [{**done, "type": "SuccessCriteriaMet"}, done],
         }
-        await story.patch("Job", "one", {"status": over}, "status")
+        await env.patch("Job", "one", {"status": over}, "status")
 
         async def is_counted() -> bool:
-            return finished in await page(story)
+            return finished in await page(env)
 
-        await story.until(is_counted)
-        await story.until_quiet(manager)
-        found = await page(story)
+        await env.until(is_counted)
+        await env.until_quiet(manager)
+        found = await page(env)
         assert (found[finished], found[executed]) == (1, 1)
 
 
@@ -105,59 +105,59 @@ async def test_what_a_pod_waited_for_is_timed_from_job_to_workload_and_from_admi
         'kueue_pod_scheduling_gate_removal_seconds_count{cluster_queue="cq",is_group="false",'
         f'name="kueue.x-k8s.io/admission",{STANDALONE}}}'
     )
-    async with told(tmp_path, **frameworks) as story, story.manager(**frameworks) as manager:
-        await story.queues("1")
+    async with told(tmp_path, **frameworks) as env, env.manager(**frameworks) as manager:
+        await env.queues("1")
         spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
-        await story.create("Pod", "one", spec, labels={"kueue.x-k8s.io/queue-name": "lq"})
+        await env.create("Pod", "one", spec, labels={"kueue.x-k8s.io/queue-name": "lq"})
 
         async def is_free() -> bool:
-            return not (await story.read("Pod", "one"))["spec"].get("schedulingGates")
+            return not (await env.read("Pod", "one"))["spec"].get("schedulingGates")
 
-        await story.until(is_free)
-        await story.until_quiet(manager)
-        found = await page(story)
+        await env.until(is_free)
+        await env.until_quiet(manager)
+        found = await page(env)
         assert (found[created], found[passed]) == (1, 1)
 
 
-async def test_series_go_with_their_queues(story: Story) -> None:
-    async with story.manager() as manager:
-        await story.queues("1")
-        await story.workload("first")
-        await story.until_said("first", "Admitted", "True/Admitted")
-        await story.finish("first")
-        await story.delete("LocalQueue", "lq")
-        await story.delete("ClusterQueue", "cq")
+async def test_series_go_with_their_queues(env: Environment) -> None:
+    async with env.manager() as manager:
+        await env.queues("1")
+        await env.workload("first")
+        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.finish("first")
+        await env.delete("LocalQueue", "lq")
+        await env.delete("ClusterQueue", "cq")
 
         async def is_gone() -> bool:
-            return await story.find("ClusterQueue", "cq") is None
+            return await env.find("ClusterQueue", "cq") is None
 
-        await story.until(is_gone)
-        await story.until_quiet(manager)
-        assert not [name for name in await page(story) if '"cq"' in name or '"lq"' in name]
+        await env.until(is_gone)
+        await env.until_quiet(manager)
+        assert not [name for name in await page(env) if '"cq"' in name or '"lq"' in name]
 
 
-async def test_only_chosen_local_queues_have_series_of_their_own(story: Story) -> None:
+async def test_only_chosen_local_queues_have_series_of_their_own(env: Environment) -> None:
     chosen = {"localQueueMetrics": {"enable": True, "localQueueSelector": {"matchLabels": {"team": "a"}}}}
-    async with story.manager(metrics=chosen) as manager:
-        await story.queues("2")
-        await story.create("LocalQueue", "chosen", {"clusterQueue": "cq"}, labels={"team": "a"})
+    async with env.manager(metrics=chosen) as manager:
+        await env.queues("2")
+        await env.create("LocalQueue", "chosen", {"clusterQueue": "cq"}, labels={"team": "a"})
         for name, queue in (("one", "lq"), ("two", "chosen")):
-            await story.workload(name, queueName=queue)
-            await story.until_said(name, "Admitted", "True/Admitted")
-        await story.until_quiet(manager)
-        names = [name for name in await page(story) if name.startswith("kueue_local_queue_admitted_workloads_total")]
+            await env.workload(name, queueName=queue)
+            await env.until_said(name, "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
+        names = [name for name in await page(env) if name.startswith("kueue_local_queue_admitted_workloads_total")]
         assert len(names) == 1
         assert 'name="chosen"' in names[0]
 
 
-async def test_the_page_goes_with_the_manager_and_0_turns_it_off(story: Story) -> None:
+async def test_the_page_goes_with_the_manager_and_0_turns_it_off(env: Environment) -> None:
     async def code() -> int:
-        return (await story.serving.embedded.server.handle_as(authentication.ADMIN, Request("GET", "/metrics"))).status
+        return (await env.serving.embedded.server.handle_as(authentication.ADMIN, Request("GET", "/metrics"))).status
 
-    async with story.manager():
+    async with env.manager():
         assert await code() == 200
     assert await code() == 404
-    async with story.manager(metrics={"bindAddress": "0"}):
+    async with env.manager(metrics={"bindAddress": "0"}):
         assert await code() == 404
 
 
@@ -184,14 +184,14 @@ class TestAddress:
 
 
 @asynccontextmanager
-async def managed(story: Story, port: int, *, elects: bool) -> AsyncIterator[None]:
+async def managed(env: Environment, port: int, *, elects: bool) -> AsyncIterator[None]:
     chosen = configured(
         namespace="default",
         metrics={"bindAddress": f":{port}"},
         health={"healthProbeBindAddress": "0"},
         leaderElection={"leaderElect": elects},
     )
-    target = servers.find({}, str(story.serving.kubeconfig), fallback=Path())
+    target = servers.find({}, str(env.serving.kubeconfig), fallback=Path())
     managing = asyncio.create_task(app.manage(target, chosen))
     try:
         yield
@@ -212,9 +212,9 @@ async def fetched(port: int, path: str = "/metrics") -> str:
 
 
 @pytest.mark.parametrize(("elects", "role"), [(True, "leader"), (False, "standalone")])
-async def test_a_manager_serves_them_on_a_port_of_this_machine(story: Story, elects: bool, role: str) -> None:
+async def test_a_manager_serves_them_on_a_port_of_this_machine(env: Environment, elects: bool, role: str) -> None:
     with held_port() as port:
-        async with managed(story, port, elects=elects):
+        async with managed(env, port, elects=elects):
 
             async def serves() -> bool:
                 try:
@@ -224,22 +224,22 @@ async def test_a_manager_serves_them_on_a_port_of_this_machine(story: Story, ele
                 except OSError:
                     return False
 
-            await story.queues("1")
-            await story.until(serves)
+            await env.queues("1")
+            await env.until(serves)
             assert (await fetched(port, "/")).startswith("HTTP/1.1 404")
 
 
 async def test_a_port_that_is_taken_costs_the_metrics_and_not_the_manager(
-    story: Story, caplog: pytest.LogCaptureFixture
+    env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        async with managed(story, port, elects=False):
-            await story.queues("1")
-            await story.workload("first")
-            await story.until_said("first", "Admitted", "True/Admitted")
+        async with managed(env, port, elects=False):
+            await env.queues("1")
+            await env.workload("first")
+            await env.until_said("first", "Admitted", "True/Admitted")
     assert f"no metrics: cannot listen on 127.0.0.1:{port}" in caplog.text
 
 
@@ -251,18 +251,18 @@ def cohort_series(found: dict[str, float], metric: str) -> dict[str, float]:
     }
 
 
-async def test_cohort_series_follow_creation_move_and_deletion(story: Story) -> None:
+async def test_cohort_series_follow_creation_move_and_deletion(env: Environment) -> None:
     quota = {
         "coveredResources": ["cpu"],
         "flavors": [{"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "1"}]}],
     }
-    async with story.manager() as manager:
-        await story.create("Cohort", "ch1", {"parentName": "root", "resourceGroups": [quota]})
-        await story.queues("3", cohortName="ch1")
-        await story.workload("first")
-        await story.until_said("first", "Admitted", "True/Admitted")
-        await story.until_quiet(manager)
-        found = await page(story)
+    async with env.manager() as manager:
+        await env.create("Cohort", "ch1", {"parentName": "root", "resourceGroups": [quota]})
+        await env.queues("3", cohortName="ch1")
+        await env.workload("first")
+        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
+        found = await page(env)
         assert cohort_series(found, "subtree_quota") == {"ch1": 4, "root": 4}
         assert cohort_series(found, "subtree_resource_reservations") == {"ch1": 1, "root": 1}
         assert cohort_series(found, "subtree_admitted_workloads_total") == {"ch1": 1, "root": 1}
@@ -270,9 +270,9 @@ async def test_cohort_series_follow_creation_move_and_deletion(story: Story) -> 
         assert cohort_series(found, "info").keys() == {"ch1", "root"}
 
         # The ClusterQueue goes on under an implicit cohort `ch1`; `root` has no child any more.
-        await story.delete("Cohort", "ch1")
-        await story.until_quiet(manager)
-        found = await page(story)
+        await env.delete("Cohort", "ch1")
+        await env.until_quiet(manager)
+        found = await page(env)
         for metric in (
             "subtree_quota",
             "subtree_resource_reservations",
@@ -282,45 +282,45 @@ async def test_cohort_series_follow_creation_move_and_deletion(story: Story) -> 
         ):
             assert cohort_series(found, metric) == {}, metric
 
-        await story.workload("second")
-        await story.until_said("second", "Admitted", "True/Admitted")
-        await story.until_quiet(manager)
-        found = await page(story)
+        await env.workload("second")
+        await env.until_said("second", "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
+        found = await page(env)
         assert cohort_series(found, "subtree_quota") == {"ch1": 3}
         assert cohort_series(found, "subtree_admitted_workloads_total") == {"ch1": 1}
         assert cohort_series(found, "subtree_admitted_active_workloads") == {"ch1": 2}
 
-        await story.patch("ClusterQueue", "cq", {"spec": {"cohortName": "ch2"}})
-        await story.until_quiet(manager)
-        found = await page(story)
+        await env.patch("ClusterQueue", "cq", {"spec": {"cohortName": "ch2"}})
+        await env.until_quiet(manager)
+        found = await page(env)
         assert cohort_series(found, "subtree_quota") == {"ch2": 3}
         assert cohort_series(found, "subtree_resource_reservations") == {"ch2": 2}
         assert cohort_series(found, "subtree_admitted_workloads_total") == {}
         assert cohort_series(found, "subtree_admitted_active_workloads") == {"ch2": 2}
         assert cohort_series(found, "info").keys() == {"ch2"}
 
-        await story.create("Cohort", "ch1", {"resourceGroups": [quota]})
-        await story.until_quiet(manager)
-        assert cohort_series(await page(story), "subtree_quota") == {"ch1": 1, "ch2": 3}
+        await env.create("Cohort", "ch1", {"resourceGroups": [quota]})
+        await env.until_quiet(manager)
+        assert cohort_series(await page(env), "subtree_quota") == {"ch1": 1, "ch2": 3}
 
 
-async def test_custom_labels_follow_the_objects_and_split_by_workload(story: Story) -> None:
+async def test_custom_labels_follow_the_objects_and_split_by_workload(env: Environment) -> None:
     custom = [
         {"name": "team"},
         {"name": "tier", "sourceKind": "Workload", "trackedValues": ["gold"]},
     ]
-    async with story.manager(metrics={"customLabels": custom}, featureGates={"CustomMetricLabels": True}) as manager:
-        await story.queues("2", cohortName="all")
-        await story.patch("ClusterQueue", "cq", {"metadata": {"labels": {"team": "ml"}}})
+    async with env.manager(metrics={"customLabels": custom}, featureGates={"CustomMetricLabels": True}) as manager:
+        await env.queues("2", cohortName="all")
+        await env.patch("ClusterQueue", "cq", {"metadata": {"labels": {"team": "ml"}}})
         spec = {"queueName": "lq", "podSets": [pod_set("1")]}
-        await story.create("Workload", "first", spec, labels={"tier": "gold"})
-        await story.create("Workload", "second", spec)
+        await env.create("Workload", "first", spec, labels={"tier": "gold"})
+        await env.create("Workload", "second", spec)
         for name in ("first", "second"):
-            await story.until_said(name, "Admitted", "True/Admitted")
-        await story.create("Workload", "third", spec, labels={"tier": "gold"})
-        await story.until_said("third", "QuotaReserved", "False/WaitingForQuota")
-        await story.until_quiet(manager)
-        found = await page(story)
+            await env.until_said(name, "Admitted", "True/Admitted")
+        await env.create("Workload", "third", spec, labels={"tier": "gold"})
+        await env.until_said("third", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_quiet(manager)
+        found = await page(env)
         for tier in ("gold", "kueue.x-k8s.io/_UNTRACKED_VALUE_"):
             labels = f'cluster_queue="cq",custom_team="ml",custom_tier="{tier}",{STANDALONE}'
             assert found[f"kueue_admitted_active_workloads{{{labels}}}"] == 1
@@ -329,9 +329,9 @@ async def test_custom_labels_follow_the_objects_and_split_by_workload(story: Sto
         assert (
             found[f'kueue_cohort_subtree_admitted_active_workloads{{cohort="all",custom_team="ml",{STANDALONE}}}'] == 2
         )
-        await story.patch("ClusterQueue", "cq", {"metadata": {"labels": {"team": "hpc"}}})
-        await story.until_quiet(manager)
+        await env.patch("ClusterQueue", "cq", {"metadata": {"labels": {"team": "hpc"}}})
+        await env.until_quiet(manager)
         reserving = "kueue_reserving_active_workloads"
-        assert [name for name in await page(story) if name.startswith(f"{reserving}{{")] == [
+        assert [name for name in await page(env) if name.startswith(f"{reserving}{{")] == [
             f'{reserving}{{cluster_queue="cq",custom_team="hpc",{STANDALONE}}}'
         ]

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 from kubemachinery import codec
 from kubemachinery.client.client import Client
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
@@ -54,30 +54,30 @@ class Garbling:
         pytest.param(b'"priority":5', b'"priority":1e99', id="a-number-that-is-too-large"),
     ],
 )
-async def test_a_workload_that_nobody_understands_stops_nobody(story: Story, sense: bytes, nonsense: bytes) -> None:
-    await story.queues(cpu="1")
-    await story.workload("bad", priority=5)
-    client = Client(Garbling(story.transport(), sense, nonsense), random.Random(3))
+async def test_a_workload_that_nobody_understands_stops_nobody(env: Environment, sense: bytes, nonsense: bytes) -> None:
+    await env.queues(cpu="1")
+    await env.workload("bad", priority=5)
+    client = Client(Garbling(env.transport(), sense, nonsense), random.Random(3))
     manager = Manager(client, app.manager_choices(settings.defaults()), SystemClock(), random.Random(3))
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())
-        await story.workload("good")
-        await story.until_said("good", "Admitted", "True/Admitted")
-        await story.finish("good")
-        await story.workload("better")
-        await story.until_said("better", "Admitted", "True/Admitted")
+        await env.workload("good")
+        await env.until_said("good", "Admitted", "True/Admitted")
+        await env.finish("good")
+        await env.workload("better")
+        await env.until_said("better", "Admitted", "True/Admitted")
         assert not leading.done()
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)
 
 
 async def test_an_exception_of_the_scheduler_is_logged_with_traceback_and_workload(
-    story: Story, caplog: pytest.LogCaptureFixture
+    env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await story.queues(cpu="1")
-    async with story.manager() as manager:
-        await story.until_quiet(manager)
-        bad = codec.from_tree(await story.workload("bad", cpu="2"), kueue.Workload)
+    await env.queues(cpu="1")
+    async with env.manager() as manager:
+        await env.until_quiet(manager)
+        bad = codec.from_tree(await env.workload("bad", cpu="2"), kueue.Workload)
         # A minimum that is no number: read only once the full count turns out not to fit.
         pod_set = msgspec.structs.replace(bad.spec.pod_sets[0], count=3, min_count=cast(Any, "two"))
         spec = msgspec.structs.replace(bad.spec, pod_sets=(pod_set,))
@@ -85,7 +85,7 @@ async def test_an_exception_of_the_scheduler_is_logged_with_traceback_and_worklo
         with caplog.at_level(logging.ERROR):
             manager.scheduler.world.put(msgspec.structs.replace(bad, spec=spec, metadata=metadata))
             manager.scheduler.wake()
-            await story.until_quiet(manager)
+            await env.until_quiet(manager)
     [line] = [each for each in caplog.records if "default/worse" in each.getMessage()]
     assert line.exc_info is not None
     assert line.exc_info[0] is TypeError

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 from kubemachinery.client.client import Client
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from kubemachinery.clock import SystemClock
@@ -38,16 +38,16 @@ class Refusing:
 
 
 @pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (500, "InternalError")])
-async def test_a_reason_whose_writing_is_refused_is_written_again(story: Story, code: int, reason: str) -> None:
+async def test_a_reason_whose_writing_is_refused_is_written_again(env: Environment, code: int, reason: str) -> None:
     """Nothing else would bring it up: a Workload that was decided about waits until something changes."""
-    await story.queues(cpu="1")
-    refusing = Refusing(story.transport(), code, reason, 3)
+    await env.queues(cpu="1")
+    refusing = Refusing(env.transport(), code, reason, 3)
     choices = app.manager_choices(settings.defaults())
     manager = Manager(Client(refusing, random.Random(3)), choices, SystemClock(), random.Random(3))
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())
-        await story.workload("big", cpu="5")
-        await story.until_said("big", "QuotaReserved", "False/ExceedsMaxQuota")
+        await env.workload("big", cpu="5")
+        await env.until_said("big", "QuotaReserved", "False/ExceedsMaxQuota")
         assert not refusing.left
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)

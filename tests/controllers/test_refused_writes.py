@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controllers.conftest import Story, pod_set
+from controllers.conftest import Environment, pod_set
 from kubemachinery.client.client import Client
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from kubemachinery.clock import SystemClock
@@ -57,7 +57,7 @@ class Stubborn:
 
 
 @asynccontextmanager
-async def managed(story: Story, transport: Stubborn) -> AsyncIterator[None]:
+async def managed(env: Environment, transport: Stubborn) -> AsyncIterator[None]:
     choices = app.manager_choices(settings.defaults())
     manager = Manager(Client(transport, random.Random(3)), choices, SystemClock(), random.Random(3))
     async with manager.reading(), asyncio.TaskGroup() as group:
@@ -66,56 +66,56 @@ async def managed(story: Story, transport: Stubborn) -> AsyncIterator[None]:
         leading.cancel()
 
 
-async def test_an_eviction_that_somebody_beat_goes_out_again_before_the_watch_shows_by_what(story: Story) -> None:
-    stubborn = Stubborn(story.transport())
-    await story.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
-    async with managed(story, stubborn):
-        await story.workload("low", priority=1)
-        await story.until_said("low", "Admitted", "True/Admitted")
+async def test_an_eviction_that_somebody_beat_goes_out_again_before_the_watch_shows_by_what(env: Environment) -> None:
+    stubborn = Stubborn(env.transport())
+    await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
+    async with managed(env, stubborn):
+        await env.workload("low", priority=1)
+        await env.until_said("low", "Admitted", "True/Admitted")
         stubborn.hidden = b'"name":"low"'
-        await story.patch("Workload", "low", {"metadata": {"labels": {"changed": "meanwhile"}}})
-        await story.workload("high", priority=2)
-        await story.until_said("low", "Evicted", "True/Preempted")
+        await env.patch("Workload", "low", {"metadata": {"labels": {"changed": "meanwhile"}}})
+        await env.workload("high", priority=2)
+        await env.until_said("low", "Evicted", "True/Preempted")
     assert len(stubborn.having(b'"Preempted"')) == 2
 
 
 @pytest.mark.parametrize("word", [b'"admission"', b'"Preempted"'], ids=["reservation", "eviction"])
 async def test_what_the_server_refuses_waits_a_while(
-    story: Story, word: bytes, monkeypatch: pytest.MonkeyPatch
+    env: Environment, word: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decision_applier, "_REFUSED_PAUSE_SECONDS", 3600)
-    stubborn = Stubborn(story.transport(), refused=word)
-    await story.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
-    await story.workload("low", priority=1)
-    async with story.manager():
-        await story.until_said("low", "Admitted", "True/Admitted")
+    stubborn = Stubborn(env.transport(), refused=word)
+    await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
+    await env.workload("low", priority=1)
+    async with env.manager():
+        await env.until_said("low", "Admitted", "True/Admitted")
     if word == b'"admission"':
-        await story.finish("low")
-    async with managed(story, stubborn):
-        await story.workload("high", priority=2)
-        await story.until(lambda: asyncio.sleep(0, len(stubborn.having(word)) > 0))
+        await env.finish("low")
+    async with managed(env, stubborn):
+        await env.workload("high", priority=2)
+        await env.until(lambda: asyncio.sleep(0, len(stubborn.having(word)) > 0))
         await asyncio.sleep(0.3)
         assert len(stubborn.having(word)) == 1
 
 
 async def test_a_reservation_that_our_webhook_denies_is_decided_once(
-    story: Story, caplog: pytest.LogCaptureFixture
+    env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its usage saturates and cannot be divided by its count, which only a change of the Workload can mend. Others of
     the queue go on."""
-    await story.queues(cpu=_LARGEST)
-    async with story.manager() as manager:
-        await story.workload("huge", podSets=[pod_set(_LARGEST, count=2**31 - 1)], priority=9)
-        await story.until_said("huge", "QuotaReserved", "False/PendingEvaluation")
-        found = await story.read("Workload", "huge")
+    await env.queues(cpu=_LARGEST)
+    async with env.manager() as manager:
+        await env.workload("huge", podSets=[pod_set(_LARGEST, count=2**31 - 1)], priority=9)
+        await env.until_said("huge", "QuotaReserved", "False/PendingEvaluation")
+        found = await env.read("Workload", "huge")
         [said] = [each for each in found["status"]["conditions"] if each["type"] == "QuotaReserved"]
         assert "cannot be shared evenly" in said["message"]
-        await story.workload("small")
-        await story.until_said("small", "Admitted", "True/Admitted")
-        await story.until_quiet(manager)
+        await env.workload("small")
+        await env.until_said("small", "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
         assert sum("cannot be shared evenly" in line for line in caplog.messages) == 1
-        await story.patch("Workload", "huge", {"spec": {"podSets": [pod_set("1")]}})
-        await story.until_said("huge", "Admitted", "True/Admitted")
+        await env.patch("Workload", "huge", {"spec": {"podSets": [pod_set("1")]}})
+        await env.until_said("huge", "Admitted", "True/Admitted")
 
 
 def test_the_webhook_that_may_deny_a_reservation_has_the_name_it_is_registered_by() -> None:

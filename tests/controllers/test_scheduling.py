@@ -4,47 +4,47 @@ from __future__ import annotations
 
 import msgspec
 
-from controllers.conftest import Story, Tree
+from controllers.conftest import Environment, Tree
 from kubemachinery.client.event_recorder import EVENTS
 
 
-async def test_a_workload_is_admitted_and_its_end_makes_room_for_the_next(story: Story) -> None:
-    async with story.manager():
-        await story.queues(cpu="1")
-        await story.workload("first")
-        await story.until_said("first", "Admitted", "True/Admitted")
-        await story.workload("second")
-        await story.until_said("second", "QuotaReserved", "False/WaitingForQuota")
-        await story.finish("first")
-        await story.until_said("second", "Admitted", "True/Admitted")
+async def test_a_workload_is_admitted_and_its_end_makes_room_for_the_next(env: Environment) -> None:
+    async with env.manager():
+        await env.queues(cpu="1")
+        await env.workload("first")
+        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.workload("second")
+        await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await env.finish("first")
+        await env.until_said("second", "Admitted", "True/Admitted")
 
 
-async def test_quota_and_admission_are_one_write_of_the_status(story: Story) -> None:
-    async with story.manager() as manager:
-        await story.queues()
-        before = int((await story.workload("only"))["metadata"]["resourceVersion"])
-        await story.until_said("only", "Admitted", "True/Admitted")
-        await story.until_quiet(manager)
+async def test_quota_and_admission_are_one_write_of_the_status(env: Environment) -> None:
+    async with env.manager() as manager:
+        await env.queues()
+        before = int((await env.workload("only"))["metadata"]["resourceVersion"])
+        await env.until_said("only", "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
         writes = manager.client.sent["PATCH", "workloads"]
         assert writes == 1, before
 
 
-async def test_a_workload_of_higher_priority_takes_the_place_of_a_lower_one(story: Story) -> None:
-    async with story.manager():
-        await story.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
-        await story.workload("low", priority=1)
-        await story.until_said("low", "Admitted", "True/Admitted")
-        await story.workload("high", priority=2)
-        await story.until_said("low", "Evicted", "True/Preempted")
-        await story.until_said("high", "QuotaReserved", "False/WaitingForPreemptedWorkloads")
-        assert await story.admitted() == ["low"]  # its quota stays taken until whoever runs it has stopped
+async def test_a_workload_of_higher_priority_takes_the_place_of_a_lower_one(env: Environment) -> None:
+    async with env.manager():
+        await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
+        await env.workload("low", priority=1)
+        await env.until_said("low", "Admitted", "True/Admitted")
+        await env.workload("high", priority=2)
+        await env.until_said("low", "Evicted", "True/Preempted")
+        await env.until_said("high", "QuotaReserved", "False/WaitingForPreemptedWorkloads")
+        assert await env.admitted() == ["low"]  # its quota stays taken until whoever runs it has stopped
 
 
 async def test_a_reservation_that_another_client_wrote_is_admitted_though_its_queue_does_not_exist(
-    story: Story,
+    env: Environment,
 ) -> None:
     """As an importer writes it: without admission checks the controller looks at neither queue nor quota."""
-    await story.workload("imported", queueName="missing")
+    await env.workload("imported", queueName="missing")
     assigned = {"name": "main", "count": 1, "flavors": {"cpu": "plain"}, "resourceUsage": {"cpu": "1"}}
 
     def reserved(found: Tree) -> Tree:
@@ -53,45 +53,45 @@ async def test_a_reservation_that_another_client_wrote_is_admitted_though_its_qu
         admission = {"clusterQueue": "nowhere", "podSetAssignments": [assigned]}
         return {"admission": admission, "conditions": [{**said, "lastTransitionTime": moment}]}
 
-    await story.amend("Workload", "imported", reserved)
-    async with story.manager() as manager:
-        await story.until_said("imported", "Admitted", "True/Admitted")
-        await story.until_quiet(manager)
-        assert await story.condition("imported", "QuotaReserved") == "True/Imported"
-        assert await story.condition("imported", "Evicted") == ""
+    await env.amend("Workload", "imported", reserved)
+    async with env.manager() as manager:
+        await env.until_said("imported", "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
+        assert await env.condition("imported", "QuotaReserved") == "True/Imported"
+        assert await env.condition("imported", "Evicted") == ""
 
 
-async def test_preemption_is_reported_with_uids_and_paths_and_as_one_series(story: Story) -> None:
-    async with story.manager() as manager:
-        await story.create("Cohort", "team", {"parentName": "root"})
-        await story.queues(cpu="2", cohortName="team", preemption={"withinClusterQueue": "LowerPriority"})
+async def test_preemption_is_reported_with_uids_and_paths_and_as_one_series(env: Environment) -> None:
+    async with env.manager() as manager:
+        await env.create("Cohort", "team", {"parentName": "root"})
+        await env.queues(cpu="2", cohortName="team", preemption={"withinClusterQueue": "LowerPriority"})
         for name in ("low-1", "low-2"):
-            await story.workload(name, priority=1)
-            await story.until_said(name, "Admitted", "True/Admitted")
-        await story.until_quiet(manager)
-        bold = await story.workload("bold", cpu="2", priority=7)
+            await env.workload(name, priority=1)
+            await env.until_said(name, "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
+        bold = await env.workload("bold", cpu="2", priority=7)
         uid = bold["metadata"]["uid"]
         path = "/root/team/cq"
         for name in ("low-1", "low-2"):
-            await story.until_said(name, "Evicted", "True/Preempted")
-            for condition in (await story.read("Workload", name))["status"]["conditions"]:
+            await env.until_said(name, "Evicted", "True/Preempted")
+            for condition in (await env.read("Workload", name))["status"]["conditions"]:
                 if condition["type"] in ("Evicted", "Preempted"):
                     assert condition["message"] == (
                         f"Preempted to accommodate a workload (UID: {uid}, JobUID: UNKNOWN) due to prioritization in the"
                         f" ClusterQueue; preemptor path: {path}; preemptee path: {path}"
                     )
-        await story.until_said("bold", "QuotaReserved", "False/WaitingForPreemptedWorkloads")
-        found = (await story.read("Workload", "bold"))["status"]["conditions"]
+        await env.until_said("bold", "QuotaReserved", "False/WaitingForPreemptedWorkloads")
+        found = (await env.read("Workload", "bold"))["status"]["conditions"]
         (message,) = (each["message"] for each in found if each["type"] == "QuotaReserved")
         assert message == (
             "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor plain, 2 more needed."
             " Pending the preemption of 2 workload(s)"
         )
-        await story.until_quiet(manager)
-        events = [msgspec.json.decode(each) for each in (await story.client.list(EVENTS, "default")).items]
+        await env.until_quiet(manager)
+        events = [msgspec.json.decode(each) for each in (await env.client.list(EVENTS, "default")).items]
         (one,) = (event for event in events if event["reason"] == "PreemptedWorkload")
         assert one["series"]["count"] == 2
-        low = (await story.read("Workload", one["note"].split()[2].partition("/")[2]))["metadata"]
+        low = (await env.read("Workload", one["note"].split()[2].partition("/")[2]))["metadata"]
         priorities = "; ".join(
             f"{role} effective priority: {priority} (base: {priority}, boost: 0)"
             for role, priority in (("preemptor", 7), ("preemptee", 1))

@@ -6,30 +6,30 @@ import logging
 
 import pytest
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 
 
-async def test_a_busy_story_leaves_no_difference(story: Story) -> None:
-    await story.queues(cpu="3", preemption={"withinClusterQueue": "LowerPriority"})
-    async with story.manager() as manager:
+async def test_a_busy_story_leaves_no_difference(env: Environment) -> None:
+    await env.queues(cpu="3", preemption={"withinClusterQueue": "LowerPriority"})
+    async with env.manager() as manager:
         for number in range(8):
-            await story.workload(f"w{number}", priority=number % 3)
-        await story.until_quiet(manager)
-        for name in (await story.admitted())[:2]:
-            await story.finish(name)
-        await story.until_quiet(manager)
-        await story.delete("Workload", "w7")
-        await story.patch("Workload", "w6", {"spec": {"active": False}})
-        await story.until_quiet(manager)
+            await env.workload(f"w{number}", priority=number % 3)
+        await env.until_quiet(manager)
+        for name in (await env.admitted())[:2]:
+            await env.finish(name)
+        await env.until_quiet(manager)
+        await env.delete("Workload", "w7")
+        await env.patch("Workload", "w6", {"spec": {"active": False}})
+        await env.until_quiet(manager)
         assert await manager.auditor.look() == []
 
 
-async def test_a_difference_is_told_and_counted(story: Story, caplog: pytest.LogCaptureFixture) -> None:
-    await story.queues(cpu="3")
-    async with story.manager() as manager:
-        await story.workload("forgotten")
-        await story.until_said("forgotten", "Admitted", "True/Admitted")
-        await story.until_quiet(manager)
+async def test_a_difference_is_told_and_counted(env: Environment, caplog: pytest.LogCaptureFixture) -> None:
+    await env.queues(cpu="3")
+    async with env.manager() as manager:
+        await env.workload("forgotten")
+        await env.until_said("forgotten", "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
         shown = manager.views.workloads.get("forgotten", "default")
         manager.world.drop(shown)
         with caplog.at_level(logging.ERROR):

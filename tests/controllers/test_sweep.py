@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 from controllers.test_metrics import STANDALONE, page
 from pykueue.controllers import scheduler
 from pykueue.state.reservations import Reservations
@@ -18,27 +18,27 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "_SWEEP_SECONDS", 0.1)
 
 
-async def sweeps(story: Story, count: int) -> None:
+async def sweeps(env: Environment, count: int) -> None:
     async def made() -> bool:
-        return (await page(story)).get(SWEEPS, 0) >= count
+        return (await page(env)).get(SWEEPS, 0) >= count
 
-    await story.until(made)
-
-
-async def test_a_sweep_lets_in_nobody_whom_a_cause_wakes(story: Story) -> None:
-    async with story.manager():
-        await story.queues("1")
-        await story.workload("first")
-        await story.until_said("first", "Admitted", "True/Admitted")
-        await story.workload("second")
-        await story.until_said("second", "QuotaReserved", "False/WaitingForQuota")
-        await sweeps(story, 2)
-        await story.finish("first")
-        await story.until_said("second", "Admitted", "True/Admitted")
-        assert (await page(story))[ADMITTED] == 0
+    await env.until(made)
 
 
-async def test_a_sweep_finds_whom_no_cause_woke(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sweep_lets_in_nobody_whom_a_cause_wakes(env: Environment) -> None:
+    async with env.manager():
+        await env.queues("1")
+        await env.workload("first")
+        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.workload("second")
+        await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await sweeps(env, 2)
+        await env.finish("first")
+        await env.until_said("second", "Admitted", "True/Admitted")
+        assert (await page(env))[ADMITTED] == 0
+
+
+async def test_a_sweep_finds_whom_no_cause_woke(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     end = Reservations.end
 
     def quiet(self: Reservations, key: str) -> None:
@@ -46,13 +46,13 @@ async def test_a_sweep_finds_whom_no_cause_woke(story: Story, monkeypatch: pytes
         self._waking.take_released()
 
     monkeypatch.setattr(Reservations, "end", quiet)
-    async with story.manager():
-        await story.queues("1")
-        await story.workload("first")
-        await story.until_said("first", "Admitted", "True/Admitted")
-        await story.workload("second")
-        await story.until_said("second", "QuotaReserved", "False/WaitingForQuota")
-        await story.finish("first")
-        await story.until_said("second", "Admitted", "True/Admitted")
-        await sweeps(story, 1)
-        assert (await page(story))[ADMITTED] == 1
+    async with env.manager():
+        await env.queues("1")
+        await env.workload("first")
+        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.workload("second")
+        await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await env.finish("first")
+        await env.until_said("second", "Admitted", "True/Admitted")
+        await sweeps(env, 1)
+        assert (await page(env))[ADMITTED] == 1

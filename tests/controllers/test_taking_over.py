@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 from kubemachinery.client.client import Client
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from kubemachinery.clock import SystemClock
@@ -40,26 +40,26 @@ class Late:
         await self._inner.close()
 
 
-async def test_quota_that_was_given_before_a_handover_is_not_given_again(story: Story) -> None:
-    late = Late(story.transport())
+async def test_quota_that_was_given_before_a_handover_is_not_given_again(env: Environment) -> None:
+    late = Late(env.transport())
     client, choices = Client(late, random.Random(3)), app.manager_choices(settings.defaults())
     second = Manager(client, choices, SystemClock(), random.Random(3))
-    await story.queues(cpu="1")
-    await story.create("LocalQueue", "on-hold", {"clusterQueue": "cq", "stopPolicy": "Hold"})
+    await env.queues(cpu="1")
+    await env.create("LocalQueue", "on-hold", {"clusterQueue": "cq", "stopPolicy": "Hold"})
     async with AsyncExitStack() as lives:
-        async with story.manager() as first:
-            await story.workload("next", queueName="on-hold")
-            await story.until_quiet(first)
+        async with env.manager() as first:
+            await env.workload("next", queueName="on-hold")
+            await env.until_quiet(first)
             await lives.enter_async_context(second.reading())
             late.go_on.clear()
-            await story.workload("given")
-            await story.until_said("given", "Admitted", "True/Admitted")
-        await story.patch("LocalQueue", "on-hold", {"spec": {"stopPolicy": "None"}})
+            await env.workload("given")
+            await env.until_said("given", "Admitted", "True/Admitted")
+        await env.patch("LocalQueue", "on-hold", {"spec": {"stopPolicy": "None"}})
         group = await lives.enter_async_context(asyncio.TaskGroup())
         leading = group.create_task(second.take_over())
         await asyncio.sleep(0.3)
-        assert await story.admitted() == ["given"]
+        assert await env.admitted() == ["given"]
         late.go_on.set()
-        await story.until_said("next", "QuotaReserved", "False/WaitingForQuota")
-        assert await story.admitted() == ["given"]
+        await env.until_said("next", "QuotaReserved", "False/WaitingForQuota")
+        assert await env.admitted() == ["given"]
         leading.cancel()

@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 from kubemachinery.client.client import Client
 from kubemachinery.client.informer import Key
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
@@ -34,22 +34,22 @@ class Deaf:
         await self._inner.close()
 
 
-async def test_a_workload_that_was_deleted_is_gone_though_the_watch_still_shows_it(story: Story) -> None:
+async def test_a_workload_that_was_deleted_is_gone_though_the_watch_still_shows_it(env: Environment) -> None:
     """A job would be started once more by what its last Workload had been given."""
-    client = Client(Deaf(story.transport()), random.Random(3))
+    client = Client(Deaf(env.transport()), random.Random(3))
     manager = Manager(client, app.manager_choices(settings.defaults()), SystemClock(), random.Random(3))
     key = Key("default", "alpha")
-    await story.workload("alpha")
+    await env.workload("alpha")
     async with manager.reading():
         before = manager.writer.current(key)
         assert before is not None
         await manager.writer.workload(before, (RemoveFinalizer(), Delete()), "test", 0)
         assert manager.views.workloads.get("alpha", "default") is not None
         assert manager.writer.current(key) is None
-        await story.workload("alpha")
+        await env.workload("alpha")
 
         async def is_known() -> bool:
             found = manager.writer.current(key)
             return found is not None and found.metadata.uid != before.metadata.uid
 
-        await story.until(is_known)
+        await env.until(is_known)

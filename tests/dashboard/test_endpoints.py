@@ -164,10 +164,10 @@ async def test_a_workload_has_its_story_and_the_answer_of_explain(shown: System)
     await small(shown)
     _, found = await shown.ask("api/workloads/default/waits")
     assert (found["state"], found["clusterQueue"]) == ("Pending", "a")
-    story = await shown.until(
+    env = await shown.until(
         lambda answer: any(each["source"] == "event" for each in answer["story"]), "api/workloads/default/waits"
     )
-    assert story["story"][0]["what"] == "Created"
+    assert env["story"][0]["what"] == "Created"
     _, said = await shown.ask("api/workloads/default/waits/explanation")
     assert said["position"] == {"inClusterQueue": 1, "inLocalQueue": 1}
     assert [held["workload"] for held in said["holders"]] == ["default/runs"]

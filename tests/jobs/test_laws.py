@@ -46,9 +46,9 @@ def test_a_job_that_ran_and_was_stopped_is_the_job_it_was(
 @given(
     st.lists(st.sampled_from(["admit", "evict", "suspend", "resume", "grow", "ready", "delete workload"]), max_size=7)
 )
-def test_every_story_comes_to_rest_and_no_job_runs_without_an_admission(story: list[str]) -> None:
+def test_every_story_comes_to_rest_and_no_job_runs_without_an_admission(env: list[str]) -> None:
     stage = Stage(batch_job(spec={"completions": None})).settle()
-    for event in story:
+    for event in env:
         match event:
             case "admit" if not stage.condition("QuotaReserved").startswith("True"):
                 stage.admit()

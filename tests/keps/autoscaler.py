@@ -18,8 +18,8 @@ _CRD = yaml.safe_load((EXAMPLES / "provisioningrequests.yaml").read_text(encodin
 
 
 class Autoscaler:
-    def __init__(self, story: System) -> None:
-        self._story = story
+    def __init__(self, env: System) -> None:
+        self._story = env
 
     async def install(self) -> None:
         """Its CRD."""

@@ -45,8 +45,8 @@ class Embedded:
 
     @asynccontextmanager
     async def served(self, **configuration: Any) -> AsyncIterator[System]:
-        async with told(self.data_dir, **configuration) as story:
-            yield System(story.serving)
+        async with told(self.data_dir, **configuration) as env:
+            yield System(env.serving)
 
     @asynccontextmanager
     async def bare(self) -> AsyncIterator[System]:

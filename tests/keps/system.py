@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from controllers.conftest import Story
+from controllers.conftest import Environment
 from kubemachinery import meta
 from kubemachinery.client.errors import AlreadyExists, Conflict, NotFound
 from kubemachinery.client.event_recorder import EVENTS
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 
 
-class System(Story):
+class System(Environment):
     """A server, a manager on it, and whoever else has a part in the story."""
 
     running: Manager | None = None
@@ -209,8 +209,8 @@ class System(Story):
 @asynccontextmanager
 async def system(engine: Engine, **configuration: Any) -> AsyncIterator[System]:
     """A system with this Configuration, running."""
-    async with engine.served(**configuration) as story, story.manager(**configuration) as story.running:
-        yield story
+    async with engine.served(**configuration) as env, env.manager(**configuration) as env.running:
+        yield env
 
 
 def gates(*names: str) -> Tree:

@@ -24,28 +24,28 @@ NARROW: dict[str, Any] = {"manageJobsWithoutQueueName": False, **SELECTOR, **FRA
 NAMED = {labels.QUEUE_NAME: "lq"}
 
 
-async def rooms(story: System) -> None:
+async def rooms(env: System) -> None:
     """A namespace that the selector takes in, one that it does not, and a way to quota from both."""
-    await story.namespace("in", managed="yes")
-    await story.namespace("out", managed="no")
-    await story.cluster_queue("cq")
+    await env.namespace("in", managed="yes")
+    await env.namespace("out", managed="no")
+    await env.cluster_queue("cq")
     for namespace in ("in", "out"):
-        await story.create("LocalQueue", "lq", {"clusterQueue": "cq"}, namespace=namespace)
+        await env.create("LocalQueue", "lq", {"clusterQueue": "cq"}, namespace=namespace)
 
 
-async def job(story: System, namespace: str, name: str, label: dict[str, str] | None = None, **metadata: Any) -> Any:
-    return await story.create(
+async def job(env: System, namespace: str, name: str, label: dict[str, str] | None = None, **metadata: Any) -> Any:
+    return await env.create(
         "Job", name, {"template": template("1")}, namespace=namespace, labels=label or {}, **metadata
     )
 
 
-async def is_suspended(story: System, namespace: str, name: str) -> bool:
-    return bool(get(await story.find_in(namespace, "Job", name), "spec", "suspend"))
+async def is_suspended(env: System, namespace: str, name: str) -> bool:
+    return bool(get(await env.find_in(namespace, "Job", name), "spec", "suspend"))
 
 
-async def workloads(story: System) -> list[str]:
+async def workloads(env: System) -> list[str]:
     """Whose Workloads there are."""
-    found = [(each["metadata"], owner) for each in await story.all("Workload") for owner in _owners(each)]
+    found = [(each["metadata"], owner) for each in await env.all("Workload") for owner in _owners(each)]
     return sorted(f"{metadata['namespace']}/{owner['name']}" for metadata, owner in found)
 
 
@@ -58,46 +58,46 @@ def _owners(tree: dict[str, Any]) -> list[dict[str, Any]]:
 
 async def test_without_the_switch_exactly_the_named_jobs_are_managed(engine: Engine) -> None:
     """1. managedJobsNamespaceSelector has no effect."""
-    async with system(engine, **NARROW) as story:
-        await rooms(story)
+    async with system(engine, **NARROW) as env:
+        await rooms(env)
         for namespace in ("in", "out"):
-            await job(story, namespace, "named", NAMED)
-            await job(story, namespace, "plain")
-        await story.until(lambda: _has(story, ["in/named", "out/named"]))
-        await story.quiet()
-        assert await workloads(story) == ["in/named", "out/named"]
-        assert not await is_suspended(story, "in", "plain")
+            await job(env, namespace, "named", NAMED)
+            await job(env, namespace, "plain")
+        await env.until(lambda: _has(env, ["in/named", "out/named"]))
+        await env.quiet()
+        assert await workloads(env) == ["in/named", "out/named"]
+        assert not await is_suspended(env, "in", "plain")
 
 
 async def test_with_the_switch_the_others_are_managed_where_the_selector_says(engine: Engine) -> None:
     """2. (a) all with a queue name, (b) those without in namespaces that match."""
-    async with system(engine, **WIDE) as story:
-        await rooms(story)
+    async with system(engine, **WIDE) as env:
+        await rooms(env)
         for namespace in ("in", "out"):
-            await job(story, namespace, "named", NAMED)
-            await job(story, namespace, "plain")
-        await story.until(lambda: _has(story, ["in/named", "in/plain", "out/named"]))
-        await story.quiet()
-        assert await workloads(story) == ["in/named", "in/plain", "out/named"]
-        assert await is_suspended(story, "in", "plain")  # it has no queue to be admitted through
-        assert not await is_suspended(story, "out", "plain")
+            await job(env, namespace, "named", NAMED)
+            await job(env, namespace, "plain")
+        await env.until(lambda: _has(env, ["in/named", "in/plain", "out/named"]))
+        await env.quiet()
+        assert await workloads(env) == ["in/named", "in/plain", "out/named"]
+        assert await is_suspended(env, "in", "plain")  # it has no queue to be admitted through
+        assert not await is_suspended(env, "out", "plain")
 
 
-async def _has(story: System, names: list[str]) -> bool:
-    return set(names) <= set(await workloads(story))
+async def _has(env: System, names: list[str]) -> bool:
+    return set(names) <= set(await workloads(env))
 
 
 async def test_pods_follow_the_same_rule(engine: Engine) -> None:
-    async with system(engine, **WIDE) as story:
-        await rooms(story)
+    async with system(engine, **WIDE) as env:
+        await rooms(env)
         spec = template("1")["spec"]
         for namespace in ("in", "out"):
-            await story.create("Pod", "named", spec, namespace=namespace, labels=NAMED)
-            await story.create("Pod", "plain", spec, namespace=namespace)
+            await env.create("Pod", "named", spec, namespace=namespace, labels=NAMED)
+            await env.create("Pod", "plain", spec, namespace=namespace)
         gated = {}
         for namespace in ("in", "out"):
             for name in ("named", "plain"):
-                found = await story.find_in(namespace, "Pod", name)
+                found = await env.find_in(namespace, "Pod", name)
                 marked = get(found, "metadata", "labels", "kueue.x-k8s.io/managed") == "true"
                 gated[f"{namespace}/{name}"] = marked
         assert gated == {"in/named": True, "in/plain": True, "out/named": True, "out/plain": False}
@@ -149,41 +149,41 @@ def load(version: str = "v1beta2", **configuration: Any) -> settings.Settings:
 
 
 async def test_a_job_that_no_webhook_saw_is_suspended_by_the_reconciler(engine: Engine) -> None:
-    async with engine.bare() as story:
-        await rooms(story)
+    async with engine.bare() as env:
+        await rooms(env)
         for namespace in ("in", "out"):
-            await job(story, namespace, "early")
-        assert not await is_suspended(story, "in", "early")
-        async with story.manager(**WIDE) as story.running:
-            await story.until(lambda: is_suspended(story, "in", "early"))
-            await story.quiet()
-            assert not await is_suspended(story, "out", "early")
+            await job(env, namespace, "early")
+        assert not await is_suspended(env, "in", "early")
+        async with env.manager(**WIDE) as env.running:
+            await env.until(lambda: is_suspended(env, "in", "early"))
+            await env.quiet()
+            assert not await is_suspended(env, "out", "early")
 
 
 async def test_pods_that_no_webhook_saw_are_left_alone(engine: Engine) -> None:
     """A pod that runs cannot be suspended: the pod integration marks what is its own when it is made."""
-    async with engine.bare() as story:
-        await rooms(story)
-        await story.create("Pod", "early", template("1")["spec"], namespace="in")
-        async with story.manager(**WIDE) as story.running:
-            await story.quiet()
-            assert await workloads(story) == []
-            assert await story.find_in("in", "Pod", "early") is not None
+    async with engine.bare() as env:
+        await rooms(env)
+        await env.create("Pod", "early", template("1")["spec"], namespace="in")
+        async with env.manager(**WIDE) as env.running:
+            await env.quiet()
+            assert await workloads(env) == []
+            assert await env.find_in("in", "Pod", "early") is not None
 
 
 async def test_a_namespace_that_is_labelled_later_counts_from_then_on(engine: Engine) -> None:
-    async with system(engine, **WIDE) as story:
-        await rooms(story)
-        await job(story, "out", "before")
-        await story.relabel("out", managed="yes")
-        await story.quiet()
-        await job(story, "out", "after")
-        await story.until(lambda: is_suspended(story, "out", "after"))
-        await story.relabel("in", managed=None)
-        await story.quiet()
-        await job(story, "in", "free")
-        await story.quiet()
-        assert not await is_suspended(story, "in", "free")
+    async with system(engine, **WIDE) as env:
+        await rooms(env)
+        await job(env, "out", "before")
+        await env.relabel("out", managed="yes")
+        await env.quiet()
+        await job(env, "out", "after")
+        await env.until(lambda: is_suspended(env, "out", "after"))
+        await env.relabel("in", managed=None)
+        await env.quiet()
+        await job(env, "in", "free")
+        await env.quiet()
+        assert not await is_suspended(env, "in", "free")
 
 
 # --- Alternatives: what a managed job owns ----------------------------------------------------------------------------
@@ -191,20 +191,20 @@ async def test_a_namespace_that_is_labelled_later_counts_from_then_on(engine: En
 
 async def test_a_child_of_a_managed_job_is_not_managed_a_second_time(engine: Engine) -> None:
     """Directly, or through a chain of owners."""
-    async with system(engine, **WIDE) as story:
-        await rooms(story)
-        parent = await job(story, "in", "parent", NAMED)
+    async with system(engine, **WIDE) as env:
+        await rooms(env)
+        parent = await job(env, "in", "parent", NAMED)
 
         async def runs() -> bool:
-            return not await is_suspended(story, "in", "parent")
+            return not await is_suspended(env, "in", "parent")
 
-        await story.until(runs)
-        child = await job(story, "in", "child", ownerReferences=[_owner(parent)])
-        await job(story, "in", "grandchild", ownerReferences=[_owner(child)])
-        await story.quiet()
-        assert await workloads(story) == ["in/parent"]
-        assert not await is_suspended(story, "in", "child")
-        assert not await is_suspended(story, "in", "grandchild")
+        await env.until(runs)
+        child = await job(env, "in", "child", ownerReferences=[_owner(parent)])
+        await job(env, "in", "grandchild", ownerReferences=[_owner(child)])
+        await env.quiet()
+        assert await workloads(env) == ["in/parent"]
+        assert not await is_suspended(env, "in", "child")
+        assert not await is_suspended(env, "in", "grandchild")
 
 
 def _owner(tree: dict[str, Any]) -> dict[str, Any]:
@@ -217,14 +217,14 @@ def _reference(api_version: str, kind: str, name: str, uid: str = "0") -> dict[s
 
 async def test_the_pods_of_a_deployment_go_by_the_chain_of_their_owners(engine: Engine) -> None:
     """A pod of a ReplicaSet of a Deployment: nobody runs Deployments here, so that the pod itself is what is managed."""
-    async with system(engine, **WIDE) as story:
-        await rooms(story)
+    async with system(engine, **WIDE) as env:
+        await rooms(env)
         spec = template("1")["spec"]
         for namespace in ("in", "out"):
             chain = [_reference("apps/v1", "ReplicaSet", "web-1")]
-            await story.create("Pod", "web-1-a", spec, namespace=namespace, ownerReferences=chain)
+            await env.create("Pod", "web-1-a", spec, namespace=namespace, ownerReferences=chain)
         marked = {
-            namespace: get(await story.find_in(namespace, "Pod", "web-1-a"), "metadata", "labels", labels.MANAGED)
+            namespace: get(await env.find_in(namespace, "Pod", "web-1-a"), "metadata", "labels", labels.MANAGED)
             for namespace in ("in", "out")
         }
         assert marked == {"in": "true", "out": None}
@@ -295,11 +295,11 @@ async def test_with_the_gate_the_selector_overrules_the_queue_name(engine: Engin
 
     The webhook holds such a job all the same: it asked for a queue, so to let it run freely would be worse.
     """
-    async with system(engine, **NARROW, **gates("ManagedJobsNamespaceSelectorAlwaysRespected")) as story:
-        await rooms(story)
-        await job(story, "in", "named", NAMED)
-        await job(story, "out", "named", NAMED)
-        await story.until(lambda: _has(story, ["in/named"]))
-        await story.quiet()
-        assert await workloads(story) == ["in/named"]
-        assert await is_suspended(story, "out", "named")
+    async with system(engine, **NARROW, **gates("ManagedJobsNamespaceSelectorAlwaysRespected")) as env:
+        await rooms(env)
+        await job(env, "in", "named", NAMED)
+        await job(env, "out", "named", NAMED)
+        await env.until(lambda: _has(env, ["in/named"]))
+        await env.quiet()
+        assert await workloads(env) == ["in/named"]
+        assert await is_suspended(env, "out", "named")

@@ -31,28 +31,28 @@ def load(**configuration: Any) -> settings.Settings:
 
 
 async def test_only_declared_admits_what_asks_for_undeclared_resources(engine: Engine) -> None:
-    async with system(engine, **ONLY_DECLARED) as story:
-        await story.queue()
-        await story.asks("w", FPGA)
-        await story.until_said("w", "Admitted", "True/Admitted")
-        (assigned,) = get(await story.read("Workload", "w"), "status", "admission", "podSetAssignments")
+    async with system(engine, **ONLY_DECLARED) as env:
+        await env.queue()
+        await env.asks("w", FPGA)
+        await env.until_said("w", "Admitted", "True/Admitted")
+        (assigned,) = get(await env.read("Workload", "w"), "status", "admission", "podSetAssignments")
         assert assigned["flavors"] == {"cpu": "plain"}
 
 
 async def test_what_is_declared_is_checked_as_ever(engine: Engine) -> None:
-    async with system(engine, **ONLY_DECLARED) as story:
-        await story.queue({"cpu": "5", "vendor.example/fpga": "1"})
-        await story.asks("fits", FPGA)
-        await story.asks("too-many", {"cpu": "1", "vendor.example/fpga": "2"})
-        await story.until_said("fits", "Admitted", "True/Admitted")
-        await story.until_said("too-many", "QuotaReserved", "False/ExceedsMaxQuota")
+    async with system(engine, **ONLY_DECLARED) as env:
+        await env.queue({"cpu": "5", "vendor.example/fpga": "1"})
+        await env.asks("fits", FPGA)
+        await env.asks("too-many", {"cpu": "1", "vendor.example/fpga": "2"})
+        await env.until_said("fits", "Admitted", "True/Admitted")
+        await env.until_said("too-many", "QuotaReserved", "False/ExceedsMaxQuota")
 
 
 async def test_what_is_declared_and_not_asked_for_is_skipped(engine: Engine) -> None:
-    async with system(engine, **ONLY_DECLARED) as story:
-        await story.queue({"cpu": "5", "vendor.example/fpga": "1"})
-        await story.asks("w", {"cpu": "1"})
-        await story.until_said("w", "Admitted", "True/Admitted")
+    async with system(engine, **ONLY_DECLARED) as env:
+        await env.queue({"cpu": "5", "vendor.example/fpga": "1"})
+        await env.asks("w", {"cpu": "1"})
+        await env.until_said("w", "Admitted", "True/Admitted")
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ async def test_what_is_declared_and_not_asked_for_is_skipped(engine: Engine) -> 
 )
 async def test_otherwise_undeclared_resources_block(engine: Engine, configuration: dict[str, Any]) -> None:
     """All is the default; Feature Gate: while it is off the field is ignored."""
-    async with system(engine, **configuration) as story:
-        await story.queue()
-        await story.asks("w", FPGA)
-        await story.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
+    async with system(engine, **configuration) as env:
+        await env.queue()
+        await env.asks("w", FPGA)
+        await env.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
 
 
 # --- Interaction with excludeResourcePrefixes -------------------------------------------------------------------------
@@ -73,22 +73,22 @@ async def test_otherwise_undeclared_resources_block(engine: Engine, configuratio
 
 async def test_with_all_the_list_of_exclusions_counts(engine: Engine) -> None:
     resources = {"quotaCheck": "All", "excludeResourcePrefixes": ["vendor.example/"]}
-    async with system(engine, **gates("QuotaCheck"), resources=resources) as story:
-        await story.queue()
-        await story.asks("w", FPGA)
-        await story.until_said("w", "Admitted", "True/Admitted")
+    async with system(engine, **gates("QuotaCheck"), resources=resources) as env:
+        await env.queue()
+        await env.asks("w", FPGA)
+        await env.until_said("w", "Admitted", "True/Admitted")
 
 
 async def test_with_only_declared_neither_list_of_exclusions_counts(engine: Engine) -> None:
     """The field is ignored and has no effect; so is a ClusterQueue's own (KEP-5800)."""
     resources = {"quotaCheck": "OnlyDeclared", "excludeResourcePrefixes": ["vendor.example/"]}
-    async with system(engine, **BOTH, resources=resources) as story:
+    async with system(engine, **BOTH, resources=resources) as env:
         quota = {"cpu": "5", "vendor.example/fpga": "1", "example.com/gpu": "1"}
-        await story.queue(quota, excludeResourcePrefixes=["example.com"])
-        await story.asks("by-the-global-list", {"vendor.example/fpga": "2"})
-        await story.asks("by-the-queues-own", {"example.com/gpu": "2"})
-        await story.until_said("by-the-global-list", "QuotaReserved", "False/ExceedsMaxQuota")
-        await story.until_said("by-the-queues-own", "QuotaReserved", "False/ExceedsMaxQuota")
+        await env.queue(quota, excludeResourcePrefixes=["example.com"])
+        await env.asks("by-the-global-list", {"vendor.example/fpga": "2"})
+        await env.asks("by-the-queues-own", {"example.com/gpu": "2"})
+        await env.until_said("by-the-global-list", "QuotaReserved", "False/ExceedsMaxQuota")
+        await env.until_said("by-the-queues-own", "QuotaReserved", "False/ExceedsMaxQuota")
 
 
 def test_both_together_are_accepted_with_one_warning() -> None:
@@ -112,10 +112,10 @@ def test_a_cluster_queue_with_a_list_of_its_own_is_warned_of() -> None:
 
 
 async def test_ignore_undeclared_means_the_same(engine: Engine) -> None:
-    async with system(engine, resources={"quotaCheckStrategy": "IgnoreUndeclared"}) as story:
-        await story.queue()
-        await story.asks("w", FPGA)
-        await story.until_said("w", "Admitted", "True/Admitted")
+    async with system(engine, resources={"quotaCheckStrategy": "IgnoreUndeclared"}) as env:
+        await env.queue()
+        await env.asks("w", FPGA)
+        await env.until_said("w", "Admitted", "True/Admitted")
 
 
 def test_two_spellings_with_different_meanings_are_refused() -> None:
@@ -130,30 +130,30 @@ def test_two_spellings_with_different_meanings_are_refused() -> None:
 
 
 async def test_what_was_skipped_is_told_and_logged_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    async with system(engine, **ONLY_DECLARED) as story:
-        await story.queue({"cpu": "1"})
+    async with system(engine, **ONLY_DECLARED) as env:
+        await env.queue({"cpu": "1"})
         with caplog.at_level(logging.INFO, "pykueue"):
-            await story.asks("first", FPGA)
-            await story.until_said("first", "Admitted", "True/Admitted")
-            await story.asks("second", FPGA)
-            await story.until_said("second", "QuotaReserved", "False/WaitingForQuota")
-            await story.finish("first")
-            await story.until_said("second", "Admitted", "True/Admitted")
-            await story.quiet()
+            await env.asks("first", FPGA)
+            await env.until_said("first", "Admitted", "True/Admitted")
+            await env.asks("second", FPGA)
+            await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+            await env.finish("first")
+            await env.until_said("second", "Admitted", "True/Admitted")
+            await env.quiet()
         skipped = "not counted: vendor.example/fpga (not declared)"
         assert [each for each in caplog.messages if skipped in each] == [
             f"default/{name}: {skipped}" for name in ("first", "second")
         ]
-        (event,) = await story.events("second", "QuotaReserved")
+        (event,) = await env.events("second", "QuotaReserved")
         assert skipped in event["note"]
 
 
 async def test_explain_shows_what_is_skipped(engine: Engine) -> None:
-    async with system(engine, **ONLY_DECLARED) as story:
-        await story.queue({"cpu": "1"})
-        await story.asks("w", FPGA)
-        await story.until_said("w", "Admitted", "True/Admitted")
-        found = await story.explain("w", **ONLY_DECLARED)
+    async with system(engine, **ONLY_DECLARED) as env:
+        await env.queue({"cpu": "1"})
+        await env.asks("w", FPGA)
+        await env.until_said("w", "Admitted", "True/Admitted")
+        found = await env.explain("w", **ONLY_DECLARED)
         assert "\nNot counted against quota\n  vendor.example/fpga (not declared)" in "\n".join(explain.lines(found))
         assert found.tree()["notCounted"] == [{"resource": "vendor.example/fpga", "reason": "NotDeclared"}]
 
@@ -181,12 +181,12 @@ def test_all_is_the_default_that_config_check_shows() -> None:
 
 async def test_a_place_is_looked_for_by_everything_that_is_asked_for(engine: Engine) -> None:
     """What quota ignores, a node must have all the same."""
-    async with system(engine, **ONLY_DECLARED) as story:
-        await story.create("Topology", "hosts", {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
-        await story.create("ResourceFlavor", "plain", {"nodeLabels": {"pool": "a"}, "topologyName": "hosts"})
-        await story.node("bare", {"cpu": "8"}, pool="a")
-        await story.queue()
-        await story.asks("w", FPGA)
-        await story.until_said("w", "QuotaReserved", "False/TopologyPlacementFailed")
-        await story.node("equipped", {"cpu": "8", "vendor.example/fpga": "2"}, pool="a")
-        await story.until_said("w", "Admitted", "True/Admitted")
+    async with system(engine, **ONLY_DECLARED) as env:
+        await env.create("Topology", "hosts", {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
+        await env.create("ResourceFlavor", "plain", {"nodeLabels": {"pool": "a"}, "topologyName": "hosts"})
+        await env.node("bare", {"cpu": "8"}, pool="a")
+        await env.queue()
+        await env.asks("w", FPGA)
+        await env.until_said("w", "QuotaReserved", "False/TopologyPlacementFailed")
+        await env.node("equipped", {"cpu": "8", "vendor.example/fpga": "2"}, pool="a")
+        await env.until_said("w", "Admitted", "True/Admitted")

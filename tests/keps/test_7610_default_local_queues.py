@@ -25,143 +25,141 @@ RED = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
 MAKES = {"defaultLocalQueue": {"name": "team-queue"}}
 
 
-async def local_queues(story: System) -> list[str]:
-    return sorted(
-        f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in await story.all("LocalQueue")
-    )
+async def local_queues(env: System) -> list[str]:
+    return sorted(f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in await env.all("LocalQueue"))
 
 
-async def by_hand(story: System, namespace: str) -> None:
-    await story.create("LocalQueue", "team-queue", {"clusterQueue": "hand"}, namespace=namespace)
+async def by_hand(env: System, namespace: str) -> None:
+    await env.create("LocalQueue", "team-queue", {"clusterQueue": "hand"}, namespace=namespace)
 
 
 # --- Goals: when one is made, and how it is known ---------------------------------------------------------------------
 
 
 async def test_a_new_cluster_queue_serves_the_namespaces_that_are_there(engine: Engine) -> None:
-    async with system(engine, **ON) as story:
-        await story.namespace("one", team="red")
-        await story.namespace("two", team="red")
-        await story.namespace("other", team="blue")
-        await story.cluster_queue("cq", **RED, **MAKES)
-        made = await story.until_there("one", "LocalQueue", "team-queue")
-        await story.until_there("two", "LocalQueue", "team-queue")
-        await story.quiet()
-        assert await local_queues(story) == ["one/team-queue", "two/team-queue"]
+    async with system(engine, **ON) as env:
+        await env.namespace("one", team="red")
+        await env.namespace("two", team="red")
+        await env.namespace("other", team="blue")
+        await env.cluster_queue("cq", **RED, **MAKES)
+        made = await env.until_there("one", "LocalQueue", "team-queue")
+        await env.until_there("two", "LocalQueue", "team-queue")
+        await env.quiet()
+        assert await local_queues(env) == ["one/team-queue", "two/team-queue"]
         assert made["spec"]["clusterQueue"] == "cq"
         assert made["metadata"]["labels"] == {"kueue.x-k8s.io/auto-generated": "true"}
         assert made["metadata"]["annotations"] == {"kueue.x-k8s.io/created-by-clusterqueue": "cq"}
-        assert len(await story.events("cq", "LocalQueueCreated")) == 2
+        assert len(await env.events("cq", "LocalQueueCreated")) == 2
 
 
 async def test_a_namespace_is_served_when_it_is_made(engine: Engine) -> None:
-    async with system(engine, **ON) as story:
-        await story.cluster_queue("cq", **RED, **MAKES)
-        await story.namespace("late", team="red")
-        await story.until_there("late", "LocalQueue", "team-queue")
+    async with system(engine, **ON) as env:
+        await env.cluster_queue("cq", **RED, **MAKES)
+        await env.namespace("late", team="red")
+        await env.until_there("late", "LocalQueue", "team-queue")
 
 
 async def test_a_namespace_is_served_when_it_is_labelled(engine: Engine) -> None:
-    async with system(engine, **ON) as story:
-        await story.cluster_queue("cq", **RED, **MAKES)
-        await story.namespace("late", team="blue")
-        await story.quiet()
-        assert await local_queues(story) == []
-        await story.relabel("late", team="red")
-        await story.until_there("late", "LocalQueue", "team-queue")
+    async with system(engine, **ON) as env:
+        await env.cluster_queue("cq", **RED, **MAKES)
+        await env.namespace("late", team="blue")
+        await env.quiet()
+        assert await local_queues(env) == []
+        await env.relabel("late", team="red")
+        await env.until_there("late", "LocalQueue", "team-queue")
 
 
 async def test_the_field_may_be_added_later(engine: Engine) -> None:
-    async with system(engine, **ON) as story:
-        await story.namespace("one", team="red")
-        await story.cluster_queue("cq", **RED)
-        await story.quiet()
-        assert await local_queues(story) == []
-        await story.patch("ClusterQueue", "cq", {"spec": MAKES})
-        await story.until_there("one", "LocalQueue", "team-queue")
+    async with system(engine, **ON) as env:
+        await env.namespace("one", team="red")
+        await env.cluster_queue("cq", **RED)
+        await env.quiet()
+        assert await local_queues(env) == []
+        await env.patch("ClusterQueue", "cq", {"spec": MAKES})
+        await env.until_there("one", "LocalQueue", "team-queue")
 
 
 async def test_what_came_while_nobody_looked_is_served_at_the_start(engine: Engine) -> None:
-    async with engine.served(**ON) as story:
-        await story.namespace("one", team="red")
-        await story.cluster_queue("cq", **RED, **MAKES)
-        async with story.manager(**ON):
-            await story.until_there("one", "LocalQueue", "team-queue")
-        await story.client.delete(_row("LocalQueue"), "team-queue", "one")
-        async with story.manager(**ON):  # another one, as after a restart
-            await story.until_there("one", "LocalQueue", "team-queue")
+    async with engine.served(**ON) as env:
+        await env.namespace("one", team="red")
+        await env.cluster_queue("cq", **RED, **MAKES)
+        async with env.manager(**ON):
+            await env.until_there("one", "LocalQueue", "team-queue")
+        await env.client.delete(_row("LocalQueue"), "team-queue", "one")
+        async with env.manager(**ON):  # another one, as after a restart
+            await env.until_there("one", "LocalQueue", "team-queue")
 
 
 @pytest.mark.parametrize("selector", [None, {}])
 async def test_no_selector_selects_nothing_and_an_empty_one_everything(engine: Engine, selector: Any) -> None:
-    async with system(engine, **ON) as story:
-        await story.namespace("one")
-        namespaces = [each["metadata"]["name"] for each in await story.all("Namespace")]
+    async with system(engine, **ON) as env:
+        await env.namespace("one")
+        namespaces = [each["metadata"]["name"] for each in await env.all("Namespace")]
         assert {"default", "kube-system", "one"} <= set(namespaces)
-        await story.cluster_queue("cq", namespaceSelector=selector, **MAKES)
+        await env.cluster_queue("cq", namespaceSelector=selector, **MAKES)
         served = namespaces if selector is not None else []
         for name in served:
-            await story.until_there(name, "LocalQueue", "team-queue")
-        await story.quiet()
-        assert await local_queues(story) == sorted(f"{name}/team-queue" for name in served)
+            await env.until_there(name, "LocalQueue", "team-queue")
+        await env.quiet()
+        assert await local_queues(env) == sorted(f"{name}/team-queue" for name in served)
 
 
 async def test_with_the_gate_off_the_field_is_kept_and_does_nothing(engine: Engine) -> None:
-    async with system(engine) as story:
-        await story.namespace("one", team="red")
-        await story.cluster_queue("cq", **RED, **MAKES)
-        await story.quiet()
-        assert await local_queues(story) == []
-        assert get(await story.read("ClusterQueue", "cq"), "spec", "defaultLocalQueue") == {"name": "team-queue"}
+    async with system(engine) as env:
+        await env.namespace("one", team="red")
+        await env.cluster_queue("cq", **RED, **MAKES)
+        await env.quiet()
+        assert await local_queues(env) == []
+        assert get(await env.read("ClusterQueue", "cq"), "spec", "defaultLocalQueue") == {"name": "team-queue"}
 
 
 async def test_a_selector_that_changes_serves_those_it_takes_in_and_leaves_the_others(engine: Engine) -> None:
-    async with system(engine, **ON) as story:
-        await story.namespace("one", team="red")
-        await story.namespace("two", team="blue")
-        await story.cluster_queue("cq", **RED, **MAKES)
-        await story.until_there("one", "LocalQueue", "team-queue")
-        await story.patch("ClusterQueue", "cq", {"spec": {"namespaceSelector": {"matchLabels": {"team": "blue"}}}})
-        await story.until_there("two", "LocalQueue", "team-queue")
-        assert await local_queues(story) == ["one/team-queue", "two/team-queue"]
+    async with system(engine, **ON) as env:
+        await env.namespace("one", team="red")
+        await env.namespace("two", team="blue")
+        await env.cluster_queue("cq", **RED, **MAKES)
+        await env.until_there("one", "LocalQueue", "team-queue")
+        await env.patch("ClusterQueue", "cq", {"spec": {"namespaceSelector": {"matchLabels": {"team": "blue"}}}})
+        await env.until_there("two", "LocalQueue", "team-queue")
+        assert await local_queues(env) == ["one/team-queue", "two/team-queue"]
 
 
 async def test_a_namespace_that_goes_as_it_comes_leaves_no_trace(engine: Engine) -> None:
-    async with system(engine, **ON) as story:
-        await story.cluster_queue("cq", **RED, **MAKES)
+    async with system(engine, **ON) as env:
+        await env.cluster_queue("cq", **RED, **MAKES)
         for _ in range(5):
-            await story.namespace("brief", team="red")
-            await story.remove_namespace("brief")
-        await story.namespace("lasting", team="red")
-        await story.until_there("lasting", "LocalQueue", "team-queue")
-        await story.quiet()
-        assert await story.events("cq", "LocalQueueCreationFailed") == []
-        assert await story.events("cq", "LocalQueueExists") == []
+            await env.namespace("brief", team="red")
+            await env.remove_namespace("brief")
+        await env.namespace("lasting", team="red")
+        await env.until_there("lasting", "LocalQueue", "team-queue")
+        await env.quiet()
+        assert await env.events("cq", "LocalQueueCreationFailed") == []
+        assert await env.events("cq", "LocalQueueExists") == []
 
 
 @pytest.mark.parametrize("name", ["", "Queue", "q" * 64, "-q", "a..b"])
 async def test_a_name_that_no_local_queue_could_have_is_refused(engine: Engine, name: str) -> None:
     """API Proposal: one to 63 characters, a DNS subdomain."""
-    async with system(engine, **ON) as story:
+    async with system(engine, **ON) as env:
         with pytest.raises(Invalid, match=r"spec\.defaultLocalQueue\.name"):
-            await story.cluster_queue("cq", defaultLocalQueue={"name": name})
+            await env.cluster_queue("cq", defaultLocalQueue={"name": name})
 
 
 # --- Non-Goals: nothing is deleted ------------------------------------------------------------------------------------
 
 
 async def test_nothing_goes_with_the_label_the_field_or_the_cluster_queue(engine: Engine) -> None:
-    async with system(engine, **ON) as story:
-        await story.namespace("one", team="red")
-        await story.cluster_queue("cq", **RED, **MAKES)
-        await story.until_there("one", "LocalQueue", "team-queue")
-        await story.relabel("one", team="blue")
-        await story.patch("ClusterQueue", "cq", {"spec": {"defaultLocalQueue": None}})
-        await story.quiet()
-        assert await local_queues(story) == ["one/team-queue"]
-        await story.delete("ClusterQueue", "cq")
-        await story.quiet()
-        assert await local_queues(story) == ["one/team-queue"]
+    async with system(engine, **ON) as env:
+        await env.namespace("one", team="red")
+        await env.cluster_queue("cq", **RED, **MAKES)
+        await env.until_there("one", "LocalQueue", "team-queue")
+        await env.relabel("one", team="blue")
+        await env.patch("ClusterQueue", "cq", {"spec": {"defaultLocalQueue": None}})
+        await env.quiet()
+        assert await local_queues(env) == ["one/team-queue"]
+        await env.delete("ClusterQueue", "cq")
+        await env.quiet()
+        assert await local_queues(env) == ["one/team-queue"]
 
 
 # --- Risks and Mitigations: a LocalQueue that is there already --------------------------------------------------------
@@ -169,76 +167,76 @@ async def test_nothing_goes_with_the_label_the_field_or_the_cluster_queue(engine
 
 async def test_one_that_appears_first_is_left_alone_with_one_warning(engine: Engine) -> None:
     """Mitigation 2: no-op on conflict, a Warning on the ClusterQueue, and other namespaces are served."""
-    async with system(engine, **ON) as story:
-        await story.cluster_queue("hand")
-        await story.cluster_queue("cq", **RED, **MAKES)
-        await story.namespace("taken")
-        await by_hand(story, "taken")
-        await story.relabel("taken", team="red")
-        await story.namespace("free", team="red")
-        await story.until_there("free", "LocalQueue", "team-queue")
+    async with system(engine, **ON) as env:
+        await env.cluster_queue("hand")
+        await env.cluster_queue("cq", **RED, **MAKES)
+        await env.namespace("taken")
+        await by_hand(env, "taken")
+        await env.relabel("taken", team="red")
+        await env.namespace("free", team="red")
+        await env.until_there("free", "LocalQueue", "team-queue")
 
         async def warned() -> bool:
-            return bool(await story.events("cq", "LocalQueueExists"))
+            return bool(await env.events("cq", "LocalQueueExists"))
 
-        await story.until(warned)
-        await story.relabel("taken", other="label")  # met again
-        await story.patch("ClusterQueue", "cq", {"spec": {"namespaceSelector": {"matchLabels": {"team": "red"}}}})
-        await story.quiet()
-        (event,) = await story.events("cq", "LocalQueueExists")
+        await env.until(warned)
+        await env.relabel("taken", other="label")  # met again
+        await env.patch("ClusterQueue", "cq", {"spec": {"namespaceSelector": {"matchLabels": {"team": "red"}}}})
+        await env.quiet()
+        (event,) = await env.events("cq", "LocalQueueExists")
         assert event["type"] == "Warning"
         assert "taken" in event["note"]
         assert "series" not in event
-        found = await story.find_in("taken", "LocalQueue", "team-queue")
+        found = await env.find_in("taken", "LocalQueue", "team-queue")
         assert get(found, "spec", "clusterQueue") == "hand"
         assert get(found, "metadata", "labels") is None
 
 
 async def test_a_conflict_that_came_later_keeps_nobody_from_changing_the_cluster_queue(engine: Engine) -> None:
     """Mitigation 2, step 4: the ClusterQueue itself remains fully operational."""
-    async with system(engine, **ON) as story:
-        await story.cluster_queue("hand")
-        await story.cluster_queue("cq", **RED, **MAKES)
-        await story.namespace("taken")
-        await by_hand(story, "taken")
-        await story.relabel("taken", team="red")
-        await story.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
-        await story.delete("ClusterQueue", "cq")
+    async with system(engine, **ON) as env:
+        await env.cluster_queue("hand")
+        await env.cluster_queue("cq", **RED, **MAKES)
+        await env.namespace("taken")
+        await by_hand(env, "taken")
+        await env.relabel("taken", team="red")
+        await env.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
+        await env.delete("ClusterQueue", "cq")
 
         async def gone() -> bool:
-            return await story.find("ClusterQueue", "cq") is None
+            return await env.find("ClusterQueue", "cq") is None
 
-        await story.until(gone)
+        await env.until(gone)
 
 
 async def test_a_terminating_namespace_is_skipped_quietly(engine: Engine) -> None:
-    async with system(engine, **ON) as story:
-        await story.create("Namespace", "going", {}, labels={"team": "red"})
+    async with system(engine, **ON) as env:
+        await env.create("Namespace", "going", {}, labels={"team": "red"})
         # Whatever keeps an object in it keeps the namespace terminating.
         kept = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept", "namespace": "going"}}
         kept["metadata"]["finalizers"] = ["example.com/keep"]  # type: ignore[index]
-        await story.client.create(_row("ConfigMap"), kept)
-        await story.delete("Namespace", "going")
-        going = await story.read("Namespace", "going")
+        await env.client.create(_row("ConfigMap"), kept)
+        await env.delete("Namespace", "going")
+        going = await env.read("Namespace", "going")
         assert going["status"]["phase"] == "Terminating"
-        await story.quiet()  # the manager knows that
-        await story.cluster_queue("cq", **RED, **MAKES)
-        await story.quiet()
-        assert _asked(story, "localqueues", "POST") == 0
-        assert await story.events("cq", "LocalQueueCreationFailed") == []
+        await env.quiet()  # the manager knows that
+        await env.cluster_queue("cq", **RED, **MAKES)
+        await env.quiet()
+        assert _asked(env, "localqueues", "POST") == 0
+        assert await env.events("cq", "LocalQueueCreationFailed") == []
 
 
 async def test_only_what_an_event_concerns_is_looked_at(engine: Engine) -> None:
     """Controller Logic, without a look at everything whenever anything changes."""
-    async with engine.served(**ON) as story:
+    async with engine.served(**ON) as env:
         configuration = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **ON}
         choices = app.manager_choices(settings.load(configuration))
-        manager = Manager(story.client, choices, SystemClock(), random.Random(1))
+        manager = Manager(env.client, choices, SystemClock(), random.Random(1))
         (loop,) = (loop for loop in manager.loops if loop.name == "default-local-queues")
 
         async def looked_at() -> list[str]:
             """Read what is new, and take what is to be looked at because of it."""
-            await story.until(lambda: _is_up_to_date(manager, story))
+            await env.until(lambda: _is_up_to_date(manager, env))
             found = []
             while len(loop.queue):
                 place = await loop.queue.take()
@@ -247,45 +245,45 @@ async def test_only_what_an_event_concerns_is_looked_at(engine: Engine) -> None:
             return sorted(found)
 
         async with manager.reading():  # nobody leads: what is to be looked at stays in line
-            await story.namespace("one", team="red")
-            await story.namespace("two", team="blue")
+            await env.namespace("one", team="red")
+            await env.namespace("two", team="blue")
             assert await looked_at() == []
-            await story.cluster_queue("plain")
-            await story.cluster_queue("cq", **RED, **MAKES)
+            await env.cluster_queue("plain")
+            await env.cluster_queue("cq", **RED, **MAKES)
             assert await looked_at() == ["cq", "cq in one"]
-            await story.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
-            await story.say("ClusterQueue", "cq", "Active", "True", "Ready")
-            await story.patch("Namespace", "one", {"metadata": {"annotations": {"a": "b"}}})
-            await story.relabel("two", stage="test")
+            await env.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
+            await env.say("ClusterQueue", "cq", "Active", "True", "Ready")
+            await env.patch("Namespace", "one", {"metadata": {"annotations": {"a": "b"}}})
+            await env.relabel("two", stage="test")
             assert await looked_at() == []
-            await story.relabel("two", team="red")
+            await env.relabel("two", team="red")
             assert await looked_at() == ["cq in two"]
 
 
-async def _is_up_to_date(manager: Manager, story: System) -> bool:
+async def _is_up_to_date(manager: Manager, env: System) -> bool:
     """Whether the manager's copies show everything that was written."""
     for informer in (manager.views.cluster_queues, manager.views.namespaces):
-        for tree in await story.all(informer.kind.kind):
+        for tree in await env.all(informer.kind.kind):
             metadata = tree["metadata"]
             if informer.revision_of(Key("", metadata["name"])) < int(metadata["resourceVersion"]):
                 return False
     return True
 
 
-def _asked(story: System, plural: str, *verbs: str) -> int:
+def _asked(env: System, plural: str, *verbs: str) -> int:
     chosen = verbs or ("POST", "GET")
     return sum(
-        count for (verb, kind), count in story.manager_now.client.sent.items() if kind == plural and verb in chosen
+        count for (verb, kind), count in env.manager_now.client.sent.items() if kind == plural and verb in chosen
     )
 
 
 # --- Risks and Mitigations: the webhook -------------------------------------------------------------------------------
 
 
-async def refused(story: System, name: str, **spec: Any) -> str:
-    await story.quiet()  # the webhook goes by what the manager has read
+async def refused(env: System, name: str, **spec: Any) -> str:
+    await env.quiet()  # the webhook goes by what the manager has read
     with pytest.raises(ApiError) as error:
-        await story.cluster_queue(name, **spec)
+        await env.cluster_queue(name, **spec)
     assert error.value.code == 403
     assert any(cause.startswith("spec.defaultLocalQueue.name") for cause in error.value.causes)
     return str(error.value)
@@ -293,27 +291,27 @@ async def refused(story: System, name: str, **spec: Any) -> str:
 
 async def test_a_name_that_is_taken_in_a_matched_namespace_is_refused(engine: Engine) -> None:
     """Mitigation 1."""
-    async with system(engine, **ON) as story:
-        await story.cluster_queue("hand")
+    async with system(engine, **ON) as env:
+        await env.cluster_queue("hand")
         for number in range(7):
-            await story.namespace(f"n{number}", team="red")
-            await by_hand(story, f"n{number}")
-        message = await refused(story, "cq", **RED, **MAKES)
+            await env.namespace(f"n{number}", team="red")
+            await by_hand(env, f"n{number}")
+        message = await refused(env, "cq", **RED, **MAKES)
         assert "n0, n1, n2, n3, n4 and 2 more" in message
-        await story.cluster_queue("cq", **RED, defaultLocalQueue={"name": "free"})
+        await env.cluster_queue("cq", **RED, defaultLocalQueue={"name": "free"})
         with pytest.raises(ApiError, match="team-queue"):
-            await story.patch("ClusterQueue", "cq", {"spec": MAKES})
+            await env.patch("ClusterQueue", "cq", {"spec": MAKES})
 
 
 async def test_two_that_could_meet_in_some_namespace_are_refused_though_none_matches_both(engine: Engine) -> None:
     """Goals: no two ClusterQueues with this feature have overlapping selectors."""
-    async with system(engine, **ON) as story:
-        await story.cluster_queue("first", **RED, **MAKES)
+    async with system(engine, **ON) as env:
+        await env.cluster_queue("first", **RED, **MAKES)
         overlapping = {"matchExpressions": [{"key": "stage", "operator": "Exists"}]}
-        assert "ClusterQueue first" in await refused(story, "second", namespaceSelector=overlapping, **MAKES)
+        assert "ClusterQueue first" in await refused(env, "second", namespaceSelector=overlapping, **MAKES)
         apart = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["red"]}]}
-        await story.cluster_queue("second", namespaceSelector=apart, **MAKES)
-        await story.cluster_queue("third", namespaceSelector=overlapping, defaultLocalQueue={"name": "another"})
+        await env.cluster_queue("second", namespaceSelector=apart, **MAKES)
+        await env.cluster_queue("third", namespaceSelector=overlapping, defaultLocalQueue={"name": "another"})
 
 
 async def test_overlapping_cluster_queues_that_were_both_accepted_are_reported_on_both(engine: Engine) -> None:
@@ -321,30 +319,30 @@ async def test_overlapping_cluster_queues_that_were_both_accepted_are_reported_o
 
     Here they are created while the gate is off and no webhook compares them, which leaves the same state behind.
     """
-    async with engine.served() as story:
-        await story.cluster_queue("first", **RED, **MAKES)
-        await story.cluster_queue("second", namespaceSelector={}, **MAKES)
-        await story.cluster_queue("other-name", namespaceSelector={}, defaultLocalQueue={"name": "another"})
+    async with engine.served() as env:
+        await env.cluster_queue("first", **RED, **MAKES)
+        await env.cluster_queue("second", namespaceSelector={}, **MAKES)
+        await env.cluster_queue("other-name", namespaceSelector={}, defaultLocalQueue={"name": "another"})
         blue = {"matchLabels": {"team": "blue"}}
-        await story.cluster_queue("apart", namespaceSelector=blue, **MAKES)
-        async with story.manager(**ON) as story.running:
+        await env.cluster_queue("apart", namespaceSelector=blue, **MAKES)
+        async with env.manager(**ON) as env.running:
 
             async def reported() -> bool:
-                return bool(await story.events("first", "DefaultLocalQueueConflict"))
+                return bool(await env.events("first", "DefaultLocalQueueConflict"))
 
-            await story.until(reported)
-            await story.namespace("red", team="red")
-            await story.until_there("red", "LocalQueue", "team-queue")
-            await story.quiet()
-            (event,) = await story.events("first", "DefaultLocalQueueConflict")
+            await env.until(reported)
+            await env.namespace("red", team="red")
+            await env.until_there("red", "LocalQueue", "team-queue")
+            await env.quiet()
+            (event,) = await env.events("first", "DefaultLocalQueueConflict")
             assert event["type"] == "Warning"
             assert event["note"].startswith("ClusterQueue second also creates LocalQueues named team-queue")
-            named = [each["note"].split()[1] for each in await story.events("second", "DefaultLocalQueueConflict")]
+            named = [each["note"].split()[1] for each in await env.events("second", "DefaultLocalQueueConflict")]
             assert sorted(named) == ["apart", "first"]
-            (event,) = await story.events("apart", "DefaultLocalQueueConflict")
+            (event,) = await env.events("apart", "DefaultLocalQueueConflict")
             assert event["note"].startswith("ClusterQueue second ")
-            assert await story.events("other-name", "DefaultLocalQueueConflict") == []
-            assert len([name for name in await local_queues(story) if name == "red/team-queue"]) == 1
+            assert await env.events("other-name", "DefaultLocalQueueConflict") == []
+            assert len([name for name in await local_queues(env) if name == "red/team-queue"]) == 1
 
 
 # --- Beside any manager: `pykueue populator` --------------------------------------------------------------------------
@@ -360,20 +358,20 @@ async def test_overlapping_cluster_queues_that_were_both_accepted_are_reported_o
     ],
 )
 async def test_the_populator_needs_no_gate_and_no_field(engine: Engine, said: Any, made: list[str]) -> None:
-    async with system(engine) as story:
-        await story.namespace("red", team="red")
-        await story.namespace("blue", team="blue")
-        await story.cluster_queue("cq", namespaceSelector={"matchExpressions": [{"key": "team", "operator": "Exists"}]})
+    async with system(engine) as env:
+        await env.namespace("red", team="red")
+        await env.namespace("blue", team="blue")
+        await env.cluster_queue("cq", namespaceSelector={"matchExpressions": [{"key": "team", "operator": "Exists"}]})
         wanted = populator.load(said, "test")
         running = asyncio.create_task(
-            populator.Populator(story.client, wanted, SystemClock(), random.Random(3), instance="test").run()
+            populator.Populator(env.client, wanted, SystemClock(), random.Random(3), instance="test").run()
         )
         for name in made:
-            await story.until_there(*name.split("/")[:1], "LocalQueue", name.split("/")[1])
-        await story.quiet()
+            await env.until_there(*name.split("/")[:1], "LocalQueue", name.split("/")[1])
+        await env.quiet()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        assert await local_queues(story) == made
+        assert await local_queues(env) == made
 
 
 @pytest.mark.parametrize(

@@ -60,22 +60,22 @@ async def budgets(engine: Engine) -> AsyncIterator[tuple[System, Monitoring]]:
     monitoring = Monitoring()
     http = await http_server.serve(monitoring.answer, "127.0.0.1", 0)
     try:
-        async with system(engine) as story:
-            await story.install(_documents("weeklybudgets.yaml")[0], BUDGET)
-            await _apply(story, "queue.yaml")
+        async with system(engine) as env:
+            await env.install(_documents("weeklybudgets.yaml")[0], BUDGET)
+            await _apply(env, "queue.yaml")
             url = f"http://127.0.0.1:{http.port}"
             program = await asyncio.create_subprocess_exec(
                 sys.executable,
                 str(FOLDER / "budget.py"),
-                *("--kubeconfig", str(story.kubeconfig), "--prometheus", url, "--every", "0.2"),
+                *("--kubeconfig", str(env.kubeconfig), "--prometheus", url, "--every", "0.2"),
             )
             try:
-                await story.until_said("budget", "Active", "True/Active", "AdmissionCheck")
-                yield story, monitoring
+                await env.until_said("budget", "Active", "True/Active", "AdmissionCheck")
+                yield env, monitoring
             finally:
                 program.terminate()
                 await program.wait()
-                await story.client.delete(BUDGET, "budget", "physics")
+                await env.client.delete(BUDGET, "budget", "physics")
     finally:
         await http.close()
 
@@ -84,59 +84,59 @@ def _documents(name: str) -> list[Tree]:
     return list(yaml.safe_load_all((FOLDER / name).read_text(encoding="utf-8")))
 
 
-async def _apply(story: System, name: str) -> None:
+async def _apply(env: System, name: str) -> None:
     for tree in _documents(name):
         row = BUDGET if tree["kind"] == BUDGET.kind else registry.ALL.named(tree["kind"])
         assert row is not None
-        await story.client.create(row, tree)
+        await env.client.create(row, tree)
 
 
-async def _workload(story: System) -> Tree:
+async def _workload(env: System) -> Tree:
     """The one Workload, once it is there."""
 
     async def is_there() -> bool:
-        return bool(await story.all("Workload"))
+        return bool(await env.all("Workload"))
 
-    await story.until(is_there)
-    (found,) = await story.all("Workload")
+    await env.until(is_there)
+    (found,) = await env.all("Workload")
     return found
 
 
-async def _is_suspended(story: System) -> bool:
-    return bool(get(await story.find_in("physics", "Job", "train"), "spec", "suspend"))
+async def _is_suspended(env: System) -> bool:
+    return bool(get(await env.find_in("physics", "Job", "train"), "spec", "suspend"))
 
 
-async def _runs(story: System) -> bool:
-    return not await _is_suspended(story)
+async def _runs(env: System) -> bool:
+    return not await _is_suspended(env)
 
 
-async def _says(story: System, type_: str, said: str) -> bool:
-    found = get(await _workload(story), "status", "conditions") or []
+async def _says(env: System, type_: str, said: str) -> bool:
+    found = get(await _workload(env), "status", "conditions") or []
     return any(each["type"] == type_ and f"{each['status']}/{each['reason']}" == said for each in found)
 
 
 async def test_a_job_starts_within_the_budget_and_is_stopped_when_it_is_spent(engine: Engine) -> None:
     """Goals: green light, a hold, and back to the suspended state; and light again when there is more budget."""
-    async with budgets(engine) as (story, monitoring):
+    async with budgets(engine) as (env, monitoring):
         monitoring.consumed = {"physics": "12.5", "chemistry": "4000"}
-        await _apply(story, "job.yaml")
-        await story.until(lambda: _runs(story))
+        await _apply(env, "job.yaml")
+        await env.until(lambda: _runs(env))
         monitoring.consumed["physics"] = "100"
-        await story.until(lambda: _is_suspended(story))
-        await story.until(lambda: _says(story, "Requeued", "False/AdmissionCheck"))
-        at = get(await _workload(story), "status", "requeueState", "requeueAt")
+        await env.until(lambda: _is_suspended(env))
+        await env.until(lambda: _says(env, "Requeued", "False/AdmissionCheck"))
+        at = get(await _workload(env), "status", "requeueState", "requeueAt")
         assert datetime.datetime.fromisoformat(at) > datetime.datetime.now(datetime.UTC)
 
 
 async def test_what_no_week_could_pay_is_rejected(engine: Engine) -> None:
-    async with budgets(engine) as (story, _):
+    async with budgets(engine) as (env, _):
         (job,) = _documents("job.yaml")
         job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = str(60 * 3600)  # of two cores
         row = registry.ALL.named("Job")
         assert row is not None
-        await story.client.create(row, job)
-        await story.until(lambda: _says(story, "Evicted", "True/DeactivatedDueToAdmissionCheck"))
-        assert await _is_suspended(story)
+        await env.client.create(row, job)
+        await env.until(lambda: _says(env, "Evicted", "True/DeactivatedDueToAdmissionCheck"))
+        assert await _is_suspended(env)
 
 
 MONDAY = datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC)

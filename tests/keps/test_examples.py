@@ -33,26 +33,26 @@ def documents(name: str) -> list[Tree]:
 async def test_an_example_does_what_it_says(engine: Engine, number: str) -> None:
     (configuration,) = documents(f"{number}-configuration.yaml")
     said = {name: value for name, value in configuration.items() if name not in ("apiVersion", "kind")}
-    async with system(engine, **said) as story:
+    async with system(engine, **said) as env:
         for tree in documents(f"{number}.yaml"):
             row = registry.ALL.named(tree["kind"])
             assert row is not None
-            await story.client.create(row, tree)
+            await env.client.create(row, tree)
             if tree["kind"] == "AdmissionCheck":
-                await story.say("AdmissionCheck", tree["metadata"]["name"], "Active", "True", "Active")
-        await story.until(lambda: _came_out(story, OUTCOMES[number]))
-        await story.quiet()
-        assert await _came_out(story, OUTCOMES[number])
+                await env.say("AdmissionCheck", tree["metadata"]["name"], "Active", "True", "Active")
+        await env.until(lambda: _came_out(env, OUTCOMES[number]))
+        await env.quiet()
+        assert await _came_out(env, OUTCOMES[number])
         if number == "993":
-            (workload,) = await story.all("Workload")
-            await story.answers(workload["metadata"]["name"], "budget", "Ready")
-            await story.until(lambda: _came_out(story, {"default/train": "runs"}))
+            (workload,) = await env.all("Workload")
+            await env.answers(workload["metadata"]["name"], "budget", "Ready")
+            await env.until(lambda: _came_out(env, {"default/train": "runs"}))
 
 
-async def _came_out(story: System, outcomes: dict[str, str]) -> bool:
+async def _came_out(env: System, outcomes: dict[str, str]) -> bool:
     found = {}
     for name in outcomes:
         namespace, _, job = name.partition("/")
-        suspended = get(await story.find_in(namespace, "Job", job), "spec", "suspend")
+        suspended = get(await env.find_in(namespace, "Job", job), "spec", "suspend")
         found[name] = "held" if suspended else "runs"
     return found == outcomes

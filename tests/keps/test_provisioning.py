@@ -19,13 +19,13 @@ CLASS = "check-capacity.autoscaling.x-k8s.io"
 PATIENT = {"retryStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 1, "backoffMaxSeconds": 60}}
 
 
-async def config(story: System, **spec: Any) -> None:
-    await story.create("ProvisioningRequestConfig", "nodes", {"provisioningClassName": CLASS, **spec})
+async def config(env: System, **spec: Any) -> None:
+    await env.create("ProvisioningRequestConfig", "nodes", {"provisioningClassName": CLASS, **spec})
 
 
-async def check(story: System, **spec: Any) -> None:
+async def check(env: System, **spec: Any) -> None:
     reference = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "nodes"}
-    await story.create(
+    await env.create(
         "AdmissionCheck",
         "nodes",
         {"controllerName": labels.PROVISIONING_CONTROLLER, "parameters": reference, **spec},
@@ -36,20 +36,20 @@ async def check(story: System, **spec: Any) -> None:
 async def provisioned(engine: Engine, **spec: Any) -> AsyncIterator[tuple[System, Autoscaler]]:
     """A queue of five cores behind the check, with these settings."""
     gates = spec.pop("gates", {})
-    async with system(engine, featureGates=gates) as story:
-        autoscaler = Autoscaler(story)
+    async with system(engine, featureGates=gates) as env:
+        autoscaler = Autoscaler(env)
         await autoscaler.install()
-        await config(story, **spec)
-        await check(story)
-        await story.queue(admissionChecksStrategy={"admissionChecks": [{"name": "nodes"}]})
-        await story.until_said("nodes", "Active", "True/Active", "AdmissionCheck")
-        yield story, autoscaler
+        await config(env, **spec)
+        await check(env)
+        await env.queue(admissionChecksStrategy={"admissionChecks": [{"name": "nodes"}]})
+        await env.until_said("nodes", "Active", "True/Active", "AdmissionCheck")
+        yield env, autoscaler
 
 
-async def pods_of(story: System, request: Tree) -> list[tuple[Tree, int]]:
+async def pods_of(env: System, request: Tree) -> list[tuple[Tree, int]]:
     """The templates of a request, each with its count."""
     return [
-        (await story.read("PodTemplate", entry["podTemplateRef"]["name"]), entry["count"])
+        (await env.read("PodTemplate", entry["podTemplateRef"]["name"]), entry["count"])
         for entry in request["spec"]["podSets"]
     ]
 
@@ -76,95 +76,95 @@ def several(*pod_sets: tuple[str, int, Tree]) -> list[Tree]:
     ]
 
 
-async def told(story: System, workload: str, check_name: str = "nodes") -> Tree:
-    found = await story.read("Workload", workload)
+async def told(env: System, workload: str, check_name: str = "nodes") -> Tree:
+    found = await env.read("Workload", workload)
     return next(each for each in found["status"]["admissionChecks"] if each["name"] == check_name)
 
 
-async def until_told(story: System, workload: str, words: str) -> None:
+async def until_told(env: System, workload: str, words: str) -> None:
     async def is_told() -> bool:
-        return words in (await told(story, workload))["message"]
+        return words in (await told(env, workload))["message"]
 
-    await story.until(is_told)
+    await env.until(is_told)
 
 
 # --- The check --------------------------------------------------------------------------------------------------------
 
 
 async def test_the_check_is_active_once_its_settings_are_there(engine: Engine) -> None:
-    async with system(engine) as story:
-        await Autoscaler(story).install()
-        await check(story)
-        await story.until_said("nodes", "Active", "False/BadParametersRef", "AdmissionCheck")
-        await config(story)
-        await story.until_said("nodes", "Active", "True/Active", "AdmissionCheck")
-        await story.delete("ProvisioningRequestConfig", "nodes")
-        await story.until_said("nodes", "Active", "False/BadParametersRef", "AdmissionCheck")
+    async with system(engine) as env:
+        await Autoscaler(env).install()
+        await check(env)
+        await env.until_said("nodes", "Active", "False/BadParametersRef", "AdmissionCheck")
+        await config(env)
+        await env.until_said("nodes", "Active", "True/Active", "AdmissionCheck")
+        await env.delete("ProvisioningRequestConfig", "nodes")
+        await env.until_said("nodes", "Active", "False/BadParametersRef", "AdmissionCheck")
 
 
 async def test_without_an_autoscaler_the_check_says_so(tmp_path: Path) -> None:
     """Only here: a real server keeps the CRD of the stories before."""
-    async with system(Embedded(tmp_path)) as story:
-        await config(story)
-        await check(story)
-        await story.until_said("nodes", "Active", "False/ProvisioningRequestsNotServed", "AdmissionCheck")
+    async with system(Embedded(tmp_path)) as env:
+        await config(env)
+        await check(env)
+        await env.until_said("nodes", "Active", "False/ProvisioningRequestsNotServed", "AdmissionCheck")
 
 
 # --- One request per Workload, check and attempt ----------------------------------------------------------------------
 
 
 async def test_a_request_is_made_when_quota_is_there_and_names_the_pods(engine: Engine) -> None:
-    async with provisioned(engine, parameters={"ValidUntilSeconds": "3600", "zone": "a"}) as (story, autoscaler):
-        await story.create("ResourceFlavor", "labelled", {"nodeLabels": {"pool": "elastic"}})
+    async with provisioned(engine, parameters={"ValidUntilSeconds": "3600", "zone": "a"}) as (env, autoscaler):
+        await env.create("ResourceFlavor", "labelled", {"nodeLabels": {"pool": "elastic"}})
         flavor = {"name": "labelled", "resources": [{"name": "cpu", "nominalQuota": "5"}]}
         groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
-        await story.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
-        await story.quiet()
+        await env.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
+        await env.quiet()
         limited = {"name": "c", "image": "registry.example/app:1", "resources": {"limits": {"cpu": "1"}}}
         template = {"spec": {"restartPolicy": "Never", "containers": [limited], "hostNetwork": False}}
-        await story.asks("w", podSets=[{"name": "main", "count": 3, "template": template}])
+        await env.asks("w", podSets=[{"name": "main", "count": 3, "template": template}])
         request = await autoscaler.asked("w-nodes-1")
         assert request["spec"]["provisioningClassName"] == CLASS
         assert request["spec"]["parameters"] == {"ValidUntilSeconds": "3600", "zone": "a"}
         assert request["metadata"]["labels"] == {labels.MANAGED: "true"}
-        ((mould, count),) = await pods_of(story, request)
+        ((mould, count),) = await pods_of(env, request)
         assert (mould["metadata"]["name"], count) == ("ppt-w-nodes-1-main", 3)
         assert mould["template"]["spec"]["nodeSelector"] == {"pool": "elastic"}
         # The limit counts as a request, as it would for a pod.
         assert mould["template"]["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
-        assert (await story.condition("w", "QuotaReserved")) == "True/QuotaReserved"
-        await story.quiet()
-        (event,) = await story.events("w", "ProvisioningRequestCreated")
+        assert (await env.condition("w", "QuotaReserved")) == "True/QuotaReserved"
+        await env.quiet()
+        (event,) = await env.events("w", "ProvisioningRequestCreated")
         assert event["reportingController"] == "kueue-provisioning-request-controller"
 
 
 async def test_the_job_gives_parameters_of_its_own(engine: Engine) -> None:
-    async with provisioned(engine, parameters={"zone": "a", "spot": "no"}) as (story, autoscaler):
+    async with provisioned(engine, parameters={"zone": "a", "spot": "no"}) as (env, autoscaler):
         job = {"template": several(("main", 1, {"cpu": "1"}))[0]["template"]}
         notes = {f"{labels.PROVISIONING_PREFIX}zone": "b", "unrelated": "x"}
-        await story.create("Job", "j", job, labels={labels.QUEUE_NAME: "lq"}, annotations=notes)
-        await story.until(lambda: _has_any(autoscaler))
+        await env.create("Job", "j", job, labels={labels.QUEUE_NAME: "lq"}, annotations=notes)
+        await env.until(lambda: _has_any(autoscaler))
         (request,) = (await autoscaler.requests()).values()
         assert request["spec"]["parameters"] == {"zone": "b", "spot": "no"}
-        await story.quiet()
+        await env.quiet()
         assert len(await autoscaler.requests()) == 1  # it is the current one though the settings say otherwise
 
 
 async def test_the_request_owns_its_templates_and_the_workload_the_request(engine: Engine) -> None:
-    async with provisioned(engine) as (story, autoscaler):
-        made = await story.asks("w")
+    async with provisioned(engine) as (env, autoscaler):
+        made = await env.asks("w")
         request = await autoscaler.asked("w-nodes-1")
         (owner,) = request["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("Workload", made["metadata"]["uid"], True)
-        await story.quiet()
-        ((mould, _),) = await pods_of(story, request)
+        await env.quiet()
+        ((mould, _),) = await pods_of(env, request)
         (owner,) = mould["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("ProvisioningRequest", request["metadata"]["uid"])
 
 
 async def test_only_pods_that_ask_for_managed_resources_need_nodes(engine: Engine) -> None:
-    async with provisioned(engine, managedResources=["example.com/gpu"]) as (story, autoscaler):
-        await story.patch(
+    async with provisioned(engine, managedResources=["example.com/gpu"]) as (env, autoscaler):
+        await env.patch(
             "ClusterQueue",
             "cq",
             {
@@ -186,16 +186,16 @@ async def test_only_pods_that_ask_for_managed_resources_need_nodes(engine: Engin
                 }
             },
         )
-        await story.asks("plain")
-        await story.until_said("plain", "Admitted", "True/Admitted")
+        await env.asks("plain")
+        await env.until_said("plain", "Admitted", "True/Admitted")
         assert await autoscaler.requests() == {}
         pod_sets = several(("driver", 1, {"cpu": "1"}), ("worker", 2, {"cpu": "1", "example.com/gpu": "1"}))
-        await story.asks("mixed", podSets=pod_sets)
+        await env.asks("mixed", podSets=pod_sets)
         request = await autoscaler.asked("mixed-nodes-1")
         assert [entry["podTemplateRef"]["name"] for entry in request["spec"]["podSets"]] == ["ppt-mixed-nodes-1-worker"]
         await autoscaler.says("mixed-nodes-1", "Provisioned")
-        await story.until_said("mixed", "Admitted", "True/Admitted")
-        assert [each["name"] for each in (await told(story, "mixed"))["podSetUpdates"]] == ["worker"]
+        await env.until_said("mixed", "Admitted", "True/Admitted")
+        assert [each["name"] for each in (await told(env, "mixed"))["podSetUpdates"]] == ["worker"]
 
 
 @pytest.mark.parametrize(
@@ -211,44 +211,42 @@ async def test_similar_pod_sets_share_an_entry_and_every_one_is_led_to_its_nodes
     engine: Engine, policy: Tree, counts: dict[str, int]
 ) -> None:
     """The containers are called differently, so that only their requirements are alike."""
-    async with provisioned(engine, **policy) as (story, autoscaler):
-        await story.asks(
-            "w", podSets=several(("a", 1, {"cpu": "1"}), ("b", 1, {"cpu": "1000m"}), ("c", 1, {"cpu": "2"}))
-        )
+    async with provisioned(engine, **policy) as (env, autoscaler):
+        await env.asks("w", podSets=several(("a", 1, {"cpu": "1"}), ("b", 1, {"cpu": "1000m"}), ("c", 1, {"cpu": "2"})))
         request = await autoscaler.asked("w-nodes-1")
         found = {entry["podTemplateRef"]["name"]: entry["count"] for entry in request["spec"]["podSets"]}
         assert found == {f"ppt-w-nodes-1-{name}": count for name, count in counts.items()}
         await autoscaler.says("w-nodes-1", "Provisioned")
-        await story.until_said("w", "Admitted", "True/Admitted")
-        assert [each["name"] for each in (await told(story, "w"))["podSetUpdates"]] == ["a", "b", "c"]
+        await env.until_said("w", "Admitted", "True/Admitted")
+        assert [each["name"] for each in (await told(env, "w"))["podSetUpdates"]] == ["a", "b", "c"]
 
 
 # --- What the autoscaler answers --------------------------------------------------------------------------------------
 
 
 async def test_accepted_means_wait_and_says_how_long(engine: Engine) -> None:
-    async with provisioned(engine) as (story, autoscaler):
-        await story.asks("w")
+    async with provisioned(engine) as (env, autoscaler):
+        await env.asks("w")
         await autoscaler.says("w-nodes-1", "Accepted", "!Provisioned", message="in about 4 minutes")
 
-        await until_told(story, "w", "in about 4 minutes")
-        assert await story.states("w") == {"nodes": "Pending"}
+        await until_told(env, "w", "in about 4 minutes")
+        assert await env.states("w") == {"nodes": "Pending"}
 
 
 async def test_provisioned_admits_and_leads_the_pods_to_their_nodes(engine: Engine) -> None:
     updates = {"nodeSelector": [{"key": "group", "valueFromProvisioningClassDetail": "NodeGroup"}]}
-    async with provisioned(engine, podSetUpdates=updates) as (story, autoscaler):
+    async with provisioned(engine, podSetUpdates=updates) as (env, autoscaler):
         job = {"template": several(("main", 1, {"cpu": "1"}))[0]["template"]}
-        await story.create("Job", "j", job, labels={labels.QUEUE_NAME: "lq"})
-        await story.until(lambda: _has_any(autoscaler))
+        await env.create("Job", "j", job, labels={labels.QUEUE_NAME: "lq"})
+        await env.until(lambda: _has_any(autoscaler))
         (name,) = await autoscaler.requests()
         await autoscaler.says(name, "Accepted", "Provisioned", NodeGroup="g-17")
 
         async def runs() -> bool:
-            return not get(await story.read("Job", "j"), "spec", "suspend")
+            return not get(await env.read("Job", "j"), "spec", "suspend")
 
-        await story.until(runs)
-        pod = (await story.read("Job", "j"))["spec"]["template"]
+        await env.until(runs)
+        pod = (await env.read("Job", "j"))["spec"]["template"]
         assert pod["spec"]["nodeSelector"] == {"group": "g-17"}
         assert pod["metadata"]["annotations"][labels.CONSUME_PROVISIONING_REQUEST] == name
         assert pod["metadata"]["annotations"][labels.PROVISIONING_CLASS_NAME] == CLASS
@@ -257,133 +255,133 @@ async def test_provisioned_admits_and_leads_the_pods_to_their_nodes(engine: Engi
 @pytest.mark.parametrize("why", ["Failed", "BookingExpired"])
 async def test_what_came_to_nothing_is_tried_again_by_the_clock_and_then_never(engine: Engine, why: str) -> None:
     """`retryStrategy`: one more attempt, a second later; after that the Workload is deactivated."""
-    async with provisioned(engine, **PATIENT) as (story, autoscaler):
-        await story.asks("w")
+    async with provisioned(engine, **PATIENT) as (env, autoscaler):
+        await env.asks("w")
         await autoscaler.says("w-nodes-1", why, message="no room in the zone")
-        await story.until_said("w", "Evicted", "True/AdmissionCheck")
+        await env.until_said("w", "Evicted", "True/AdmissionCheck")
         await autoscaler.until()  # an eviction cleans up
-        await story.release("w")
+        await env.release("w")
         await autoscaler.asked("w-nodes-2")
-        assert (await told(story, "w"))["retryCount"] == 1
+        assert (await told(env, "w"))["retryCount"] == 1
         await autoscaler.says("w-nodes-2", why, message="no room anywhere")
-        await story.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
-        assert get(await story.read("Workload", "w"), "spec", "active") is False
-        left = await told(story, "w")
+        await env.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
+        assert get(await env.read("Workload", "w"), "spec", "active") is False
+        left = await told(env, "w")
         assert (left["state"], left["retryCount"]) == ("Pending", 1)
 
         async def is_said() -> bool:
-            return any("no room anywhere" in each["note"] for each in await story.events("w", "AdmissionCheckUpdated"))
+            return any("no room anywhere" in each["note"] for each in await env.events("w", "AdmissionCheckUpdated"))
 
-        await story.until(is_said)
+        await env.until(is_said)
 
 
 async def test_a_booking_that_expires_under_running_pods_means_nothing(engine: Engine) -> None:
-    async with provisioned(engine) as (story, autoscaler):
-        await story.asks("w")
+    async with provisioned(engine) as (env, autoscaler):
+        await env.asks("w")
         await autoscaler.says("w-nodes-1", "Provisioned")
-        await story.until_said("w", "Admitted", "True/Admitted")
+        await env.until_said("w", "Admitted", "True/Admitted")
         await autoscaler.says("w-nodes-1", "Provisioned", "BookingExpired")
-        await story.quiet()
-        assert await story.states("w") == {"nodes": "Ready"}
+        await env.quiet()
+        assert await env.states("w") == {"nodes": "Ready"}
         await autoscaler.until("w-nodes-1")
 
 
 async def test_nodes_that_are_taken_away_stop_a_running_workload(engine: Engine) -> None:
-    async with provisioned(engine) as (story, autoscaler):
-        await story.asks("w")
+    async with provisioned(engine) as (env, autoscaler):
+        await env.asks("w")
         await autoscaler.says("w-nodes-1", "Provisioned")
-        await story.until_said("w", "Admitted", "True/Admitted")
+        await env.until_said("w", "Admitted", "True/Admitted")
         await autoscaler.says("w-nodes-1", "Provisioned", "CapacityRevoked", message="the zone is gone")
-        await story.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
+        await env.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
 
 
 # --- Settings that change, and what is cleaned up ---------------------------------------------------------------------
 
 
 async def test_other_settings_mean_another_request(engine: Engine) -> None:
-    async with provisioned(engine) as (story, autoscaler):
-        await story.asks("w")
+    async with provisioned(engine) as (env, autoscaler):
+        await env.asks("w")
         before = await autoscaler.asked("w-nodes-1")
-        await story.patch("ProvisioningRequestConfig", "nodes", {"spec": {"provisioningClassName": "other.example"}})
+        await env.patch("ProvisioningRequestConfig", "nodes", {"spec": {"provisioningClassName": "other.example"}})
 
         async def is_another() -> bool:
             found = await autoscaler.requests()
             return [each["spec"]["provisioningClassName"] for each in found.values()] == ["other.example"]
 
-        await story.until(is_another)
+        await env.until(is_another)
         after = await autoscaler.asked("w-nodes-1")
         assert after["metadata"]["uid"] != before["metadata"]["uid"]
-        await story.quiet()
-        ((mould, _),) = await pods_of(story, after)
+        await env.quiet()
+        ((mould, _),) = await pods_of(env, after)
         assert mould["metadata"]["ownerReferences"][0]["uid"] == after["metadata"]["uid"]
 
 
 async def test_a_check_whose_settings_go_is_asked_again_when_they_are_back(engine: Engine) -> None:
-    async with provisioned(engine) as (story, autoscaler):
-        await story.asks("w")
+    async with provisioned(engine) as (env, autoscaler):
+        await env.asks("w")
         await autoscaler.asked("w-nodes-1")
-        await story.delete("ProvisioningRequestConfig", "nodes")
+        await env.delete("ProvisioningRequestConfig", "nodes")
         await autoscaler.until()
-        await until_told(story, "w", "not active")
-        await config(story)
+        await until_told(env, "w", "not active")
+        await config(env)
         await autoscaler.until("w-nodes-1")
 
 
 async def test_requests_go_when_the_workload_is_done(engine: Engine) -> None:
-    async with provisioned(engine) as (story, autoscaler):
-        await story.asks("w")
+    async with provisioned(engine) as (env, autoscaler):
+        await env.asks("w")
         await autoscaler.says("w-nodes-1", "Provisioned")
-        await story.until_said("w", "Admitted", "True/Admitted")
-        await story.finish("w")
+        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.finish("w")
         await autoscaler.until()
 
 
 async def test_without_the_gate_requests_outlive_an_eviction(engine: Engine) -> None:
     off = {"CleanupProvisioningRequestsOnEviction": False}
-    async with provisioned(engine, gates=off, **PATIENT) as (story, autoscaler):
-        await story.asks("w")
+    async with provisioned(engine, gates=off, **PATIENT) as (env, autoscaler):
+        await env.asks("w")
         await autoscaler.says("w-nodes-1", "Failed")
-        await story.until_said("w", "Evicted", "True/AdmissionCheck")
-        await story.quiet()
+        await env.until_said("w", "Evicted", "True/AdmissionCheck")
+        await env.quiet()
         await autoscaler.until("w-nodes-1")
-        await story.release("w")
+        await env.release("w")
         await autoscaler.until("w-nodes-2")  # the next attempt takes its place
 
 
 async def test_a_request_that_is_refused_is_told_and_tried_again(engine: Engine) -> None:
     """The stand-in CRD allows values of 255 characters; annotations may be longer."""
-    async with provisioned(engine) as (story, autoscaler):
+    async with provisioned(engine) as (env, autoscaler):
         job = {"template": several(("main", 1, {"cpu": "1"}))[0]["template"]}
         notes = {f"{labels.PROVISIONING_PREFIX}essay": "x" * 300}
-        await story.create("Job", "j", job, labels={labels.QUEUE_NAME: "lq"}, annotations=notes)
+        await env.create("Job", "j", job, labels={labels.QUEUE_NAME: "lq"}, annotations=notes)
 
         async def is_told() -> bool:
-            (workload,) = await story.all("Workload") or ({"metadata": {"name": ""}},)
-            return bool(await story.events(workload["metadata"]["name"], "FailedCreate"))
+            (workload,) = await env.all("Workload") or ({"metadata": {"name": ""}},)
+            return bool(await env.events(workload["metadata"]["name"], "FailedCreate"))
 
-        await story.until(is_told)
-        (workload,) = await story.all("Workload")
-        await until_told(story, workload["metadata"]["name"], "essay")
+        await env.until(is_told)
+        (workload,) = await env.all("Workload")
+        await until_told(env, workload["metadata"]["name"], "essay")
         assert await autoscaler.requests() == {}
 
 
 async def test_two_checks_ask_each_for_themselves(engine: Engine) -> None:
-    async with provisioned(engine) as (story, autoscaler):
-        await story.create("ProvisioningRequestConfig", "more", {"provisioningClassName": "other.example"})
+    async with provisioned(engine) as (env, autoscaler):
+        await env.create("ProvisioningRequestConfig", "more", {"provisioningClassName": "other.example"})
         reference = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "more"}
-        await story.create(
+        await env.create(
             "AdmissionCheck", "more", {"controllerName": labels.PROVISIONING_CONTROLLER, "parameters": reference}
         )
         both = {"admissionChecks": [{"name": "nodes"}, {"name": "more"}]}
-        await story.patch("ClusterQueue", "cq", {"spec": {"admissionChecksStrategy": both}})
-        await story.until_said("more", "Active", "True/Active", "AdmissionCheck")
-        await story.asks("w")
+        await env.patch("ClusterQueue", "cq", {"spec": {"admissionChecksStrategy": both}})
+        await env.until_said("more", "Active", "True/Active", "AdmissionCheck")
+        await env.asks("w")
         await autoscaler.until("w-nodes-1", "w-more-1")
         await autoscaler.says("w-nodes-1", "Provisioned")
-        await story.until_states("w", nodes="Ready", more="Pending")
+        await env.until_states("w", nodes="Ready", more="Pending")
         await autoscaler.says("w-more-1", "Provisioned")
         # Both name the request that pods are to consume, and there can be only one.
-        await story.until_states("w", nodes="Ready", more="Ready")
+        await env.until_states("w", nodes="Ready", more="Ready")
 
 
 # --- With topology ----------------------------------------------------------------------------------------------------
@@ -391,25 +389,25 @@ async def test_two_checks_ask_each_for_themselves(engine: Engine) -> None:
 
 async def test_a_place_is_chosen_once_the_nodes_exist(engine: Engine) -> None:
     """`delayedTopologyRequest`: quota first, nodes next, and a place on them last."""
-    async with provisioned(engine) as (story, autoscaler):
-        await story.create("Topology", "racks", {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
-        await story.create("ResourceFlavor", "placed", {"nodeLabels": {"pool": "elastic"}, "topologyName": "racks"})
+    async with provisioned(engine) as (env, autoscaler):
+        await env.create("Topology", "racks", {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
+        await env.create("ResourceFlavor", "placed", {"nodeLabels": {"pool": "elastic"}, "topologyName": "racks"})
         flavor = {"name": "placed", "resources": [{"name": "cpu", "nominalQuota": "5"}]}
         groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
-        await story.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
-        await story.quiet()
-        await story.asks("w", {"cpu": "1"})
+        await env.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
+        await env.quiet()
+        await env.asks("w", {"cpu": "1"})
         await autoscaler.asked("w-nodes-1")
 
         async def assigned() -> Tree:
-            found: Tree = (await story.read("Workload", "w"))["status"]["admission"]["podSetAssignments"][0]
+            found: Tree = (await env.read("Workload", "w"))["status"]["admission"]["podSetAssignments"][0]
             return found
 
         assert (await assigned())["delayedTopologyRequest"] == "Pending"
-        await story.node("fresh", {"cpu": "4"}, pool="elastic")
-        await story.quiet()
+        await env.node("fresh", {"cpu": "4"}, pool="elastic")
+        await env.quiet()
         await autoscaler.says("w-nodes-1", "Provisioned")
-        await story.until_said("w", "Admitted", "True/Admitted")
+        await env.until_said("w", "Admitted", "True/Admitted")
         found = await assigned()
         assert found["delayedTopologyRequest"] == "Ready"
         assert found["topologyAssignment"]["levels"] == ["kubernetes.io/hostname"]

@@ -36,11 +36,11 @@ def made(rows: list[tuple[int, int, str, int]]) -> list[Workload]:
 @SMALL
 @given(workloads, st.randoms())
 def test_heads_come_by_priority_time_and_uid_however_they_arrived(
-    rows: list[tuple[int, int, str, int]], chance: random.Random
+    rows: list[tuple[int, int, str, int]], rng: random.Random
 ) -> None:
     queue = PendingQueue("q")
     arrived = made(rows)
-    chance.shuffle(arrived)
+    rng.shuffle(arrived)
     for workload in arrived:
         queue.put(workload, NOW)
     popped = []
@@ -80,7 +80,7 @@ class _Entry:
 
 @SMALL
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), max_size=8), st.randoms())
-def test_entries_are_ordered_alike_from_any_order(rows: list[tuple[int, int, int]], chance: random.Random) -> None:
+def test_entries_are_ordered_alike_from_any_order(rows: list[tuple[int, int, int]], rng: random.Random) -> None:
     entries = [
         _Entry(Workload(f"ns/w{n}", f"u{n}", SHAPES[0], priority=priority, created=created), level)
         for n, (priority, created, level) in enumerate(rows)
@@ -90,16 +90,16 @@ def test_entries_are_ordered_alike_from_any_order(rows: list[tuple[int, int, int
         return sorted(entries, key=lambda entry: ordering.classical_rank(cast("ordering.Entry", entry), Policy()))
 
     first = in_order()
-    chance.shuffle(entries)
+    rng.shuffle(entries)
     assert in_order() == first
 
 
 @SMALL
 @given(worlds(), st.randoms())
-def test_decisions_do_not_hang_on_the_order_of_events(case: WorldOf, chance: random.Random) -> None:
+def test_decisions_do_not_hang_on_the_order_of_events(case: WorldOf, rng: random.Random) -> None:
     expected = case.world().decide(NOW)
     things = list(case.things())
-    chance.shuffle(things)
+    rng.shuffle(things)
     world = World(case.policy)
     for thing in things:
         world.put(thing, NOW)

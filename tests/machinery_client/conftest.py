@@ -40,10 +40,10 @@ async def transport(serving: app.Serving, request: pytest.FixtureRequest) -> Asy
 
 
 @pytest.fixture
-def chance() -> random.Random:
+def rng() -> random.Random:
     return random.Random(7)
 
 
 @pytest.fixture
-def client(transport: Transport, chance: random.Random) -> Client:
-    return Client(transport, chance)
+def client(transport: Transport, rng: random.Random) -> Client:
+    return Client(transport, rng)

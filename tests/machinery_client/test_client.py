@@ -82,9 +82,9 @@ async def test_a_writer_may_ask_for_the_metadata_alone(client: Client) -> None:
 
 @pytest.mark.parametrize(("page", "requests"), [(3, 3), (0, 1)])
 async def test_a_list_is_whole_however_many_pages_it_takes(
-    transport: Transport, chance: random.Random, page: int, requests: int
+    transport: Transport, rng: random.Random, page: int, requests: int
 ) -> None:
-    client = Client(transport, chance, page=page)
+    client = Client(transport, rng, page=page)
     for number in range(7):
         await client.create(CONFIG_MAP, config_map(f"a{number}"))
     listing = await client.list(CONFIG_MAP, "default")

@@ -224,18 +224,18 @@ async def test_it_keeps_trying_while_the_server_is_away() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_the_copy_equals_the_server_after_any_history(client: Client, seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     watched = informer(client)
     async with running(watched) as changes:
         for _ in range(60):
-            name = f"a{chance.randrange(6)}"
-            match chance.randrange(3):
+            name = f"a{rng.randrange(6)}"
+            match rng.randrange(3):
                 case 0:
                     if await client.find(CONFIG_MAP, name, "default") is None:
                         await client.create(CONFIG_MAP, config_map(name))
                 case 1:
                     if await client.find(CONFIG_MAP, name, "default") is not None:
-                        await client.patch(CONFIG_MAP, name, {"data": {"x": str(chance.random())}}, "default")
+                        await client.patch(CONFIG_MAP, name, {"data": {"x": str(rng.random())}}, "default")
                 case _:
                     await client.delete(CONFIG_MAP, name, "default")
         listing = await client.list(CONFIG_MAP, "default")

@@ -103,7 +103,7 @@ async def test_a_taker_that_gives_up_loses_no_key(queue: WorkQueue[str]) -> None
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_no_two_work_on_one_key_and_no_change_is_missed(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     wanted = dict.fromkeys("abcdef", 0)
     seen = dict.fromkeys("abcdef", 0)
     busy: set[str] = set()
@@ -112,19 +112,19 @@ async def test_no_two_work_on_one_key_and_no_change_is_missed(seed: int) -> None
         assert key not in busy
         busy.add(key)
         seen[key] = wanted[key]
-        await asyncio.sleep(chance.random() / 1000)
+        await asyncio.sleep(rng.random() / 1000)
         busy.discard(key)
-        if chance.random() < 0.2:
-            raise chance.choice([errors.Conflict(409, "Conflict", ""), errors.Unanswered("x"), RuntimeError("bug")])
+        if rng.random() < 0.2:
+            raise rng.choice([errors.Conflict(409, "Conflict", ""), errors.Unanswered("x"), RuntimeError("bug")])
 
     controller = Controller("test", reconcile, random.Random(seed), workers=3)
     controller.queue.retry = lambda key, at_least_seconds=0.0: controller.queue.add_after(key, 0.001)  # type: ignore[method-assign]
     running = asyncio.ensure_future(controller.run())
     for _ in range(200):
-        key = chance.choice("abcdef")
+        key = rng.choice("abcdef")
         wanted[key] += 1
-        controller.add(key, patient=chance.random() < 0.3)
-        if chance.random() < 0.3:
+        controller.add(key, patient=rng.random() < 0.3)
+        if rng.random() < 0.3:
             await asyncio.sleep(0)
     await eventually(lambda: controller.queue.idle)
     running.cancel()

@@ -29,7 +29,7 @@ from pykueue.lifecycle.workload_changes import Admitted, Evicted, Finished, Rele
 from pykueue.observe.custom_labels import CustomLabels
 from pykueue.observe.gauges import Gauges, Sources
 from pykueue.observe.metrics import BY_NAME, METRICS, OWN, Choices, Metrics, Role, When, custom_sources
-from scenarios import story
+from scenarios import scenario_runner
 
 RECORDED = Path(__file__).with_name("kueue-metrics.tsv")
 
@@ -227,7 +227,7 @@ ELSEWHERE = (
 
 def measured_cycle(*commands: str) -> dict[str, float]:
     """The series that one cycle of a small world leaves."""
-    teller, metrics = story.Teller(), Metrics(EVERYTHING)
+    teller, metrics = scenario_runner.Teller(), Metrics(EVERYTHING)
     for command in commands:
         teller.run(command)
     metrics.cycle(teller.world.decide(teller.now), 0.0)
@@ -395,7 +395,7 @@ def test_custom_labels_need_their_gate(on: bool) -> None:
 
 def told(*commands: str) -> tuple[Metrics, Gauges]:
     """The metrics of a small world; LocalQueues are called like their ClusterQueue and live in `ns`."""
-    teller = story.Teller()
+    teller = scenario_runner.Teller()
     for command in commands:
         teller.run(command)
     world = teller.world
@@ -404,7 +404,7 @@ def told(*commands: str) -> tuple[Metrics, Gauges]:
     def local_queues() -> Iterable[kueue.LocalQueue]:
         return [
             kueue.LocalQueue(
-                metadata=meta.ObjectMeta(name=name, namespace=story.NAMESPACE),
+                metadata=meta.ObjectMeta(name=name, namespace=scenario_runner.NAMESPACE),
                 spec=kueue.LocalQueueSpec(cluster_queue=name),
             )
             for name in names
@@ -508,7 +508,7 @@ def test_ended_and_waiting_workloads_are_counted_as_they_come_and_go() -> None:
     def said(**status: str) -> kueue.Workload:
         found = [meta.Condition(type=type_, status=value, reason="Why") for type_, value in status.items()]
         return kueue.Workload(
-            metadata=meta.ObjectMeta(name="w", namespace=story.NAMESPACE),
+            metadata=meta.ObjectMeta(name="w", namespace=scenario_runner.NAMESPACE),
             spec=kueue.WorkloadSpec(queue_name="a"),
             status=kueue.WorkloadStatus(conditions=tuple(found), admission=kueue.Admission(cluster_queue="a")),
         )
@@ -530,7 +530,7 @@ def test_an_exposition_can_be_asked_for_again_and_again() -> None:
 
 
 def test_requests_are_counted_by_verb_and_shown_for_each_admission_without_what_only_reads() -> None:
-    metrics, world = Metrics(EVERYTHING), story.Teller().world
+    metrics, world = Metrics(EVERYTHING), scenario_runner.Teller().world
     sent = {("PATCH", "workloads"): 2, ("POST", "events"): 1, ("GET", "leases"): 5, ("watch", "workloads"): 1}
     Gauges(metrics, Sources(world, lambda: (), lambda: (), requests=lambda: sent))
     per_admission = 'pykueue_api_requests_per_admission{replica_role="standalone"}'

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from controllers.conftest import Story, told
+from controllers.conftest import Environment, told
 from kubemachinery import meta
 from kubemachinery.clock import SystemClock
 from kubemachinery.http_server import Request
@@ -191,35 +191,35 @@ class TestApiServices:
 
 
 @asynccontextmanager
-async def crowded(data_dir: Path, **configuration: Any) -> AsyncIterator[Story]:
+async def crowded(data_dir: Path, **configuration: Any) -> AsyncIterator[Environment]:
     """One core, which `busy` has; then five Workloads, each less important than the one before."""
-    async with told(data_dir, **configuration) as story, story.manager(**configuration) as manager:
-        await story.queues("1")
-        await story.workload("busy", priority=100)
-        await story.until_said("busy", "Admitted", "True/Admitted")
+    async with told(data_dir, **configuration) as env, env.manager(**configuration) as manager:
+        await env.queues("1")
+        await env.workload("busy", priority=100)
+        await env.until_said("busy", "Admitted", "True/Admitted")
         for number in range(5):
-            await story.workload(f"w{number}", priority=10 - number)
+            await env.workload(f"w{number}", priority=10 - number)
         for number in range(5):
-            await story.until_said(f"w{number}", "QuotaReserved", "False/WaitingForQuota")
-        await story.until_quiet(manager)
-        yield story
+            await env.until_said(f"w{number}", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_quiet(manager)
+        yield env
 
 
 @pytest.fixture
-async def story(tmp_path: Path) -> AsyncIterator[Story]:
-    async with crowded(tmp_path) as story:
-        yield story
+async def env(tmp_path: Path) -> AsyncIterator[Environment]:
+    async with crowded(tmp_path) as env:
+        yield env
 
 
-async def ask(story: Story, queue: str, version: str = "v1beta2", **query: int | str) -> tuple[int, Tree]:
+async def ask(env: Environment, queue: str, version: str = "v1beta2", **query: int | str) -> tuple[int, Tree]:
     path = f"/apis/{visibility.GROUP}/{version}/{queue}/pendingworkloads"
     request = Request("GET", path, [(name, str(value)) for name, value in query.items()])
-    answer = await story.serving.embedded.server.handle_as(authentication.ADMIN, request)
+    answer = await env.serving.embedded.server.handle_as(authentication.ADMIN, request)
     return answer.status, json.loads(answer.body)
 
 
-async def shown(story: Story, queue: str = "clusterqueues/cq", **query: int | str) -> list[str]:
-    code, found = await ask(story, queue, **query)
+async def shown(env: Environment, queue: str = "clusterqueues/cq", **query: int | str) -> list[str]:
+    code, found = await ask(env, queue, **query)
     assert code == 200, found
     return [item["metadata"]["name"] for item in found["items"]]
 
@@ -229,77 +229,77 @@ LOCAL = "namespaces/default/localqueues/lq"
 
 @VERSIONS
 @pytest.mark.parametrize("queue", ["clusterqueues/cq", LOCAL])
-async def test_both_lists_are_served_in_both_versions(story: Story, queue: str, version: str) -> None:
-    code, found = await ask(story, queue, version)
+async def test_both_lists_are_served_in_both_versions(env: Environment, queue: str, version: str) -> None:
+    code, found = await ask(env, queue, version)
     assert (code, found["kind"], found["apiVersion"]) == (200, visibility.KIND, f"{visibility.GROUP}/{version}")
     assert [item["positionInClusterQueue"] for item in found["items"]] == [0, 1, 2, 3, 4]
     assert [item["priority"] for item in found["items"]] == [10, 9, 8, 7, 6]
 
 
 @pytest.mark.parametrize("queue", ["clusterqueues/cq", LOCAL])
-async def test_offset_and_limit_cut_a_page(story: Story, queue: str) -> None:
-    assert await shown(story, queue, limit=2) == ["w0", "w1"]
-    assert await shown(story, queue, offset=3) == ["w3", "w4"]
-    assert await shown(story, queue, offset=1, limit=2) == ["w1", "w2"]
-    assert await shown(story, queue, offset=9) == []
-    assert await shown(story, queue, offset="9" * 18, limit="9" * 18) == []
-    assert await shown(story, queue, limit=0) == ["w0", "w1", "w2", "w3", "w4"]
-    assert await shown(story, queue, limit=-1) == []
-    assert await shown(story, queue, offset=-5, limit=1) == ["w0"]
-    code, refused = await ask(story, queue, limit="all")
+async def test_offset_and_limit_cut_a_page(env: Environment, queue: str) -> None:
+    assert await shown(env, queue, limit=2) == ["w0", "w1"]
+    assert await shown(env, queue, offset=3) == ["w3", "w4"]
+    assert await shown(env, queue, offset=1, limit=2) == ["w1", "w2"]
+    assert await shown(env, queue, offset=9) == []
+    assert await shown(env, queue, offset="9" * 18, limit="9" * 18) == []
+    assert await shown(env, queue, limit=0) == ["w0", "w1", "w2", "w3", "w4"]
+    assert await shown(env, queue, limit=-1) == []
+    assert await shown(env, queue, offset=-5, limit=1) == ["w0"]
+    code, refused = await ask(env, queue, limit="all")
     assert (code, refused["kind"], refused["reason"]) == (400, "Status", "BadRequest")
 
 
 @pytest.mark.parametrize(
     "queue", ["clusterqueues/nope", "namespaces/default/localqueues/nope", "namespaces/nope/localqueues/lq"]
 )
-async def test_a_queue_that_does_not_exist_is_not_found(story: Story, queue: str) -> None:
-    code, refused = await ask(story, queue)
+async def test_a_queue_that_does_not_exist_is_not_found(env: Environment, queue: str) -> None:
+    code, refused = await ask(env, queue)
     assert (code, refused["kind"], refused["reason"]) == (404, "Status", "NotFound")
 
 
-async def test_a_local_queue_on_hold_is_not_found_and_its_workloads_leave_the_line(story: Story) -> None:
-    await story.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "Hold"}})
+async def test_a_local_queue_on_hold_is_not_found_and_its_workloads_leave_the_line(env: Environment) -> None:
+    await env.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "Hold"}})
 
     async def is_empty() -> bool:
-        return await shown(story) == []
+        return await shown(env) == []
 
-    await story.until(is_empty)
-    assert (await ask(story, LOCAL))[0] == 404
+    await env.until(is_empty)
+    assert (await ask(env, LOCAL))[0] == 404
 
 
-async def test_a_local_queue_that_leads_nowhere_has_nobody(story: Story) -> None:
-    await story.create("LocalQueue", "lost", {"clusterQueue": "nope"})
+async def test_a_local_queue_that_leads_nowhere_has_nobody(env: Environment) -> None:
+    await env.create("LocalQueue", "lost", {"clusterQueue": "nope"})
 
     async def is_known() -> bool:
-        return (await ask(story, "namespaces/default/localqueues/lost"))[0] == 200
+        return (await ask(env, "namespaces/default/localqueues/lost"))[0] == 200
 
-    await story.until(is_known)
-    assert await shown(story, "namespaces/default/localqueues/lost") == []
+    await env.until(is_known)
+    assert await shown(env, "namespaces/default/localqueues/lost") == []
 
 
-async def test_who_is_deactivated_or_admitted_leaves_the_list(story: Story) -> None:
-    await story.patch("Workload", "w0", {"spec": {"active": False}})
-    await story.finish("busy")
-    await story.until_said("w1", "Admitted", "True/Admitted")
-    assert await shown(story) == ["w2", "w3", "w4"]
+async def test_who_is_deactivated_or_admitted_leaves_the_list(env: Environment) -> None:
+    await env.patch("Workload", "w0", {"spec": {"active": False}})
+    await env.finish("busy")
+    await env.until_said("w1", "Admitted", "True/Admitted")
+    assert await shown(env) == ["w2", "w3", "w4"]
 
 
 async def test_without_the_gate_there_is_no_such_group(tmp_path: Path) -> None:
     gates = {"VisibilityOnDemand": False}
-    async with told(tmp_path, featureGates=gates) as story, story.manager(featureGates=gates):
-        await story.queues("1")
-        assert (await ask(story, "clusterqueues/cq"))[0] == 404
-        answer = await story.serving.embedded.server.handle_as(authentication.ADMIN, Request("GET", "/apis"))
+    async with told(tmp_path, featureGates=gates) as env, env.manager(featureGates=gates):
+        await env.queues("1")
+        assert (await ask(env, "clusterqueues/cq"))[0] == 404
+        answer = await env.serving.embedded.server.handle_as(authentication.ADMIN, Request("GET", "/apis"))
         assert visibility.GROUP not in answer.body.decode()
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
-async def test_kubectl_reads_it_and_still_finds_the_objects(story: Story, tmp_path: Path) -> None:
+async def test_kubectl_reads_it_and_still_finds_the_objects(env: Environment, tmp_path: Path) -> None:
     """The group has `clusterqueues` too: without a group, they mean the objects all the same."""
 
     async def kubectl(*arguments: str) -> str:
-        where = ("--kubeconfig", str(story.serving.kubeconfig), "--cache-dir", str(tmp_path / "cache"))
+        where = ("--kubeconfig", str(env.serving.kubeconfig), "--cache-dir", str(tmp_path / "cache"))
         process = await asyncio.create_subprocess_exec("kubectl", *where, *arguments, stdout=subprocess.PIPE)
         out, _ = await process.communicate()
         assert process.returncode == 0
@@ -311,9 +311,9 @@ async def test_kubectl_reads_it_and_still_finds_the_objects(story: Story, tmp_pa
     assert "localqueue.kueue.x-k8s.io/lq" in await kubectl("get", "localqueue", "-o", "name")
 
 
-async def test_a_replica_that_does_not_lead_shows_the_same(story: Story) -> None:
+async def test_a_replica_that_does_not_lead_shows_the_same(env: Environment) -> None:
     """It reads everything that the leader reads, and decides nothing."""
-    follower = Manager(story.client, app.manager_choices(settings.defaults()), SystemClock(), random.Random(1))
+    follower = Manager(env.client, app.manager_choices(settings.defaults()), SystemClock(), random.Random(1))
 
     async def anybody(request: Request, address: object) -> None:
         return None
@@ -323,4 +323,4 @@ async def test_a_replica_that_does_not_lead_shows_the_same(story: Story) -> None
         for queue in ("clusterqueues/cq", LOCAL):
             path = f"/apis/{visibility.GROUP}/v1beta2/{queue}/pendingworkloads"
             answer = await handler(Request("GET", path))
-            assert json.loads(answer.body) == (await ask(story, queue))[1]
+            assert json.loads(answer.body) == (await ask(env, queue))[1]

@@ -128,11 +128,11 @@ def _appending(parts: list[bytes]) -> Any:
 _installed: list[Loaded] = []
 
 
-async def _server(parts: Parts, clock: Clock, chance: random.Random) -> Embedded:
+async def _server(parts: Parts, clock: Clock, rng: random.Random) -> Embedded:
     loaded = _installed[0] if _installed else None
     parts = dataclasses.replace(parts, orphan_seconds=0.1, crds=() if loaded is not None else parts.crds)
     door = authentication.Access({}, ())
-    embedded = Embedded(parts, MemoryJournal(), door, clock, chance, About("test"), loaded=loaded)
+    embedded = Embedded(parts, MemoryJournal(), door, clock, rng, About("test"), loaded=loaded)
     await embedded.start()
     if loaded is None:
         rows = [
@@ -151,14 +151,14 @@ async def system(
 ) -> AsyncIterator[System]:
     """Everything that `pykueue up --runner NAME` has, but for the socket. On a clock that jumps, waiting is free."""
     pause, patience = (0.02, PATIENCE_SECONDS) if clock is None else (1.0, 100_000.0)
-    clock, chance = clock or SystemClock(), random.Random(seed)
+    clock, rng = clock or SystemClock(), random.Random(seed)
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
-    embedded = await _server(app.managed_parts(chosen, MACHINE), clock, chance)
+    embedded = await _server(app.managed_parts(chosen, MACHINE), clock, rng)
     place = app.ServerSettings(data_dir=folder, durability=app.Durability.MEMORY)
     try:
         async with (
-            app.embedded_manager(embedded, chosen, clock, chance),
-            app.embedded_runner(embedded, app.RunnerName(name), place, MACHINE, clock, chance),
+            app.embedded_manager(embedded, chosen, clock, rng),
+            app.embedded_runner(embedded, app.RunnerName(name), place, MACHINE, clock, rng),
         ):
             yield System(embedded, pause_seconds=pause, patience_seconds=patience)
     finally:

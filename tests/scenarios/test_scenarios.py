@@ -7,21 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from scenarios import story
-from scenarios.story import Scenario
+from scenarios import scenario_runner
+from scenarios.scenario_runner import Scenario
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.rglob("*.txt"))
-SCENARIOS = [scenario for file in FILES for scenario in story.read(file)]
+SCENARIOS = [scenario for file in FILES for scenario in scenario_runner.read(file)]
 
 
 @pytest.mark.skipif(bool(os.environ.get("REWRITE")), reason="the stories are being written down")
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: f"{scenario.file.stem}: {scenario.title}")
 def test_the_story_is_told_as_expected(scenario: Scenario) -> None:
-    assert "\n".join(story.tell(scenario)) == "\n".join(scenario.expected)
+    assert "\n".join(scenario_runner.tell(scenario)) == "\n".join(scenario.expected)
 
 
 @pytest.mark.skipif(not os.environ.get("REWRITE"), reason="only on demand")
 def test_write_the_stories_down() -> None:
     for file in FILES:
-        story.rewrite(file, ((scenario, story.tell(scenario)) for scenario in story.read(file)))
+        scenario_runner.rewrite(
+            file, ((scenario, scenario_runner.tell(scenario)) for scenario in scenario_runner.read(file))
+        )

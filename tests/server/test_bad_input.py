@@ -165,72 +165,72 @@ QUERY = [
 ]
 
 
-def tree(chance: random.Random, depth: int = 0) -> Any:
+def tree(rng: random.Random, depth: int = 0) -> Any:
     """Anything at all."""
-    roll = chance.random()
+    roll = rng.random()
     if depth > 4 or roll < 0.4:
-        return chance.choice(NASTY)
+        return rng.choice(NASTY)
     if roll < 0.55:
-        return [tree(chance, depth + 1) for _ in range(chance.randint(0, 3))]
-    return {chance.choice(["a", "name", "metadata", "spec", ""]): tree(chance, depth + 1) for _ in range(3)}
+        return [tree(rng, depth + 1) for _ in range(rng.randint(0, 3))]
+    return {rng.choice(["a", "name", "metadata", "spec", ""]): tree(rng, depth + 1) for _ in range(3)}
 
 
-def spoilt(chance: random.Random, value: Any) -> Any:
+def spoilt(rng: random.Random, value: Any) -> Any:
     """A copy with something else in one place: another value, one key more or less, a list twice as long."""
-    if not isinstance(value, dict | list) or not value or chance.random() < 0.15:
-        return tree(chance, 2)
+    if not isinstance(value, dict | list) or not value or rng.random() < 0.15:
+        return tree(rng, 2)
     if isinstance(value, list):
-        at = chance.randrange(len(value))
-        return [*value, *value] if chance.random() < 0.2 else [*value[:at], spoilt(chance, value[at]), *value[at + 1 :]]
-    key = chance.choice(list(value))
-    match chance.randrange(6):
+        at = rng.randrange(len(value))
+        return [*value, *value] if rng.random() < 0.2 else [*value[:at], spoilt(rng, value[at]), *value[at + 1 :]]
+    key = rng.choice(list(value))
+    match rng.randrange(6):
         case 0:
             return {name: inner for name, inner in value.items() if name != key}
         case 1:
-            return {**value, chance.choice(["zzz", "", "a/b", "~", "x" * 300]): tree(chance, 2)}
-    return {**value, key: spoilt(chance, value[key])}
+            return {**value, rng.choice(["zzz", "", "a/b", "~", "x" * 300]): tree(rng, 2)}
+    return {**value, key: spoilt(rng, value[key])}
 
 
-def patch(chance: random.Random, place: str) -> Any:
-    roll = chance.random()
+def patch(rng: random.Random, place: str) -> Any:
+    roll = rng.random()
     if roll < 0.4:
-        return spoilt(chance, PLACES[place])
+        return spoilt(rng, PLACES[place])
     if roll < 0.5:
-        return {"spec": {"$patch": chance.choice(["delete", "replace", 7]), "containers": [{"$patch": "delete"}]}}
-    path = chance.choice(["/spec", "", 3, "/a/b", "/metadata/labels/a~1b", "/spec/-", "/metadata/name", "/~2"])
-    return [{"op": chance.choice(["add", "remove", "test", "copy", "move", 7]), "path": path, "from": path, "value": 1}]
+        return {"spec": {"$patch": rng.choice(["delete", "replace", 7]), "containers": [{"$patch": "delete"}]}}
+    path = rng.choice(["/spec", "", 3, "/a/b", "/metadata/labels/a~1b", "/spec/-", "/metadata/name", "/~2"])
+    return [{"op": rng.choice(["add", "remove", "test", "copy", "move", 7]), "path": path, "from": path, "value": 1}]
 
 
-def body(chance: random.Random, method: str, place: str) -> bytes:
-    roll = chance.random()
+def body(rng: random.Random, method: str, place: str) -> bytes:
+    roll = rng.random()
     if roll < 0.04:
-        return chance.randbytes(chance.randint(0, 200))
+        return rng.randbytes(rng.randint(0, 200))
     if roll < 0.08:
-        return b"k8s\x00" + chance.randbytes(chance.randint(0, 100))
+        return b"k8s\x00" + rng.randbytes(rng.randint(0, 100))
     if roll < 0.09:
-        return chance.choice([b"[", b'{"a":', b"- ", b"? ", b"a: {b: "]) * chance.randint(100, 50_000)
+        return rng.choice([b"[", b'{"a":', b"- ", b"? ", b"a: {b: "]) * rng.randint(100, 50_000)
     if roll < 0.093:
-        return json.dumps(config_map("x", {"a": "y" * chance.choice([10**6, 2 * 10**6, 4 * 10**6])})).encode()
-    made = patch(chance, place) if method == "PATCH" else PLACES[place]
-    text = json.dumps(spoilt(chance, made) if roll < 0.9 else made)
+        return json.dumps(config_map("x", {"a": "y" * rng.choice([10**6, 2 * 10**6, 4 * 10**6])})).encode()
+    made = patch(rng, place) if method == "PATCH" else PLACES[place]
+    text = json.dumps(spoilt(rng, made) if roll < 0.9 else made)
     if roll > 0.8:
-        cut = chance.randint(0, len(text))
-        text = text[:cut] + chance.choice(["", "}", "\x00", "é", '"', "\ud800"]) + text[cut + chance.randint(0, 3) :]
+        cut = rng.randint(0, len(text))
+        text = text[:cut] + rng.choice(["", "}", "\x00", "é", '"', "\ud800"]) + text[cut + rng.randint(0, 3) :]
     return text.encode("utf-8", "surrogatepass")
 
 
-def path(chance: random.Random, method: str, place: str) -> str:
+def path(rng: random.Random, method: str, place: str) -> str:
     """Mostly where the method makes sense; sometimes nowhere."""
-    roll = chance.random()
+    roll = rng.random()
     if roll < 0.1:
         parts = place.split("/")
-        parts.insert(chance.randint(1, len(parts)), chance.choice(DETOURS))
+        parts.insert(rng.randint(1, len(parts)), rng.choice(DETOURS))
         return "/".join(parts)
     if roll < 0.12:
-        return chance.choice(["/openapi/v3/apis/x", "/apis", "/", "//", "/nowhere", "/version/x", "/.well-known/"])
+        return rng.choice(["/openapi/v3/apis/x", "/apis", "/", "//", "/nowhere", "/version/x", "/.well-known/"])
     if method == "POST" or (method == "GET" and roll < 0.5):
         return place
-    return f"{place}/x" + chance.choice(["", "", "", "/status", "/scale", "/zzz"])
+    return f"{place}/x" + rng.choice(["", "", "", "/status", "/scale", "/zzz"])
 
 
 @pytest.fixture
@@ -241,24 +241,24 @@ def alone(tmp_path: Path) -> Iterator[Client]:
 
 
 def test_nothing_that_is_sent_breaks_the_server(alone: Client) -> None:
-    client, chance = alone, random.Random(SEED)
+    client, rng = alone, random.Random(SEED)
     seen: dict[int, int] = {}
     slowest = 0.0
     connection = client.connection()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for turn in range(REQUESTS):
-        method = chance.choice(["GET", "POST", "POST", "PUT", "PATCH", "PATCH", "DELETE", chance.choice(METHODS)])
-        place = chance.choice(list(PLACES))
-        target = path(chance, method, place)
+        method = rng.choice(["GET", "POST", "POST", "PUT", "PATCH", "PATCH", "DELETE", rng.choice(METHODS)])
+        place = rng.choice(list(PLACES))
+        target = path(rng, method, place)
         query = "&".join(
-            f"{name}={quote(str(chance.choice(SELECTORS if 'Selector' in name else NASTY)))}"
-            for name in chance.sample(QUERY, chance.choice([0, 0, 0, 1, 2]))
+            f"{name}={quote(str(rng.choice(SELECTORS if 'Selector' in name else NASTY)))}"
+            for name in rng.sample(QUERY, rng.choice([0, 0, 0, 1, 2]))
             # A revision of the future is waited for; that is no error, but it takes its time.
             if name != "resourceVersion" or turn % 50 == 0
         )
-        sent = body(chance, method, place) if method not in ("GET", "HEAD", "OPTIONS") else None
-        kinds = TYPES[:2] if chance.random() < 0.6 and method in ("POST", "PUT") else TYPES
-        headers = {"Authorization": f"Bearer {client.token}", "Content-Type": chance.choice(kinds)}
+        sent = body(rng, method, place) if method not in ("GET", "HEAD", "OPTIONS") else None
+        kinds = TYPES[:2] if rng.random() < 0.6 and method in ("POST", "PUT") else TYPES
+        headers = {"Authorization": f"Bearer {client.token}", "Content-Type": rng.choice(kinds)}
         began = time.process_time()
         connection.request(method, f"{target}?{query}", sent, headers)
         response = connection.getresponse()

@@ -246,7 +246,7 @@ class TestBackups:
 class TestTornLogs:
     def test_every_prefix_of_the_log_is_a_moment_that_was(self, tmp_path: Path) -> None:
         """Cut the write-ahead log anywhere: what is recovered is the state after some batch, and all of it."""
-        chance = random.Random(5)
+        rng = random.Random(5)
         journal = SqliteJournal(tmp_path / "data")
         states: dict[int, dict[str, int]] = {FIRST_REVISION: {}}
         lengths = [((tmp_path / "data" / "state.db-wal").stat().st_size, FIRST_REVISION)]
@@ -254,12 +254,12 @@ class TestTornLogs:
         revision = FIRST_REVISION
         for _ in range(40):
             batch = []
-            for _ in range(chance.randint(1, 4)):
-                name, revision = f"n{chance.randint(0, 5)}", revision + 1
+            for _ in range(rng.randint(1, 4)):
+                name, revision = f"n{rng.randint(0, 5)}", revision + 1
                 if name not in present:
                     batch.append(record(revision, Op.ADDED, name))
                     present[name] = revision
-                elif chance.random() < 0.3:
+                elif rng.random() < 0.3:
                     batch.append(record(revision, Op.DELETED, name, present.pop(name)))
                 else:
                     batch.append(record(revision, Op.MODIFIED, name, present[name]))
@@ -270,7 +270,7 @@ class TestTornLogs:
         whole = (tmp_path / "data" / "state.db-wal").read_bytes()
         base = (tmp_path / "data" / "state.db").read_bytes()
         events = (tmp_path / "data" / "events.db").read_bytes()
-        cuts = sorted({length for length, _ in lengths} | {chance.randint(0, len(whole)) for _ in range(PREFIXES)})
+        cuts = sorted({length for length, _ in lengths} | {rng.randint(0, len(whole)) for _ in range(PREFIXES)})
         for cut in cuts:
             copy = tmp_path / "copy"
             shutil.rmtree(copy, ignore_errors=True)
@@ -506,7 +506,7 @@ asyncio.run(main())
 
 def test_a_kill_at_any_moment_loses_nothing_acknowledged(tmp_path: Path) -> None:
     """Eight writers, kill -9, recover, compare with what they were told; again on the same files."""
-    chance = random.Random(11)
+    rng = random.Random(11)
     tests = str(Path(__file__).parents[1])
     before = FIRST_REVISION
     for _ in range(KILLS):
@@ -515,7 +515,7 @@ def test_a_kill_at_any_moment_loses_nothing_acknowledged(tmp_path: Path) -> None
         )
         assert process.stdout is not None
         told: dict[str, int] = {}
-        for _ in range(chance.randint(20, 400)):
+        for _ in range(rng.randint(20, 400)):
             line = process.stdout.readline()
             assert line, "the writer ended by itself"
             name, revision = line.split()

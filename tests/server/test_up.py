@@ -128,7 +128,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     """Clients write until the process is gone. The next one has every write that was answered, and whoever watches
     goes on where the last one cut him off: told of each write once, in order, and of none that is not kept.
     """
-    chance = random.Random(3)
+    rng = random.Random(3)
     process = started.up(tmp_path, "--runner", "none")
     witness = Witness(client_of(process))
     told: dict[str, str] = {}
@@ -150,9 +150,9 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         # After so many answers, and then at any moment: however busy the machine is.
-        wanted = len(told) + chance.randint(1, 60)
+        wanted = len(told) + rng.randint(1, 60)
         until(lambda wanted=wanted: len(told) >= wanted)
-        time.sleep(chance.uniform(0.0, 0.01))
+        time.sleep(rng.uniform(0.0, 0.01))
         process.process.kill()
         process.process.communicate()
         for thread in threads:

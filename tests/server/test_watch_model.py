@@ -60,10 +60,10 @@ class World:
 class Watcher:
     """A client that believes only what it is told."""
 
-    def __init__(self, world: World, color: str | None, chance: random.Random) -> None:
+    def __init__(self, world: World, color: str | None, rng: random.Random) -> None:
         self.world = world
         self.color = color
-        self.chance = chance
+        self.rng = rng
         self.copy: dict[str, Tree] = {}
         self.told = 0
         self.relists = 0
@@ -85,15 +85,15 @@ class Watcher:
         if after is None:
             self.copy, self.relists = {}, self.relists + 1
         self.initial, self.expired = after is None, False
-        cut = self.chance.random() < 0.3
-        slow = self.chance.random() < 0.2
+        cut = self.rng.random() < 0.3
+        slow = self.rng.random() < 0.2
         lines: list[bytes] = []
 
         async def write(data: bytes) -> None:
             if slow:
                 await asyncio.sleep(0.002)
             lines.append(data)
-            if cut and len(lines) > self.chance.randint(1, 5):
+            if cut and len(lines) > self.rng.randint(1, 5):
                 raise ConnectionResetError
 
         with contextlib.suppress(ConnectionResetError):
@@ -156,18 +156,18 @@ def watching(objects: Objects, after: int | None, seconds: float, match: Match |
 
 
 async def story(objects: Objects, seed: int) -> dict[str, int]:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     world = World(objects)
     colors: list[str | None] = [None, "red", "blue", None, "red"]
-    watchers = [Watcher(world, color, random.Random(chance.random())) for color in colors]
+    watchers = [Watcher(world, color, random.Random(rng.random())) for color in colors]
     tasks = [asyncio.create_task(watcher.run()) for watcher in watchers]
     names = [f"w{index}" for index in range(8)]
     for _ in range(150):
-        for _ in range(chance.randint(1, 6)):
-            world.write(chance.choice(names), chance.choice(["red", "blue", "green", None]))
-        if chance.random() < 0.1:
-            await objects.compact(max(objects.compacted, objects.revision - chance.randint(0, 40)))
-        await asyncio.sleep(chance.choice([0, 0, 0, 0.001, 0.004]))
+        for _ in range(rng.randint(1, 6)):
+            world.write(rng.choice(names), rng.choice(["red", "blue", "green", None]))
+        if rng.random() < 0.1:
+            await objects.compact(max(objects.compacted, objects.revision - rng.randint(0, 40)))
+        await asyncio.sleep(rng.choice([0, 0, 0, 0.001, 0.004]))
     await objects.flushed()
     for watcher in watchers:
         watcher.done = True

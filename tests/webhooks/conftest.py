@@ -122,7 +122,7 @@ def kind(name: str) -> Kind:
 async def server(tmp_path: Path) -> AsyncIterator[app.Serving]:
     """An API server with our kinds and without our hooks, as any other would be."""
     place = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(place, app.kueue_parts(), chance=random.Random(1)) as running:
+    async with app.api_server(place, app.kueue_parts(), rng=random.Random(1)) as running:
         yield running
 
 

@@ -35,7 +35,7 @@ async def behind_webhooks(request: pytest.FixtureRequest, tmp_path: Path) -> Asy
         plugins = parts.plugins
         parts = replace(parts, plugins=lambda find: (*plugins(find), *in_process.hooks(choices(), find)))
     place = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(place, parts, chance=random.Random(1)) as server:
+    async with app.api_server(place, parts, rng=random.Random(1)) as server:
         client = Client(
             LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
         )

@@ -134,7 +134,7 @@ class Client:
     def __init__(
         self,
         transport: Transport,
-        chance: random.Random,
+        rng: random.Random,
         limit: RateLimit | None = None,
         *,
         attempts: int = _ATTEMPTS,
@@ -144,7 +144,7 @@ class Client:
         self._transport = transport
         self._attempts = attempts
         self._page = page
-        self._chance = chance
+        self._chance = rng
         self._limit = limit
         self._fence: Fence | None = None
         self._is_patient = False

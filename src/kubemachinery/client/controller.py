@@ -26,9 +26,9 @@ _LOUD_AFTER: Final = 5
 class Controller(Generic[K]):
     """Some workers on one queue of keys."""
 
-    def __init__(self, name: str, reconcile: Reconcile[K], chance: random.Random, *, workers: int = 1) -> None:
+    def __init__(self, name: str, reconcile: Reconcile[K], rng: random.Random, *, workers: int = 1) -> None:
         self.name = name
-        self.queue: WorkQueue[K] = WorkQueue(chance)
+        self.queue: WorkQueue[K] = WorkQueue(rng)
         self._reconcile = reconcile
         self._workers = workers
         self._kind_of: Callable[[K], str] = lambda key: ""

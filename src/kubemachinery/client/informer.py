@@ -87,7 +87,7 @@ class Informer(Generic[T]):
         client: Client,
         kind: Kind,
         decode: Decode[T],
-        chance: random.Random,
+        rng: random.Random,
         *,
         namespace: str = "",
         labels: str = "",
@@ -96,7 +96,7 @@ class Informer(Generic[T]):
         self.kind = kind
         self._client = client
         self._decode = decode
-        self._chance = chance
+        self._chance = rng
         self._namespace = namespace
         self._labels, self._fields = labels, fields
         self._held: dict[Key, _Held[T]] = {}

@@ -22,8 +22,8 @@ _LONGEST_PAUSE_SECONDS: Final = 30.0
 class WorkQueue(Generic[K]):
     """Fresh keys come first; those added as `patient` (a restart's whole list, say) wait until there are none."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self._chance = rng
         self._fresh: deque[K] = deque()
         self._patient: deque[K] = deque()
         self._waiting: dict[K, bool] = {}  # key -> whether it is fresh; what is in the two lines, or will be

@@ -271,7 +271,7 @@ def watch(
     namespace: str,
     options: ListOptions,
     presenter: Presenter,
-    chance: random.Random,
+    rng: random.Random,
     *,
     remote: bool,
 ) -> Watch:
@@ -287,6 +287,6 @@ def watch(
         bookmark=presenter.bookmark,
         bookmarks=options.bookmarks,
         end_initial=bool(options.initial) and options.bookmarks,
-        timeout_seconds=float(options.timeout_seconds or chance.randint(1800, 3600)),
+        timeout_seconds=float(options.timeout_seconds or rng.randint(1800, 3600)),
         remote=remote,
     )

@@ -45,7 +45,7 @@ class ApiServer:
         door: Access,
         shedder: Shedder,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         about: About,
         workers: Workers,
     ) -> None:
@@ -57,9 +57,9 @@ class ApiServer:
         self._about = about
         self.health = Health(objects, about)
         self._pages = Pages(registry, openapi)
-        self._verbs = Verbs(objects, registry, rest, door, clock, chance, workers)
+        self._verbs = Verbs(objects, registry, rest, door, clock, rng, workers)
         # An id for each answer: unique over restarts by its first part, over requests by its last.
-        self._audit_prefix = str(uuid.UUID(int=chance.getrandbits(128), version=4))[:24]
+        self._audit_prefix = str(uuid.UUID(int=rng.getrandbits(128), version=4))[:24]
         self._answers = 0
         self._shown: Lent[Handler] = Lent()
         self._guests: Lent[Handler] = Lent()

@@ -44,7 +44,7 @@ class Verbs:
         rest: Rest,
         tokens: Access,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         workers: Workers,
     ) -> None:
         self._objects = objects
@@ -53,7 +53,7 @@ class Verbs:
         self._rest = rest
         self._tokens = tokens
         self._clock = clock
-        self._chance = chance
+        self._chance = rng
         self.doors: Lent[Door] = Lent()
 
     async def answer(self, asked: Question) -> Response:

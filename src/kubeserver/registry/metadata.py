@@ -91,9 +91,9 @@ def carry_over(new: Tree, old: Tree) -> None:
     new.pop("resourceVersion", None)
 
 
-def generate_name(base: str, chance: random.Random) -> str:
+def generate_name(base: str, rng: random.Random) -> str:
     """A name from its beginning: five letters more, none of which could spell anything."""
-    suffix = "".join(chance.choice(_NAME_LETTERS) for _ in range(_SUFFIX_LENGTH))
+    suffix = "".join(rng.choice(_NAME_LETTERS) for _ in range(_SUFFIX_LENGTH))
     return base[: _GENERATED_LENGTH - _SUFFIX_LENGTH] + suffix
 
 

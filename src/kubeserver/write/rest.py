@@ -53,7 +53,7 @@ class Rest:
         registry: Registry,
         hooks: Admission,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         workers: Workers | None = None,
     ) -> None:
         self._workers = workers or Workers()
@@ -61,7 +61,7 @@ class Rest:
         self._registry = registry
         self._admission = hooks
         self._clock = clock
-        self._chance = chance
+        self._chance = rng
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 

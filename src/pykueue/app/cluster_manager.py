@@ -40,7 +40,7 @@ async def manage(
     target: servers.Target,
     settings: Settings,
     clock: Clock | None = None,
-    chance: random.Random | None = None,
+    rng: random.Random | None = None,
     *,
     built: Callable[[Manager], None] = lambda manager: None,
     dashboard: Address | None = None,
@@ -52,7 +52,7 @@ async def manage(
     `dashboard` is where the dashboard is served, if anywhere, and `explain` what it asks why a Workload waits.
     `webhook_client_authority` signs the certificates without which a client may not ask webhooks.
     """
-    clock, chance = clock or SystemClock(), chance or random.Random()
+    clock, rng = clock or SystemClock(), rng or random.Random()
     agent = f"pykueue-manager/{__version__}"
     transport = servers.connect(target, clock, user_agent=agent)
     in_pod = target.folder == servers.SERVICE_ACCOUNT
@@ -60,7 +60,7 @@ async def manage(
     def own_connection() -> Client:
         return Client(servers.connect(target, clock, user_agent=agent, connections=2), random.Random())
 
-    term = _Term(transport, settings, clock, chance, in_pod=in_pod, own_connection=own_connection)
+    term = _Term(transport, settings, clock, rng, in_pod=in_pod, own_connection=own_connection)
     built(term.manager)
     for notice in () if in_pod else notices_beside(settings):
         log.warning("configuration: %s", notice)
@@ -79,7 +79,7 @@ class _Term:
         transport: Transport,
         settings: Settings,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         *,
         in_pod: bool,
         own_connection: Callable[[], Client],
@@ -88,16 +88,16 @@ class _Term:
         self._clock = clock
         self._in_pod = in_pod
         # What keeps the manager in office, its lease and its webhooks, waits behind no limit.
-        self._office = Client(transport, chance)
+        self._office = Client(transport, rng)
         self._leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
-        identity = f"{socket.gethostname()}_{uuid.UUID(int=chance.getrandbits(128), version=4)}"
+        identity = f"{socket.gethostname()}_{uuid.UUID(int=rng.getrandbits(128), version=4)}"
         terms = options.for_election(settings)
         self._election = Election(self._office, clock, terms, identity, own_connection=own_connection)
         self._candidate = None if self._leads_alone else self._election
         connection = settings.configuration.client_connection or config.ClientConnection()
-        client = Client(transport, chance, RateLimit(connection.qps or 0.0, connection.burst or 0))
+        client = Client(transport, rng, RateLimit(connection.qps or 0.0, connection.burst or 0))
         chosen = options.for_manager(settings)
-        self.manager = Manager(client, chosen, clock, chance, instance=identity, election=self._candidate)
+        self.manager = Manager(client, chosen, clock, rng, instance=identity, election=self._candidate)
         self.manager.metrics.role = Role.STANDALONE if self._leads_alone else Role.FOLLOWER
         self._webhooks: webhook_server.Served | None = None
 
@@ -155,12 +155,12 @@ async def populate(
     target: servers.Target,
     configuration: PopulatorConfiguration,
     clock: Clock | None = None,
-    chance: random.Random | None = None,
+    rng: random.Random | None = None,
 ) -> None:
     """Make default LocalQueues in a cluster until cancelled."""
-    clock, chance = clock or SystemClock(), chance or random.Random()
+    clock, rng = clock or SystemClock(), rng or random.Random()
     transport = servers.connect(target, clock, user_agent=f"pykueue-populator/{__version__}")
     try:
-        await Populator(Client(transport, chance), configuration, clock, chance, instance=socket.gethostname()).run()
+        await Populator(Client(transport, rng), configuration, clock, rng, instance=socket.gethostname()).run()
     finally:
         await transport.close()

@@ -40,7 +40,7 @@ async def embedded_manager(
     embedded: Embedded,
     settings: Settings,
     clock: Clock | None = None,
-    chance: random.Random | None = None,
+    rng: random.Random | None = None,
     *,
     explain: Explain | None = None,
 ) -> AsyncIterator[Manager]:
@@ -49,8 +49,8 @@ async def embedded_manager(
     `explain` is what the dashboard asks why a Workload waits.
     """
     clock = clock or SystemClock()
-    client = _client(embedded, chance or random.Random())
-    manager = Manager(client, options.for_manager(settings), clock, chance or random.Random())
+    client = _client(embedded, rng or random.Random())
+    manager = Manager(client, options.for_manager(settings), clock, rng or random.Random())
     said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
     pages = {health.CONFIGURATION_PATH: health.document(said)}
     if ports.metrics_address(settings):
@@ -86,7 +86,7 @@ async def embedded_runner(
     settings: ServerSettings,
     machine: Machine,
     clock: Clock | None = None,
-    chance: random.Random | None = None,
+    rng: random.Random | None = None,
     *,
     database: Database = IN_MEMORY,
     discards_unknown: bool = False,
@@ -99,11 +99,11 @@ async def embedded_runner(
     if name is RunnerName.NONE:
         yield None
         return
-    clock, chance = clock or SystemClock(), chance or random.Random()
-    client = _client(embedded, chance)
+    clock, rng = clock or SystemClock(), rng or random.Random()
+    client = _client(embedded, rng)
     if name is RunnerName.SIMULATED:
-        pretended = Simulated(clock, chance)
-        runner = Runner(client, machine, pretended, clock, chance, serves=lambda node: True)
+        pretended = Simulated(clock, rng)
+        runner = Runner(client, machine, pretended, clock, rng, serves=lambda node: True)
         async with _run(runner, pretended, pretended.sweep):
             yield None
         return
@@ -115,7 +115,7 @@ async def embedded_runner(
 
     read = configuration_reader(client)
     processes = Processes(settings.data_dir / "pods", read, present, clock, os.environ)
-    runner = Runner(client, machine, processes, clock, chance, serves=lambda node: node == machine.name)
+    runner = Runner(client, machine, processes, clock, rng, serves=lambda node: node == machine.name)
     with embedded.server.answering({"pods/log": Logs(processes, clock.now)}):
 
         async def sweep(known: Iterable[str]) -> None:
@@ -149,5 +149,5 @@ async def _run(
         await executor.close()
 
 
-def _client(embedded: Embedded, chance: random.Random) -> Client:
-    return Client(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), chance)
+def _client(embedded: Embedded, rng: random.Random) -> Client:
+    return Client(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)

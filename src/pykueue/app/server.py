@@ -107,7 +107,7 @@ async def api_server(
     settings: ServerSettings,
     parts: Parts,
     clock: Clock | None = None,
-    chance: random.Random | None = None,
+    rng: random.Random | None = None,
     *,
     announced: bool = True,
 ) -> AsyncIterator[Serving]:
@@ -133,7 +133,7 @@ async def api_server(
             journal,
             door,
             clock,
-            chance or random.SystemRandom(),
+            rng or random.SystemRandom(),
             About(__version__, settings.data_dir / "backups" if keeps else None),
             loaded=loaded,
             executor=executor,

@@ -87,14 +87,14 @@ class Manager:
         client: Client,
         choices: Choices,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         *,
         instance: str = "pykueue",
         election: Election | None = None,
     ) -> None:
         self.client = client
         client = client.fenced(election.may_write if election is not None else None)
-        self.views = Views(client, chance, topology=choices.policy.topology)
+        self.views = Views(client, rng, topology=choices.policy.topology)
         self.recorder = Recorder(client.patiently(), clock, instance)
         self.world = choices.empty_world()
         measures = Measures(choices.metrics, self.world, self.views, clock, lambda: client.sent)
@@ -103,8 +103,8 @@ class Manager:
         self.writer = Writer(client, self.views.workloads, reporter, election)
         self.auditor = Auditor(self.views, self.world, choices.empty_world, clock, self.metrics.audited)
         self.scheduler = self._scheduler(choices, clock)
-        tools = _Tools(client, self.views, self.writer, reporter, self.scheduler, measures, clock, chance)
-        workload = WorkloadController(self.views, self.scheduler, self.writer, choices.life, clock, chance)
+        tools = _Tools(client, self.views, self.writer, reporter, self.scheduler, measures, clock, rng)
+        workload = WorkloadController(self.views, self.scheduler, self.writer, choices.life, clock, rng)
         always = tuple(_always(choices, tools))
         jobs = JobsController(
             client,
@@ -114,7 +114,7 @@ class Manager:
             choices.kinds,
             choices.jobs,
             clock,
-            chance,
+            rng,
             measures.job_action,
         )
         self._provisioning = ProvisioningController(
@@ -122,11 +122,11 @@ class Manager:
             self.views,
             self.writer,
             clock,
-            chance,
+            rng,
             cleanup=choices.cleans_up_requests,
             excluded=self.world.excluded_from_checks,
         )
-        remote = MultiKueueChecks(client, self.views, self.writer, clock, chance)
+        remote = MultiKueueChecks(client, self.views, self.writer, clock, rng)
         chosen = tuple(_as_chosen(choices, tools, jobs.executor))
         own = (informer for part in chosen for informer in part.informers)
         self._jobs: tuple[Informer[Any], ...] = (*jobs.informers, self._provisioning.configs, *own)
@@ -215,7 +215,7 @@ class _Tools:
     scheduler: Scheduler
     measures: Measures
     clock: Clock
-    chance: random.Random
+    rng: random.Random
 
 
 class _Part(NamedTuple):
@@ -227,18 +227,18 @@ class _Part(NamedTuple):
 
 def _always(choices: Choices, tools: _Tools) -> Iterator[Controller[Any]]:
     """What looks after queues and what they refer to."""
-    client, views, chance = tools.client, tools.views, tools.chance
-    yield QueuesController(client, views, tools.scheduler, tools.clock, chance).loop
-    yield InUseController(client, views, tools.scheduler, chance, topology=choices.policy.topology).loop
-    yield PriorityClassController(client, views, chance).loop
+    client, views, rng = tools.client, tools.views, tools.rng
+    yield QueuesController(client, views, tools.scheduler, tools.clock, rng).loop
+    yield InUseController(client, views, tools.scheduler, rng, topology=choices.policy.topology).loop
+    yield PriorityClassController(client, views, rng).loop
 
 
 def _as_chosen(choices: Choices, tools: _Tools, executor: Executor) -> Iterator[_Part]:
     """What only some operators want."""
-    client, views, writer, chance = tools.client, tools.views, tools.writer, tools.chance
+    client, views, writer, rng = tools.client, tools.views, tools.writer, tools.rng
     if choices.default_local_queues:
         kinds = views.cluster_queues, views.namespaces, views.local_queues
-        yield _Part(DefaultLocalQueues(client, *kinds, tools.reporter, BY_SPEC, chance).loop)
+        yield _Part(DefaultLocalQueues(client, *kinds, tools.reporter, BY_SPEC, rng).loop)
     if choices.policy.concurrent_admission:
         family = VariantsController(
             client,
@@ -247,15 +247,15 @@ def _as_chosen(choices: Choices, tools: _Tools, executor: Executor) -> Iterator[
             tools.scheduler,
             choices.life,
             tools.clock,
-            chance,
+            rng,
             short_names=choices.jobs.short_names,
         )
         yield _Part(family.loop)
     pods = choices.kinds.framework("pod")
     if choices.jobs.elastic and pods is not None:
-        elastic = ElasticController(client, views, writer, executor, pods, chance)
+        elastic = ElasticController(client, views, writer, executor, pods, rng)
         yield _Part(elastic.loop, (elastic.informer,))
     if choices.policy.topology:
-        yield _Part(UngatingController(client, views, writer, chance, tools.measures.gate_removed).loop)
+        yield _Part(UngatingController(client, views, writer, rng, tools.measures.gate_removed).loop)
     if choices.policy.topology and choices.policy.node_replacement:
-        yield _Part(NodeController(client, views, writer, tools.reporter, choices.nodes, tools.clock, chance).loop)
+        yield _Part(NodeController(client, views, writer, tools.reporter, choices.nodes, tools.clock, rng).loop)

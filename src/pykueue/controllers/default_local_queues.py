@@ -89,7 +89,7 @@ class DefaultLocalQueues:
         local_queues: Informer[kueue.LocalQueue],
         reporter: Reporter,
         wish: Wish,
-        chance: random.Random,
+        rng: random.Random,
         *,
         reports_as: str = CLUSTER_QUEUES,
     ) -> None:
@@ -103,7 +103,7 @@ class DefaultLocalQueues:
         self._selectors: dict[str, Selector] = {}  # of the ClusterQueues, read once: every namespace meets all of them
         self._warned: dict[Place, tuple[str, str, str]] = {}  # of which LocalQueue, for which UIDs
         self._rivals: dict[frozenset[str], tuple[str, str]] = {}  # reported pairs of names: LocalQueue and UIDs
-        self.loop: Controller[Place] = Controller("default-local-queues", self._reconcile, chance, workers=4)
+        self.loop: Controller[Place] = Controller("default-local-queues", self._reconcile, rng, workers=4)
         cluster_queues.index(_MAKERS, lambda queue: (_ALL,) if wish.name(queue) else ())
         cluster_queues.subscribe(self._cluster_queue_seen)
         namespaces.subscribe(self._namespace_seen)

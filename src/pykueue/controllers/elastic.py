@@ -25,18 +25,18 @@ class ElasticController:
     """A key is the name of a line of slices, under which both their Workloads and their pods stand."""
 
     def __init__(
-        self, client: Client, views: Views, writer: Writer, executor: Executor, row: Row, chance: random.Random
+        self, client: Client, views: Views, writer: Writer, executor: Executor, row: Row, rng: random.Random
     ) -> None:
         self._views = views
         self._writer = writer
         self._executor = executor
         self._row = row
-        self.informer: Informer[Tree] = Informer(client, pods.KIND, codec.tree, chance, labels=labels.PODSET)
+        self.informer: Informer[Tree] = Informer(client, pods.KIND, codec.tree, rng, labels=labels.PODSET)
         self.informer.index(_SLICES, ungating.word_of)
         self.informer.subscribe(self._pod_seen)
         views.workloads.index(_SLICES, ungating.word_of_slice)
         views.workloads.subscribe(self._workload_seen)
-        self.loop: Controller[str] = Controller("elastic-gate", self._reconcile, chance)
+        self.loop: Controller[str] = Controller("elastic-gate", self._reconcile, rng)
 
     def _pod_seen(self, change: Change[Tree]) -> None:
         if change.new is None and change.old is not None:

@@ -31,7 +31,7 @@ class _Kept:
 
 class InUseController:
     def __init__(
-        self, client: Client, views: Views, scheduler: Scheduler, chance: random.Random, *, topology: bool
+        self, client: Client, views: Views, scheduler: Scheduler, rng: random.Random, *, topology: bool
     ) -> None:
         self._client = client
         self._kept: dict[str, _Kept] = {
@@ -50,7 +50,7 @@ class InUseController:
                 views.topologies,
                 lambda name: any(name == flavor.spec.topology_name for flavor in views.flavors.values()),
             )
-        self.loop: Controller[tuple[str, str]] = Controller("in-use", self._reconcile, chance)
+        self.loop: Controller[tuple[str, str]] = Controller("in-use", self._reconcile, rng)
         for kind, kept in self._kept.items():
             kept.objects.subscribe(self._adder(kind))
         views.workloads.subscribe(self._workload_seen)

@@ -25,12 +25,12 @@ _SORTS_MAX: Final = 2_000
 class Views:
     """The copies. They are empty until somebody runs them."""
 
-    def __init__(self, client: Client, chance: random.Random, *, topology: bool) -> None:
+    def __init__(self, client: Client, rng: random.Random, *, topology: bool) -> None:
         self._topology = topology  # whether nodes and what runs on them matter
 
         def copy(type_: type[T], decode: Callable[[bytes], T] | None = None) -> Informer[T]:
             decode = decode or (lambda data: codec.decode(data, type_))
-            return Informer(client, registry.ALL.of(type_), decode, chance)
+            return Informer(client, registry.ALL.of(type_), decode, rng)
 
         self.cluster_queues = copy(kueue.ClusterQueue)
         self.local_queues = copy(kueue.LocalQueue)

@@ -45,7 +45,7 @@ class JobsController:
         kinds: JobKinds,
         options: Options,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         done: Done,
     ) -> None:
         self._views = views
@@ -54,9 +54,9 @@ class JobsController:
         self._copies: dict[str, Informer[Tree]] = {}
         sources = _Sources(client, views, writer, self._copies)
         self.executor = Executor(client, _Turns(writer), recorder, sources, kinds, options, clock, done)
-        self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, chance, workers=_WORKERS)
+        self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, rng, workers=_WORKERS)
         for row in kinds.enabled(options.frameworks):
-            self._copies[row.kind.name] = self._copy(client, row, chance)
+            self._copies[row.kind.name] = self._copy(client, row, rng)
         views.workloads.index(triggers.OWNER, triggers.owner_words)
         views.workloads.subscribe(self._workload_seen)
 
@@ -64,10 +64,10 @@ class JobsController:
     def informers(self) -> tuple[Informer[Tree], ...]:
         return tuple(self._copies.values())
 
-    def _copy(self, client: Client, row: Row, chance: random.Random) -> Informer[Tree]:
+    def _copy(self, client: Client, row: Row, rng: random.Random) -> Informer[Tree]:
         # Pods that are none of ours are most of a cluster, and are never ours later: the webhook marks those that are.
         selector = f"{labels.MANAGED}=true" if row.framework == pod.FRAMEWORK else ""
-        informer: Informer[Tree] = Informer(client, row.kind, codec.tree, chance, labels=selector)
+        informer: Informer[Tree] = Informer(client, row.kind, codec.tree, rng, labels=selector)
         informer.index(_PARENT, triggers.parent_words)
         informer.index(_NAMED, lambda tree: triggers.named_words(row, tree, self._options))
         if row.framework == pod.FRAMEWORK:

@@ -84,10 +84,10 @@ class Populator:
     """The one controller with copies of its own."""
 
     def __init__(
-        self, client: Client, configuration: Configuration, clock: Clock, chance: random.Random, *, instance: str
+        self, client: Client, configuration: Configuration, clock: Clock, rng: random.Random, *, instance: str
     ) -> None:
         def copy(type_: type[T]) -> Informer[T]:
-            return Informer(client, registry.ALL.of(type_), lambda data: codec.decode(data, type_), chance)
+            return Informer(client, registry.ALL.of(type_), lambda data: codec.decode(data, type_), rng)
 
         cluster_queues, namespaces = copy(kueue.ClusterQueue), copy(kube.Namespace)
         local_queues = copy(kueue.LocalQueue)
@@ -100,7 +100,7 @@ class Populator:
             local_queues,
             Reporter(self._recorder),
             wish(configuration),
-            chance,
+            rng,
             reports_as=REPORTS_AS,
         ).loop
 

@@ -18,10 +18,10 @@ _INDEX: Final = "workloadPriorityClass"
 class PriorityClassController:
     """Keys are Workloads, so that one which cannot be written holds nobody else up."""
 
-    def __init__(self, client: Client, views: Views, chance: random.Random) -> None:
+    def __init__(self, client: Client, views: Views, rng: random.Random) -> None:
         self._client = client
         self._views = views
-        self.loop: Controller[Key] = Controller("priority-class", self._reconcile, chance, workers=4)
+        self.loop: Controller[Key] = Controller("priority-class", self._reconcile, rng, workers=4)
         views.workloads.index(_INDEX, lambda workload: (_class_of(workload),))
         views.workload_priority_classes.subscribe(self._seen)
 

@@ -56,7 +56,7 @@ class Which:
 
 
 class QueuesController:
-    def __init__(self, client: Client, views: Views, scheduler: Scheduler, clock: Clock, chance: random.Random) -> None:
+    def __init__(self, client: Client, views: Views, scheduler: Scheduler, clock: Clock, rng: random.Random) -> None:
         self._client = client.patiently()
         self._views = views
         self._scheduler = scheduler
@@ -65,7 +65,7 @@ class QueuesController:
         self._usage = UsageSampler(self._world, views, clock)
         self._news: Counter[Which] = Counter()  # since the last look
         self._in_a_rush: set[Which] = set()
-        self.loop: Controller[Which] = Controller("queues", self._reconcile, chance, workers=4)
+        self.loop: Controller[Which] = Controller("queues", self._reconcile, rng, workers=4)
         views.workloads.subscribe(self._workload_seen)
         views.cluster_queues.subscribe(self._cluster_queue_seen)
         views.local_queues.subscribe(self._local_queue_seen)

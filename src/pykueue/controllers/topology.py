@@ -69,13 +69,13 @@ Passed: TypeAlias = Callable[[kueue.Workload, str], None]
 
 
 class UngatingController:
-    def __init__(self, client: Client, views: Views, writer: Writer, chance: random.Random, passed: Passed) -> None:
+    def __init__(self, client: Client, views: Views, writer: Writer, rng: random.Random, passed: Passed) -> None:
         self._client = client
         self._passed = passed
         self._views = views
         self._writer = writer
         self._issued: dict[str, int] = {}  # pod's UID -> the revision at which it passed the gate
-        self.loop: Controller[Key] = Controller("topology-gate", self._reconcile, chance, workers=4)
+        self.loop: Controller[Key] = Controller("topology-gate", self._reconcile, rng, workers=4)
         views.pods.index(_BY_WORKLOAD, _workload_words)
         views.pods.subscribe(self._pod_seen)
         views.workloads.index(_BY_SLICE_NAME, _slice_words)
@@ -191,7 +191,7 @@ class NodeController:
         reporter: Reporter,
         choices: NodeChoices,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
         self._client = client
         self._views = views
@@ -199,7 +199,7 @@ class NodeController:
         self._reporter = reporter
         self._choices = choices
         self._clock = clock
-        self.loop: Controller[str] = Controller("nodes", self._reconcile, chance)
+        self.loop: Controller[str] = Controller("nodes", self._reconcile, rng)
         views.workloads.index(_BY_NODE, _hosts)
         views.pods.index(_BY_NODE, _nodes_of_pod)
         views.nodes.subscribe(self._node_seen)

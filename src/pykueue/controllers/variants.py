@@ -39,7 +39,7 @@ class VariantsController:
         scheduler: Scheduler,
         options: Options,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         *,
         short_names: bool = False,
     ) -> None:
@@ -50,7 +50,7 @@ class VariantsController:
         self._options = options
         self._clock = clock
         self._short_names = short_names
-        self.loop: Controller[Key] = Controller("concurrent-admission", self._reconcile, chance, workers=4)
+        self.loop: Controller[Key] = Controller("concurrent-admission", self._reconcile, rng, workers=4)
         views.workloads.index(_BY_PARENT, _parent_words)
         views.workloads.subscribe(self._workload_seen)
         views.cluster_queues.subscribe(self._cluster_queue_seen)

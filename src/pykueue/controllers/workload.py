@@ -36,15 +36,15 @@ class WorkloadController:
         writer: Writer,
         options: Options,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
         self._views = views
         self._scheduler = scheduler
         self._writer = writer
         self._options = options
         self._clock = clock
-        self._chance = chance
-        self.loop: Controller[Key] = Controller("workload", self._reconcile, chance, workers=_WORKERS)
+        self._chance = rng
+        self.loop: Controller[Key] = Controller("workload", self._reconcile, rng, workers=_WORKERS)
         views.workloads.subscribe(self._seen)
         views.local_queues.subscribe(self._local_queue_seen)
         views.cluster_queues.subscribe(self._cluster_queue_seen)

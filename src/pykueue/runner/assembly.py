@@ -34,19 +34,19 @@ class Runner:
         machine: Machine,
         executor: Executor,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         *,
         serves: Callable[[str], bool],
     ) -> None:
         def copy(kind: Any) -> Trees:
-            return Informer(client, kind, msgspec.json.Decoder(dict[str, Any]).decode, chance)
+            return Informer(client, kind, msgspec.json.Decoder(dict[str, Any]).decode, rng)
 
         self._jobs, self.pods, self.nodes = copy(JOBS), copy(PODS), copy(NODES)
         self._keeper = NodeKeeper(client, machine, clock)
         self._notes = Recorder(client, clock, machine.name, compares_notes=True)
         self._loops = (
-            JobsController(client, self._jobs, self.pods, self._notes, clock, chance).loop,
-            PodsController(client, self.pods, self.nodes, executor, self._notes, clock, chance, serves).loop,
+            JobsController(client, self._jobs, self.pods, self._notes, clock, rng).loop,
+            PodsController(client, self.pods, self.nodes, executor, self._notes, clock, rng, serves).loop,
         )
 
     @asynccontextmanager

@@ -76,13 +76,13 @@ class JobsController:
     REPORTS_AS: Final = "job-controller"
 
     def __init__(
-        self, client: Client, jobs: Trees, pods: Trees, notes: Recorder, clock: Clock, chance: random.Random
+        self, client: Client, jobs: Trees, pods: Trees, notes: Recorder, clock: Clock, rng: random.Random
     ) -> None:
         self._client, self._jobs, self._pods = client, jobs, pods
         self._notes, self._clock = notes, clock
         # Up to which revision the copies must have come before a Job is looked at again: what was written is in them.
         self._awaited: dict[Key, tuple[int, int]] = {}
-        self.loop: Controller[Key] = Controller("jobs", self._reconcile, chance, workers=8)
+        self.loop: Controller[Key] = Controller("jobs", self._reconcile, rng, workers=8)
         pods.index(_OF_JOB, _jobs_of)
         jobs.subscribe(lambda change: self.loop.add(change.key, patient=change.initial))
         pods.subscribe(self._pod_seen)
@@ -192,7 +192,7 @@ class PodsController:
         executor: Executor,
         notes: Recorder,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         serves: Callable[[str], bool],
     ) -> None:
         self._client, self._pods, self._nodes = client, pods, nodes
@@ -202,7 +202,7 @@ class PodsController:
         self._waiting: dict[Key, None] = {}
         self._uids: dict[Key, str] = {}
         self._keys: dict[str, Key] = {}
-        self.loop: Controller[Key] = Controller("pods", self._reconcile, chance, workers=8)
+        self.loop: Controller[Key] = Controller("pods", self._reconcile, rng, workers=8)
         pods.subscribe(self._pod_seen)
         nodes.subscribe(lambda _: self._wake_waiting())
         executor.on_change = self._wake

@@ -36,10 +36,10 @@ _TERMINATED, _KILLED = 143, 137
 class Simulated:
     """The executor of `--runner simulated`."""
 
-    def __init__(self, clock: Clock, chance: random.Random) -> None:
+    def __init__(self, clock: Clock, rng: random.Random) -> None:
         self.on_change: Callable[[str], None] = lambda uid: None
         self._clock = clock
-        self._chance = chance
+        self._chance = rng
         self._attempts: dict[str, dict[str, list[Attempt]]] = {}
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 

@@ -197,23 +197,23 @@ class _Life:
         await self._task
 
     async def _live(self, began: asyncio.Future[AsyncClient]) -> None:
-        clock, chance = VirtualClock(asyncio.get_running_loop()), random.Random(self._seed)
+        clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(self._seed)
         base, loaded = self._base
         machine = MACHINE if self._runner is not app.RunnerName.NONE else None
         own = app.managed_parts(self._chosen, machine)
         # What a new server makes first is made here though this one looks like it had been started before.
         parts = replace(base, plugins=own.plugins, initial=(*base.initial, *own.first))
         embedded = Embedded(
-            parts, MemoryJournal(), authentication.Access({}, ()), clock, chance, About("test"), loaded=loaded
+            parts, MemoryJournal(), authentication.Access({}, ()), clock, rng, About("test"), loaded=loaded
         )
         place = app.ServerSettings(data_dir=Path(), durability=app.Durability.MEMORY)
         await embedded.start()
         try:
             async with (
-                app.embedded_manager(embedded, self._chosen, clock, chance) as self.manager,
-                app.embedded_runner(embedded, self._runner, place, MACHINE, clock, chance),
+                app.embedded_manager(embedded, self._chosen, clock, rng) as self.manager,
+                app.embedded_runner(embedded, self._runner, place, MACHINE, clock, rng),
             ):
-                caller = Caller(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), chance)
+                caller = Caller(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)
                 began.set_result(AsyncClient(namespace="default", caller=caller, clock=clock))
                 await self._over.wait()
         finally:

@@ -173,17 +173,17 @@ class Autoscaler(Played):
         yield ("think again",) if said.get("Provisioned") else ("answer",)
 
     async def wait(self, plan: Plan, part: Part) -> None:
-        await asyncio.sleep(self.stage.chance.uniform(0.0, 3.0 if part == ("answer",) else 20.0))
+        await asyncio.sleep(self.stage.rng.uniform(0.0, 3.0 if part == ("answer",) else 20.0))
 
     def status(self, tree: Tree, part: Part) -> Tree | None:
-        chance = self.stage.chance
+        rng = self.stage.rng
         word = "Provisioned"
         if part == ("think again",):
-            if self.stage.is_calm or chance.random() < 0.8:
+            if self.stage.is_calm or rng.random() < 0.8:
                 return None
-            word = chance.choice(("BookingExpired", "CapacityRevoked"))
+            word = rng.choice(("BookingExpired", "CapacityRevoked"))
         elif not self.stage.is_calm:
-            word = chance.choices(("Provisioned", "Failed"), (80, 20))[0]
+            word = rng.choices(("Provisioned", "Failed"), (80, 20))[0]
         self.stage.tell(f"request {tree['metadata']['name']}: {word}")
         said = {
             "type": word,

@@ -90,7 +90,7 @@ class Kill:
 class Weather:
     """Which faults happen in a story, how often, and how often they did."""
 
-    chance: random.Random
+    rng: random.Random
     # How long a change takes to reach whoever watches, on a fine day.
     lag_seconds: float = 0.0
     rates: dict[str, float] = field(default_factory=dict)
@@ -101,17 +101,17 @@ class Weather:
     killed: asyncio.Queue[Stormy] = field(default_factory=asyncio.Queue)  # whose manager is to be taken down
 
     @classmethod
-    def drawn(cls, chance: random.Random, later: random.Random) -> Weather:
+    def drawn(cls, rng: random.Random, later: random.Random) -> Weather:
         """A few faults in every story, rather than all in each: some hide others."""
         usual = {**FAULTS, **_FIRST}
-        names = chance.sample(list(usual), chance.randint(0, 9))
-        rates = {name: usual[name] * chance.choice((0.5, 1.0, 2.0)) for name in sorted(names)}
+        names = rng.sample(list(usual), rng.randint(0, 9))
+        rates = {name: usual[name] * rng.choice((0.5, 1.0, 2.0)) for name in sorted(names)}
         rates |= {name: rate for name, rate in _LATER.items() if later.random() < _LATER_SHARES[name]}
-        return cls(chance, chance.choice((0.0, 0.01, 0.2)), rates)
+        return cls(rng, rng.choice((0.0, 0.01, 0.2)), rates)
 
     def strikes(self, name: str) -> bool:
         rate = self.rates.get(name, 0.0)
-        if not rate or self.chance.random() >= rate:
+        if not rate or self.rng.random() >= rate:
             return False
         self.fired[name] += 1
         return True
@@ -230,7 +230,7 @@ class Stormy:
 
     async def _pass(self, fault: str) -> None:
         slow = self._weather.strikes(fault)
-        await asyncio.sleep(self._weather.chance.uniform(0.0, _SLOW_SECONDS) if slow else _USUAL_SECONDS)
+        await asyncio.sleep(self._weather.rng.uniform(0.0, _SLOW_SECONDS) if slow else _USUAL_SECONDS)
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Lines]:
@@ -287,14 +287,14 @@ class Stormy:
                 return
             self._alive()
             if weather.lag_seconds:
-                await asyncio.sleep(weather.chance.uniform(0.0, weather.lag_seconds))
+                await asyncio.sleep(weather.rng.uniform(0.0, weather.lag_seconds))
             if weather.strikes("watch late"):
-                await asyncio.sleep(weather.chance.uniform(0.0, _LATE_SECONDS))
+                await asyncio.sleep(weather.rng.uniform(0.0, _LATE_SECONDS))
             if weather.strikes("watch dropped"):
                 return
             lines = [line]
             if weather.strikes("watch coalesced"):
-                await asyncio.sleep(weather.chance.uniform(0.0, _LATE_SECONDS))
+                await asyncio.sleep(weather.rng.uniform(0.0, _LATE_SECONDS))
                 while not arrived.empty():
                     more = arrived.get_nowait()
                     if more is None:

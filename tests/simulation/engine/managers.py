@@ -27,7 +27,7 @@ class Member:
         server: Transport,
         weather: Weather,
         choices: Choices,
-        chance: random.Random,
+        rng: random.Random,
         *,
         is_alone: bool,
         keeps_events: bool,
@@ -37,7 +37,7 @@ class Member:
         self._server = server
         self._weather = weather
         self._choices = choices
-        self._chance = chance
+        self._chance = rng
         self._is_alone = is_alone
         self._keeps_events = keeps_events
         self._lives = 0

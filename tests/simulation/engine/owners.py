@@ -42,7 +42,7 @@ class Stage:
         world: World,
         client: Client,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         tell: Callable[[str], None],
         *,
         watches_pods: bool,
@@ -50,7 +50,7 @@ class Stage:
         self.plans: Mapping[str, Plan] = {plan.name: plan for plan in world.plans}
         self.client = client
         self.clock = clock
-        self.chance = chance
+        self.rng = rng
         self.tell = tell
         self.watches_pods = watches_pods
         self.long_may_end = asyncio.Event()
@@ -357,11 +357,11 @@ class CheckController(Played):
 
     async def wait(self, plan: Plan, part: Part) -> None:
         longest = {"answer": 3.0, "say again": 2.0, "think again": 10.0}[part[0]]
-        late = self.stage.chance.random() < 0.2
-        await asyncio.sleep(self.stage.chance.uniform(0.0, 15.0 if late and not self.stage.is_calm else longest))
+        late = self.stage.rng.random() < 0.2
+        await asyncio.sleep(self.stage.rng.uniform(0.0, 15.0 if late and not self.stage.is_calm else longest))
 
     def status(self, tree: Tree, part: Part) -> Tree | None:
-        chance = self.stage.chance
+        rng = self.stage.rng
         what, name, _ = part
         state = "Ready"
         if self.stage.is_calm:
@@ -369,20 +369,20 @@ class CheckController(Played):
                 return None
         elif what == "answer":
             words = ("Ready", "Retry", "Rejected", "PreemptionRequired")
-            state = chance.choices(words, (70, 15, 5, 10))[0]
-        elif chance.random() > 0.15:
+            state = rng.choices(words, (70, 15, 5, 10))[0]
+        elif rng.random() > 0.15:
             return None
         elif what == "think again":
-            state = chance.choice(("Retry", "Retry", "Rejected"))
+            state = rng.choice(("Retry", "Retry", "Rejected"))
         self.stage.tell(f"{name} of {tree['metadata']['name']}: {what}: {state}")
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             return self._as_condition(tree, name, state)
         return self._as_state(tree, name, state)
 
     def _as_state(self, tree: Tree, name: str, state: str) -> Tree:
         answer: Tree = {"state": state, "message": "played", "lastTransitionTime": self.stage.now()}
-        if state == "Retry" and self.stage.chance.random() < 0.5:
-            answer["requeueAfterSeconds"] = self.stage.chance.randint(0, 10)
+        if state == "Retry" and self.stage.rng.random() < 0.5:
+            answer["requeueAfterSeconds"] = self.stage.rng.randint(0, 10)
         checks = [
             {**check, **answer} if check["name"] == name else check for check in tree["status"]["admissionChecks"]
         ]

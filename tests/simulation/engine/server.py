@@ -77,7 +77,7 @@ class History:
 class Disk:
     """Where journals are. When it is full, some of what is said to have failed is there all the same."""
 
-    chance: random.Random
+    rng: random.Random
     is_full: bool = False
 
 
@@ -95,7 +95,7 @@ class _Tapped(MemoryJournal):
         if self.is_dead:
             return
         if self._disk.is_full:
-            if self._disk.chance.random() < 0.5:
+            if self._disk.rng.random() < 0.5:
                 self._inner.commit(records)
                 self._unsure = records
             raise _no_space()
@@ -131,7 +131,7 @@ class Server:
         self,
         base: tuple[Parts, Loaded],
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         plugins: Callable[[Find], Sequence[Hook]],
         folder: Path | None,
         disk: Disk,
@@ -139,7 +139,7 @@ class Server:
         parts, loaded = base
         self._parts = replace(parts, plugins=lambda find: self._hooks(plugins(find)))
         self._clock = clock
-        self._chance = chance
+        self._chance = rng
         self._folder = folder
         self.webhooks = Door.OPEN
         self.disk = disk

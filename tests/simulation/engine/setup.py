@@ -85,22 +85,22 @@ class World:
     plans: tuple[Plan, ...]
 
 
-def draw(chance: random.Random, traits: Traits) -> World:
-    flavors = [f"flavor-{number}" for number in range(chance.randint(1, 2))]
-    cohorts = _cohorts(chance, traits, flavors)
-    checks = _checks(chance, traits)
+def draw(rng: random.Random, traits: Traits) -> World:
+    flavors = [f"flavor-{number}" for number in range(rng.randint(1, 2))]
+    cohorts = _cohorts(rng, traits, flavors)
+    checks = _checks(rng, traits)
     queues = _cluster_queues(
-        chance, traits, flavors, [name_of(each) for each in cohorts], [name_of(each) for each in checks]
+        rng, traits, flavors, [name_of(each) for each in cohorts], [name_of(each) for each in checks]
     )
-    plans = tuple(_plans(chance, traits, [name_of(each) for each in queues]))
+    plans = tuple(_plans(rng, traits, [name_of(each) for each in queues]))
     local_queues = [thing("LocalQueue", name_of(each), {"clusterQueue": name_of(each)}, NAMESPACE) for each in queues]
     objects = (
         *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in TEAMS),
         *_nodes(traits),
-        *(_flavor(chance, name, traits) for name in flavors),
+        *(_flavor(rng, name, traits) for name in flavors),
         *(thing("ResourceFlavor", name, {}) for name in _STORES if "several groups" in traits),
         *cohorts,
-        *_provisioning(chance, traits),
+        *_provisioning(rng, traits),
         *checks,
         *queues,
         *local_queues,
@@ -134,15 +134,15 @@ def name_of(tree: Tree) -> str:
 # --- Queues -----------------------------------------------------------------------------------------------------------
 
 
-def _flavor(chance: random.Random, name: str, traits: Traits) -> Tree:
+def _flavor(rng: random.Random, name: str, traits: Traits) -> Tree:
     spec: Tree = {}
     if name == "flavor-0" and "topology" in traits:
         spec = {"nodeLabels": {"example.com/pool": name}, "topologyName": "racks"}
     if "taints" in traits:
         spec.setdefault("nodeLabels", {})[ZONE] = _ZONES[name]
-        if chance.random() < 0.4:
+        if rng.random() < 0.4:
             spec["nodeTaints"] = [TAINT]
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
             spec["tolerations"] = [_STANDS]
     return thing("ResourceFlavor", name, spec)
 
@@ -170,26 +170,26 @@ def node_ready(status: str) -> Tree:
     return {"type": "Ready", "status": status, "reason": "Played", "message": ""}
 
 
-def _cohorts(chance: random.Random, traits: Traits, flavors: list[str]) -> list[Tree]:
+def _cohorts(rng: random.Random, traits: Traits, flavors: list[str]) -> list[Tree]:
     """A tree of one to three levels; the first is the root. Cohorts without an object of their own exist too."""
-    levels = chance.choice((0, 1, 1, 2, 3))
+    levels = rng.choice((0, 1, 1, 2, 3))
     found: list[Tree] = []
-    for number in range(0 if levels == 0 else chance.randint(levels, levels + 1)):
+    for number in range(0 if levels == 0 else rng.randint(levels, levels + 1)):
         spec: Tree = {}
         if number:
-            parent = number - 1 if number < levels else chance.randrange(levels - 1) if levels > 1 else 0
+            parent = number - 1 if number < levels else rng.randrange(levels - 1) if levels > 1 else 0
             spec["parentName"] = name_of(found[parent])
-        if chance.random() < 0.4:
-            spec["resourceGroups"] = _quota_groups(chance, traits, flavors, 0, 6, in_cohort=bool(number))
+        if rng.random() < 0.4:
+            spec["resourceGroups"] = _quota_groups(rng, traits, flavors, 0, 6, in_cohort=bool(number))
         found.append(thing("Cohort", f"cohort-{number}", spec))
     return found
 
 
-def _checks(chance: random.Random, traits: Traits) -> list[Tree]:
+def _checks(rng: random.Random, traits: Traits) -> list[Tree]:
     found = []
-    for number in range(chance.randint(1, 2) if "checks" in traits else 0):
-        spec: Tree = {"controllerName": CHECK_CONTROLLER, "retryDelayMinutes": chance.choice((0, 0, 1))}
-        if "deferred preemptions" in traits and chance.random() < 0.7:
+    for number in range(rng.randint(1, 2) if "checks" in traits else 0):
+        spec: Tree = {"controllerName": CHECK_CONTROLLER, "retryDelayMinutes": rng.choice((0, 0, 1))}
+        if "deferred preemptions" in traits and rng.random() < 0.7:
             spec["preemptionPolicy"] = "AfterCheckPassedOrOnDemand"
         found.append(thing("AdmissionCheck", f"check-{number}", spec))
     if "provisioning" in traits:
@@ -199,62 +199,62 @@ def _checks(chance: random.Random, traits: Traits) -> list[Tree]:
     return found
 
 
-def _provisioning(chance: random.Random, traits: Traits) -> Iterator[Tree]:
+def _provisioning(rng: random.Random, traits: Traits) -> Iterator[Tree]:
     if "provisioning" in traits:
-        retries = {"backoffLimitCount": chance.randint(1, 3), "backoffBaseSeconds": 1, "backoffMaxSeconds": 5}
+        retries = {"backoffLimitCount": rng.randint(1, 3), "backoffBaseSeconds": 1, "backoffMaxSeconds": 5}
         spec = {"provisioningClassName": "played.example.com", "retryStrategy": retries}
         yield thing("ProvisioningRequestConfig", NODES_CHECK, spec)
 
 
 def _cluster_queues(
-    chance: random.Random, traits: Traits, flavors: list[str], cohorts: list[str], checks: list[str]
+    rng: random.Random, traits: Traits, flavors: list[str], cohorts: list[str], checks: list[str]
 ) -> list[Tree]:
     found = []
-    for number in range(chance.randint(1, 4)):
-        cohort = chance.choice(cohorts) if cohorts and chance.random() < 0.85 else ""
-        offered = flavors if chance.random() < 0.7 else flavors[:1]
+    for number in range(rng.randint(1, 4)):
+        cohort = rng.choice(cohorts) if cohorts and rng.random() < 0.85 else ""
+        offered = flavors if rng.random() < 0.7 else flavors[:1]
         spec: Tree = {
             "namespaceSelector": {},
-            "queueingStrategy": chance.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
-            "resourceGroups": _quota_groups(chance, traits, offered, 1, 8, in_cohort=bool(cohort)),
-            "preemption": preemption(chance, in_cohort=bool(cohort)),
+            "queueingStrategy": rng.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
+            "resourceGroups": _quota_groups(rng, traits, offered, 1, 8, in_cohort=bool(cohort)),
+            "preemption": preemption(rng, in_cohort=bool(cohort)),
         }
         if cohort:
             spec["cohortName"] = cohort
         if "fair sharing" in traits:
-            spec["fairSharing"] = {"weight": chance.choice(("1", "1", "2", "0"))}
-        if "admission fair sharing" in traits and chance.random() < 0.7:
+            spec["fairSharing"] = {"weight": rng.choice(("1", "1", "2", "0"))}
+        if "admission fair sharing" in traits and rng.random() < 0.7:
             spec["admissionScope"] = {"admissionMode": "UsageBasedAdmissionFairSharing"}
-        asked = [name for name in checks if chance.random() < 0.7]
+        asked = [name for name in checks if rng.random() < 0.7]
         if asked:
-            spec["admissionChecksStrategy"] = {"admissionChecks": [_rule(chance, name, offered) for name in asked]}
-        if "excluded resources" in traits and chance.random() < 0.7:
+            spec["admissionChecksStrategy"] = {"admissionChecks": [_rule(rng, name, offered) for name in asked]}
+        if "excluded resources" in traits and rng.random() < 0.7:
             spec["excludeResourcePrefixes"] = ["example.com/lic"]
-        if "default queues" in traits and chance.random() < 0.7:
+        if "default queues" in traits and rng.random() < 0.7:
             spec["defaultLocalQueue"] = {"name": f"default-{number}"}
         found.append(thing("ClusterQueue", f"queue-{number}", spec))
     return found
 
 
-def _rule(chance: random.Random, name: str, flavors: list[str]) -> Tree:
-    return {"name": name, "onFlavors": flavors[:1]} if chance.random() < 0.3 else {"name": name}
+def _rule(rng: random.Random, name: str, flavors: list[str]) -> Tree:
+    return {"name": name, "onFlavors": flavors[:1]} if rng.random() < 0.3 else {"name": name}
 
 
 def _quota_groups(
-    chance: random.Random, traits: Traits, flavors: list[str], least: int, most: int, *, in_cohort: bool
+    rng: random.Random, traits: Traits, flavors: list[str], least: int, most: int, *, in_cohort: bool
 ) -> list[Tree]:
     """CPUs; and memory, which comes with them or is of other flavors."""
-    group = partial(quota_group, chance, least=least, most=most, in_cohort=in_cohort)
+    group = partial(quota_group, rng, least=least, most=most, in_cohort=in_cohort)
     if "several groups" not in traits:
         return [group(flavors)]
-    if "topology" in traits or chance.random() < 0.5:
+    if "topology" in traits or rng.random() < 0.5:
         return [group(flavors, resources=("cpu", MEMORY))]
-    stores = _STORES[: chance.randint(1, len(_STORES))]
+    stores = _STORES[: rng.randint(1, len(_STORES))]
     return [group(flavors), group(stores, resources=(MEMORY,))]
 
 
 def quota_group(
-    chance: random.Random,
+    rng: random.Random,
     flavors: Sequence[str],
     least: int,
     most: int,
@@ -263,121 +263,121 @@ def quota_group(
     resources: Sequence[str] = ("cpu",),
 ) -> Tree:
     def quota(resource: str) -> Tree:
-        found: Tree = {"name": resource, "nominalQuota": str(chance.randint(least, most))}
-        if in_cohort and chance.random() < 0.4:
-            found["borrowingLimit"] = str(chance.randint(0, 4))
-        if in_cohort and chance.random() < 0.4:
-            found["lendingLimit"] = str(chance.randint(0, int(found["nominalQuota"])))
+        found: Tree = {"name": resource, "nominalQuota": str(rng.randint(least, most))}
+        if in_cohort and rng.random() < 0.4:
+            found["borrowingLimit"] = str(rng.randint(0, 4))
+        if in_cohort and rng.random() < 0.4:
+            found["lendingLimit"] = str(rng.randint(0, int(found["nominalQuota"])))
         return found
 
     offered = [{"name": name, "resources": [quota(resource) for resource in resources]} for name in flavors]
     return {"coveredResources": list(resources), "flavors": offered}
 
 
-def preemption(chance: random.Random, *, in_cohort: bool) -> Tree:
+def preemption(rng: random.Random, *, in_cohort: bool) -> Tree:
     found: Tree = {
-        "withinClusterQueue": chance.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
-        "reclaimWithinCohort": chance.choice(("Never", "LowerPriority", "Any")),
+        "withinClusterQueue": rng.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
+        "reclaimWithinCohort": rng.choice(("Never", "LowerPriority", "Any")),
     }
-    if in_cohort and found["reclaimWithinCohort"] != "Never" and chance.random() < 0.4:
-        found["borrowWithinCohort"] = {"policy": "LowerPriority", "maxPriorityThreshold": chance.randint(0, 2)}
+    if in_cohort and found["reclaimWithinCohort"] != "Never" and rng.random() < 0.4:
+        found["borrowWithinCohort"] = {"policy": "LowerPriority", "maxPriorityThreshold": rng.randint(0, 2)}
     return found
 
 
 # --- Work -------------------------------------------------------------------------------------------------------------
 
 
-def _plans(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
-    yield from _mixed(chance, traits, queues)
+def _plans(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
+    yield from _mixed(rng, traits, queues)
     if "pods" in traits:
-        yield from _of_pods(chance, traits, queues)
+        yield from _of_pods(rng, traits, queues)
     if "rush" in traits:
-        yield from _rush(chance, traits, queues)
+        yield from _rush(rng, traits, queues)
     if "churn" in traits:
-        yield from _churn(chance, traits, queues[0])
+        yield from _churn(rng, traits, queues[0])
     if "unnamed jobs" in traits:
-        yield from _unnamed(chance)
+        yield from _unnamed(rng)
     if "by hand" in traits:
-        yield _hopeless(chance, traits, queues)
+        yield _hopeless(rng, traits, queues)
 
 
-def _mixed(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
-    for number in range(chance.randint(5, 11)):
-        count = chance.choice((1, 1, 1, 2, 3))
-        is_job = "jobs" in traits and chance.random() < 0.85
-        is_elastic = is_job and "elastic" in traits and chance.random() < 0.6
-        seconds = round(chance.uniform(0.5, 12.0), 3)
-        is_long = chance.random() < 0.2
+def _mixed(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
+    for number in range(rng.randint(5, 11)):
+        count = rng.choice((1, 1, 1, 2, 3))
+        is_job = "jobs" in traits and rng.random() < 0.85
+        is_elastic = is_job and "elastic" in traits and rng.random() < 0.6
+        seconds = round(rng.uniform(0.5, 12.0), 3)
+        is_long = rng.random() < 0.2
         yield Plan(
             name=f"work-{number:02}",
-            at=round(chance.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
+            at=round(rng.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
             namespace=NAMESPACE,
-            queue=chance.choice(queues),
+            queue=rng.choice(queues),
             count=count,
-            cpu=chance.choice((1, 1, 2, 3, 5)) if count == 1 else chance.choice((1, 1, 2)),
-            priority=chance.choice((0, 0, 1, 2)),
+            cpu=rng.choice((1, 1, 2, 3, 5)) if count == 1 else rng.choice((1, 1, 2)),
+            priority=rng.choice((0, 0, 1, 2)),
             seconds=seconds,
-            stop_seconds=round(chance.choice((0.0, chance.uniform(0.0, 3.0))), 3),
+            stop_seconds=round(rng.choice((0.0, rng.uniform(0.0, 3.0))), 3),
             is_long=is_long,
             kind="Job" if is_job else "Workload",
-            ready_seconds=_ready(chance) if "pods ready" in traits else 0.0,
-            limit_seconds=chance.randint(1, 20) if "limited time" in traits and chance.random() < 0.4 else None,
-            min_count=1 if "partial" in traits and count > 1 and not is_elastic and chance.random() < 0.7 else None,
-            also=_also(chance, traits),
-            topology=_topology(chance, traits, is_elastic=is_elastic),
+            ready_seconds=_ready(rng) if "pods ready" in traits else 0.0,
+            limit_seconds=rng.randint(1, 20) if "limited time" in traits and rng.random() < 0.4 else None,
+            min_count=1 if "partial" in traits and count > 1 and not is_elastic and rng.random() < 0.7 else None,
+            also=_also(rng, traits),
+            topology=_topology(rng, traits, is_elastic=is_elastic),
             is_elastic=is_elastic,
             is_piecemeal="piecemeal" in traits and is_job and not is_elastic,
-            fails="piecemeal" in traits and is_job and chance.random() < 0.2,
-            **_several(chance, traits, is_job=is_job),
-            **_particular(chance, traits),
-            prebuilt=_prebuilt(chance, number) if "prebuilt" in traits and is_job and not is_elastic else "",
+            fails="piecemeal" in traits and is_job and rng.random() < 0.2,
+            **_several(rng, traits, is_job=is_job),
+            **_particular(rng, traits),
+            prebuilt=_prebuilt(rng, number) if "prebuilt" in traits and is_job and not is_elastic else "",
         )
 
 
-def _prebuilt(chance: random.Random, number: int) -> str:
+def _prebuilt(rng: random.Random, number: int) -> str:
     """Its own, one that another Job waits for as well, or none."""
-    found = chance.choice((number, number, max(0, number - 1), None, None))
+    found = rng.choice((number, number, max(0, number - 1), None, None))
     return "" if found is None else f"work-{found:02}-made"
 
 
-def _several(chance: random.Random, traits: Traits, *, is_job: bool) -> dict[str, Any]:
+def _several(rng: random.Random, traits: Traits, *, is_job: bool) -> dict[str, Any]:
     """Memory for its pods, and other pods beside them."""
     if "several groups" not in traits:
         return {}
-    memory = chance.choice((0, 1, 1, 2))
-    if is_job or chance.random() < 0.3:
+    memory = rng.choice((0, 1, 1, 2))
+    if is_job or rng.random() < 0.3:
         return {"memory": memory}
-    requests = chance.choice(({"cpu": "1"}, {MEMORY: "1"}, {"cpu": "2", MEMORY: "1"}))
-    return {"memory": memory, "beside": (chance.randint(1, 2), requests)}
+    requests = rng.choice(({"cpu": "1"}, {MEMORY: "1"}, {"cpu": "2", MEMORY: "1"}))
+    return {"memory": memory, "beside": (rng.randint(1, 2), requests)}
 
 
-def _particular(chance: random.Random, traits: Traits) -> dict[str, Any]:
+def _particular(rng: random.Random, traits: Traits) -> dict[str, Any]:
     """About where its pods run."""
     if "taints" not in traits:
         return {}
-    return {"zone": chance.choice(("", "", "", *_ZONES.values())), "stands_taints": chance.random() < 0.6}
+    return {"zone": rng.choice(("", "", "", *_ZONES.values())), "stands_taints": rng.random() < 0.6}
 
 
-def _of_pods(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
-    for number in range(chance.randint(2, 4)):
-        count = chance.choice((1, 2, 3))
+def _of_pods(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
+    for number in range(rng.randint(2, 4)):
+        count = rng.choice((1, 2, 3))
         yield Plan(
             name=f"pods-{number}",
-            at=round(chance.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
+            at=round(rng.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
             namespace=NAMESPACE,
-            queue=chance.choice(queues),
+            queue=rng.choice(queues),
             count=count,
             cpu=1,
-            priority=chance.choice((0, 1, 2)),
-            seconds=round(chance.uniform(0.5, 12.0), 3),
-            stop_seconds=round(chance.uniform(0.0, 3.0), 3),
-            is_long=chance.random() < 0.2,
+            priority=rng.choice((0, 1, 2)),
+            seconds=round(rng.uniform(0.5, 12.0), 3),
+            stop_seconds=round(rng.uniform(0.0, 3.0), 3),
+            is_long=rng.random() < 0.2,
             kind="Pod",
             # A pod of its own that never came up would be made anew for ever; a group is given up after a while, unless
             # it is then deleted, and made anew as well.
-            ready_seconds=_ready(chance) if "pods ready" in traits and count > 1 and "retention" not in traits else 0.0,
-            topology=_topology(chance, traits),
-            **_particular(chance, traits),
+            ready_seconds=_ready(rng) if "pods ready" in traits and count > 1 and "retention" not in traits else 0.0,
+            topology=_topology(rng, traits),
+            **_particular(rng, traits),
         )
 
 
@@ -394,21 +394,21 @@ def _small(traits: Traits) -> Callable[..., Plan]:
     )
 
 
-def _rush(chance: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
+def _rush(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
     """Many at once."""
     small = _small(traits)
-    for number in range(chance.randint(15, 25)):
+    for number in range(rng.randint(15, 25)):
         yield small(
             name=f"rush-{number:02}",
-            at=round(chance.uniform(5.0, 15.0), 3),
-            queue=chance.choice(queues),
-            cpu=chance.choice((1, 1, 2)),
-            priority=chance.randint(0, 3),
-            seconds=round(chance.uniform(0.5, 4.0), 3),
+            at=round(rng.uniform(5.0, 15.0), 3),
+            queue=rng.choice(queues),
+            cpu=rng.choice((1, 1, 2)),
+            priority=rng.randint(0, 3),
+            seconds=round(rng.uniform(0.5, 4.0), 3),
         )
 
 
-def _churn(chance: random.Random, traits: Traits, queue: str) -> Iterator[Plan]:
+def _churn(rng: random.Random, traits: Traits, queue: str) -> Iterator[Plan]:
     """Work without end, in one queue."""
     small = _small(traits)
     for number in range(80):
@@ -418,35 +418,35 @@ def _churn(chance: random.Random, traits: Traits, queue: str) -> Iterator[Plan]:
             queue=queue,
             cpu=1,
             priority=0,
-            seconds=round(chance.uniform(6.0, 12.0), 3),
+            seconds=round(rng.uniform(6.0, 12.0), 3),
         )
 
 
-def _unnamed(chance: random.Random) -> Iterator[Plan]:
+def _unnamed(rng: random.Random) -> Iterator[Plan]:
     """Jobs that name no queue, or none that there is."""
     for number in range(3):
         yield Plan(
             name=f"unnamed-{number}",
-            at=round(chance.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
-            namespace=chance.choice(TEAMS),
-            queue=chance.choice(("", "", "nowhere")),
+            at=round(rng.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
+            namespace=rng.choice(TEAMS),
+            queue=rng.choice(("", "", "nowhere")),
             count=1,
             cpu=1,
             priority=0,
             seconds=5.0,
             stop_seconds=0.0,
-            is_long=chance.random() < 0.5,
+            is_long=rng.random() < 0.5,
             kind="Job",
         )
 
 
-def _hopeless(chance: random.Random, traits: Traits, queues: list[str]) -> Plan:
+def _hopeless(rng: random.Random, traits: Traits, queues: list[str]) -> Plan:
     """A Job that asks for more than there is, so that nobody but people would ever start it."""
     return Plan(
         name="hopeless",
-        at=round(chance.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
+        at=round(rng.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
         namespace=NAMESPACE,
-        queue=chance.choice(queues),
+        queue=rng.choice(queues),
         count=1,
         cpu=100,
         priority=0,
@@ -454,28 +454,28 @@ def _hopeless(chance: random.Random, traits: Traits, queues: list[str]) -> Plan:
         stop_seconds=0.0,
         is_long=True,
         kind="Job",
-        topology=_topology(chance, traits),
+        topology=_topology(rng, traits),
     )
 
 
-def _ready(chance: random.Random) -> float | None:
+def _ready(rng: random.Random) -> float | None:
     """Mostly in time, sometimes too late, sometimes never."""
-    return chance.choice((0.5, 0.5, 2.0, 12.0, None))
+    return rng.choice((0.5, 0.5, 2.0, 12.0, None))
 
 
-def _topology(chance: random.Random, traits: Traits, *, is_elastic: bool = False) -> str:
+def _topology(rng: random.Random, traits: Traits, *, is_elastic: bool = False) -> str:
     if "topology" not in traits:
         return ""
-    return "unconstrained" if is_elastic else chance.choice(("required", "preferred", "unconstrained"))
+    return "unconstrained" if is_elastic else rng.choice(("required", "preferred", "unconstrained"))
 
 
-def _also(chance: random.Random, traits: Traits) -> str:
+def _also(rng: random.Random, traits: Traits) -> str:
     wanted = [
         resource
         for trait, resource in (("excluded resources", EXCLUDED), ("undeclared resources", UNDECLARED))
         if trait in traits
     ]
-    return chance.choice(wanted) if wanted and chance.random() < 0.4 else ""
+    return rng.choice(wanted) if wanted and rng.random() < 0.4 else ""
 
 
 def template(plan: Plan) -> Tree:

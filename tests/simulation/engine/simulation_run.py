@@ -237,8 +237,8 @@ class Story:
             await asyncio.sleep(1.0)
             for name, strike in _STRIKES.items():
                 if self.weather.strikes(name):
-                    await asyncio.sleep(self.weather.chance.uniform(0.0, 1.0))
-                    await strike(self, self.weather.chance.choice(self.members))
+                    await asyncio.sleep(self.weather.rng.uniform(0.0, 1.0))
+                    await strike(self, self.weather.rng.choice(self.members))
 
     async def _heal(self, stage: Stage) -> None:
         self.weather.heal()
@@ -299,26 +299,26 @@ class Story:
                     await self._restart(member)
 
     async def _strike_crash(self, member: Member) -> None:
-        await self._restart(member, self.weather.chance.choice((0.0, 0.5, 5.0)))
+        await self._restart(member, self.weather.rng.choice((0.0, 0.5, 5.0)))
 
     async def _strike_pause(self, member: Member) -> None:
-        seconds = self.weather.chance.uniform(1.0, 30.0)
+        seconds = self.weather.rng.uniform(1.0, 30.0)
         self._note(f"-- manager {member.name} stands still for {seconds:.1f} seconds")
         member.stand_still()
         self._later(seconds, member.go_on)
 
     async def _strike_cut_off(self, member: Member) -> None:
-        seconds = self.weather.chance.uniform(1.0, 30.0)
+        seconds = self.weather.rng.uniform(1.0, 30.0)
         self._note(f"-- manager {member.name} is cut off for {seconds:.1f} seconds")
         member.transport.cut_off()
         self._later(seconds, member.transport.reconnect)
 
     async def _strike_clock(self, member: Member) -> None:
-        self._set_clock(member, self.weather.chance.uniform(-60.0, 60.0))
+        self._set_clock(member, self.weather.rng.uniform(-60.0, 60.0))
 
     async def _strike_hour(self, member: Member, seconds: float) -> None:
         self._set_clock(member, seconds)
-        self._later(self.weather.chance.uniform(1.0, 20.0), lambda: self._set_clock(member, 0.0))
+        self._later(self.weather.rng.uniform(1.0, 20.0), lambda: self._set_clock(member, 0.0))
 
     def _set_clock(self, member: Member, wrong_by_seconds: float) -> None:
         member.clock.wrong_by_seconds = wrong_by_seconds
@@ -337,7 +337,7 @@ class Story:
             raise _Over
 
     async def _strike_disk(self, member: Member) -> None:
-        seconds = self.weather.chance.uniform(0.5, 15.0)
+        seconds = self.weather.rng.uniform(0.5, 15.0)
         self._note(f"-- the disk is full for {seconds:.1f} seconds")
         self.server.disk.is_full = True
         self._later(seconds, lambda: setattr(self.server.disk, "is_full", False))
@@ -345,7 +345,7 @@ class Story:
     async def _strike_webhooks(self, door: Door) -> None:
         self.server.webhooks = door
         self._note(f"-- webhooks: {door.name.lower()}")
-        self._later(self.weather.chance.uniform(1.0, 10.0), lambda: setattr(self.server, "webhooks", Door.OPEN))
+        self._later(self.weather.rng.uniform(1.0, 10.0), lambda: setattr(self.server, "webhooks", Door.OPEN))
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:
         async def wait() -> None:

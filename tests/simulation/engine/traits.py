@@ -84,19 +84,19 @@ _MANAGED: Final = {"key": "kubernetes.io/metadata.name", "operator": "In", "valu
 Traits = frozenset[str]
 
 
-def draw(chance: random.Random, later: random.Random) -> Traits:
+def draw(rng: random.Random, later: random.Random) -> Traits:
     """Every trait is drawn, also those that then lack what they need, so that one row does not move the others."""
-    drawn = {name for name, percent in _FIRST.items() if chance.random() * 100 < percent}
+    drawn = {name for name, percent in _FIRST.items() if rng.random() * 100 < percent}
     drawn |= {name for name, percent in LATER.items() if later.random() * 100 < percent}
     return frozenset(name for name in drawn if NEEDS.get(name, name) in drawn)
 
 
-def configuration(traits: Traits, chance: random.Random) -> Tree:
+def configuration(traits: Traits, rng: random.Random) -> Tree:
     """What the operator wrote."""
     found: Tree = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
-        "featureGates": {name: chance.random() < 0.5 for name in GATES},
+        "featureGates": {name: rng.random() < 0.5 for name in GATES},
         "leaderElection": {"leaderElect": "two managers" in traits},
     }
     if "alpha gates" in traits:
@@ -105,7 +105,7 @@ def configuration(traits: Traits, chance: random.Random) -> Tree:
         found["integrations"] = {"frameworks": ["batch/job", "pod"]}
     if "fair sharing" in traits:
         strategies = [["LessThanOrEqualToFinalShare", "LessThanInitialShare"], ["LessThanInitialShare"]]
-        found["fairSharing"] = {"preemptionStrategies": chance.choice(strategies)}
+        found["fairSharing"] = {"preemptionStrategies": rng.choice(strategies)}
     if "admission fair sharing" in traits:
         found["admissionFairSharing"] = {"usageHalfLifeTime": "30s", "usageSamplingInterval": "5s"}
     if "pods ready" in traits:
@@ -114,9 +114,9 @@ def configuration(traits: Traits, chance: random.Random) -> Tree:
             "recoveryTimeout": "8s",
             "blockAdmission": "one at a time" in traits,
             "requeuingStrategy": {
-                "timestamp": chance.choice(("Creation", "Eviction")),
-                "backoffLimitCount": chance.randint(0, 3),
-                "backoffBaseSeconds": chance.randint(0, 3),
+                "timestamp": rng.choice(("Creation", "Eviction")),
+                "backoffLimitCount": rng.randint(0, 3),
+                "backoffBaseSeconds": rng.randint(0, 3),
                 "backoffMaxSeconds": 10,
             },
         }
@@ -124,8 +124,8 @@ def configuration(traits: Traits, chance: random.Random) -> Tree:
         kept = {"afterFinished": "10s", "afterDeactivatedByKueue": "10s"}
         found["objectRetentionPolicies"] = {"workloads": kept}
     if "unnamed jobs" in traits:
-        found["manageJobsWithoutQueueName"] = chance.random() < 0.7
+        found["manageJobsWithoutQueueName"] = rng.random() < 0.7
         found["managedJobsNamespaceSelector"] = {"matchExpressions": [_MANAGED]}
     if "undeclared resources" in traits:
-        found["resources"] = {"quotaCheck": chance.choice(("All", "OnlyDeclared"))}
+        found["resources"] = {"quotaCheck": rng.choice(("All", "OnlyDeclared"))}
     return found

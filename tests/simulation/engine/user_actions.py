@@ -44,8 +44,8 @@ class Deed:
 class _Drawing:
     """What a deed may be about, and when."""
 
-    def __init__(self, chance: random.Random, world: World) -> None:
-        self.chance = chance
+    def __init__(self, rng: random.Random, world: World) -> None:
+        self.rng = rng
         self.plans = world.plans
         self.cohorts = [each for each in world.objects if each["kind"] == "Cohort"]
         self.flavors = [
@@ -53,15 +53,15 @@ class _Drawing:
         ]
         self.checks = [name_of(each) for each in world.objects if each["kind"] == "AdmissionCheck"]
         queues = [each for each in world.objects if each["kind"] == "ClusterQueue" and name_of(each) != PROBE]
-        self.queue = chance.choice(queues)
+        self.queue = rng.choice(queues)
         self.queue_name = name_of(self.queue)
-        self.plan = chance.choice(world.plans)
-        self.at = round(chance.uniform(1.0, CHAOS_SECONDS), 3)
-        self.later = round(self.at + chance.uniform(0.5, 10.0), 3)
+        self.plan = rng.choice(world.plans)
+        self.at = round(rng.uniform(1.0, CHAOS_SECONDS), 3)
+        self.later = round(self.at + rng.uniform(0.5, 10.0), 3)
 
     def soon_or_last(self, at: float) -> float:
         """Then; or when all else is quiet, so that nothing else wakes those whom it concerns."""
-        return self.chance.choice((at, round(CHAOS_SECONDS + self.chance.uniform(5.0, 30.0), 3)))
+        return self.rng.choice((at, round(CHAOS_SECONDS + self.rng.uniform(5.0, 30.0), 3)))
 
     def changed(self, spec: Tree) -> Deed:
         """The queue is another one from then on."""
@@ -81,33 +81,33 @@ class _Drawing:
 Drawn: TypeAlias = Callable[[_Drawing], Iterator[Deed]]
 
 
-def draw(chance: random.Random, traits: Traits, world: World) -> list[Deed]:
+def draw(rng: random.Random, traits: Traits, world: World) -> list[Deed]:
     found: list[Deed] = []
-    for _ in range(chance.randint(10, 20) if "meddling" in traits else chance.randint(0, 6)):
-        found += _any_of(DEEDS, chance, world)
-    found += _scaling(chance, world)
+    for _ in range(rng.randint(10, 20) if "meddling" in traits else rng.randint(0, 6)):
+        found += _any_of(DEEDS, rng, world)
+    found += _scaling(rng, world)
     if "node failures" in traits:
-        found += _failures(chance)
-    found += _made(chance, world)
+        found += _failures(rng)
+    found += _made(rng, world)
     if "poison" in traits:
-        for tree in chance.sample(POISON, chance.randint(1, 3)):
-            found.append(Deed(round(chance.uniform(1.0, CHAOS_SECONDS), 3), "poison", name_of(tree), tree))
+        for tree in rng.sample(POISON, rng.randint(1, 3)):
+            found.append(Deed(round(rng.uniform(1.0, CHAOS_SECONDS), 3), "poison", name_of(tree), tree))
     for trait, table in LATER.items():
-        for _ in range(chance.randint(2, 6) if trait in traits else 0):
-            found += _any_of(table, chance, world)
+        for _ in range(rng.randint(2, 6) if trait in traits else 0):
+            found += _any_of(table, rng, world)
     return sorted(found, key=lambda deed: deed.at)
 
 
-def _any_of(table: Mapping[str, tuple[int, Drawn]], chance: random.Random, world: World) -> Iterator[Deed]:
-    _, drawn = chance.choices(list(table.values()), [weight for weight, _ in table.values()])[0]
-    return drawn(_Drawing(chance, world))
+def _any_of(table: Mapping[str, tuple[int, Drawn]], rng: random.Random, world: World) -> Iterator[Deed]:
+    _, drawn = rng.choices(list(table.values()), [weight for weight, _ in table.values()])[0]
+    return drawn(_Drawing(rng, world))
 
 
 # --- Anybody ----------------------------------------------------------------------------------------------------------
 
 
 def _stop(draw: _Drawing) -> Iterator[Deed]:
-    policy, kind = draw.chance.choice(("Hold", "HoldAndDrain")), draw.chance.choice(("ClusterQueue", "LocalQueue"))
+    policy, kind = draw.rng.choice(("Hold", "HoldAndDrain")), draw.rng.choice(("ClusterQueue", "LocalQueue"))
     yield Deed(draw.at, "stop", draw.queue_name, (kind, policy))
     yield Deed(draw.later, "stop", draw.queue_name, (kind, "None"))
 
@@ -124,7 +124,7 @@ def _deactivate(draw: _Drawing) -> Iterator[Deed]:
 
 def _recreate_queue(draw: _Drawing) -> Iterator[Deed]:
     """Gone at some time, and there again later: with other quota, and perhaps in another cohort."""
-    kind = draw.chance.choice(("ClusterQueue", "LocalQueue"))
+    kind = draw.rng.choice(("ClusterQueue", "LocalQueue"))
     tree = draw.queue
     if kind == "LocalQueue":
         tree = thing("LocalQueue", draw.queue_name, {"clusterQueue": draw.queue_name}, NAMESPACE)
@@ -134,14 +134,14 @@ def _recreate_queue(draw: _Drawing) -> Iterator[Deed]:
 
 def _move(draw: _Drawing) -> Iterator[Deed]:
     if draw.cohorts:
-        yield Deed(draw.at, "move", draw.queue_name, draw.chance.choice(("", *draw.cohort_names)))
+        yield Deed(draw.at, "move", draw.queue_name, draw.rng.choice(("", *draw.cohort_names)))
 
 
 def _cohort(draw: _Drawing) -> Iterator[Deed]:
     """Its own quota changes."""
     if draw.cohorts:
-        name = draw.chance.choice(draw.cohort_names)
-        amount = str(draw.chance.randint(0, 8))
+        name = draw.rng.choice(draw.cohort_names)
+        amount = str(draw.rng.randint(0, 8))
         groups = [{**group, "flavors": [_just(amount, flavor) for flavor in group["flavors"]]} for group in draw.groups]
         yield Deed(draw.at, "cohort", name, groups)
 
@@ -155,7 +155,7 @@ def _just(amount: str, flavor: Tree) -> Tree:
 def _check(draw: _Drawing) -> Iterator[Deed]:
     """Its controller is gone for a while."""
     if draw.checks:
-        name = draw.chance.choice(draw.checks)
+        name = draw.rng.choice(draw.checks)
         yield Deed(draw.at, "check", name, False)
         yield Deed(draw.later, "check", name, True)
 
@@ -166,10 +166,10 @@ DEEDS: Final[Mapping[str, tuple[int, Drawn]]] = {
     "delete": (2, lambda draw: iter((Deed(draw.at, "delete", draw.plan.name),))),
     "recreate": (1, _recreate_work),
     "touch": (1, lambda draw: iter((Deed(draw.at, "touch", draw.plan.name),))),
-    "priority": (2, lambda draw: iter((Deed(draw.at, "priority", draw.plan.name, draw.chance.randint(0, 3)),))),
+    "priority": (2, lambda draw: iter((Deed(draw.at, "priority", draw.plan.name, draw.rng.randint(0, 3)),))),
     "deactivate": (1, _deactivate),
     "stop": (2, _stop),
-    "quota": (3, lambda draw: iter((Deed(draw.at, "quota", draw.queue_name, draw.chance.randint(1, 10)),))),
+    "quota": (3, lambda draw: iter((Deed(draw.at, "quota", draw.queue_name, draw.rng.randint(1, 10)),))),
     "queue": (1, _recreate_queue),
     "move": (2, _move),
     "cohort": (1, _cohort),
@@ -191,15 +191,15 @@ def _for_a_while(draw: _Drawing, kind: str, tree: Tree, field: str, value: Any) 
 def _reparent(draw: _Drawing) -> Iterator[Deed]:
     """A cohort goes under another one, perhaps one of its own children, which makes a circle; or under none."""
     if draw.cohorts:
-        cohort = draw.chance.choice(draw.cohorts)
+        cohort = draw.rng.choice(draw.cohorts)
         others = [name for name in draw.cohort_names if name != name_of(cohort)]
-        yield from _for_a_while(draw, "Cohort", cohort, "parentName", draw.chance.choice((None, *others)))
+        yield from _for_a_while(draw, "Cohort", cohort, "parentName", draw.rng.choice((None, *others)))
 
 
 def _recreate_cohort(draw: _Drawing) -> Iterator[Deed]:
     """Those in it stay together without it, and without what it had."""
     if draw.cohorts:
-        cohort = draw.chance.choice(draw.cohorts)
+        cohort = draw.rng.choice(draw.cohorts)
         yield Deed(draw.at, "remove", name_of(cohort), "Cohort")
         yield Deed(draw.soon_or_last(draw.later), "bring back", name_of(cohort), cohort)
 
@@ -209,7 +209,7 @@ def _other_flavors(draw: _Drawing) -> Iterator[Deed]:
     first, *others = draw.groups
     flavors = first["flavors"]
     kept, unknown = flavors[:-1], {**flavors[-1], "name": "flavor-unheard"}
-    offered = draw.chance.choice([found for found in (kept, flavors[1:], [*kept, unknown]) if found])
+    offered = draw.rng.choice([found for found in (kept, flavors[1:], [*kept, unknown]) if found])
     groups = [{**first, "flavors": offered}, *others]
     yield from _for_a_while(draw, "ClusterQueue", draw.queue, "resourceGroups", groups)
 
@@ -218,7 +218,7 @@ def _other_limits(draw: _Drawing) -> Iterator[Deed]:
     in_cohort = "cohortName" in draw.queue["spec"]
     groups = [
         quota_group(
-            draw.chance,
+            draw.rng,
             [flavor["name"] for flavor in group["flavors"]],
             1,
             8,
@@ -231,12 +231,12 @@ def _other_limits(draw: _Drawing) -> Iterator[Deed]:
 
 
 def _other_policy(draw: _Drawing) -> Iterator[Deed]:
-    policy: Tree = {"borrowWithinCohort": None, **preemption(draw.chance, in_cohort="cohortName" in draw.queue["spec"])}
+    policy: Tree = {"borrowWithinCohort": None, **preemption(draw.rng, in_cohort="cohortName" in draw.queue["spec"])}
     yield draw.changed({"preemption": policy})
 
 
 def _other_checks(draw: _Drawing) -> Iterator[Deed]:
-    rules = [{"name": name} for name in draw.checks if draw.chance.random() < 0.3]
+    rules = [{"name": name} for name in draw.checks if draw.rng.random() < 0.3]
     asked = {"admissionChecks": rules} if rules else None
     yield from _for_a_while(draw, "ClusterQueue", draw.queue, "admissionChecksStrategy", asked)
 
@@ -268,8 +268,8 @@ def _once_it_is_there(verb: str, argument: Any = None) -> Drawn:
         # Mostly those who do not come to their end before all is quiet. The pods of an elastic one have a gate of their
         # own, which is not played: that it is not suspended says nothing.
         jobs = [plan for plan in draw.plans if plan.kind == "Job" and not plan.is_elastic]
-        plan = draw.chance.choices(jobs, [4 if plan.is_long else 1 for plan in jobs])[0]
-        at = round(draw.chance.uniform(plan.at, CHAOS_SECONDS), 3)
+        plan = draw.rng.choices(jobs, [4 if plan.is_long else 1 for plan in jobs])[0]
+        at = round(draw.rng.uniform(plan.at, CHAOS_SECONDS), 3)
         yield Deed(draw.soon_or_last(at), verb, plan.name, argument)
 
     return drawn
@@ -288,7 +288,7 @@ _BY_HAND: Final[Mapping[str, tuple[int, Drawn]]] = {
 
 def _other_taints(draw: _Drawing) -> Iterator[Deed]:
     """A flavor is tainted, and later it is not."""
-    name = name_of(draw.chance.choice(draw.flavors))
+    name = name_of(draw.rng.choice(draw.flavors))
     for at, taints in ((draw.at, [TAINT]), (draw.soon_or_last(draw.later), None)):
         yield Deed(at, "change", name, ("ResourceFlavor", {"spec": {"nodeTaints": taints}}))
 
@@ -306,29 +306,29 @@ LATER: Final[Mapping[str, Mapping[str, tuple[int, Drawn]]]] = {
 # --- Work that changes its size, and nodes ----------------------------------------------------------------------------
 
 
-def _scaling(chance: random.Random, world: World) -> Iterator[Deed]:
+def _scaling(rng: random.Random, world: World) -> Iterator[Deed]:
     elastic = [plan for plan in world.plans if plan.is_elastic]
-    for _ in range(chance.randint(2, 6) if elastic else 0):
-        plan: Plan = chance.choice(elastic)
-        at = round(chance.uniform(plan.at, CHAOS_SECONDS), 3)
-        yield Deed(at, "scale", plan.name, chance.randint(1, ELASTIC_PODS))
+    for _ in range(rng.randint(2, 6) if elastic else 0):
+        plan: Plan = rng.choice(elastic)
+        at = round(rng.uniform(plan.at, CHAOS_SECONDS), 3)
+        yield Deed(at, "scale", plan.name, rng.randint(1, ELASTIC_PODS))
 
 
-def _made(chance: random.Random, world: World) -> Iterator[Deed]:
+def _made(rng: random.Random, world: World) -> Iterator[Deed]:
     """Mostly the Workload of a Job is made around the time when that comes, sometimes long after, sometimes never."""
     for plan in world.plans:
-        if plan.prebuilt == f"{plan.name}-made" and chance.random() < 0.85:
-            late = CHAOS_SECONDS + chance.uniform(5.0, 30.0)
-            at = chance.choice((plan.at + chance.uniform(-5.0, 5.0), late))
-            yield Deed(round(max(0.0, at), 3), "make workload", plan.name, chance.random() < 0.15)
+        if plan.prebuilt == f"{plan.name}-made" and rng.random() < 0.85:
+            late = CHAOS_SECONDS + rng.uniform(5.0, 30.0)
+            at = rng.choice((plan.at + rng.uniform(-5.0, 5.0), late))
+            yield Deed(round(max(0.0, at), 3), "make workload", plan.name, rng.random() < 0.15)
 
 
-def _failures(chance: random.Random) -> Iterator[Deed]:
-    for number in chance.sample(range(NODES), chance.randint(1, 2)):
-        at, name = round(chance.uniform(5.0, CHAOS_SECONDS), 3), f"node-{number}"
-        yield Deed(at, "lose node", name, chance.choice(("gone", "ill", "tainted")))
-        if chance.random() < 0.6:
-            yield Deed(round(at + chance.uniform(0.5, 20.0), 3), "mend node", name)
+def _failures(rng: random.Random) -> Iterator[Deed]:
+    for number in rng.sample(range(NODES), rng.randint(1, 2)):
+        at, name = round(rng.uniform(5.0, CHAOS_SECONDS), 3), f"node-{number}"
+        yield Deed(at, "lose node", name, rng.choice(("gone", "ill", "tainted")))
+        if rng.random() < 0.6:
+            yield Deed(round(at + rng.uniform(0.5, 20.0), 3), "mend node", name)
 
 
 # --- Poison -----------------------------------------------------------------------------------------------------------

@@ -29,13 +29,13 @@ _CHECK: Final = registry.KUEUE.of(kueue.AdmissionCheck)
 class MultiKueueChecks:
     """One loop over the checks, one over the Workloads that wait for them."""
 
-    def __init__(self, client: Client, views: Views, writer: Writer, clock: Clock, chance: random.Random) -> None:
+    def __init__(self, client: Client, views: Views, writer: Writer, clock: Clock, rng: random.Random) -> None:
         self._client = client
         self._views = views
         self._writer = writer
         self._clock = clock
-        self.checks_loop: Controller[str] = Controller("multikueue-checks", self._reconcile_check, chance)
-        self.loop: Controller[Key] = Controller("multikueue", self._reconcile, chance)
+        self.checks_loop: Controller[str] = Controller("multikueue-checks", self._reconcile_check, rng)
+        self.loop: Controller[Key] = Controller("multikueue", self._reconcile, rng)
         views.checks.subscribe(self._check_seen)
         views.workloads.subscribe(self._workload_seen)
 

@@ -52,7 +52,7 @@ class ProvisioningController:
         views: Views,
         writer: Writer,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         *,
         cleanup: bool,
         excluded: Callable[[kueue.Workload], frozenset[str]],
@@ -63,14 +63,14 @@ class ProvisioningController:
         self._clock = clock
         self._cleanup = cleanup
         self._excluded = excluded  # the resources of a Workload that its ClusterQueue or the Configuration excludes
-        self.configs = _copy(client, _CONFIG, kueue.ProvisioningRequestConfig, chance)
+        self.configs = _copy(client, _CONFIG, kueue.ProvisioningRequestConfig, rng)
         self._asking = Asking(client, lambda: {key.name: flavor for key, flavor in views.flavors.items()})
-        self._requests = _copy(client, REQUEST, ProvisioningRequest, chance)
+        self._requests = _copy(client, REQUEST, ProvisioningRequest, rng)
         self._requests.index(_OWNER, _owners)
         self._is_asked = asyncio.Event()  # some check is ours
         self._is_served: bool | None = None  # None: nobody has looked yet
-        self.loop: Controller[Key] = Controller("provisioning", self._reconcile, chance, workers=_WORKERS)
-        self.checks_loop: Controller[str] = Controller("provisioning-checks", self._reconcile_check, chance)
+        self.loop: Controller[Key] = Controller("provisioning", self._reconcile, rng, workers=_WORKERS)
+        self.checks_loop: Controller[str] = Controller("provisioning-checks", self._reconcile_check, rng)
         views.workloads.index(_ASKS, lambda workload: (check.name for check in workload.status.admission_checks))
         views.workloads.subscribe(self._workload_seen)
         views.checks.subscribe(self._check_seen)
@@ -249,8 +249,8 @@ class ProvisioningController:
                 await self._writer.workload(workload, changes, PROVISIONING, now)
 
 
-def _copy(client: Client, kind: Kind, type_: type[Any], chance: random.Random) -> Informer[Any]:
-    return Informer(client, kind, lambda data: codec.decode(data, type_), chance)
+def _copy(client: Client, kind: Kind, type_: type[Any], rng: random.Random) -> Informer[Any]:
+    return Informer(client, kind, lambda data: codec.decode(data, type_), rng)
 
 
 def _is_ours(check: kueue.AdmissionCheck) -> bool:

@@ -57,10 +57,13 @@ def read(file: Path) -> list[Scenario]:
     found = []
     for part in re.split(r"(?m)^(?=# )", file.read_text())[1:]:
         title, *lines = part.strip().splitlines()
-        commands, _, story = "\n".join(lines).partition("----")
+        commands, _, scenario_runner = "\n".join(lines).partition("----")
         found.append(
             Scenario(
-                file, title.removeprefix("# "), tuple(commands.strip().splitlines()), tuple(story.strip().splitlines())
+                file,
+                title.removeprefix("# "),
+                tuple(commands.strip().splitlines()),
+                tuple(scenario_runner.strip().splitlines()),
             )
         )
     return found
@@ -71,14 +74,14 @@ def tell(scenario: Scenario) -> tuple[str, ...]:
     teller = Teller()
     for line in scenario.commands:
         teller.run(line)
-    return tuple(teller.story)
+    return tuple(teller.scenario_runner)
 
 
 @dataclass
 class Teller:
     policy: Policy = field(default_factory=Policy)
     transformations: list[ResourceTransformation] = field(default_factory=list)
-    story: list[str] = field(default_factory=list)
+    scenario_runner: list[str] = field(default_factory=list)
     _world: World | None = None
     _named: set[str] = field(default_factory=set)
     _workloads: dict[str, kueue.Workload] = field(default_factory=dict)
@@ -313,19 +316,19 @@ class Teller:
 
     def cycle(self, names: list[str], said: Words) -> None:
         for decision in sorted(self.world.decide(self.now), key=lambda d: d.workload):
-            self.story.append(_told(decision))
+            self.scenario_runner.append(_told(decision))
 
     def recheck(self, names: list[str], said: Words) -> None:
         for name in names:
             verdict = self.world.recheck(f"{NAMESPACE}/{name}", self.now)
             match verdict:
                 case Holds():
-                    self.story.append(f"{name}'s reservation holds")
+                    self.scenario_runner.append(f"{name}'s reservation holds")
                 case HoldsAfter():
                     victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in verdict.victims)
-                    self.story.append(f"{name}'s reservation holds once these are gone: {victims}")
+                    self.scenario_runner.append(f"{name}'s reservation holds once these are gone: {victims}")
                 case Lost():
-                    self.story.append(f"{name}'s reservation does not hold: {verdict.why}")
+                    self.scenario_runner.append(f"{name}'s reservation does not hold: {verdict.why}")
 
     def queues(self, names: list[str], said: Words) -> None:
         self.world.settle(self.now)
@@ -333,7 +336,7 @@ class Teller:
             queue = self.world.queues[name]
             in_line = " ".join(sorted(_short(w.key) for w in queue.active())) or "-"
             parked = " ".join(sorted(_short(w.key) for w in queue.parked())) or "-"
-            self.story.append(f"{name}: in line {in_line}, parked {parked}")
+            self.scenario_runner.append(f"{name}: in line {in_line}, parked {parked}")
 
     def usage(self, names: list[str], said: Words) -> None:
         self.world.settle(self.now)
@@ -341,7 +344,7 @@ class Teller:
             node = self.world.snapshot.queues[name].node
             used = {node.tree.pairs[n]: node.usage[n] for n in range(len(node.tree.pairs))}
             told = ", ".join(f"{pair.resource} {amount / 1000:g}" for pair, amount in sorted(used.items()) if amount)
-            self.story.append(f"{name} uses {told or 'nothing'}")
+            self.scenario_runner.append(f"{name} uses {told or 'nothing'}")
 
     def _used(self, said: Words) -> dict[str, str]:
         """What a reservation uses per pod: a queue that covers `pods` counts them too."""
@@ -582,5 +585,5 @@ def _told(decision: Decision) -> str:
 
 def rewrite(file: Path, stories: Iterator[tuple[Scenario, tuple[str, ...]]]) -> None:
     """Write down the stories as they came out, to be reviewed as prose."""
-    told: list[Any] = [str(replace(scenario, expected=story)) for scenario, story in stories]
+    told: list[Any] = [str(replace(scenario, expected=scenario_runner)) for scenario, scenario_runner in stories]
     file.write_text("\n\n".join(told) + "\n")
