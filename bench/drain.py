@@ -342,7 +342,7 @@ def manage(arguments: list[str]) -> None:
     async def nowhere(served: webhook_server.Served) -> None:
         """Nobody is asked about anything."""
 
-    webhook_server.Served.register = nowhere  # type: ignore[method-assign]
+    webhook_server.Served.register = nowhere  # type: ignore[assignment, method-assign]
     cli.main(["manager", *arguments])
 
 

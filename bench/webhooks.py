@@ -81,8 +81,14 @@ class Copies:
         found = self._held.get((kind.kind, namespace, name))
         return None if found is None else codec.to_tree(found)
 
+    async def owner(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        return await self.find(kind, name, namespace)
+
     async def objects(self, kind: Kind) -> Iterable[Tree]:
         return []
+
+    def is_over(self, manager: str) -> bool:
+        return False
 
 
 async def serve() -> None:

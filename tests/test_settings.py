@@ -103,7 +103,9 @@ class TestReading:
         ],
     )
     def test_nothing_is_the_default_where_nothing_makes_no_sense(self, block: str, field: str, nothing: object) -> None:
-        assert load(**{block: {field: nothing}}).tree[block] == load(**{block: {}}).tree[block]
+        given: dict[str, Any] = {block: {field: nothing}}
+        empty: dict[str, Any] = {block: {}}
+        assert load(**given).tree[block] == load(**empty).tree[block]
 
 
 class TestRefusals:
@@ -165,7 +167,7 @@ class TestRefusals:
         ],
     )  # fmt: skip
     def test_what_looks_odd_and_starts_with_kueue_starts_here_too(self, fields: dict[str, Any]) -> None:
-        assert load(**fields)
+        assert isinstance(load(**fields), settings.Settings)
 
     def test_every_mistake_is_told_at_once(self) -> None:
         found = findings(

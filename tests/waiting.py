@@ -10,14 +10,14 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar, cast, overload
 
 PATIENCE_SECONDS: Final = 90.0
 
 T = TypeVar("T")
 
 
-def until(asked: Callable[[], T], what: str = "what is awaited") -> T:
+def until(asked: Callable[[], T | None], what: str = "what is awaited") -> T:
     """Ask until the answer is yes; the answer."""
     end = time.monotonic() + PATIENCE_SECONDS
     while not (answer := asked()):
@@ -26,7 +26,11 @@ def until(asked: Callable[[], T], what: str = "what is awaited") -> T:
     return answer
 
 
-async def eventually(asked: Callable[[], T | Awaitable[T]], pause_seconds: float = 0.01) -> T:
+@overload
+async def eventually(asked: Callable[[], Awaitable[T | None]], pause_seconds: float = 0.01) -> T: ...
+@overload
+async def eventually(asked: Callable[[], T | None], pause_seconds: float = 0.01) -> T: ...
+async def eventually(asked: Callable[[], T | Awaitable[T | None] | None], pause_seconds: float = 0.01) -> T:
     """The same for whoever shares the loop with those who do it; the question may be one that is awaited."""
     loop = asyncio.get_running_loop()
     end = loop.time() + PATIENCE_SECONDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -68,7 +69,8 @@ def test_a_mark_on_a_workload_keeps_it_out_only_where_its_feature_gate_is_on(
         return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, **mark))
 
     for is_on, causes in ((True, (cause,)), (False, ())):
-        policy = replace(CASE.configured.policy, **{gate: is_on})
+        gates: dict[str, Any] = {gate: is_on}
+        policy = replace(CASE.configured.policy, **gates)
         case = Case(replace(CASE.configured, policy=policy), CASE.objects)
         told = why(case.with_objects(map(marked, case.objects)), "ns/w1", NOW)
         assert told.causes == causes

@@ -80,7 +80,7 @@ BOTH_WAYS = [
 
 
 @pytest.mark.parametrize(("before", "after"), [row[1:] for row in BOTH_WAYS], ids=[row[0] for row in BOTH_WAYS])
-def test_both_ways(before: dict, after: dict) -> None:
+def test_both_ways(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert convert(before, NEW) == after
     assert convert(after, OLD) == before
 
@@ -153,7 +153,7 @@ UPWARDS_ONLY = [
 
 
 @pytest.mark.parametrize(("before", "after"), [row[1:] for row in UPWARDS_ONLY], ids=[row[0] for row in UPWARDS_ONLY])
-def test_upwards(before: dict, after: dict) -> None:
+def test_upwards(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert convert(before, NEW) == after
 
 
@@ -214,7 +214,7 @@ NEWER = [
 
 
 @pytest.mark.parametrize("tree", NEWER, ids=lambda tree: f"{tree['kind']}: {', '.join(tree['spec'])}")
-def test_what_v1beta1_cannot_say_survives_a_client_of_v1beta1(tree: dict) -> None:
+def test_what_v1beta1_cannot_say_survives_a_client_of_v1beta1(tree: dict[str, Any]) -> None:
     shown = convert(tree, OLD)
     assert KEPT in shown["metadata"]["annotations"]
     shown["metadata"]["labels"] = {"touched": "yes"}
@@ -283,6 +283,6 @@ def test_a_tree_is_never_changed_under_its_owner() -> None:
         ({}, OLD, "kind None"),
     ],
 )
-def test_what_cannot_be_converted_is_said_and_left_alone(tree: dict, to: str, says: str) -> None:
+def test_what_cannot_be_converted_is_said_and_left_alone(tree: dict[str, Any], to: str, says: str) -> None:
     assert says in (problem(tree, to) or "")
     assert convert(tree, to) == tree

@@ -67,7 +67,7 @@ def test_a_pod_set_is_one_pod_called_main() -> None:
         ("AdmissionCheck", {"controllerName": "c"}, {"retryDelayMinutes": None, "preemptionPolicy": None}),
     ],
 )
-def test_defaults_of_the_schema(kind: str, spec: dict, expected: dict) -> None:
+def test_defaults_of_the_schema(kind: str, spec: dict[str, Any], expected: dict[str, Any]) -> None:
     made = defaults.schema_defaults(tree(kind, spec=spec))
     assert {key: made["spec"].get(key) for key in expected} == expected
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykueue.api import topology_encoding
@@ -16,8 +18,9 @@ def hosts(*names: str, pods: int = 1) -> list[Domain]:
     return [Domain(("b1", name), pods) for name in names]
 
 
-def column(assignment: dict, level: int, piece: int = 0) -> dict:
-    return assignment["slices"][piece]["valuesPerLevel"][level]
+def column(assignment: dict[str, Any], level: int, piece: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = assignment["slices"][piece]["valuesPerLevel"][level]
+    return found
 
 
 def test_no_domains_are_no_slices() -> None:
@@ -51,7 +54,7 @@ def test_counts_that_differ_stand_one_by_one() -> None:
         (["aba", "ababa"], {"suffix": "aba", "roots": ["", "ab"]}),
     ],
 )
-def test_a_column_keeps_what_differs_between_a_prefix_and_a_suffix(values: list[str], expected: dict) -> None:
+def test_a_column_keeps_what_differs_between_a_prefix_and_a_suffix(values: list[str], expected: dict[str, Any]) -> None:
     assignment = topology_encoding.encode(("rack",), [Domain((value,), 1) for value in values])
     assert column(assignment, 0) == {"individual": expected}
 
@@ -95,7 +98,7 @@ def test_a_slice_is_cut_where_its_limit_is(monkeypatch: pytest.MonkeyPatch) -> N
     assert topology_encoding.decode(assignment) == domains
 
 
-SOUND = {
+SOUND: dict[str, Any] = {
     "levels": ["rack"],
     "slices": [
         {
@@ -107,7 +110,7 @@ SOUND = {
 }
 
 
-def broken(**changes: object) -> dict:
+def broken(**changes: object) -> dict[str, Any]:
     return {**SOUND, "slices": [{**SOUND["slices"][0], **changes}]}
 
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,9 @@ class Command:
         """What it said of a server that is away."""
         return [line for line in self.err.splitlines() if line.endswith("; waiting up to 5 min for it to come back")]
 
+    def has_printed(self, text: str) -> bool:
+        return self.out == text
+
     def ended(self) -> tuple[int, str]:
         return self._process.wait(PATIENCE_SECONDS), self.out
 
@@ -77,7 +81,7 @@ async def test_commands_outlast_a_server_that_starts_again(up: Up, tmp_path: Pat
         ),
     }
     for first_words, command in commands.items():
-        until(lambda words=first_words, command=command: command.out == words)
+        until(partial(command.has_printed, first_words))
 
     up.end(number)
     until(lambda: all(command.away for command in commands.values()))

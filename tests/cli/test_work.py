@@ -26,6 +26,7 @@ from pykueue.api import kueue
 from pykueue.cli import completion_candidates, up
 from pykueue.cli.connection_flags import Reach
 from pykueue.client import job_request, job_service
+from pykueue.client.unqueued import JOBS
 from shell import Said, Shell
 from started import Up
 from started import up as up_in
@@ -217,7 +218,7 @@ class TestQueue:
         wish = job_request.Order(
             command=["true"], queue="default", namespace="default", name="lost", priority_class="urgent"
         )
-        Reach("", "", {}).run(lambda client, _: client.create(job_service.JOBS, job_request.job(wish, 0)))
+        Reach("", "", {}).run(lambda client, _: client.create(JOBS, job_request.job(wish, 0)))
         why = 'WorkloadPriorityClass "urgent" not found'
         until(lambda: why in shell("queue").out)
         [row] = [line.split() for line in shell("queue").out.splitlines() if why in line]

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ class Pod:
         command = [sys.executable, "-m", "pykueue", "install", "--kubeconfig", str(folder / "admin")]
         subprocess.run([*command, "--config", str(self._config)], check=True, stdout=subprocess.DEVNULL)
         for right in (("list", "kueue.x-k8s.io", "workloads"), ("update", "coordination.k8s.io", "leases")):
-            until(lambda right=right: cluster.allows(*right), "the manager's rights are known")
+            until(partial(cluster.allows, *right), "the manager's rights are known")
         cluster.lead("kueue-webhook-service", "https-webhook", self.ports["webhooks"])
         cluster.lead("kueue-visibility-server", "https", self.ports["lists"])
         assert cluster.server.ca is not None

@@ -7,6 +7,7 @@ with what. The kind is made for the purpose: every way in which a schema can say
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -228,11 +229,12 @@ class Storyteller:
         out: Tree = {}
         for key in self._some(_KEYS):
             sort = rng.randint(0, 4 if depth else 2)
-            out[key] = {
+            makers: dict[int, Callable[[], Any]] = {
                 0: lambda: self._word(),
                 1: lambda: rng.randint(0, 2),
                 2: lambda: rng.random() < 0.5,
                 3: lambda: self._free(depth - 1),
                 4: lambda: [self._word(), {"k": 1}],
-            }[sort]()
+            }
+            out[key] = makers[sort]()
         return out

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from cluster.real import Client
 from contracts import conftest, probing
 from contracts.generated import Maker
-from contracts.twin import Twin, seeds
+from contracts.twin import Ours, Twin, seeds
 from kubeserver.builtin_types import schemas, types
 from pykueue.api import registry, schema
 
@@ -81,7 +82,7 @@ def test_stored_objects_may_change_in_the_same_places(twin: Twin, kind: probing.
     name = types.of_kind(kind.base["apiVersion"], kind.base["kind"])
     assert name is not None
     path = f"{kind.path}/{kind.base['metadata']['name']}"
-    servers = (twin.real, twin.ours)
+    servers: tuple[Client | Ours, ...] = (twin.real, twin.ours)
     for server in servers:
         server.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
         created = server.request("POST", kind.path, kind.base)

@@ -56,22 +56,21 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 class TestOfficial:
     @pytest.fixture
-    def api(self, kubeconfig: Path) -> Iterator[kubernetes.client.ApiClient]:
+    def api(self, kubeconfig: Path) -> Iterator[Any]:
         with kubernetes.config.new_client_from_config(str(kubeconfig)) as client:
             yield client
 
     @pytest.fixture
-    def namespace(self, api: kubernetes.client.ApiClient) -> str:
-        made = kubernetes.client.CoreV1Api(api).create_namespace({"metadata": {"generateName": "official-"}})
+    def namespace(self, api: Any) -> str:
+        core: Any = kubernetes.client.CoreV1Api(api)
+        made = core.create_namespace({"metadata": {"generateName": "official-"}})
         return str(made.metadata.name)
 
-    def test_the_version_has_all_that_its_model_demands(self, api: kubernetes.client.ApiClient) -> None:
+    def test_the_version_has_all_that_its_model_demands(self, api: Any) -> None:
         assert kubernetes.client.VersionApi(api).get_code().git_version.startswith("v1.")
 
-    def test_a_built_in_kind_is_created_patched_listed_and_deleted(
-        self, api: kubernetes.client.ApiClient, namespace: str
-    ) -> None:
-        core = kubernetes.client.CoreV1Api(api)
+    def test_a_built_in_kind_is_created_patched_listed_and_deleted(self, api: Any, namespace: str) -> None:
+        core: Any = kubernetes.client.CoreV1Api(api)
         core.create_namespaced_config_map(namespace, {"metadata": {"name": "c"}, "data": {"a": "1", "b": "2"}})
         core.patch_namespaced_config_map("c", namespace, {"data": {"a": None, "c": "3"}})
         (found,) = core.list_namespaced_config_map(namespace, label_selector="!none").items
@@ -83,15 +82,15 @@ class TestOfficial:
         with pytest.raises(ApiException, match="404"):
             core.read_namespaced_config_map("c", namespace)
 
-    def test_a_job_and_its_status(self, api: kubernetes.client.ApiClient, namespace: str) -> None:
-        batch = kubernetes.client.BatchV1Api(api)
+    def test_a_job_and_its_status(self, api: Any, namespace: str) -> None:
+        batch: Any = kubernetes.client.BatchV1Api(api)
         batch.create_namespaced_job(namespace, {"metadata": {"name": "j"}, "spec": job_spec()})
         batch.patch_namespaced_job("j", namespace, {"spec": {"parallelism": 3}})
         batch.patch_namespaced_job_status("j", namespace, {"status": {"active": 2}})
         found = batch.read_namespaced_job("j", namespace)
         assert (found.spec.parallelism, found.status.active, found.metadata.generation) == (3, 2, 2)
 
-    def test_server_side_apply_knows_who_owns_what(self, api: kubernetes.client.ApiClient, namespace: str) -> None:
+    def test_server_side_apply_knows_who_owns_what(self, api: Any, namespace: str) -> None:
         maps = DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
 
         def apply(value: str, manager: str, **more: Any) -> Any:
@@ -103,8 +102,8 @@ class TestOfficial:
             apply("two", "second")
         assert apply("two", "second", force_conflicts=True).data.key == "two"
 
-    def test_a_watch_tells_what_happens(self, api: kubernetes.client.ApiClient, namespace: str) -> None:
-        core = kubernetes.client.CoreV1Api(api)
+    def test_a_watch_tells_what_happens(self, api: Any, namespace: str) -> None:
+        core: Any = kubernetes.client.CoreV1Api(api)
         begin = core.list_namespaced_config_map(namespace).metadata.resource_version
         stream = kubernetes.watch.Watch().stream(
             core.list_namespaced_config_map, namespace, resource_version=begin, timeout_seconds=90
@@ -115,8 +114,8 @@ class TestOfficial:
         seen = [(event["type"], event["object"].metadata.name) for event in itertools.islice(stream, 3)]
         assert seen == [("ADDED", "w"), ("MODIFIED", "w"), ("DELETED", "w")]
 
-    def test_custom_objects_and_their_status(self, api: kubernetes.client.ApiClient, namespace: str) -> None:
-        custom = kubernetes.client.CustomObjectsApi(api)
+    def test_custom_objects_and_their_status(self, api: Any, namespace: str) -> None:
+        custom: Any = kubernetes.client.CustomObjectsApi(api)
         where = (GROUP, VERSION, namespace, "workloads")
         custom.create_namespaced_custom_object(*where, workload("w"))
         custom.patch_namespaced_custom_object(*where, "w", {"spec": {"priority": 7}})
@@ -125,14 +124,14 @@ class TestOfficial:
         assert found["spec"]["priority"] == 7
         assert found["status"]["conditions"] == [PENDING]
 
-    def test_the_dynamic_client_finds_our_kinds(self, api: kubernetes.client.ApiClient) -> None:
+    def test_the_dynamic_client_finds_our_kinds(self, api: Any) -> None:
         flavors = DynamicClient(api).resources.get(api_version=API_VERSION, kind="ResourceFlavor")
         flavors.create({"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "official"}})
         assert "official" in {item.metadata.name for item in flavors.get().items}
 
 
-Workload = create_namespaced_resource(GROUP, VERSION, "Workload", "workloads")
-ResourceFlavor = create_global_resource(GROUP, VERSION, "ResourceFlavor", "resourceflavors")
+Workload: Any = create_namespaced_resource(GROUP, VERSION, "Workload", "workloads")
+ResourceFlavor: Any = create_global_resource(GROUP, VERSION, "ResourceFlavor", "resourceflavors")
 
 
 class TestLightkube:
@@ -173,13 +172,14 @@ class TestLightkube:
             await client.patch(Job, "j", applied({"parallelism": 2}), **as_rival(namespace))
         await client.patch(Job, "j", applied({"parallelism": 2}), **as_rival(namespace), force=True)
         await client.patch(Job.Status, "j", {"status": {"active": 2}}, namespace=namespace)
-        found = await client.get(Job, "j", namespace=namespace)
+        found: Any = await client.get(Job, "j", namespace=namespace)
         assert (found.spec.parallelism, found.status.active) == (2, 2)
 
     async def test_a_watch_tells_what_happens(self, client: lightkube.AsyncClient, namespace: str) -> None:
         await client.create(ConfigMap(metadata=ObjectMeta(name="w", namespace=namespace)))
         seen = []
         async for what, one in client.watch(ConfigMap, namespace=namespace, server_timeout=90):
+            assert one.metadata is not None
             seen.append((what, one.metadata.name))
             if what == "ADDED":
                 await client.patch(ConfigMap, "w", {"data": {"k": "v"}}, namespace=namespace)
@@ -192,7 +192,7 @@ class TestLightkube:
     async def test_our_own_kinds(self, client: lightkube.AsyncClient, namespace: str) -> None:
         await client.create(ResourceFlavor(metadata=ObjectMeta(name="lightkube")))
         assert "lightkube" in {one.metadata.name async for one in client.list(ResourceFlavor, chunk_size=1)}
-        await client.create(Workload(workload("w")), namespace=namespace)
+        await client.create(Workload(workload("w")), namespace=namespace)  # type: ignore[call-overload]
         status = {"status": {"conditions": [PENDING]}}
         await client.patch(Workload.Status, "w", status, namespace=namespace, patch_type=PatchType.MERGE)
         found = await client.get(Workload, "w", namespace=namespace)

@@ -192,7 +192,7 @@ async def test_the_dashboard_shows_each_what_the_cluster_lets_them_see(cluster: 
     ]
     role: Tree = {"apiGroup": RBAC, "kind": "Role", "name": "ada"}
     place = {"name": "ada", "namespace": "default"}
-    made = [
+    made: list[Tree] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": place},
         {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": place, "rules": rules},
         {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": place, "roleRef": role,

@@ -55,7 +55,8 @@ async def test_a_job_that_was_given_up_is_deleted_in_time_though_the_clock_was_s
     labels = {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/max-exec-time-seconds": "10"}
     spec = {"parallelism": 1, "completions": 1, "template": pod_set("0")["template"]}
     metadata = {"name": "j", "namespace": "default", "labels": labels}
-    jobs, configuration = kind("Job"), {"objectRetentionPolicies": kept}
+    jobs = kind("Job")
+    configuration: dict[str, object] = {"objectRetentionPolicies": kept}
     async with world() as (client, clock):
         await client.create(jobs, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
         async with leading(client, clock, configuration):

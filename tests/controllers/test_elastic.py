@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from controllers.conftest import Environment, template
@@ -124,7 +126,7 @@ async def test_a_slice_that_grows_extends_the_placement_of_the_old_one(
         await env.until(runs)
         for name in ("grows-1", "grows-2"):
             await _pod(env, name)
-            await env.until(lambda name=name: _node_of(env, name))
+            await env.until(partial(_node_of, env, name))
         await env.create("Node", "n2", {}, labels={"pool": "tas", _HOST: "n2"})
         ready = {"type": "Ready", "status": "True", "reason": "Fine"}
         status = {"allocatable": {"cpu": "3", "pods": "10"}, "conditions": [ready]}

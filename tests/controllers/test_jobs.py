@@ -98,7 +98,7 @@ async def test_a_group_whose_name_was_taken_gets_its_workload_when_the_stranger_
         marks = {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/pod-group-name": "crew"}
         total = {"kueue.x-k8s.io/pod-group-total-count": "1"}
         await env.create("Pod", "one", spec, labels=marks, annotations=total)
-        await env.until_quiet(manager, 0.5)
+        await env.until_quiet(manager)
         assert "ownerReferences" not in (await env.read("Workload", "crew"))["metadata"]
 
         await env.delete("Workload", "crew")

@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from cluster import assets, real
-from controllers.test_beside_cluster import GROUP, QUEUE, made_at_last, managed
+from controllers.test_beside_cluster import QUEUE, made_at_last, managed
 from kubemachinery.client.client import Client
 from kubemachinery.kinds import Kind, Version
 from pykueue.api import labels
 from pykueue.jobs.kinds import BUILT_IN, REPLICA_SET
 from waiting import eventually
-from webhooks.conftest import cluster_queue, kind
+from webhooks.conftest import GROUP, cluster_queue, kind
 
 pytestmark = pytest.mark.cluster
 

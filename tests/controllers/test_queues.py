@@ -119,6 +119,6 @@ async def test_a_class_whose_value_changes_changes_its_workloads(env: Environmen
         await env.patch("WorkloadPriorityClass", "team", {"value": 7})
 
         async def follows() -> bool:
-            return get(await env.read("Workload", "waits"), "spec", "priority") == 7
+            return bool(get(await env.read("Workload", "waits"), "spec", "priority") == 7)
 
         await env.until(follows)

@@ -306,7 +306,7 @@ async def test_other_pods_outside_of_the_assignment_are_left_alone(env: Environm
     await _fleet(env)
     async with env.manager() as manager:
         workload = await _placed_job(env)
-        more = {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]} if why == "gated" else {}
+        more: dict[str, Any] = {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]} if why == "gated" else {}
         more |= {"nodeName": "n3"} if why == "scheduled" else {}
         if why == "not by topology":
             marks = {"kueue.x-k8s.io/workload": workload}

@@ -58,7 +58,7 @@ def asked(**figures: str) -> requests.Quantities:
 def test_am4_containers_and_sidecars_add_up_and_the_neediest_init_moment_counts() -> None:
     both = (cpu("300m"), cpu("200m"))
     initial, sidecar = cpu("700m"), cpu("100m", sidecar=True)
-    overhead = {"cpu": "50m"}
+    overhead: dict[str, str | int | float] = {"cpu": "50m"}
     assert figure(PodSpec(containers=both)) == {"cpu": "500m"}
     assert figure(PodSpec(containers=both, init_containers=(initial, sidecar), overhead=overhead)) == {"cpu": "750m"}
     # A sidecar that started before runs beside the init container.

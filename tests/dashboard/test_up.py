@@ -14,7 +14,7 @@ from waiting import PATIENCE_SECONDS
 
 def test_on_a_terminal_the_address_has_a_token_that_may_only_look(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    options = ["--runner", "none", "--durability", "memory", "--data-dir", tmp_path]
+    options = ["--runner", "none", "--durability", "memory", "--data-dir", str(tmp_path)]
     command = [sys.executable, "-m", "pykueue", "up", *options]
     environment = {**os.environ, "HOME": str(tmp_path)}  # where it leaves word of itself
     process = subprocess.Popen(

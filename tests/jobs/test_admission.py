@@ -18,7 +18,7 @@ from pykueue.jobs.admission import AdmissionFacts
 from pykueue.jobs.options import Options
 from pykueue.jobs.selection import Ancestry
 
-PLAIN = {"metadata": {"labels": {labels.QUEUE_NAME: None}}, "spec": {"suspend": None}}
+PLAIN: dict[str, Any] = {"metadata": {"labels": {labels.QUEUE_NAME: None}}, "spec": {"suspend": None}}
 RAW_POD: Tree = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "main"}, "spec": {}}
 MANAGED_PARENT = Ancestry((thing("Job", "parent", queue="q"),))
 DEFAULT_QUEUE = AdmissionFacts(default_queue=True)

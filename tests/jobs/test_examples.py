@@ -78,9 +78,9 @@ def test_a_kind_that_another_package_brings_lives_like_any_other(flow_row: Row) 
     (tree,) = objects(EXAMPLES / "custom-kind" / "flow.yaml")
     options = replace(OPTIONS, frameworks=(*OPTIONS.frameworks, flow_row.framework))
     stage = Stage(stored(tree, table), row=flow_row, options=options)
-    assert stage.job["spec"]["suspend"] is True
-    stage.facts = replace(stage.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
     before = stage.job
+    assert before["spec"]["suspend"] is True
+    stage.facts = replace(stage.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
     stage.settle()
     assert [(each.name, each.count) for each in stage.workload.spec.pod_sets] == [("extract", 2), ("load", 1)]
     stage.admit().settle()

@@ -160,7 +160,9 @@ async def test_a_job_runs_ends_and_is_let_go_on_a_server(world: World) -> None:
     job = await world.client.get(JOB.kind, "alpha", NAMESPACE)
     assert job["spec"]["suspend"] is False
     assert job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "blue"}
-    status = {"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]}
+    status: dict[str, Any] = {
+        "conditions": [{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]
+    }
     status |= {"startTime": "2026-11-15T12:00:00Z", "completionTime": "2026-11-15T12:00:01Z", "succeeded": 1}
     await world.client.patch(JOB.kind, "alpha", {"status": status}, NAMESPACE, subresource="status")
     await world.settle(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -35,7 +36,7 @@ def gated(stage: Stage) -> list[str]:
 
 def beforehand(*pod_sets: tuple[str, int]) -> kueue.Workload:
     """A Workload `g` that a user made, with pod sets of these names and sizes."""
-    template = {"spec": {"containers": []}}
+    template: dict[str, Any] = {"spec": {"containers": []}}
     tree = {
         "metadata": {"name": "g", "namespace": "main", "uid": "uid-g"},
         "spec": {"podSets": [{"name": name, "count": count, "template": template} for name, count in pod_sets]},

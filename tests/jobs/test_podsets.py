@@ -23,7 +23,7 @@ FLAVORS = {"blue": BLUE, "green": GREEN}
 def admitted(assignment: Tree, checks: tuple[Tree, ...] = (), cluster_queue: str = "cq", **pod_set: Any) -> Any:
     """How the pods of a Workload with one pod set of five are started."""
     entry = {"name": "main", "count": 5, "template": {"spec": {"containers": []}}, **pod_set}
-    tree = {
+    tree: dict[str, Any] = {
         "metadata": {"name": "w", "namespace": "main"},
         "spec": {"queueName": "lq", "podSets": [entry]},
         "status": {
@@ -84,8 +84,10 @@ def test_assignments_belong_to_pod_sets_by_name_and_by_position_where_names_diff
     assigned: list[tuple[str, str]], pools: list[Tree]
 ) -> None:
     entries = [{"name": name, "flavors": {"cpu": flavor}} for name, flavor in assigned]
-    pod_sets = [{"name": name, "count": 1, "template": {"spec": {"containers": []}}} for name in ("a", "b")]
-    tree = {
+    pod_sets: list[dict[str, Any]] = [
+        {"name": name, "count": 1, "template": {"spec": {"containers": []}}} for name in ("a", "b")
+    ]
+    tree: dict[str, Any] = {
         "metadata": {"name": "w", "namespace": "main"},
         "spec": {"podSets": pod_sets},
         "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": entries}},

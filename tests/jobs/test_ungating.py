@@ -78,7 +78,7 @@ def test_new_pods_wait_until_the_larger_slice_is_admitted() -> None:
 def test_a_pod_made_under_an_earlier_answer_of_a_check_waits(said: str, released: list[str]) -> None:
     first = elastic(1).workload
     key = labels.CONSUME_PROVISIONING_REQUEST
-    check = {"name": "c", "state": "Ready", "lastTransitionTime": "", "message": ""}
+    check: dict[str, Any] = {"name": "c", "state": "Ready", "lastTransitionTime": "", "message": ""}
     check |= {"podSetUpdates": [{"name": "main", "annotations": {key: "new"}}]}
     status = structs.replace(first.status, admission_checks=(codec.from_tree(check, kueue.AdmissionCheckState),))
     pod = member("a", first.metadata.name, metadata={"annotations": {key: said}})
@@ -107,10 +107,7 @@ def test_no_pod_is_released_while_the_newest_slice_with_quota_waits_for_its_chec
     first, second = stage.workloads.values()
     assignment = kueue.PodSetAssignment(name="main", flavors={"cpu": "default"}, count=2)
     admission = kueue.Admission(cluster_queue="cq", pod_set_assignments=(assignment,))
-    waits = kueue.AdmissionCheckState(
-        name="check", state=kueue.CheckState.PENDING, last_transition_time="2026-11-15T12:00:00Z"
-    )
-    changes = reservation.reserve(second, admission, (waits,), OPTIONS.life, NOW)
+    changes = reservation.reserve(second, admission, ("check",), OPTIONS.life, NOW)
     later = structs.replace(second.metadata, creation_timestamp="2026-11-15T12:30:00Z")
     held = structs.replace(workload_changes.apply_to(second, changes, NOW), metadata=later)
     assert states.is_reserved(held)

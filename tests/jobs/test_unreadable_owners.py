@@ -19,6 +19,7 @@ from pykueue.api import labels
 from pykueue.api.conditions import EvictedReason
 from pykueue.jobs import admission, selection, unreadable_owners
 from pykueue.jobs import pod as pods
+from pykueue.jobs.actions import Replace, Tell
 from pykueue.jobs.admission import AdmissionFacts
 from pykueue.jobs.executor import JobKey
 from pykueue.jobs.options import Options
@@ -30,7 +31,7 @@ REFERENCE: Tree = {
     "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "uid-set", "controller": True,
 }  # fmt: skip
 UNREAD = Ancestry(unread=Unread(REFERENCE, "jobsets is forbidden"))
-OWNED = {"metadata": {"ownerReferences": [REFERENCE]}}
+OWNED: dict[str, Any] = {"metadata": {"ownerReferences": [REFERENCE]}}
 # With JobSet among the enabled kinds, so that one can be a managed ancestor.
 NESTED = replace(OPTIONS, frameworks=("batch/job", "pod", "jobset.x-k8s.io/jobset"))
 
@@ -108,6 +109,8 @@ def test_the_default_queue_is_given_and_the_job_held_while_its_owner_cannot_be_r
 def test_a_marked_pod_of_a_managed_ancestor_gets_back_what_it_was_like() -> None:
     ancestor = thing("JobSet", "set", queue="q")
     (write, event) = unreadable_owners.settled(POD.job(held(raw_pod())), Ancestry((ancestor,)), ancestor, (), NESTED)
+    assert isinstance(write, Replace)
+    assert isinstance(event, Tell)
     assert (write.after["spec"], write.after["metadata"]["labels"]) == (raw_pod()["spec"], {labels.QUEUE_NAME: "lq"})
     assert not write.after["metadata"].get("finalizers")
     assert not write.after["metadata"].get("annotations")
@@ -120,6 +123,7 @@ def test_the_topology_gate_of_an_admitted_template_stays_on_a_released_pod() -> 
     gated = unstructured.put(gated, ("spec", "schedulingGates"), [{"name": labels.TOPOLOGY_GATE}])
     ancestor = thing("JobSet", "set", queue="q")
     (write, _) = unreadable_owners.settled(POD.job(held(gated)), Ancestry((ancestor,)), ancestor, (), NESTED)
+    assert isinstance(write, Replace)
     assert pods.gates(write.after) == {labels.TOPOLOGY_GATE}
 
 

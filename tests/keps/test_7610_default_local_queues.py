@@ -21,8 +21,8 @@ from pykueue.controllers import populator
 from pykueue.controllers.assembly import Manager
 
 ON = gates("DefaultLocalQueue")
-RED = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
-MAKES = {"defaultLocalQueue": {"name": "team-queue"}}
+RED: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
+MAKES: dict[str, Any] = {"defaultLocalQueue": {"name": "team-queue"}}
 
 
 async def local_queues(env: System) -> list[str]:
@@ -367,7 +367,8 @@ async def test_the_populator_needs_no_gate_and_no_field(engine: Engine, said: An
             populator.Populator(env.client, wanted, SystemClock(), random.Random(3), instance="test").run()
         )
         for name in made:
-            await env.until_there(*name.split("/")[:1], "LocalQueue", name.split("/")[1])
+            namespace, queue = name.split("/")
+            await env.until_there(namespace, "LocalQueue", queue)
         await env.quiet()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

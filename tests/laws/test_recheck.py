@@ -146,7 +146,7 @@ def crowded(draw: st.DrawFn) -> WorldOf:
     )
     sizes, names = st.integers(1, 4), [queue.name for queue in queues]
     left = sum(queue.quotas[0].nominal for queue in queues)
-    holders = []
+    holders: list[WorkloadOf] = []
     while left > 0:
         cpu = min(left, draw(sizes))
         left -= cpu

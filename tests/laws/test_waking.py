@@ -94,7 +94,7 @@ class History:
 
 def effects(decisions: list[Decision]) -> list[tuple[str, ...]]:
     """What comes of decisions for anybody else. Nothing comes of waiting."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for decision in decisions:
         if isinstance(decision, Admit):
             found.append(("admit", decision.workload))

@@ -34,7 +34,7 @@ def test_merge_patches_as_rfc_7386_lists_them(target: Any, patch: Any, merged: A
 
 
 def test_a_merge_patch_leaves_its_target_alone_and_shares_what_it_does_not_touch() -> None:
-    target = {"spec": {"a": 1, "deep": {"x": 1}}, "status": {"b": 2}}
+    target: dict[str, Any] = {"spec": {"a": 1, "deep": {"x": 1}}, "status": {"b": 2}}
     merged = patches.merge(target, {"spec": {"a": 2}})
     assert target == {"spec": {"a": 1, "deep": {"x": 1}}, "status": {"b": 2}}
     assert merged["status"] is target["status"]
@@ -126,7 +126,7 @@ def test_an_operation_that_cannot_be_applied_is_named_with_its_place(operation: 
 
 
 def test_a_json_patch_shares_what_it_does_not_touch_and_leaves_the_target_alone() -> None:
-    target = {"spec": {"list": [{"a": 1}, {"b": 2}]}, "status": {"c": 3}}
+    target: dict[str, Any] = {"spec": {"list": [{"a": 1}, {"b": 2}]}, "status": {"c": 3}}
     patched = patches.apply(target, [{"op": "replace", "path": "/spec/list/0/a", "value": 9}])
     assert target["spec"]["list"][0] == {"a": 1}
     assert patched["spec"]["list"][1] is target["spec"]["list"][1]
@@ -134,7 +134,7 @@ def test_a_json_patch_shares_what_it_does_not_touch_and_leaves_the_target_alone(
 
 
 def test_a_copied_value_and_its_origin_are_two_things() -> None:
-    operations = [
+    operations: list[dict[str, Any]] = [
         {"op": "add", "path": "/a/x", "value": 1},
         {"op": "copy", "from": "/a", "path": "/b"},
         {"op": "add", "path": "/a/y", "value": 2},
@@ -145,7 +145,10 @@ def test_a_copied_value_and_its_origin_are_two_things() -> None:
 
 def test_a_value_from_the_patch_is_not_changed_by_later_operations() -> None:
     value: dict[str, Any] = {}
-    operations = [{"op": "add", "path": "/a", "value": value}, {"op": "add", "path": "/a/x", "value": 1}]
+    operations: list[dict[str, Any]] = [
+        {"op": "add", "path": "/a", "value": value},
+        {"op": "add", "path": "/a/x", "value": 1},
+    ]
     assert patches.apply({}, operations) == {"a": {"x": 1}}
     assert value == {}
 

@@ -231,7 +231,8 @@ def test_alternatives() -> None:
     one = {"required": ["a"]}
     other = {"required": ["b"]}
     shape = thing(a={"type": "string"}, b={"type": "string"})
-    both, neither = {"a": "", "b": ""}, {}
+    both = {"a": "", "b": ""}
+    neither: dict[str, str] = {}
     assert found({**shape, "anyOf": [one, other]}, both) == []
     # As with kube-apiserver, the summary has no field, and the nearest alternative tells what it misses.
     assert found({**shape, "anyOf": [one, other]}, neither) == [("", "Invalid"), ("spec.x.a", "Required")]

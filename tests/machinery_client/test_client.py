@@ -13,16 +13,13 @@ from kubemachinery.client import errors
 from kubemachinery.client.client import METADATA, METADATA_OF_ALL, Client, RateLimit
 from kubemachinery.client.transport import Answer, Call, HttpTransport, LocalTransport, Transport
 from kubemachinery.http_server import Request, Response
-from pykueue.api import registry
+from pykueue.api import kube, kueue, registry
 from virtual import virtual_time
 from waiting import PATIENCE_SECONDS
 
-CONFIG_MAP = registry.KUBERNETES.named("configmaps")
-FLAVOR = registry.KUEUE.named("resourceflavors")
-WORKLOAD = registry.KUEUE.named("workloads")
-assert CONFIG_MAP is not None
-assert FLAVOR is not None
-assert WORKLOAD is not None
+CONFIG_MAP = registry.KUBERNETES.of(kube.ConfigMap)
+FLAVOR = registry.KUEUE.of(kueue.ResourceFlavor)
+WORKLOAD = registry.KUEUE.of(kueue.Workload)
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:

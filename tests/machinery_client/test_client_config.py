@@ -6,6 +6,7 @@ import asyncio
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -146,9 +147,8 @@ async def test_a_program_that_fails_says_why(tmp_path: Path, body: str, sentence
 
 
 def test_what_is_said_counts_before_what_the_file_says(tmp_path: Path) -> None:
-    path = kubeconfig(
-        tmp_path / "k", **{"exec": {"command": "x"}, "client-certificate-data": "AA==", "client-key": "k"}
-    )
+    user: dict[str, Any] = {"exec": {"command": "x"}, "client-certificate-data": "AA==", "client-key": "k"}
+    path = kubeconfig(tmp_path / "k", **user)
     wish = client_config.Wish(
         of_cluster={"server": "https://127.0.0.1:2", "insecure-skip-tls-verify": True},
         of_user={"token": "t", "client-certificate": "/c"},

@@ -19,8 +19,7 @@ from pykueue.api import kube, registry
 from virtual import virtual_time
 from waiting import PATIENCE_SECONDS, eventually
 
-CONFIG_MAP = registry.KUBERNETES.named("configmaps")
-assert CONFIG_MAP is not None
+CONFIG_MAP = registry.KUBERNETES.of(kube.ConfigMap)
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:

@@ -218,7 +218,7 @@ async def ask(env: Environment, queue: str, version: str = "v1beta2", **query: i
     return answer.status, json.loads(answer.body)
 
 
-async def shown(env: Environment, queue: str = "clusterqueues/cq", **query: int | str) -> list[str]:
+async def shown(env: Environment, queue: str = "clusterqueues/cq", **query: Any) -> list[str]:
     code, found = await ask(env, queue, **query)
     assert code == 200, found
     return [item["metadata"]["name"] for item in found["items"]]

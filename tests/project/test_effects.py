@@ -15,6 +15,7 @@ from pykueue import features, settings
 from pykueue.api import effects, labels, registry, schema
 from pykueue.api.effects import Fate, Row
 from pykueue.webhooks import table
+from pykueue.webhooks.review import Phase
 
 SOURCES = Path(pykueue.__file__).parent
 KINDS = (*registry.KUEUE, settings.ROW)
@@ -109,7 +110,7 @@ def test_a_field_without_effect_is_named_in_a_warning_and_one_with_effect_is_not
 
 def test_every_kind_that_has_warnings_is_looked_at_by_a_webhook() -> None:
     speaking = {kind for kind, rows in effects.ROWS.items() for row in rows if row.gates or row.fate is Fate.WARNED}
-    looked_at = {endpoint.kind.kind for endpoint in table.OWN if endpoint.phase is table.Phase.VALIDATE}
+    looked_at = {endpoint.kind.kind for endpoint in table.OWN if endpoint.phase is Phase.VALIDATE}
     assert speaking - {"Configuration"} | {"AdmissionCheck"} <= looked_at
 
 

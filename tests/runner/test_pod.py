@@ -153,8 +153,8 @@ class TestEnding:
 
 class TestStatus:
     def test_a_pod_is_ready_while_all_of_its_containers_run(self) -> None:
-        for attempts, ready in (({"a": runs(), "b": runs()}, "True"), ({"a": runs(), "b": ended(0)}, "False")):
-            taken = step(tree("a", "b"), **attempts)
+        for other, ready in ((runs(), "True"), (ended(0), "False")):
+            taken = step(tree("a", "b"), a=runs(), b=other)
             told = {each["type"]: each["status"] for each in taken.status["conditions"]}
             assert (told["Ready"], told["ContainersReady"]) == (ready, ready)
             assert told["PodScheduled"] == told["Initialized"] == "True"

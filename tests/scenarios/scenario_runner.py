@@ -208,7 +208,7 @@ class Teller:
                 metadata=meta.ObjectMeta(name=names[0]),
                 spec=kueue.AdmissionCheckSpec(
                     controller_name="example.com/check",
-                    preemption_policy="AfterCheckPassedOrOnDemand" if "waits-with-preemption" in names else None,
+                    preemption_policy="AfterCheckPassedOrOnDemand" if "waits-with-preemption" in names else "Anytime",
                 ),
                 status=kueue.AdmissionCheckStatus(conditions=(active,)),
             )
@@ -380,7 +380,7 @@ class Teller:
 
     def _workload(self, name: str, said: Words) -> kueue.Workload:
         selector = dict(pair.split(":", 1) for pair in said.get("selects", "").split(",") if pair)
-        limits = {"cpu": said["limit"]} if "limit" in said else {}
+        limits: dict[str, str | int | float] = {"cpu": said["limit"]} if "limit" in said else {}
         needs = kube.ResourceRequirements(requests=dict(_requests(said)), limits=limits)
         container = kube.Container(name="c", resources=needs)
         pod_set = kueue.PodSet(
@@ -469,7 +469,7 @@ def _first_containers(said: Words) -> tuple[kube.Container, ...]:
         kube.Container(
             name=f"i{n}",
             resources=kube.ResourceRequirements(requests={"cpu": word.removeprefix("sidecar:")}),
-            restart_policy="Always" if word.startswith("sidecar:") else None,
+            restart_policy="Always" if word.startswith("sidecar:") else "",
         )
         for n, word in enumerate(word for word in said.get("init", "").split(",") if word)
     )

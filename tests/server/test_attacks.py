@@ -247,7 +247,7 @@ def many_rules(place: Place) -> None:
 
 
 def long_rule(place: Place) -> None:
-    items = {"type": "array", "items": {"type": "integer"}}
+    items: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
     rule = "self.all(a, self.all(b, self.all(c, a + b + c >= 0)))"
     items["x-kubernetes-validations"] = [{"rule": rule}]
     place.admin.ask("POST", CRDS, _crd("loops", _schema(items)))

@@ -199,7 +199,7 @@ class TestReviews:
     def test_an_answer_for_many_is_an_answer_for_each(
         self, client: Client, groups: str, attributes: dict[str, str], allowed: bool
     ) -> None:
-        spec = {"user": "x", "groups": [groups], "resourceAttributes": attributes}
+        spec: dict[str, object] = {"user": "x", "groups": [groups], "resourceAttributes": attributes}
         assert self.ask(client, "SubjectAccessReview", spec)["allowed"] is allowed
 
     @pytest.mark.parametrize(
@@ -215,7 +215,11 @@ class TestReviews:
     def test_about_paths_that_are_no_resources(
         self, client: Client, groups: str, verb: str, path: str, allowed: bool
     ) -> None:
-        spec = {"user": "x", "groups": [groups], "nonResourceAttributes": {"verb": verb, "path": path}}
+        spec: dict[str, object] = {
+            "user": "x",
+            "groups": [groups],
+            "nonResourceAttributes": {"verb": verb, "path": path},
+        }
         assert self.ask(client, "SubjectAccessReview", spec)["allowed"] is allowed
 
 

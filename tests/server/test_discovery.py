@@ -265,7 +265,8 @@ class TestJsonPath:
 
     def test_all_columns_of_a_row_share_one_bound(self) -> None:
         walk = jsonpath.Walk(True, 10)
-        assert tables.cell(Column(name="C", path="..x"), [[["x"]]] * 20, 0, walk) is None
+        nested: Any = [[["x"]]] * 20
+        assert tables.cell(Column(name="C", path="..x"), nested, 0, walk) is None
         assert tables.cell(Column(name="N", path=".a"), {"a": "b"}, 0, walk) is None
 
 

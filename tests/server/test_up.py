@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
             thread.start()
         # After so many answers, and then at any moment: however busy the machine is.
         wanted = len(told) + rng.randint(1, 60)
-        until(lambda wanted=wanted: len(told) >= wanted)
+        until(partial(lambda count: len(told) >= count, wanted))
         time.sleep(rng.uniform(0.0, 0.01))
         process.process.kill()
         process.process.communicate()

@@ -445,7 +445,8 @@ def test_a_preemptor_stays_remembered_when_its_reservation_is_refused() -> None:
     assert world.queues["q"].preemptor is None
     world.refuse(preemptor.key)
     world.put(preemptor.thing(), NOW)
-    assert (world.queues["q"].preemptor, world.queues["q"].sticky) == (remembered, preemptor.key)
+    pending = world.queues["q"]
+    assert (pending.preemptor, pending.sticky) == (remembered, preemptor.key)
     world.decide(NOW)
     world.put(msgspec_holding(preemptor).thing(), NOW)  # confirmed
     world.refuse(preemptor.key)

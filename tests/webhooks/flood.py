@@ -11,6 +11,7 @@ import ssl
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 CONNECTIONS = 12
 GROUP = "kueue.x-k8s.io"
@@ -38,7 +39,7 @@ def _conversion(count: int) -> bytes:
 
 MUTATE = f"/mutate-{GROUP.replace('.', '-')}-v1beta2-workload"
 # What is posted where: the requests of a report, and requests that stay below every bound on size and lists.
-SORTS = {
+SORTS: dict[str, Callable[[], tuple[str, bytes]]] = {
     "pod-sets": lambda: (MUTATE, _pod_sets(40_000)),
     "conversions": lambda: ("/convert", _conversion(60_000)),
     "largest": lambda: (MUTATE, _pod_sets(60, 800)),

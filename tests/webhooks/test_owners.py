@@ -269,7 +269,10 @@ async def test_inside_the_process_the_definition_gives_the_plural() -> None:
     names = {"kind": "Sheep", "plural": "flock"}
     definition = {"spec": {"group": "example.com", "scope": "Namespaced", "names": names}}
     sheep = {"metadata": {"name": "top", "namespace": "default", "uid": "top"}}
-    stored = {"customresourcedefinitions.apiextensions.k8s.io": [definition], "flock.example.com": [sheep]}
+    stored: dict[str, list[Tree]] = {
+        "customresourcedefinitions.apiextensions.k8s.io": [definition],
+        "flock.example.com": [sheep],
+    }
 
     def find(kind: str, namespace: str, name: str = "") -> list[Tree]:
         return stored.get(kind, [])

@@ -60,7 +60,8 @@ def received(tree: Tree) -> Tree:
     tree = {"apiVersion": "kueue.x-k8s.io/v1beta2", **tree}
     schema = own_schemas.find(tree)
     assert schema is not None
-    return schema.default(schema.prune(tree))
+    defaulted: dict[str, Any] = schema.default(schema.prune(tree))
+    return defaulted
 
 
 def admitted(tree: Tree) -> Tree:

@@ -16,6 +16,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.validation import validate
 from pykueue.jobs import admission, podsets, workloads
+from pykueue.jobs.actions import Replace
 from pykueue.jobs.interface import Job, Stop, StopReason
 from pykueue.jobs.kinds import Row
 from pykueue.jobs.podsets import Conflict, PodSetInfo
@@ -86,7 +87,7 @@ def test_a_job_is_equivalent_to_the_workload_made_of_it(job: Job) -> None:
 def test_a_started_job_is_not_suspended_and_has_what_admission_says(job: Job) -> None:
     started = job.start(infos(job), "note")
     assert not isinstance(started, Conflict)
-    (write,) = [action for action in started if hasattr(action, "after")]
+    (write,) = [action for action in started if isinstance(action, Replace)]
     assert not job.with_tree(write.after).is_suspended()
     assert "blue" in str(write.after)
 

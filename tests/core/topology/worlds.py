@@ -11,6 +11,8 @@ set goes is told as `h3:4 h4:3`, in the order of the assignment.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pykueue.api.kube import Taint
 from pykueue.core.topology import (
     HOSTNAME,
@@ -77,7 +79,7 @@ def request(text: str, count: int, *, cpu: float = 1, pod_set: str = "main", **m
     return PlacementRequest(pod_set, FLAVOR, count, pod, wish(text), **more)  # type: ignore[arg-type]
 
 
-def ask(world: Fleet, text: str, count: int, *, cpu: float = 1, emptied: bool = False, **more: object) -> str:
+def ask(world: Fleet, text: str, count: int, *, cpu: float = 1, emptied: bool = False, **more: Any) -> str:
     """Where a lone pod set goes, or why it does not."""
     return told(place(world, [request(text, count, cpu=cpu, **more)], emptied=emptied))
 

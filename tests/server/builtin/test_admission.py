@@ -20,7 +20,10 @@ CLASS = next(one for one in RESOURCES if one.kind == "PriorityClass")
 
 def pod(requests: Tree | None = None, limits: Tree | None = None, **spec: Any) -> Tree:
     resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
-    given = {"metadata": {"name": "one"}, "spec": {"containers": [{"name": "a", "image": "i", "resources": resources}]}}
+    given: dict[str, Any] = {
+        "metadata": {"name": "one"},
+        "spec": {"containers": [{"name": "a", "image": "i", "resources": resources}]},
+    }
     given["spec"].update(spec)
     return POD.rules.default(POD.rules.prune(given))
 

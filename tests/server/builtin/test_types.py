@@ -9,6 +9,7 @@ import pytest
 from kubeserver.builtin import kinds
 from kubeserver.builtin_types import schemas, types
 from kubeserver.builtin_types.types import Type
+from kubeserver.registry.strategy import Resource
 
 
 def test_every_message_can_be_read_and_leads_to_known_ones() -> None:
@@ -31,7 +32,7 @@ def test_no_two_fields_of_a_message_share_a_number() -> None:
 
 @pytest.mark.parametrize("resource", kinds.RESOURCES, ids=lambda one: f"{one.group or 'core'}-{one.kind}")
 def test_every_kind_has_its_message_schema_and_shape(resource: object) -> None:
-    assert isinstance(resource, kinds.Resource)
+    assert isinstance(resource, Resource)
     name = types.of_kind(resource.api_version, resource.kind)
     assert name is not None
     schema = resource.schema()
