@@ -171,11 +171,10 @@ class Cycle:
         self.claims: list[tuple[Queue, Mapping[int, int], tuple[PlacedPods, ...]]] = []  # of entries that have to wait
 
     def run(self, heads: Iterable[Head]) -> list[Decision]:
-        mark, gone = self.snapshot.mark(), self.snapshot.gone
+        mark = self.snapshot.mark()
         try:
             return self._run(heads)
         finally:
-            self.snapshot.gone = gone
             self.snapshot.undo(mark)
 
     def _run(self, heads: Iterable[Head]) -> list[Decision]:
@@ -311,12 +310,10 @@ class Cycle:
         fits = self._fits(entry)
         if recomputes_targets:
             mark = self.snapshot.mark()
-            before = self.snapshot.gone
             for victim in self.issued.values():
                 self.snapshot.remove(victim)
-            self.snapshot.gone = frozenset((*self.issued, *self.vanished))
-            self._assign_anew(entry)
-            self.snapshot.gone = before
+            with self.snapshot.treating_as_ended((*self.issued, *self.vanished)):
+                self._assign_anew(entry)
             self.snapshot.undo(mark)
             if is_shared and entry.assignment.mode is Mode.FIT:
                 entry.assignment.set_mode(Mode.DEFERRED_FIT)

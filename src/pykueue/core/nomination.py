@@ -102,7 +102,7 @@ class Nominator:
     def _replaced(self, workload: Workload, queue: Queue) -> Reservation | None:
         """[FL28] The elastic slice that the Workload takes over from, if it still holds quota in the same queue."""
         key = workload.details.replaces
-        if not self.policy.elastic_slices or not key or key in self.snapshot.gone:
+        if not self.policy.elastic_slices or not key or key in self.snapshot.ended:
             return None
         old = queue.reservations.get(key)
         return old if old is not None and old.namespace == workload.namespace else None

@@ -62,24 +62,24 @@ def recheck(
     if missing:
         return Lost(missing)
     leaving = tuple(leaving)
-    mark, gone = snapshot.mark(), snapshot.gone
+    mark = snapshot.mark()
     snapshot.withdraw(queue, reservation.numbers, reservation.placed)
-    snapshot.gone = gone | {reservation.key}
     try:
         if _has_room(snapshot, queue, reservation):
             return Holds()
         for target in leaving:
             snapshot.remove(target.reservation)
-        snapshot.gone |= {target.reservation.key for target in leaving}
         if _has_room(snapshot, queue, reservation):
             return HoldsAfter(_victims(leaving))
-        is_active = queue.name in snapshot.queues
-        targets = preemption.find(_search(snapshot, queue, reservation, policy, now)) if is_active else []
+        targets: list[Target] = []
+        if queue.name in snapshot.queues:
+            # Neither the reservation itself nor a Workload that is being evicted already can be a new target.
+            with snapshot.treating_as_ended((reservation.key, *(target.reservation.key for target in leaving))):
+                targets = preemption.find(_search(snapshot, queue, reservation, policy, now))
         if targets:
             return HoldsAfter(_victims((*leaving, *targets)))
         return Lost(_shortage(snapshot, queue, reservation))
     finally:
-        snapshot.gone = gone
         snapshot.undo(mark)
 
 

@@ -6,7 +6,8 @@ and `undo` bracket every what-if, and nest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from pykueue.core import quota
@@ -98,7 +99,7 @@ class Snapshot:
         self.flavors: dict[str, FlavorSpec] = {}
         self.fleet = fleet
         self.verdicts: dict[tuple[str, str, PodSet], Finding | None] = {}  # see `core.eligibility`
-        self.gone: frozenset[str] = frozenset()  # reservations to be treated as if they had ended
+        self.ended: frozenset[str] = frozenset()  # keys of reservations that a what-if treats as ended
         self._log: quota.UndoLog = []
 
     def mark(self) -> Mark:
@@ -107,6 +108,17 @@ class Snapshot:
     def undo(self, mark: Mark) -> None:
         quota.undo(self._log, mark.quota)
         self.fleet.undo(mark.fleet)
+
+    @contextmanager
+    def treating_as_ended(self, keys: Iterable[str]) -> Iterator[None]:
+        """Add reservations to `ended` for the length of a what-if: they are no preemption candidates, and no slice is
+        replaced that is one of them. Their usage is removed separately, by `remove` or `withdraw`."""
+        before = self.ended
+        self.ended = before.union(keys)
+        try:
+            yield
+        finally:
+            self.ended = before
 
     def assume(self, queue: Queue, usage: Iterable[tuple[int, int]], placed: tuple[PlacedPods, ...] = ()) -> None:
         quota.add_all(queue.node, usage, self._log)

@@ -59,13 +59,13 @@ class Search:
             policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
         ):
             return []  # nobody is low enough, so nobody need be looked at
-        gone = self.snapshot.gone
+        ended = self.snapshot.ended
         return [
             reservation
             for reservation in queue.reservations.values()
             if not self.contested.isdisjoint(reservation.uses)
             and may_take(policy, self.workload, reservation)
-            and reservation.key not in gone
+            and reservation.key not in ended
         ]
 
     def is_hopeless(self, candidates: Iterable[Reservation]) -> bool:
