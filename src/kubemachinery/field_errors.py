@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 
-class ErrorSort(StrEnum):
-    """The sorts of field error, spelt as the causes of a Kubernetes `Status`."""
+class ErrorType(StrEnum):
+    """The types of field error, spelt as the causes of a Kubernetes `Status`."""
 
     INVALID = "FieldValueInvalid"
     REQUIRED = "FieldValueRequired"
@@ -25,19 +25,19 @@ class ErrorSort(StrEnum):
 
 # What a person reads between the path and the value, as kubectl users know it.
 _TITLES: Final = {
-    ErrorSort.INVALID: "Invalid value",
-    ErrorSort.REQUIRED: "Required value",
-    ErrorSort.NOT_SUPPORTED: "Unsupported value",
-    ErrorSort.DUPLICATE: "Duplicate value",
-    ErrorSort.FORBIDDEN: "Forbidden",
-    ErrorSort.TOO_LONG: "Too long",
-    ErrorSort.TOO_MANY: "Too many",
-    ErrorSort.TYPE_INVALID: "Invalid value",
-    ErrorSort.NOT_FOUND: "Not found",
-    ErrorSort.INTERNAL: "Internal error",
+    ErrorType.INVALID: "Invalid value",
+    ErrorType.REQUIRED: "Required value",
+    ErrorType.NOT_SUPPORTED: "Unsupported value",
+    ErrorType.DUPLICATE: "Duplicate value",
+    ErrorType.FORBIDDEN: "Forbidden",
+    ErrorType.TOO_LONG: "Too long",
+    ErrorType.TOO_MANY: "Too many",
+    ErrorType.TYPE_INVALID: "Invalid value",
+    ErrorType.NOT_FOUND: "Not found",
+    ErrorType.INTERNAL: "Internal error",
 }
 
-_WITHOUT_VALUE: Final = frozenset({ErrorSort.REQUIRED, ErrorSort.FORBIDDEN, ErrorSort.TOO_LONG, ErrorSort.INTERNAL})
+_WITHOUT_VALUE: Final = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG, ErrorType.INTERNAL})
 
 
 def _shown(value: object) -> str:
@@ -52,15 +52,15 @@ class FieldError(msgspec.Struct, frozen=True):
     """One thing wrong in one place: where (`spec.podSets[0].count`), of what sort, why, and the value found there."""
 
     path: str
-    sort: ErrorSort
+    type: ErrorType
     message: str
     value: object = msgspec.UNSET
 
     @property
     def cause(self) -> str:
         """The sentence without its path, as `details.causes[].message` carries it."""
-        title = _TITLES[self.sort]
-        if self.value is not msgspec.UNSET and self.sort not in _WITHOUT_VALUE:
+        title = _TITLES[self.type]
+        if self.value is not msgspec.UNSET and self.type not in _WITHOUT_VALUE:
             title = f"{title}: {_shown(self.value)}"
         return f"{title}: {self.message}" if self.message else title
 

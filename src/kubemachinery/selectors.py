@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kubemachinery import meta
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.meta import Complaints, LabelSelector
 
 Labels: TypeAlias = Mapping[str, str]
@@ -70,22 +70,22 @@ class Requirement(NamedTuple):
         """What is wrong with this demand, in sentences."""
         return tuple(message for _, _, message in self._faults(tuple(Operator)))
 
-    def _faults(self, operators: Iterable[str]) -> Iterator[tuple[str, ErrorSort, str]]:
+    def _faults(self, operators: Iterable[str]) -> Iterator[tuple[str, ErrorType, str]]:
         """Where below this demand, what sort, and why."""
         values = len(self.values)
         if self.operator not in operators:
-            yield "operator", ErrorSort.NOT_SUPPORTED, f"must be one of {', '.join(operators)}"
+            yield "operator", ErrorType.NOT_SUPPORTED, f"must be one of {', '.join(operators)}"
         elif self.operator in (Operator.IN, Operator.NOT_IN) and not values:
-            yield "values", ErrorSort.REQUIRED, f"operator {self.operator} needs at least one value"
+            yield "values", ErrorType.REQUIRED, f"operator {self.operator} needs at least one value"
         elif self.operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST) and values:
-            yield "values", ErrorSort.FORBIDDEN, f"operator {self.operator} takes no values"
+            yield "values", ErrorType.FORBIDDEN, f"operator {self.operator} takes no values"
         elif self.operator in _COMPARING and (values != 1 or _integer(self.values[0]) is None):
-            yield "values", ErrorSort.INVALID, f"operator {self.operator} needs exactly one whole number"
+            yield "values", ErrorType.INVALID, f"operator {self.operator} needs exactly one whole number"
         for complaint in meta.check_qualified_name(self.key):
-            yield "key", ErrorSort.INVALID, complaint
+            yield "key", ErrorType.INVALID, complaint
         for index, value in enumerate(self.values):
             for complaint in meta.check_label_value(value):
-                yield f"values[{index}]", ErrorSort.INVALID, complaint
+                yield f"values[{index}]", ErrorType.INVALID, complaint
 
 
 def _compare(holds: Callable[[int, int], bool]) -> Callable[[str | None, tuple[str, ...]], bool]:
@@ -212,40 +212,40 @@ def _check(tree: Any, path: str) -> Iterator[FieldError]:
     if tree is None:
         return
     if not isinstance(tree, dict):
-        yield FieldError(path, ErrorSort.TYPE_INVALID, "must be an object", tree)
+        yield FieldError(path, ErrorType.TYPE_INVALID, "must be an object", tree)
         return
     equal, demanded = tree.get("matchLabels"), tree.get("matchExpressions")
     if isinstance(equal, dict):
         yield from _check_match_labels(equal, f"{path}.matchLabels")
     elif equal is not None:
-        yield FieldError(f"{path}.matchLabels", ErrorSort.TYPE_INVALID, "must be an object", equal)
+        yield FieldError(f"{path}.matchLabels", ErrorType.TYPE_INVALID, "must be an object", equal)
     if isinstance(demanded, list):
         for index, expression in enumerate(demanded):
             yield from _check_expression(expression, f"{path}.matchExpressions[{index}]")
     elif demanded is not None:
-        yield FieldError(f"{path}.matchExpressions", ErrorSort.TYPE_INVALID, "must be a list", demanded)
+        yield FieldError(f"{path}.matchExpressions", ErrorType.TYPE_INVALID, "must be a list", demanded)
 
 
 def _check_match_labels(labels: dict[str, Any], path: str) -> Iterator[FieldError]:
     for key, value in labels.items():
         for complaint in meta.check_qualified_name(key):
-            yield FieldError(path, ErrorSort.INVALID, complaint, key)
+            yield FieldError(path, ErrorType.INVALID, complaint, key)
         if not isinstance(value, str):
-            yield FieldError(f"{path}[{key}]", ErrorSort.TYPE_INVALID, "must be a text", value)
+            yield FieldError(f"{path}[{key}]", ErrorType.TYPE_INVALID, "must be a text", value)
             continue
         for complaint in meta.check_label_value(value):
-            yield FieldError(f"{path}[{key}]", ErrorSort.INVALID, complaint, value)
+            yield FieldError(f"{path}[{key}]", ErrorType.INVALID, complaint, value)
 
 
 def _check_expression(tree: Any, path: str) -> Iterator[FieldError]:
     if not isinstance(tree, dict):
-        yield FieldError(path, ErrorSort.TYPE_INVALID, "must be an object", tree)
+        yield FieldError(path, ErrorType.TYPE_INVALID, "must be an object", tree)
         return
     key, operator, values = tree.get("key", ""), tree.get("operator", ""), tree.get("values") or []
     if not (isinstance(key, str) and isinstance(operator, str)):
-        yield FieldError(path, ErrorSort.TYPE_INVALID, "key and operator must be texts", tree)
+        yield FieldError(path, ErrorType.TYPE_INVALID, "key and operator must be texts", tree)
     elif not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
-        yield FieldError(f"{path}.values", ErrorSort.TYPE_INVALID, "must be a list of texts", values)
+        yield FieldError(f"{path}.values", ErrorType.TYPE_INVALID, "must be a list of texts", values)
     else:
         found = {"key": key, "operator": operator, "values": values}
         for place, sort, message in Requirement(key, operator, tuple(values))._faults(_OF_OBJECTS):

@@ -19,7 +19,7 @@ import msgspec
 
 from kubemachinery import meta, selectors, structural, tls, unstructured
 from kubemachinery.errors import ConfigurationError
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.unstructured import Tree
 from pykueue import features
@@ -141,7 +141,7 @@ def load(
     gates, problems = features.resolve(overrides)
     if not findings and not problems:
         effective = _with_quota_check(effective, gates)
-    findings += [FieldError(f"featureGates.{name}", ErrorSort.INVALID, message) for name, message in problems]
+    findings += [FieldError(f"featureGates.{name}", ErrorType.INVALID, message) for name, message in problems]
     findings += [
         *rules.contradicting_quota_checks(written, gates),
         *rules.errors(effective, gates, _frameworks(effective)),
@@ -348,11 +348,11 @@ def _with_quota_check(tree: Tree, gates: Mapping[str, bool]) -> Tree:
 def _unknown(shape: structural.Structural, tree: Tree) -> Iterator[FieldError]:
     """Fields that nobody knows, each with the nearest name that somebody does."""
     if "metadata" in tree:
-        yield FieldError("metadata", ErrorSort.FORBIDDEN, "is not a field of a Configuration, which is a file")
+        yield FieldError("metadata", ErrorType.FORBIDDEN, "is not a field of a Configuration, which is a file")
     for path in shape.unknown_fields(tree):
         plain = re.sub(r"\[\d+\]", "[]", path)
         hint = f"; {_MOVED[plain]}" if plain in _MOVED else did_you_mean(plain.rpartition(".")[2], _names())
-        yield FieldError(path, ErrorSort.FORBIDDEN, f"is not a field of a Configuration{hint}")
+        yield FieldError(path, ErrorType.FORBIDDEN, f"is not a field of a Configuration{hint}")
 
 
 @cache

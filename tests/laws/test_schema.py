@@ -80,7 +80,7 @@ def _prepared(row: Kind, version: str) -> tuple[structural.Structural, structura
 def _refusals(compiled: structural.Structural, new: Any, old: Any) -> list[tuple[str, str]]:
     defaulted = compiled.default(new)
     stored = None if old is None else compiled.default(old)
-    return sorted((error.path, str(error.sort)) for error in compiled.validate(defaulted, stored))
+    return sorted((error.path, str(error.type)) for error in compiled.validate(defaulted, stored))
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public schemas (../shared/reference/crds) are not here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubemachinery import selectors
-from kubemachinery.field_errors import ErrorSort
+from kubemachinery.field_errors import ErrorType
 from kubemachinery.meta import LabelSelector, LabelSelectorRequirement
 from kubemachinery.selectors import Operator, Requirement, Selector, SelectorError
 
@@ -118,16 +118,16 @@ def test_what_is_wrong_with_a_selector_object_is_told_field_by_field() -> None:
             {"key": "a", "operator": "Exists"},
         ],
     }
-    told = [(error.path, error.sort) for error in selectors.check(tree, "spec.selector")]
+    told = [(error.path, error.type) for error in selectors.check(tree, "spec.selector")]
     assert told == [
-        ("spec.selector.matchLabels", ErrorSort.INVALID),
-        ("spec.selector.matchLabels[value]", ErrorSort.INVALID),
-        ("spec.selector.matchExpressions[0].values", ErrorSort.REQUIRED),
-        ("spec.selector.matchExpressions[1].values", ErrorSort.FORBIDDEN),
-        ("spec.selector.matchExpressions[2].operator", ErrorSort.NOT_SUPPORTED),
-        ("spec.selector.matchExpressions[3].key", ErrorSort.INVALID),
-        ("spec.selector.matchExpressions[3].key", ErrorSort.INVALID),
-        ("spec.selector.matchExpressions[3].values[1]", ErrorSort.INVALID),
+        ("spec.selector.matchLabels", ErrorType.INVALID),
+        ("spec.selector.matchLabels[value]", ErrorType.INVALID),
+        ("spec.selector.matchExpressions[0].values", ErrorType.REQUIRED),
+        ("spec.selector.matchExpressions[1].values", ErrorType.FORBIDDEN),
+        ("spec.selector.matchExpressions[2].operator", ErrorType.NOT_SUPPORTED),
+        ("spec.selector.matchExpressions[3].key", ErrorType.INVALID),
+        ("spec.selector.matchExpressions[3].key", ErrorType.INVALID),
+        ("spec.selector.matchExpressions[3].values[1]", ErrorType.INVALID),
     ]
     assert selectors.check(None, "spec.selector") == ()
     assert selectors.check({}, "spec.selector") == ()
@@ -146,7 +146,7 @@ def test_what_is_wrong_with_a_selector_object_is_told_field_by_field() -> None:
     ],
 )
 def test_a_selector_of_the_wrong_type_is_told_and_raises_nothing(tree: object) -> None:
-    assert [error.sort for error in selectors.check(tree, "s")] == [ErrorSort.TYPE_INVALID]
+    assert [error.type for error in selectors.check(tree, "s")] == [ErrorType.TYPE_INVALID]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from kubemachinery import structural
 from kubemachinery.cel.lexer import RESERVED
-from kubemachinery.field_errors import ErrorSort
+from kubemachinery.field_errors import ErrorType
 
 Json = Any
 
@@ -27,7 +27,7 @@ def found(spec_schema: dict[str, Json], value: Json, old: Json = None) -> list[t
     """Paths and sorts of what is wrong with a resource whose spec has one field, `x`."""
     before = None if old is None else {"spec": {"x": old}}
     errors = of(thing(x=spec_schema)).validate({"spec": {"x": value}}, before)
-    return [(error.path, error.sort.value.removeprefix("FieldValue")) for error in errors]
+    return [(error.path, error.type.value.removeprefix("FieldValue")) for error in errors]
 
 
 # --- Unknown fields -----------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_no_two_trees_share_a_default_and_a_complete_tree_comes_back_itself() ->
 
 
 @pytest.mark.parametrize(
-    ("schema", "good", "bad", "sort"),
+    ("schema", "good", "bad", "error_type"),
     [
         ({"type": "string"}, ["", "a"], [1, 1.5, True, None, [], {}], "TypeInvalid"),
         ({"type": "integer"}, [1, 2.0], [1.5, "1", True], "TypeInvalid"),
@@ -189,11 +189,11 @@ def test_no_two_trees_share_a_default_and_a_complete_tree_comes_back_itself() ->
     ids=lambda value: str(value)[:60] if isinstance(value, dict) else "",
 )
 def test_a_keyword_refuses_what_it_must_with_its_sort(
-    schema: dict[str, Json], good: list[Json], bad: list[Json], sort: str
+    schema: dict[str, Json], good: list[Json], bad: list[Json], error_type: str
 ) -> None:
     assert [value for value in good if found(schema, value)] == []
     for value in bad:
-        assert ("spec.x", sort) in found(schema, value), value
+        assert ("spec.x", error_type) in found(schema, value), value
 
 
 @pytest.mark.parametrize(
@@ -357,19 +357,19 @@ def test_a_rule_may_word_its_message_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "sort"),
+    ("reason", "error_type"),
     [
-        ("FieldValueRequired", ErrorSort.REQUIRED),
-        ("FieldValueForbidden", ErrorSort.FORBIDDEN),
-        ("FieldValueInvalid", ErrorSort.INVALID),
-        ("FieldValueDuplicate", ErrorSort.DUPLICATE),
+        ("FieldValueRequired", ErrorType.REQUIRED),
+        ("FieldValueForbidden", ErrorType.FORBIDDEN),
+        ("FieldValueInvalid", ErrorType.INVALID),
+        ("FieldValueDuplicate", ErrorType.DUPLICATE),
     ],
 )
-def test_a_rule_names_the_sort_and_the_field_of_its_error(reason: str, sort: ErrorSort) -> None:
+def test_a_rule_names_the_type_and_the_field_of_its_error(reason: str, error_type: ErrorType) -> None:
     rule = {"rule": "has(self.a.b)", "reason": reason, "fieldPath": ".a['b']"}
     schema = of(thing(x=ruled(thing(a=thing(b={"type": "string"})), rule)))
     errors = schema.validate({"spec": {"x": {"a": {}}}})
-    assert [(error.path, error.sort) for error in errors] == [("spec.x.a.b", sort)]
+    assert [(error.path, error.type) for error in errors] == [("spec.x.a.b", error_type)]
 
 
 def test_a_rule_that_fails_to_evaluate_is_an_error_too() -> None:
@@ -416,9 +416,9 @@ def test_a_rule_is_not_held_against_what_an_update_left_alone() -> None:
 def test_rules_are_not_asked_of_an_object_that_is_invalid_without_them() -> None:
     schema = of(thing(x=ruled(thing(a={"type": "integer"}), "self.a > 1"), y={"type": "string"}))
     errors = schema.validate({"spec": {"x": {"a": 0}, "y": 5}})
-    assert [(error.path, error.sort) for error in errors] == [
-        ("spec.y", ErrorSort.TYPE_INVALID),
-        ("", ErrorSort.INVALID),
+    assert [(error.path, error.type) for error in errors] == [
+        ("spec.y", ErrorType.TYPE_INVALID),
+        ("", ErrorType.INVALID),
     ]
 
 
@@ -487,7 +487,7 @@ def test_a_tree_nested_beyond_measure_is_refused() -> None:
     for _ in range(100_000):
         deep = [deep]
     free = {"type": "array", "items": {"x-kubernetes-preserve-unknown-fields": True}, "x-kubernetes-list-type": "set"}
-    assert [error.sort for error in of(thing(x=free)).validate({"spec": {"x": [deep, deep]}})] == [ErrorSort.INVALID]
+    assert [error.type for error in of(thing(x=free)).validate({"spec": {"x": [deep, deep]}})] == [ErrorType.INVALID]
 
 
 # --- Schemas that cannot be served --------------------------------------------------------------------------------
@@ -496,7 +496,7 @@ STRING = {"type": "string"}
 
 
 @pytest.mark.parametrize(
-    ("spec", "path", "sort"),
+    ("spec", "path", "error_type"),
     [
         ({}, "type", "Required"),
         ({"type": "strnig"}, "type", "NotSupported"),
@@ -592,10 +592,12 @@ STRING = {"type": "string"}
     ],
     ids=lambda value: str(value)[:70] if isinstance(value, dict) else "",
 )
-def test_a_schema_that_cannot_be_served_is_refused_with_its_path(spec: dict[str, Json], path: str, sort: str) -> None:
+def test_a_schema_that_cannot_be_served_is_refused_with_its_path(
+    spec: dict[str, Json], path: str, error_type: str
+) -> None:
     errors = structural.check_schema({"type": "object", "properties": {"spec": spec}})
-    assert [(error.path, error.sort.value) for error in errors][:1] == [
-        (f"openAPIV3Schema.properties[spec].{path}", f"FieldValue{sort}")
+    assert [(error.path, error.type.value) for error in errors][:1] == [
+        (f"openAPIV3Schema.properties[spec].{path}", f"FieldValue{error_type}")
     ]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural.defaulting import compile_defaulting
 from kubemachinery.structural.embedded import compile_embedded
 from kubemachinery.structural.node import ABSENT, Json, Node, read
@@ -30,17 +30,17 @@ __all__ = ["Structural", "check_schema", "compile"]
 # After these, rules are not asked: they could only stumble over the same thing.
 _BLOCKING: Final = frozenset(
     {
-        ErrorSort.NOT_SUPPORTED,
-        ErrorSort.REQUIRED,
-        ErrorSort.TOO_LONG,
-        ErrorSort.TOO_MANY,
-        ErrorSort.TYPE_INVALID,
+        ErrorType.NOT_SUPPORTED,
+        ErrorType.REQUIRED,
+        ErrorType.TOO_LONG,
+        ErrorType.TOO_MANY,
+        ErrorType.TYPE_INVALID,
     }
 )
 _RULES_NOT_ASKED: Final = FieldError(
-    "", ErrorSort.INVALID, "the validation rules were not checked, because the object is invalid without them", None
+    "", ErrorType.INVALID, "the validation rules were not checked, because the object is invalid without them", None
 )
-_TOO_DEEP: Final = FieldError("", ErrorSort.INVALID, "the object is nested too deeply")
+_TOO_DEEP: Final = FieldError("", ErrorType.INVALID, "the object is nested too deeply")
 
 
 class Structural:
@@ -77,7 +77,7 @@ class Structural:
             errors = self._structure(tree, old)
             if self._rules is None:
                 return errors
-            if any(error.sort in _BLOCKING for error in errors):
+            if any(error.type in _BLOCKING for error in errors):
                 return [*errors, _RULES_NOT_ASKED]
             return errors + self._rules(tree, ABSENT if old is None else old)
         except RecursionError:

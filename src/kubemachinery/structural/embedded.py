@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kubemachinery.field_errors import ErrorSort
+from kubemachinery.field_errors import ErrorType
 from kubemachinery.structural.node import Json, Node
 from kubemachinery.structural.values import Finding, within
 
@@ -54,20 +54,20 @@ def compile_embedded(node: Node) -> Search | None:
 def _identity(value: dict[str, Json]) -> Iterator[Finding]:
     for name, is_valid in (("apiVersion", _is_api_version), ("kind", _is_kind)):
         if name not in value:
-            yield Finding(ErrorSort.REQUIRED, "", steps=[f".{name}"])
+            yield Finding(ErrorType.REQUIRED, "", steps=[f".{name}"])
         elif not isinstance(text := value[name], str):
-            yield Finding(ErrorSort.INVALID, "must be a string", text, [f".{name}"])
+            yield Finding(ErrorType.INVALID, "must be a string", text, [f".{name}"])
         elif not text:
-            yield Finding(ErrorSort.INVALID, "must not be empty", text, [f".{name}"])
+            yield Finding(ErrorType.INVALID, "must not be empty", text, [f".{name}"])
         elif not is_valid(text):
-            yield Finding(ErrorSort.INVALID, f"is not a proper {name}", text, [f".{name}"])
+            yield Finding(ErrorType.INVALID, f"is not a proper {name}", text, [f".{name}"])
     metadata = value.get("metadata", {})
     if not isinstance(metadata, dict):
-        yield Finding(ErrorSort.INVALID, "must be an object", metadata, [".metadata"])
+        yield Finding(ErrorType.INVALID, "must be an object", metadata, [".metadata"])
         return
     for name, expected in _METADATA_TYPES.items():
         if metadata.get(name) is not None and not isinstance(metadata[name], expected):
-            yield Finding(ErrorSort.INVALID, "is of the wrong type", metadata[name], [f".{name}", ".metadata"])
+            yield Finding(ErrorType.INVALID, "is of the wrong type", metadata[name], [f".{name}", ".metadata"])
 
 
 def _is_api_version(text: str) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from kubemachinery import cel
 from kubemachinery.cel import types
 from kubemachinery.cel.values import NONE, some
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural.correlation import old_items, unchanged
 from kubemachinery.structural.declarations import Declarations, field_path
 from kubemachinery.structural.node import ABSENT, Json, Node, Rule
@@ -28,9 +28,9 @@ OBJECT_STEPS_MAX: Final = 10_000_000
 _MESSAGE_MAX: Final = 5 * 1024
 
 _SORTS: Final = {
-    "FieldValueForbidden": ErrorSort.FORBIDDEN,
-    "FieldValueRequired": ErrorSort.REQUIRED,
-    "FieldValueDuplicate": ErrorSort.DUPLICATE,
+    "FieldValueForbidden": ErrorType.FORBIDDEN,
+    "FieldValueRequired": ErrorType.REQUIRED,
+    "FieldValueDuplicate": ErrorType.DUPLICATE,
 }
 
 
@@ -42,7 +42,7 @@ class CompiledRule:
     program: cel.Program | cel.CompileError
     message: cel.Program | cel.CompileError | None
     path: str
-    sort: ErrorSort
+    error_type: ErrorType
     uses_old_self: bool
 
     @property
@@ -60,7 +60,7 @@ def compile_rule(rule: Rule, node: Node, self_type: types.Type) -> CompiledRule:
         program,
         cel.compile(rule.message_expression, variables, result=types.STRING) if rule.message_expression else None,
         (field_path(node, rule.field_path) or "") if rule.field_path else "",
-        _SORTS.get(rule.reason, ErrorSort.INVALID),
+        _SORTS.get(rule.reason, ErrorType.INVALID),
         isinstance(program, cel.Program) and program.uses("oldSelf"),
     )
 
@@ -76,8 +76,8 @@ class _Run:
         self.errors: list[FieldError] = []
         self.steps = OBJECT_STEPS_MAX
 
-    def refuse(self, path: str, value: object, message: str, sort: ErrorSort = ErrorSort.INVALID) -> None:
-        self.errors.append(FieldError(path.removeprefix("."), sort, message, value))
+    def refuse(self, path: str, value: object, message: str, error_type: ErrorType = ErrorType.INVALID) -> None:
+        self.errors.append(FieldError(path.removeprefix("."), error_type, message, value))
 
     def evaluate(self, program: cel.Program, bindings: dict[str, Json]) -> Json:
         budget = cel.Budget(min(EXPRESSION_STEPS_MAX, self.steps))
@@ -191,8 +191,8 @@ def _ask_rule(
     elif compiled.uses_old_self or not settled():
         message = _message(compiled, bindings, run) or rule.message.strip() or f"failed rule: {rule.rule.strip()}"
         shown = msgspec.UNSET if node.type in ("object", "array") else value
-        told = "" if compiled.sort is ErrorSort.DUPLICATE else message
-        run.refuse(path + compiled.path, shown, told, compiled.sort)
+        told = "" if compiled.error_type is ErrorType.DUPLICATE else message
+        run.refuse(path + compiled.path, shown, told, compiled.error_type)
 
 
 def _message(compiled: CompiledRule, bindings: dict[str, Json], run: _Run) -> str:

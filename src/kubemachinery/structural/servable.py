@@ -15,7 +15,7 @@ import msgspec
 
 from kubemachinery import cel
 from kubemachinery.cel import re2
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural.correlation import same
 from kubemachinery.structural.declarations import Declarations, field_path
 from kubemachinery.structural.node import ABSENT, RESOURCE_FIELDS, Json, Node, is_number, read
@@ -40,24 +40,24 @@ def check_schema(schema: Json, path: str = "openAPIV3Schema") -> list[FieldError
                 return errors
         return []
     except RecursionError:
-        return [FieldError(path, ErrorSort.INVALID, "the schema is nested too deeply")]
+        return [FieldError(path, ErrorType.INVALID, "the schema is nested too deeply")]
 
 
 def _invalid(path: str, value: object, message: str) -> FieldError:
-    return FieldError(path, ErrorSort.INVALID, message, value)
+    return FieldError(path, ErrorType.INVALID, message, value)
 
 
 def _forbidden(path: str, message: str) -> FieldError:
-    return FieldError(path, ErrorSort.FORBIDDEN, message)
+    return FieldError(path, ErrorType.FORBIDDEN, message)
 
 
 def _required(path: str, message: str) -> FieldError:
-    return FieldError(path, ErrorSort.REQUIRED, message)
+    return FieldError(path, ErrorType.REQUIRED, message)
 
 
 def _unsupported(path: str, value: object, options: tuple[str, ...]) -> FieldError:
     return FieldError(
-        path, ErrorSort.NOT_SUPPORTED, "supported values: " + ", ".join(f'"{option}"' for option in options), value
+        path, ErrorType.NOT_SUPPORTED, "supported values: " + ", ".join(f'"{option}"' for option in options), value
     )
 
 
@@ -116,7 +116,7 @@ _RULE_KEYWORDS: Final[dict[str, tuple[str, Callable[[Json], bool]]]] = {
 
 def _misshapen(schema: Json, path: str) -> Errors:
     if not isinstance(schema, dict):
-        yield FieldError(path, ErrorSort.TYPE_INVALID, "must be an object", type(schema).__name__)
+        yield FieldError(path, ErrorType.TYPE_INVALID, "must be an object", type(schema).__name__)
         return
     yield from _keywords(schema, path, _KEYWORDS)
     for child, child_path in _subschemas(schema, path):
@@ -126,14 +126,14 @@ def _misshapen(schema: Json, path: str) -> Errors:
         if isinstance(rule, dict):
             yield from _keywords(rule, place, _RULE_KEYWORDS)
         else:
-            yield FieldError(place, ErrorSort.TYPE_INVALID, "must be an object", type(rule).__name__)
+            yield FieldError(place, ErrorType.TYPE_INVALID, "must be an object", type(rule).__name__)
 
 
 def _keywords(schema: Schema, path: str, keywords: dict[str, tuple[str, Callable[[Json], bool]]]) -> Errors:
     for keyword, value in schema.items():
         words, fits = keywords.get(keyword, ("", None))
         if fits is not None and value is not None and not fits(value):
-            yield FieldError(f"{path}.{keyword}", ErrorSort.TYPE_INVALID, f"must be {words}", value)
+            yield FieldError(f"{path}.{keyword}", ErrorType.TYPE_INVALID, f"must be {words}", value)
 
 
 def _list(schema: Schema, keyword: str) -> list[Json]:

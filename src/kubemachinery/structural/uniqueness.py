@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kubemachinery.field_errors import ErrorSort
+from kubemachinery.field_errors import ErrorType
 from kubemachinery.structural.node import Json, Node
 from kubemachinery.structural.values import Finding, identity_of, within
 
@@ -73,7 +73,7 @@ def _in_list(node: Node) -> Search | None:
 def _duplicate_keys(names: tuple[str, ...], value: list[Json]) -> Iterator[Finding]:
     for index, item in enumerate(value):
         if item is not None and type(item) is not dict:
-            yield Finding(ErrorSort.INVALID, "must be an object, the list is a map", item, [f"[{index}]"])
+            yield Finding(ErrorType.INVALID, "must be an object, the list is a map", item, [f"[{index}]"])
             return
     if len(names) == 1 and _distinct([item.get(names[0]) if item else None for item in value]):
         return
@@ -95,4 +95,4 @@ def _duplicates(values: list[Json]) -> Iterator[Finding]:
         identity = identity_of(item)
         times = seen[identity] = seen.get(identity, 0) + 1
         if times == 2:
-            yield Finding(ErrorSort.DUPLICATE, "", item, [f"[{index}]"])
+            yield Finding(ErrorType.DUPLICATE, "", item, [f"[{index}]"])

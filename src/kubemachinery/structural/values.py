@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from kubemachinery.cel import re2
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural import formats
 from kubemachinery.structural.correlation import old_items, same, unchanged
 from kubemachinery.structural.node import ABSENT, NUMBER_TYPES, Json, Node
@@ -27,7 +27,7 @@ from kubemachinery.structural.node import ABSENT, NUMBER_TYPES, Json, Node
 class Finding:
     """Something wrong, at the path spelt by `steps` (innermost first); `whole` if it speaks of the whole object."""
 
-    sort: ErrorSort
+    error_type: ErrorType
     message: str
     value: object = msgspec.UNSET
     steps: list[str] = field(default_factory=list)
@@ -36,9 +36,9 @@ class Finding:
     def error(self) -> FieldError:
         path = "".join(reversed(self.steps)).removeprefix(".")
         if not self.whole:
-            return FieldError(path, self.sort, self.message, self.value)
+            return FieldError(path, self.error_type, self.message, self.value)
         # kube-apiserver gives such errors no field; the sentence names the place.
-        return FieldError("", self.sort, f"{path or 'the object'} {self.message}", self.value)
+        return FieldError("", self.error_type, f"{path or 'the object'} {self.message}", self.value)
 
 
 Findings = list[Finding] | None
@@ -100,8 +100,8 @@ def _check(node: Node, tests_by_type: dict[type, tuple[Check, ...]]) -> Check:
     return check
 
 
-def _one(sort: ErrorSort, message: str, value: object = msgspec.UNSET, *, whole: bool = False) -> list[Finding]:
-    return [Finding(sort, message, value, whole=whole)]
+def _one(error_type: ErrorType, message: str, value: object = msgspec.UNSET, *, whole: bool = False) -> list[Finding]:
+    return [Finding(error_type, message, value, whole=whole)]
 
 
 def within(step: str, findings: list[Finding]) -> list[Finding]:
@@ -124,7 +124,7 @@ def _type_tests(node: Node, python_type: type) -> Iterable[Check]:
     message = f"must be of type {' or '.join(expected)}, not {actual}"
 
     def wrong_type(value: Json, old: Json) -> Findings:
-        return _one(ErrorSort.TYPE_INVALID, message, actual)
+        return _one(ErrorType.TYPE_INVALID, message, actual)
 
     def fractional(value: Json, old: Json) -> Findings:
         return None if value.is_integer() else wrong_type(value, old)
@@ -152,9 +152,9 @@ def _length_and_pattern(node: Node) -> Check:
 
     def check(value: str, old: Json) -> Findings:
         if len(value) > most:
-            return _one(ErrorSort.TOO_LONG, f"may not be more than {most} characters long")
+            return _one(ErrorType.TOO_LONG, f"may not be more than {most} characters long")
         if len(value) < least:
-            return _one(ErrorSort.INVALID, f"must be at least {least} characters long", value)
+            return _one(ErrorType.INVALID, f"must be at least {least} characters long", value)
         return None if pattern is None else pattern(value, old)
 
     return check
@@ -165,22 +165,22 @@ def _pattern(text: str) -> Check:
         compiled = re2.compile(text)
     except re2.PatternError as error:
         message = f"cannot be checked, the pattern {text!r} is not valid: {error}"
-        return lambda value, old: _one(ErrorSort.INVALID, message, value)
+        return lambda value, old: _one(ErrorType.INVALID, message, value)
 
     def check(value: str, old: Json) -> Findings:
         try:
             if compiled.search(value):
                 return None
         except re2.TooCostly as error:
-            return _one(ErrorSort.INVALID, str(error))
-        return _one(ErrorSort.INVALID, f"must match the pattern {text}", value)
+            return _one(ErrorType.INVALID, str(error))
+        return _one(ErrorType.INVALID, f"must match the pattern {text}", value)
 
     return check
 
 
 def _format(name: str, is_valid: formats.Test) -> Check:
     def check(value: str, old: Json) -> Findings:
-        return None if is_valid(value) else _one(ErrorSort.TYPE_INVALID, f"must have the format {name}", value)
+        return None if is_valid(value) else _one(ErrorType.TYPE_INVALID, f"must have the format {name}", value)
 
     return check
 
@@ -211,7 +211,7 @@ def _number_range(type_name: str, format_name: str) -> list[Check]:
     message = f"is beyond the numbers of type {type_name} with format {format_name or 'int64'}"
 
     def check(value: float, old: Json) -> Findings:
-        return None if low <= value <= high else _one(ErrorSort.INVALID, message, whole=True)
+        return None if low <= value <= high else _one(ErrorType.INVALID, message, whole=True)
 
     return [check]
 
@@ -220,7 +220,7 @@ def _minimum(limit: float, exclusive: bool) -> Check:
     message = f"must be greater than {limit}" if exclusive else f"must be greater than or equal to {limit}"
 
     def check(value: float, old: Json) -> Findings:
-        return None if value > limit or (value == limit and not exclusive) else _one(ErrorSort.INVALID, message, value)
+        return None if value > limit or (value == limit and not exclusive) else _one(ErrorType.INVALID, message, value)
 
     return check
 
@@ -229,7 +229,7 @@ def _maximum(limit: float, exclusive: bool) -> Check:
     message = f"must be less than {limit}" if exclusive else f"must be less than or equal to {limit}"
 
     def check(value: float, old: Json) -> Findings:
-        return None if value < limit or (value == limit and not exclusive) else _one(ErrorSort.INVALID, message, value)
+        return None if value < limit or (value == limit and not exclusive) else _one(ErrorType.INVALID, message, value)
 
     return check
 
@@ -246,7 +246,7 @@ def _multiple_of(factor: float) -> Check:
         return math.isclose(quotient, round(quotient), rel_tol=1e-9, abs_tol=1e-9)
 
     def check(value: float, old: Json) -> Findings:
-        return None if is_multiple(value) else _one(ErrorSort.INVALID, message, value)
+        return None if is_multiple(value) else _one(ErrorType.INVALID, message, value)
 
     return check
 
@@ -285,14 +285,14 @@ def _min_items(least: int) -> Check:
     def check(value: list[Json], old: Json) -> Findings:
         if len(value) >= least:
             return None
-        return _one(ErrorSort.INVALID, f"must have at least {least} items", len(value))
+        return _one(ErrorType.INVALID, f"must have at least {least} items", len(value))
 
     return check
 
 
 def _max_items(most: int) -> Check:
     def check(value: list[Json], old: Json) -> Findings:
-        return None if len(value) <= most else _one(ErrorSort.TOO_MANY, f"must have at most {most} items", len(value))
+        return None if len(value) <= most else _one(ErrorType.TOO_MANY, f"must have at most {most} items", len(value))
 
     return check
 
@@ -302,7 +302,7 @@ def _unique_items(value: list[Json], old: Json) -> Findings:
     for item in value:
         identity = identity_of(item)
         if identity in seen:
-            return _one(ErrorSort.INVALID, "must not contain duplicates", "")
+            return _one(ErrorType.INVALID, "must not contain duplicates", "")
         seen.add(identity)
     return None
 
@@ -338,7 +338,7 @@ def _min_properties(least: int) -> Check:
     def check(value: dict[str, Json], old: Json) -> Findings:
         if len(value) >= least:
             return None
-        return _one(ErrorSort.INVALID, f"must have at least {least} properties", len(value))
+        return _one(ErrorType.INVALID, f"must have at least {least} properties", len(value))
 
     return check
 
@@ -347,7 +347,7 @@ def _max_properties(most: int) -> Check:
     def check(value: dict[str, Json], old: Json) -> Findings:
         if len(value) <= most:
             return None
-        return _one(ErrorSort.TOO_MANY, f"must have at most {most} properties", len(value))
+        return _one(ErrorType.TOO_MANY, f"must have at most {most} properties", len(value))
 
     return check
 
@@ -355,7 +355,7 @@ def _max_properties(most: int) -> Check:
 def _only_known(names: frozenset[str]) -> Check:
     def check(value: dict[str, Json], old: Json) -> Findings:
         return [
-            Finding(ErrorSort.INVALID, f"the property {name!r} is not allowed", name)
+            Finding(ErrorType.INVALID, f"the property {name!r} is not allowed", name)
             for name in value
             if name not in names
         ]
@@ -400,7 +400,7 @@ def _required(names: tuple[str, ...]) -> Check:
                 break
         else:
             return None
-        return [Finding(ErrorSort.REQUIRED, "", steps=[f".{name}"]) for name in names if name not in value]
+        return [Finding(ErrorType.REQUIRED, "", steps=[f".{name}"]) for name in names if name not in value]
 
     return check
 
@@ -419,7 +419,7 @@ def _enum(options: tuple[Json, ...]) -> Check:
             hit = any(same(value, option) for option in compounds)
         else:
             hit = (type(value) is bool, value) in scalars
-        return None if hit else _one(ErrorSort.NOT_SUPPORTED, message, value)
+        return None if hit else _one(ErrorType.NOT_SUPPORTED, message, value)
 
     return check
 
@@ -451,7 +451,7 @@ def _any_of(options: tuple[Node, ...]) -> Check:
             if not found:
                 return None
             failures.append(found)
-        summary = _one(ErrorSort.INVALID, "must match at least one of the schemas under anyOf", "", whole=True)
+        summary = _one(ErrorType.INVALID, "must match at least one of the schemas under anyOf", "", whole=True)
         return summary + _nearest(options, failures, value)
 
     return check
@@ -466,7 +466,7 @@ def _one_of(options: tuple[Node, ...]) -> Check:
         if matching == 1:
             return None
         message = f"must match exactly one of the schemas under oneOf, but matches {matching or 'none'}"
-        summary = _one(ErrorSort.INVALID, message, "", whole=True)
+        summary = _one(ErrorType.INVALID, message, "", whole=True)
         return summary if matching else summary + _nearest(options, [found for found in results if found], value)
 
     return check
@@ -493,7 +493,7 @@ def _all_of(parts: tuple[Node, ...]) -> Check:
         found = [finding for check_part in checks for finding in check_part(value, old) or ()]
         if not found:
             return None
-        return found + _one(ErrorSort.INVALID, "must match all of the schemas under allOf", "", whole=True)
+        return found + _one(ErrorType.INVALID, "must match all of the schemas under allOf", "", whole=True)
 
     return check
 
@@ -504,6 +504,6 @@ def _not(forbidden: Node) -> Check:
     def check(value: Json, old: Json) -> Findings:
         if check_forbidden(value, old):
             return None
-        return _one(ErrorSort.INVALID, "must not match the schema under not", "", whole=True)
+        return _one(ErrorType.INVALID, "must not match the schema under not", "", whole=True)
 
     return check

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kubemachinery import patches
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.http_server import Sender, SendError
 from kubeserver.admission import webhook_matching
 from kubeserver.admission.chain import Review, refused_by
@@ -66,9 +66,9 @@ class Policy:
         for index, row in enumerate(configuration.get("webhooks") or ()):
             path, client = f"webhooks[{index}].clientConfig", row.get("clientConfig") or {}
             if client.get("service") is not None:
-                yield FieldError(f"{path}.service", ErrorSort.FORBIDDEN, words)
+                yield FieldError(f"{path}.service", ErrorType.FORBIDDEN, words)
             elif isinstance(client.get("url"), str) and not self.allows(client["url"]):
-                yield FieldError(f"{path}.url", ErrorSort.FORBIDDEN, words)
+                yield FieldError(f"{path}.url", ErrorType.FORBIDDEN, words)
 
 
 class Caller:

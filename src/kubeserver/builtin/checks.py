@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kubemachinery import meta, quantity
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.builtin_types.types import Type, message
 
 Tree = dict[str, Any]
@@ -16,24 +16,24 @@ IMMUTABLE: Final = "field is immutable"
 
 
 def required(path: str, why: str = "") -> FieldError:
-    return FieldError(path, ErrorSort.REQUIRED, why)
+    return FieldError(path, ErrorType.REQUIRED, why)
 
 
 def invalid(path: str, value: object, why: str) -> FieldError:
-    return FieldError(path, ErrorSort.INVALID, why, value)
+    return FieldError(path, ErrorType.INVALID, why, value)
 
 
 def forbidden(path: str, why: str) -> FieldError:
-    return FieldError(path, ErrorSort.FORBIDDEN, why)
+    return FieldError(path, ErrorType.FORBIDDEN, why)
 
 
 def duplicate(path: str, value: object) -> FieldError:
-    return FieldError(path, ErrorSort.DUPLICATE, "", value)
+    return FieldError(path, ErrorType.DUPLICATE, "", value)
 
 
 def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldError:
     known = ", ".join(f'"{one}"' for one in supported)
-    return FieldError(path, ErrorSort.NOT_SUPPORTED, f"supported values: {known}", value)
+    return FieldError(path, ErrorType.NOT_SUPPORTED, f"supported values: {known}", value)
 
 
 def not_negative(tree: Tree, path: str, *fields: str) -> Errors:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kubemachinery import meta, quantity
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.builtin import checks
 from kubeserver.builtin.checks import Errors, Tree, duplicate, forbidden, invalid, named, required
 
@@ -57,7 +57,7 @@ def validate_config_map(new: Tree, old: Tree | None, _subresource: str) -> Error
     size = sum(len(value.encode()) for value in data.values())
     size += sum(len(base64.b64decode(value)) for value in binary.values())
     if size > _DATA_BYTES:
-        yield FieldError("", ErrorSort.TOO_LONG, f"at most {_DATA_BYTES} bytes")
+        yield FieldError("", ErrorType.TOO_LONG, f"at most {_DATA_BYTES} bytes")
     if old is not None:
         yield from _validate_frozen(new, old, "data", "binaryData")
 
@@ -78,7 +78,7 @@ def validate_secret(new: Tree, old: Tree | None, _subresource: str) -> Errors:
     data = new.get("data", {})
     yield from _validate_keys(data, "data")
     if sum(len(base64.b64decode(value)) for value in data.values()) > _DATA_BYTES:
-        yield FieldError("data", ErrorSort.TOO_LONG, f"at most {_DATA_BYTES} bytes")
+        yield FieldError("data", ErrorType.TOO_LONG, f"at most {_DATA_BYTES} bytes")
     kind = new.get("type", "")
     for key in _SECRET_KEYS.get(kind, ()):
         if key not in data:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kubemachinery import meta, quantity
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.builtin import checks
 from kubeserver.builtin.checks import Errors, Tree, forbidden, invalid, named, not_supported, required
 
@@ -201,7 +201,7 @@ def _validate_container(container: Tree, path: str, volumes: set[str], claims: s
     for index, claim in enumerate(resources.get("claims", ())):
         if claim.get("name") not in claims:
             place = f"{path}.resources.claims[{index}]"
-            yield FieldError(place, ErrorSort.NOT_FOUND, "", claim.get("name", ""))
+            yield FieldError(place, ErrorType.NOT_FOUND, "", claim.get("name", ""))
 
 
 def _validate_mounts(mounts: Any, path: str, volumes: set[str]) -> Errors:
@@ -211,7 +211,7 @@ def _validate_mounts(mounts: Any, path: str, volumes: set[str]) -> Errors:
         if not mount.get("name"):
             yield required(f"{place}.name")
         if mount.get("name", "") not in volumes:
-            yield FieldError(f"{place}.name", ErrorSort.NOT_FOUND, "", mount.get("name", ""))
+            yield FieldError(f"{place}.name", ErrorType.NOT_FOUND, "", mount.get("name", ""))
         target = mount.get("mountPath", "")
         if not target:
             yield required(f"{place}.mountPath")

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from kubemachinery import meta, selectors
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.builtin import checks, pods
 from kubeserver.builtin.checks import Errors, Tree, invalid, named, not_supported, required
 
@@ -129,7 +129,7 @@ def _validate_manager(manager: str) -> Errors:
     if not slash or not rest or meta.check_subdomain_name(domain):
         yield invalid("spec.managedBy", manager, "must be a domain, a slash and a path, as in example.com/name")
     if len(manager) > _MANAGER_LENGTH:
-        yield FieldError("spec.managedBy", ErrorSort.TOO_LONG, f"at most {_MANAGER_LENGTH} bytes")
+        yield FieldError("spec.managedBy", ErrorType.TOO_LONG, f"at most {_MANAGER_LENGTH} bytes")
 
 
 def _validate_indexed(spec: Tree) -> Errors:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, Final
 
 from kubemachinery import strategic_merge
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.apply import Shape
 from kubeserver.builtin import (
     access,
@@ -93,7 +93,7 @@ def _finalizers(new: Tree, old: Tree | None) -> Iterator[FieldError]:
     for index, finalizer in enumerate(new["metadata"].get("finalizers", ())):
         if "/" not in finalizer and finalizer not in metadata.KNOWN_FINALIZERS and finalizer not in before:
             why = "must be fully qualified, as in example.com/name"
-            yield FieldError(f"metadata.finalizers[{index}]", ErrorSort.INVALID, why, finalizer)
+            yield FieldError(f"metadata.finalizers[{index}]", ErrorType.INVALID, why, finalizer)
 
 
 def _read(name: str, tree: Tree, further: Callable[[Tree], Tree] | None) -> Tree:

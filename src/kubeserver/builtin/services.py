@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kubemachinery import meta
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.builtin import checks, decoding
 from kubeserver.builtin.checks import Errors, Tree, forbidden, invalid, named, not_supported, required
 from kubeserver.registry import unsupported
@@ -387,11 +387,11 @@ def validate_endpoint_slice(new: Tree, old: Tree | None, _subresource: str) -> E
     elif kind not in _ADDRESS_TYPES:
         yield not_supported("addressType", kind, _ADDRESS_TYPES)
     if len(ports) > _SLICE_PORTS_MAX:
-        yield FieldError("ports", ErrorSort.TOO_MANY, f"must have at most {_SLICE_PORTS_MAX} items", len(ports))
+        yield FieldError("ports", ErrorType.TOO_MANY, f"must have at most {_SLICE_PORTS_MAX} items", len(ports))
     else:
         yield from _validate_slice_ports(ports)
     if len(endpoints) > _ENDPOINTS_MAX:
-        yield FieldError("endpoints", ErrorSort.TOO_MANY, f"must have at most {_ENDPOINTS_MAX} items", len(endpoints))
+        yield FieldError("endpoints", ErrorType.TOO_MANY, f"must have at most {_ENDPOINTS_MAX} items", len(endpoints))
     elif old is None or old.get("endpoints") != new.get("endpoints"):
         for index, endpoint in enumerate(endpoints):
             yield from _validate_endpoint(endpoint, kind, f"endpoints[{index}]")
@@ -414,7 +414,7 @@ def _validate_endpoint(endpoint: Tree, kind: str, path: str) -> Errors:
         yield required(f"{path}.addresses", "must contain at least 1 address")
     elif len(addresses) > _ADDRESSES_MAX:
         yield FieldError(
-            f"{path}.addresses", ErrorSort.TOO_MANY, f"must have at most {_ADDRESSES_MAX} items", len(addresses)
+            f"{path}.addresses", ErrorType.TOO_MANY, f"must have at most {_ADDRESSES_MAX} items", len(addresses)
         )
     for index, text in enumerate(addresses):
         place = f"{path}.addresses[{index}]"
@@ -435,7 +435,7 @@ def _validate_endpoint(endpoint: Tree, kind: str, path: str) -> Errors:
         hints = endpoint.get("hints", {}).get(field, ())
         place = f"{path}.hints.{field}"
         if len(hints) > _HINTS_MAX:
-            yield FieldError(place, ErrorSort.TOO_MANY, f"must have at most {_HINTS_MAX} items", len(hints))
+            yield FieldError(place, ErrorType.TOO_MANY, f"must have at most {_HINTS_MAX} items", len(hints))
             continue
         yield from checks.unique((f"{place}[{index}].name", one.get("name")) for index, one in enumerate(hints))
         for index, one in enumerate(hints):

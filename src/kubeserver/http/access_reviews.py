@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.protocol import authentication, status
 from kubeserver.protocol.authentication import Access, User
 from kubeserver.registry.strategy import Tree
@@ -49,15 +49,15 @@ def _attribute_errors(spec: Tree) -> Iterator[FieldError]:
     resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is None and other is None:
         why = "either this or nonResourceAttributes must be there"
-        yield FieldError("spec.resourceAttributes", ErrorSort.INVALID, why, None)
+        yield FieldError("spec.resourceAttributes", ErrorType.INVALID, why, None)
     if resource is not None and other is not None:
         why = "cannot be there together with resourceAttributes"
-        yield FieldError("spec.nonResourceAttributes", ErrorSort.INVALID, why, other)
+        yield FieldError("spec.nonResourceAttributes", ErrorType.INVALID, why, other)
 
 
 def _subject_errors(spec: Tree) -> Iterator[FieldError]:
     if not spec.get("user") and not spec.get("groups"):
-        yield FieldError("spec.user", ErrorSort.INVALID, "a user or a group must be named", "")
+        yield FieldError("spec.user", ErrorType.INVALID, "a user or a group must be named", "")
 
 
 def _holder(door: Access, spec: Tree) -> Tree:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from kubemachinery import selectors
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.http_server import Request
 from kubeserver.protocol import cooperative, query, status
 from kubeserver.registry.representations import Presenter
@@ -99,7 +99,7 @@ def _contradictions(
     revision: int | None, match: str, token: str, initial: bool | None, *, watch: bool
 ) -> Iterable[FieldError]:
     def forbidden(path: str, why: str) -> FieldError:
-        return FieldError(path, ErrorSort.FORBIDDEN, why)
+        return FieldError(path, ErrorType.FORBIDDEN, why)
 
     if watch and match and initial is None:
         yield forbidden(
@@ -118,7 +118,7 @@ def _contradictions(
         return
     if match not in ("Exact", "NotOlderThan"):
         yield FieldError(
-            "resourceVersionMatch", ErrorSort.NOT_SUPPORTED, "must be Exact, NotOlderThan or nothing", match
+            "resourceVersionMatch", ErrorType.NOT_SUPPORTED, "must be Exact, NotOlderThan or nothing", match
         )
     if revision is None:
         yield forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.http_server import Request
 from kubeserver.http import protobuf
 from kubeserver.protocol import bodies, query, status
@@ -66,7 +66,7 @@ class Question:
         value = self.request.first("includeObject") or "Metadata"
         if value not in ("None", "Metadata", "Object"):
             why = "must be None, Metadata or Object"
-            raise _bad_option("TableOptions", "includeObject", ErrorSort.NOT_SUPPORTED, why, value)
+            raise _bad_option("TableOptions", "includeObject", ErrorType.NOT_SUPPORTED, why, value)
         return value
 
     async def body(self) -> bytes:
@@ -80,14 +80,14 @@ class Question:
         manager = request.first("fieldManager")
         if len(manager.encode()) > _MANAGER_LENGTH:
             why = f"may not be more than {_MANAGER_LENGTH} bytes"
-            raise _bad_option("CreateOptions", "fieldManager", ErrorSort.TOO_LONG, why)
+            raise _bad_option("CreateOptions", "fieldManager", ErrorType.TOO_LONG, why)
         if not manager.isprintable():
             why = "should only contain printable characters"
-            raise _bad_option("CreateOptions", "fieldManager", ErrorSort.INVALID, why)
+            raise _bad_option("CreateOptions", "fieldManager", ErrorType.INVALID, why)
         validation = request.first("fieldValidation") or "Warn"
         if validation not in ("Ignore", "Warn", "Strict"):
             why = "must be Ignore, Warn or Strict"
-            raise _bad_option("CreateOptions", "fieldValidation", ErrorSort.NOT_SUPPORTED, why, validation)
+            raise _bad_option("CreateOptions", "fieldValidation", ErrorType.NOT_SUPPORTED, why, validation)
         dry_run = [value for name, value in request.query if name == "dryRun" and value]
         options = {"fieldManager": manager, "dryRun": dry_run, "fieldValidation": request.first("fieldValidation")}
         return Call(
@@ -145,7 +145,7 @@ class Question:
     def configuration(self, call: Call, body: bytes) -> Tree:
         """What is to be applied."""
         if not self.request.first("fieldManager"):
-            raise _bad_option("PatchOptions", "fieldManager", ErrorSort.REQUIRED, "is required for apply patch")
+            raise _bad_option("PatchOptions", "fieldManager", ErrorType.REQUIRED, "is required for apply patch")
         configuration = bodies.parse_yaml(body)
         if not isinstance(configuration, dict):
             raise status.bad_request("the configuration to apply is not an object")
@@ -157,7 +157,7 @@ class Question:
         """A patch of any other sort."""
         if self.request.first("force"):
             why = "may not be specified for non-apply patch"
-            raise _bad_option("PatchOptions", "force", ErrorSort.FORBIDDEN, why)
+            raise _bad_option("PatchOptions", "force", ErrorType.FORBIDDEN, why)
         return bodies.parse_json(body)
 
 
@@ -171,12 +171,14 @@ def _dry_run(values: Any) -> bool:
     if not values:
         return False
     if values != ["All"]:
-        raise _bad_option("CreateOptions", "dryRun", ErrorSort.NOT_SUPPORTED, 'must be "All"', values)
+        raise _bad_option("CreateOptions", "dryRun", ErrorType.NOT_SUPPORTED, 'must be "All"', values)
     return True
 
 
-def _bad_option(kind: str, path: str, sort: ErrorSort, why: str, value: Any = msgspec.UNSET) -> status.StatusError:
-    return status.invalid("meta.k8s.io", kind, "", [FieldError(path, sort, why, value)])
+def _bad_option(
+    kind: str, path: str, error_type: ErrorType, why: str, value: Any = msgspec.UNSET
+) -> status.StatusError:
+    return status.invalid("meta.k8s.io", kind, "", [FieldError(path, error_type, why, value)])
 
 
 def _from_protobuf(body: bytes) -> Tree:

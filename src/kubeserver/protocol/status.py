@@ -167,7 +167,7 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> S
     """422: one cause for each field. `details.kind` is the Kind here, where the other errors have the plural."""
     sentences = [str(error) for error in errors]
     told = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]" if sentences else "unknown"
-    causes = [{"reason": error.sort.value, "message": error.cause, "field": error.path} for error in errors]
+    causes = [{"reason": error.type.value, "message": error.cause, "field": error.path} for error in errors]
     titled = f"{kind}.{group}" if group else kind
     return StatusError(
         422, "Invalid", f'{titled} "{name}" is invalid: {told}', details=_of(group, kind, name, causes=causes)

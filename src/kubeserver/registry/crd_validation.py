@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from kubemachinery import meta, structural
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.protocol.jsonpath import PathError, compile_path
 from kubeserver.registry import scale, unsupported
 from kubeserver.registry.strategy import Tree
@@ -19,14 +19,14 @@ def check(new: Tree, old: Tree | None, converted: Collection[str], *, reads_sche
     """What is wrong with a definition. `converted` are the groups whose versions this process converts itself."""
     spec = new.get("spec")
     if not isinstance(spec, dict):
-        yield FieldError("spec", ErrorSort.REQUIRED, "")
+        yield FieldError("spec", ErrorType.REQUIRED, "")
         return
     if old is not None and spec == old.get("spec"):
         return
     yield from _check_names(new, spec)
     versions = spec.get("versions")
     if not isinstance(versions, list) or not versions:
-        yield FieldError("spec.versions", ErrorSort.REQUIRED, "there must be at least one version")
+        yield FieldError("spec.versions", ErrorType.REQUIRED, "there must be at least one version")
         return
     yield from _check_versions(versions)
     for index, version in enumerate(versions):
@@ -39,26 +39,26 @@ def check(new: Tree, old: Tree | None, converted: Collection[str], *, reads_sche
 def _check_names(tree: Tree, spec: Tree) -> Iterator[FieldError]:
     group, names = spec.get("group", ""), spec.get("names")
     if not isinstance(group, str) or "." not in group or meta.check_subdomain_name(group):
-        yield FieldError("spec.group", ErrorSort.INVALID, "should be a domain with at least one dot", group)
+        yield FieldError("spec.group", ErrorType.INVALID, "should be a domain with at least one dot", group)
     if spec.get("scope") not in ("Namespaced", "Cluster"):
-        yield FieldError("spec.scope", ErrorSort.NOT_SUPPORTED, "must be Namespaced or Cluster", spec.get("scope", ""))
+        yield FieldError("spec.scope", ErrorType.NOT_SUPPORTED, "must be Namespaced or Cluster", spec.get("scope", ""))
     if not isinstance(names, dict):
-        yield FieldError("spec.names", ErrorSort.REQUIRED, "")
+        yield FieldError("spec.names", ErrorType.REQUIRED, "")
         return
     for key in ("plural", "singular"):
         for complaint in meta.check_label_1035_name(str(names.get(key) or "")):
-            yield FieldError(f"spec.names.{key}", ErrorSort.INVALID, complaint, names.get(key, ""))
+            yield FieldError(f"spec.names.{key}", ErrorType.INVALID, complaint, names.get(key, ""))
     for key in ("kind", "listKind"):
         for complaint in meta.check_label_1035_name(str(names.get(key) or "").lower()):
-            yield FieldError(f"spec.names.{key}", ErrorSort.INVALID, complaint, names.get(key, ""))
+            yield FieldError(f"spec.names.{key}", ErrorType.INVALID, complaint, names.get(key, ""))
     for index, short in enumerate(names.get("shortNames") or ()):
         for complaint in meta.check_label_1035_name(short):
-            yield FieldError(f"spec.names.shortNames[{index}]", ErrorSort.INVALID, complaint, short)
+            yield FieldError(f"spec.names.shortNames[{index}]", ErrorType.INVALID, complaint, short)
     wanted = f"{names.get('plural')}.{group}"
     if tree["metadata"].get("name") != wanted:
         yield FieldError(
             "metadata.name",
-            ErrorSort.INVALID,
+            ErrorType.INVALID,
             f"must be spec.names.plural and spec.group: {wanted}",
             tree["metadata"].get("name"),
         )
@@ -68,15 +68,15 @@ def _check_versions(versions: list[Any]) -> Iterator[FieldError]:
     known = [one for one in versions if isinstance(one, dict)]
     if len([one for one in known if one.get("storage")]) != 1:
         yield FieldError(
-            "spec.versions", ErrorSort.INVALID, "must have exactly one version marked as storage version", _brief(known)
+            "spec.versions", ErrorType.INVALID, "must have exactly one version marked as storage version", _brief(known)
         )
     if not any(one.get("served") for one in known):
-        yield FieldError("spec.versions", ErrorSort.INVALID, "must have at least one served version", _brief(known))
+        yield FieldError("spec.versions", ErrorType.INVALID, "must have at least one served version", _brief(known))
     seen: set[str] = set()
     for index, one in enumerate(known):
         name = one.get("name")
         if name in seen:
-            yield FieldError(f"spec.versions[{index}].name", ErrorSort.DUPLICATE, "", name)
+            yield FieldError(f"spec.versions[{index}].name", ErrorType.DUPLICATE, "", name)
         seen.add(str(name))
 
 
@@ -86,13 +86,13 @@ def _brief(versions: list[Tree]) -> list[Any]:
 
 def _check_version(version: Any, path: str, *, reads: bool) -> Iterator[FieldError]:
     if not isinstance(version, dict):
-        yield FieldError(path, ErrorSort.TYPE_INVALID, "must be an object", version)
+        yield FieldError(path, ErrorType.TYPE_INVALID, "must be an object", version)
         return
     for complaint in meta.check_label_1035_name(str(version.get("name") or "")):
-        yield FieldError(f"{path}.name", ErrorSort.INVALID, complaint, version.get("name", ""))
+        yield FieldError(f"{path}.name", ErrorType.INVALID, complaint, version.get("name", ""))
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(schema, dict):
-        yield FieldError(f"{path}.schema.openAPIV3Schema", ErrorSort.REQUIRED, "schemas are required")
+        yield FieldError(f"{path}.schema.openAPIV3Schema", ErrorType.REQUIRED, "schemas are required")
     elif reads:
         yield from structural.check_schema(schema, f"{path}.schema.openAPIV3Schema")
     doors = version.get("subresources")
@@ -104,45 +104,45 @@ def _check_version(version: Any, path: str, *, reads: bool) -> Iterator[FieldErr
         given = selectable.get("jsonPath") if isinstance(selectable, dict) else None
         if not isinstance(given, str) or not given.startswith(".") or "[" in given:
             yield FieldError(
-                f"{path}.selectableFields[{index}].jsonPath", ErrorSort.INVALID, "must be a simple path", given
+                f"{path}.selectableFields[{index}].jsonPath", ErrorType.INVALID, "must be a simple path", given
             )
 
 
 def _check_column(column: Any, path: str) -> Iterator[FieldError]:
     if not isinstance(column, dict):
-        yield FieldError(path, ErrorSort.TYPE_INVALID, "must be an object", column)
+        yield FieldError(path, ErrorType.TYPE_INVALID, "must be an object", column)
         return
     if not column.get("name"):
-        yield FieldError(f"{path}.name", ErrorSort.REQUIRED, "")
+        yield FieldError(f"{path}.name", ErrorType.REQUIRED, "")
     if column.get("type") not in _COLUMN_TYPES:
         yield FieldError(
             f"{path}.type",
-            ErrorSort.NOT_SUPPORTED,
+            ErrorType.NOT_SUPPORTED,
             f"must be one of {', '.join(_COLUMN_TYPES)}",
             column.get("type", ""),
         )
     given = column.get("jsonPath")
     if not isinstance(given, str) or not given:
-        yield FieldError(f"{path}.jsonPath", ErrorSort.REQUIRED, "")
+        yield FieldError(f"{path}.jsonPath", ErrorType.REQUIRED, "")
         return
     try:
         compile_path(given)
     except PathError as error:
-        yield FieldError(f"{path}.jsonPath", ErrorSort.INVALID, str(error), given)
+        yield FieldError(f"{path}.jsonPath", ErrorType.INVALID, str(error), given)
 
 
 def _check_conversion(spec: Tree, versions: list[Any], converted: Collection[str]) -> Iterator[FieldError]:
     strategy = (spec.get("conversion") or {}).get("strategy", "None")
     if strategy not in ("None", "Webhook"):
-        yield FieldError("spec.conversion.strategy", ErrorSort.NOT_SUPPORTED, "must be None or Webhook", strategy)
+        yield FieldError("spec.conversion.strategy", ErrorType.NOT_SUPPORTED, "must be None or Webhook", strategy)
     served = [one for one in versions if isinstance(one, dict) and one.get("served")]
     if strategy == "Webhook" and spec.get("group") not in converted and len(served) > 1:
         words = unsupported.words("conversion-webhooks")
-        yield FieldError("spec.conversion.strategy", ErrorSort.INVALID, words, strategy)
+        yield FieldError("spec.conversion.strategy", ErrorType.INVALID, words, strategy)
     if spec.get("preserveUnknownFields"):
         yield FieldError(
             "spec.preserveUnknownFields",
-            ErrorSort.INVALID,
+            ErrorType.INVALID,
             "must be false; use x-kubernetes-preserve-unknown-fields in the schema",
             True,
         )
@@ -155,13 +155,13 @@ def _check_fixed(new: Tree, old: Tree) -> Iterator[FieldError]:
             before = before.get(part) if isinstance(before, dict) else None
             after = after.get(part) if isinstance(after, dict) else None
         if before != after:
-            yield FieldError(f"spec.{path}", ErrorSort.INVALID, "field is immutable", after)
+            yield FieldError(f"spec.{path}", ErrorType.INVALID, "field is immutable", after)
     present = {one.get("name") for one in new["spec"]["versions"] if isinstance(one, dict)}
     for index, stored in enumerate((new.get("status") or {}).get("storedVersions") or ()):
         if stored not in present:
             yield FieldError(
                 f"status.storedVersions[{index}]",
-                ErrorSort.INVALID,
+                ErrorType.INVALID,
                 "objects may be stored in this version, so it must appear in spec.versions",
                 stored,
             )

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from kubemachinery import meta
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.protocol import status
 from kubeserver.registry.strategy import Resource, Tree
 
@@ -118,7 +118,7 @@ def _check(resource: Resource, metadata: Tree, old: Tree | None) -> Iterator[Fie
         if added:
             yield FieldError(
                 "metadata.finalizers",
-                ErrorSort.FORBIDDEN,
+                ErrorType.FORBIDDEN,
                 f"no new finalizers can be added if the object is being deleted, found new finalizers {added}",
             )
 
@@ -127,20 +127,20 @@ def _check_name(resource: Resource, metadata: Tree) -> Iterator[FieldError]:
     name = metadata.get("name", "")
     checked = meta.check_label_name if resource.label_name else meta.check_subdomain_name
     if not name:
-        yield FieldError("metadata.name", ErrorSort.REQUIRED, "name or generateName is required")
+        yield FieldError("metadata.name", ErrorType.REQUIRED, "name or generateName is required")
     elif not resource.free_name:
         for complaint in checked(name):
-            yield FieldError("metadata.name", ErrorSort.INVALID, complaint, name)
+            yield FieldError("metadata.name", ErrorType.INVALID, complaint, name)
     elif name in (".", "..") or "/" in name or "%" in name:
-        yield FieldError("metadata.name", ErrorSort.INVALID, "may not be '.' or '..', nor hold '/' or '%'", name)
+        yield FieldError("metadata.name", ErrorType.INVALID, "may not be '.' or '..', nor hold '/' or '%'", name)
 
 
 def _check_labels(labels: dict[str, str]) -> Iterator[FieldError]:
     for key, value in labels.items():
         for complaint in meta.check_qualified_name(key):
-            yield FieldError("metadata.labels", ErrorSort.INVALID, complaint, key)
+            yield FieldError("metadata.labels", ErrorType.INVALID, complaint, key)
         for complaint in meta.check_label_value(value):
-            yield FieldError("metadata.labels", ErrorSort.INVALID, complaint, value)
+            yield FieldError("metadata.labels", ErrorType.INVALID, complaint, value)
 
 
 def _check_annotations(annotations: dict[str, str]) -> Iterator[FieldError]:
@@ -148,18 +148,18 @@ def _check_annotations(annotations: dict[str, str]) -> Iterator[FieldError]:
     for key, value in annotations.items():
         size += len(key.encode()) + len(value.encode())
         for complaint in meta.check_qualified_name(key.lower()):
-            yield FieldError("metadata.annotations", ErrorSort.INVALID, complaint, key)
+            yield FieldError("metadata.annotations", ErrorType.INVALID, complaint, key)
     if size > _ANNOTATIONS_BYTES:
-        yield FieldError("metadata.annotations", ErrorSort.TOO_LONG, f"may not be more than {_ANNOTATIONS_BYTES} bytes")
+        yield FieldError("metadata.annotations", ErrorType.TOO_LONG, f"may not be more than {_ANNOTATIONS_BYTES} bytes")
 
 
 def _check_finalizers(finalizers: list[str]) -> Iterator[FieldError]:
     for finalizer in finalizers:
         for complaint in meta.check_qualified_name(finalizer):
-            yield FieldError("metadata.finalizers", ErrorSort.INVALID, complaint, finalizer)
+            yield FieldError("metadata.finalizers", ErrorType.INVALID, complaint, finalizer)
     if FOREGROUND in finalizers and ORPHAN in finalizers:
         yield FieldError(
-            "metadata.finalizers", ErrorSort.INVALID, f"finalizers cannot be both {ORPHAN} and {FOREGROUND}", finalizers
+            "metadata.finalizers", ErrorType.INVALID, f"finalizers cannot be both {ORPHAN} and {FOREGROUND}", finalizers
         )
 
 
@@ -169,20 +169,20 @@ def _check_owners(owners: list[dict[str, Any]]) -> Iterator[FieldError]:
         path = f"metadata.ownerReferences[{index}]"
         version = owner.get("apiVersion", "")
         if not version or version.count("/") > 1:
-            yield FieldError(f"{path}.apiVersion", ErrorSort.INVALID, "must be a group and version", version)
+            yield FieldError(f"{path}.apiVersion", ErrorType.INVALID, "must be a group and version", version)
         for key in ("kind", "name", "uid"):
             if not owner.get(key):
-                yield FieldError(f"{path}.{key}", ErrorSort.INVALID, f"{key} must not be empty", owner.get(key, ""))
+                yield FieldError(f"{path}.{key}", ErrorType.INVALID, f"{key} must not be empty", owner.get(key, ""))
         if version in ("v1", "events.k8s.io/v1") and owner.get("kind") == "Event":
             yield FieldError(
-                path, ErrorSort.INVALID, f"{version}, Kind=Event is disallowed from being an owner", version
+                path, ErrorType.INVALID, f"{version}, Kind=Event is disallowed from being an owner", version
             )
         if owner.get("controller"):
             steering.append(str(owner.get("name", "")))
     if len(steering) > 1:
         yield FieldError(
             "metadata.ownerReferences",
-            ErrorSort.INVALID,
+            ErrorType.INVALID,
             f"only one reference can have controller set to true, and {' and '.join(steering)} have",
             owners,
         )

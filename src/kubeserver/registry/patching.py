@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubemachinery import patches
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.protocol import bodies, status
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.registry.write_context import Call
@@ -24,7 +24,7 @@ def patched(call: Call, kind: str, old: Tree, patch: Any, *, shown_as: Resource 
     except patches.PatchError as error:
         if error.fault is patches.Fault.MALFORMED:
             raise status.bad_request(str(error)) from None
-        raise call.invalid([FieldError("patch", ErrorSort.INVALID, str(error))]) from None
+        raise call.invalid([FieldError("patch", ErrorType.INVALID, str(error))]) from None
 
 
 def _patched(resource: Resource, kind: str, old: Tree, patch: Any) -> Any:

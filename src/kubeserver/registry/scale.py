@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kubemachinery import selectors, strategic_merge
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.protocol import status
 from kubeserver.registry.strategy import Column, Resource, Scaling, Tree
 
@@ -109,7 +109,7 @@ def rescaled(where: Scaling, tree: Tree, scale: Tree) -> Tree:
 def refuse_negative(scale: Tree, name: str) -> None:
     """A built-in kind refuses the Scale itself; a custom one the object behind it (`check_numbers`)."""
     if replicas(scale) < 0:
-        wrong = FieldError("spec.replicas", ErrorSort.INVALID, "must be greater than or equal to 0", replicas(scale))
+        wrong = FieldError("spec.replicas", ErrorType.INVALID, "must be greater than or equal to 0", replicas(scale))
         raise status.invalid(KIND.group, KIND.kind, name, [wrong])
 
 
@@ -127,7 +127,7 @@ def check_numbers(where: Scaling, tree: Tree) -> Iterator[FieldError]:
     for path in (where.wanted, where.present):
         number = _at(tree, path)
         if _is_count(number) and number < 0:
-            yield FieldError(_spelt(path), ErrorSort.INVALID, "should be a non-negative integer", number)
+            yield FieldError(_spelt(path), ErrorType.INVALID, "should be a non-negative integer", number)
 
 
 def read(scale: Any) -> Tree:
@@ -152,18 +152,18 @@ def replicas(scale: Tree) -> int:
 def check(row: Any, path: str) -> Iterator[FieldError]:
     """What is wrong with the `subresources.scale` of a CRD's version."""
     if not isinstance(row, dict):
-        yield FieldError(path, ErrorSort.TYPE_INVALID, "must be an object", row)
+        yield FieldError(path, ErrorType.TYPE_INVALID, "must be an object", row)
         return
     for key, required, roots in _PATHS:
         given = row.get(key)
         if not given:
             if required:
-                yield FieldError(f"{path}.{key}", ErrorSort.REQUIRED, "")
+                yield FieldError(f"{path}.{key}", ErrorType.REQUIRED, "")
             continue
         below = isinstance(given, str) and any(given.startswith(f"{root}.") for root in roots)
         if not below or not all(given.split(".")[1:]):
             words = f"should be a json path under {' or '.join(roots)}"
-            yield FieldError(f"{path}.{key}", ErrorSort.INVALID, words, given)
+            yield FieldError(f"{path}.{key}", ErrorType.INVALID, words, given)
 
 
 def _is_count(value: Any) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubemachinery import meta
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.meta import Nanoseconds
 from kubeserver.protocol import status
 from kubeserver.registry import metadata, namespaces
@@ -29,12 +29,12 @@ class DeleteOptions:
         orphan, preconditions = options.get("orphanDependents"), options.get("preconditions") or {}
         errors = []
         if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
-            errors.append(FieldError("gracePeriodSeconds", ErrorSort.INVALID, "must be a number of seconds", grace))
+            errors.append(FieldError("gracePeriodSeconds", ErrorType.INVALID, "must be a number of seconds", grace))
         if propagation not in ("", "Foreground", "Background", "Orphan"):
             errors.append(
                 FieldError(
                     "propagationPolicy",
-                    ErrorSort.NOT_SUPPORTED,
+                    ErrorType.NOT_SUPPORTED,
                     "must be Foreground, Background or Orphan",
                     propagation,
                 )
@@ -43,13 +43,13 @@ class DeleteOptions:
             errors.append(
                 FieldError(
                     "propagationPolicy",
-                    ErrorSort.INVALID,
+                    ErrorType.INVALID,
                     "orphanDependents and propagationPolicy cannot be both set",
                     propagation,
                 )
             )
         if not isinstance(preconditions, dict):
-            errors.append(FieldError("preconditions", ErrorSort.TYPE_INVALID, "must be an object", preconditions))
+            errors.append(FieldError("preconditions", ErrorType.TYPE_INVALID, "must be an object", preconditions))
         if errors:
             raise status.invalid("meta.k8s.io", "DeleteOptions", "", errors)
         if orphan is not None:

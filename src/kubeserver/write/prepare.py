@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.protocol import status
 from kubeserver.registry import metadata
 from kubeserver.registry.strategy import Resource, Tree
@@ -59,7 +59,7 @@ def check_unknown(call: Call, tree: Tree, old: Tree | None = None) -> bool:
     if found and call.validation == "Strict":
         told = f"strict decoding error: {', '.join(found)}"
         if call.patches:
-            raise status.invalid("", "", "", [FieldError("patch", ErrorSort.INVALID, told)])
+            raise status.invalid("", "", "", [FieldError("patch", ErrorType.INVALID, told)])
         raise status.bad_request(f"{_title(call.resource)}: {told}")
     call.warnings.extend(found)
     return bool(found)

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from kubemachinery import meta
 from kubemachinery.clock import Clock
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver import apply
 from kubeserver.admission import chain
 from kubeserver.admission.chain import Admission
@@ -161,7 +161,7 @@ class Rest:
             tree = _replacement(call, comparison.sharing(sent, old), old)
             if not tree["metadata"].get("resourceVersion") and not call.resource.unconditional_update:
                 why = "must be specified for an update"
-                raise call.invalid([FieldError("metadata.resourceVersion", ErrorSort.INVALID, why, 0)])
+                raise call.invalid([FieldError("metadata.resourceVersion", ErrorType.INVALID, why, 0)])
             return tree
 
         return await self._update(call, change)

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from kubemachinery import quantity
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.quantity import ZERO, Quantity, QuantityError, QuantityText
 from pykueue.api.config import ResourceTransformation
 from pykueue.api.kube import LimitRange, PodSpec, ResourceRequirements, RuntimeClass
@@ -186,7 +186,7 @@ def _parsed(texts: Mapping[str, QuantityText], path: str, malformed: list[FieldE
         try:
             read[resource] = quantity.parse(text)
         except QuantityError as error:
-            malformed.append(FieldError(f"{path}[{resource}]", ErrorSort.INVALID, str(error), text))
+            malformed.append(FieldError(f"{path}[{resource}]", ErrorType.INVALID, str(error), text))
     return read
 
 
@@ -364,7 +364,7 @@ def check_pods(pod_sets: Sequence[PodNeeds], limits: Limits = NO_LIMITS) -> Refu
 
 
 def _seen_from(above: str, error: FieldError) -> FieldError:
-    return FieldError(f"{above}.{error.path}" if error.path else above, error.sort, error.message, error.value)
+    return FieldError(f"{above}.{error.path}" if error.path else above, error.type, error.message, error.value)
 
 
 def _over_limits(pod: PodNeeds) -> Iterator[FieldError]:
@@ -388,4 +388,4 @@ def _above(path: str, high: Quantities, low: Quantities, message: str) -> Iterat
     """One error that names the resources of which there is more in `high` than in `low`, as amounts, in both."""
     more = sorted(r for r in high.keys() & low.keys() if amounts.of_request(r, high[r]) > amounts.of_request(r, low[r]))
     if more:
-        yield FieldError(path, ErrorSort.INVALID, message, more)
+        yield FieldError(path, ErrorType.INVALID, message, more)

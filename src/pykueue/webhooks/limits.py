@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from kubemachinery import unstructured
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
 from pykueue.api import registry, schema
@@ -80,7 +80,7 @@ def _excess(api_version: str, kind: str, count: Callable[[str, str], int]) -> Fi
         found = count(section, name)
         if found > maximum * _TOLERANCE:
             return FieldError(
-                f"{section}.{name}", ErrorSort.TOO_MANY, f"must have at most {maximum} items", value=found
+                f"{section}.{name}", ErrorType.TOO_MANY, f"must have at most {maximum} items", value=found
             )
     return None
 

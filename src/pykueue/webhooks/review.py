@@ -107,7 +107,7 @@ class Refusal:
     @property
     def causes(self) -> list[dict[str, str]]:
         """One entry for each field, as the `details` of a Status carry them."""
-        return [{"reason": error.sort.value, "message": error.cause, "field": error.path} for error in self.errors]
+        return [{"reason": error.type.value, "message": error.cause, "field": error.path} for error in self.errors]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubemachinery.field_errors import ErrorSort
+from kubemachinery.field_errors import ErrorType
 from pykueue.api.validation import Gates, validate_create, validate_update, warnings
 
 Tree = dict[str, Any]
@@ -84,7 +84,7 @@ def test_a_check_that_was_wrong_before_must_be_put_right_with_the_flavors() -> N
 
 def test_the_refusal_names_the_flavors_there_are() -> None:
     (error,) = validate_create(cluster_queue(resourceGroups=[group(2, 1)], admissionChecksStrategy=STALE))
-    assert error.sort is ErrorSort.NOT_SUPPORTED
+    assert error.type is ErrorType.NOT_SUPPORTED
     assert error.message == 'must be one of "f0", "f1"'
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubemachinery.field_errors import ErrorSort
+from kubemachinery.field_errors import ErrorType
 from pykueue.api.validation import default_local_queue_conflicts
 
 Tree = dict[str, Any]
@@ -65,7 +65,7 @@ def test_two_queues_collide_when_a_namespace_could_match_both(one: Any, other: A
         errors = default_local_queue_conflicts(cluster_queue("new", new), [cluster_queue("there", there)], [], [])
         assert bool(errors) is collide
         for error in errors:
-            assert (error.path, error.sort) == ("spec.defaultLocalQueue.name", ErrorSort.INVALID)
+            assert (error.path, error.type) == ("spec.defaultLocalQueue.name", ErrorType.INVALID)
             assert "ClusterQueue there" in error.message
 
 

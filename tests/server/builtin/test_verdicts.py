@@ -82,7 +82,7 @@ def _updated(resource: Resource, new: Tree, old: Tree, subresource: str) -> tupl
 
 def _judged(resource: Resource, new: Tree, old: Tree | None, sub: str) -> tuple[int, set[tuple[str, str]], Tree]:
     errors = resource.rules.validate(new, old, sub)
-    return (422 if errors else 200), {(error.sort.value, error.path) for error in errors}, new
+    return (422 if errors else 200), {(error.type.value, error.path) for error in errors}, new
 
 
 @pytest.mark.parametrize("kind", _KINDS.values(), ids=lambda kind: kind.name)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kubemachinery import meta, quantity, selectors, unstructured
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.config import FRAMEWORKS, MetricLabelSource, PreemptionStrategy, QuotaCheck
@@ -60,11 +60,11 @@ def _durations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
         try:
             duration = meta.parse_duration(text)
         except ValueError:
-            yield FieldError(path, ErrorSort.INVALID, "must be a duration such as 30s, 5m or 1h30m", text)
+            yield FieldError(path, ErrorType.INVALID, "must be a duration such as 30s, 5m or 1h30m", text)
             continue
         if duration < 0 or (positive and duration == 0):
             wanted = "more than 0s" if positive else "0s or more"
-            yield FieldError(path, ErrorSort.INVALID, f"must be {wanted}", text)
+            yield FieldError(path, ErrorType.INVALID, f"must be {wanted}", text)
 
 
 # Electors in a cluster stretch their pauses by up to a fifth, lest all ask at once; the deadline leaves room for that.
@@ -84,9 +84,9 @@ def _leader_election(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErr
         return  # absent, or told by the rule above
     if not retry * _LONGEST_RETRY < renew:
         message = f"must be longer than {_LONGEST_RETRY} times retryPeriod"
-        yield FieldError("leaderElection.renewDeadline", ErrorSort.INVALID, message)
+        yield FieldError("leaderElection.renewDeadline", ErrorType.INVALID, message)
     if not renew < lease:
-        yield FieldError("leaderElection.leaseDuration", ErrorSort.INVALID, "must be longer than renewDeadline")
+        yield FieldError("leaderElection.leaseDuration", ErrorType.INVALID, "must be longer than renewDeadline")
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
@@ -98,17 +98,17 @@ def _frameworks(tree: Tree, known: Mapping[str, str]) -> Iterator[FieldError]:
         path, name = f"integrations.frameworks[{index}]", unstructured.text(written)
         if name not in known:
             message = "is not a framework that this program knows" + did_you_mean(name, known)
-            yield FieldError(path, ErrorSort.NOT_SUPPORTED, message, written)
+            yield FieldError(path, ErrorType.NOT_SUPPORTED, message, written)
         elif name in kinds.values():
-            yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", name)
+            yield FieldError(path, ErrorType.DUPLICATE, "is listed twice", name)
         else:
             kinds[known[name]] = name
     for index, kind in enumerate(unstructured.sequence(unstructured.get(tree, "integrations", "externalFrameworks"))):
         path = f"integrations.externalFrameworks[{index}]"
         if not isinstance(kind, str) or not _GROUP_KIND.fullmatch(kind):
-            yield FieldError(path, ErrorSort.INVALID, "must be spelt Kind.version.group", kind)
+            yield FieldError(path, ErrorType.INVALID, "must be spelt Kind.version.group", kind)
         elif kind in kinds:
-            yield FieldError(path, ErrorSort.DUPLICATE, f"is managed as {kinds[kind]} already", kind)
+            yield FieldError(path, ErrorType.DUPLICATE, f"is managed as {kinds[kind]} already", kind)
         else:
             kinds[kind] = kind
 
@@ -126,7 +126,7 @@ def _namespaces(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     compiled = selectors.compile(msgspec.convert(selector, meta.LabelSelector))
     for namespace in (PROTECTED_NAMESPACE, unstructured.text(tree.get("namespace"))):
         if compiled.matches({labels.NAMESPACE_NAME: namespace}):
-            yield FieldError(path, ErrorSort.INVALID, f"must not match the namespace {namespace}")
+            yield FieldError(path, ErrorType.INVALID, f"must not match the namespace {namespace}")
 
 
 # --- Decisions --------------------------------------------------------------------------------------------------------
@@ -140,13 +140,13 @@ def _fair_sharing(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]
         found = tree["fairSharing"].get("preemptionStrategies")
         if found not in _STRATEGIES:
             allowed = " or ".join(str(list(each)) for each in _STRATEGIES)
-            sort = ErrorSort.INVALID if found else ErrorSort.REQUIRED
-            yield FieldError("fairSharing.preemptionStrategies", sort, f"must be {allowed}", found)
+            error_type = ErrorType.INVALID if found else ErrorType.REQUIRED
+            yield FieldError("fairSharing.preemptionStrategies", error_type, f"must be {allowed}", found)
     weights = unstructured.mapping(unstructured.get(tree, "admissionFairSharing", "resourceWeights"))
     for name, weight in weights.items():
         if isinstance(weight, int | float) and weight < 0:
             path = f"admissionFairSharing.resourceWeights[{name}]"
-            yield FieldError(path, ErrorSort.INVALID, "must not be negative", weight)
+            yield FieldError(path, ErrorType.INVALID, "must not be negative", weight)
 
 
 def _quota_check(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
@@ -156,7 +156,7 @@ def _quota_check(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
         message = (
             "cannot be combined with quotaCheckStrategy IgnoreUndeclared, which already ignores what is not declared"
         )
-        yield FieldError("resources.excludeResourcePrefixes", ErrorSort.FORBIDDEN, message)
+        yield FieldError("resources.excludeResourcePrefixes", ErrorType.FORBIDDEN, message)
 
 
 def contradicting_quota_checks(written: Tree, gates: Mapping[str, bool]) -> tuple[FieldError, ...]:
@@ -167,7 +167,7 @@ def contradicting_quota_checks(written: Tree, gates: Mapping[str, bool]) -> tupl
     if (ours == QuotaCheck.ONLY_DECLARED) == (theirs == "IgnoreUndeclared"):
         return ()
     message = f"contradicts resources.quotaCheckStrategy {theirs}; set one of the two"
-    return (FieldError("resources.quotaCheck", ErrorSort.INVALID, message, ours),)
+    return (FieldError("resources.quotaCheck", ErrorType.INVALID, message, ours),)
 
 
 def _transformations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
@@ -176,13 +176,13 @@ def _transformations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErr
         path = f"resources.transformations[{index}]"
         name = unstructured.text(row.get("input"))
         if name in seen:
-            yield FieldError(f"{path}.input", ErrorSort.DUPLICATE, "has a transformation already", name)
+            yield FieldError(f"{path}.input", ErrorType.DUPLICATE, "has a transformation already", name)
         seen.add(name)
         for output, amount in unstructured.mapping(row.get("outputs")).items():
             try:
                 quantity.parse(amount)
             except quantity.QuantityError as error:
-                yield FieldError(f"{path}.outputs[{output}]", ErrorSort.INVALID, str(error), amount)
+                yield FieldError(f"{path}.outputs[{output}]", ErrorType.INVALID, str(error), amount)
 
 
 def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
@@ -192,21 +192,21 @@ def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErro
         path = f"resources.deviceClassMappings[{index}]"
         name = unstructured.text(mapping.get("name"))
         for complaint in meta.check_qualified_name(name):
-            yield FieldError(f"{path}.name", ErrorSort.INVALID, complaint, name)
+            yield FieldError(f"{path}.name", ErrorType.INVALID, complaint, name)
         if name in names:
-            yield FieldError(f"{path}.name", ErrorSort.DUPLICATE, "is mapped already", name)
+            yield FieldError(f"{path}.name", ErrorType.DUPLICATE, "is mapped already", name)
         names.add(name)
         sources = unstructured.sequence(mapping.get("sources"))
         counter = unstructured.text(unstructured.get(sources[0], "counter", "name")) if sources else ""
         own = [unstructured.text(written) for written in unstructured.sequence(mapping.get("deviceClassNames"))]
         if "deviceClassNames" not in mapping:
-            yield FieldError(f"{path}.deviceClassNames", ErrorSort.REQUIRED, "must name at least one device class")
+            yield FieldError(f"{path}.deviceClassNames", ErrorType.REQUIRED, "must name at least one device class")
         for position, device_class in enumerate(own):
             place, charged = f"{path}.deviceClassNames[{position}]", classes.get(device_class, set())
             for complaint in meta.check_qualified_name(device_class):
-                yield FieldError(place, ErrorSort.INVALID, complaint, device_class)
+                yield FieldError(place, ErrorType.INVALID, complaint, device_class)
             if device_class in own[:position] or charged & {counter, ""} or (charged and not counter):
-                yield FieldError(place, ErrorSort.DUPLICATE, "counts as a resource already", device_class)
+                yield FieldError(place, ErrorType.DUPLICATE, "counts as a resource already", device_class)
         for device_class in own:
             classes.setdefault(device_class, set()).add(counter)
         yield from _device_sources(mapping, path, gates)
@@ -221,21 +221,21 @@ def _device_sources(mapping: Mapping[str, Any], path: str, gates: Mapping[str, b
         place = f"{path}.sources[{index}]"
         chosen = [kind for kind in ("counter", "capacity") if isinstance(source.get(kind), dict)]
         if len(chosen) != 1:
-            yield FieldError(place, ErrorSort.INVALID, "must have either counter or capacity")
+            yield FieldError(place, ErrorType.INVALID, "must have either counter or capacity")
             continue
         kinds.update(chosen)
         if chosen == ["capacity"] and not gates[_CAPACITY_GATE]:
-            yield FieldError(f"{place}.capacity", ErrorSort.INVALID, f"needs the gate {_CAPACITY_GATE}")
+            yield FieldError(f"{place}.capacity", ErrorType.INVALID, f"needs the gate {_CAPACITY_GATE}")
         rules = {"counter": meta.check_label_name, "capacity": meta.check_qualified_name}
         inner = source[chosen[0]]
         for key, check in (("name", rules[chosen[0]]), ("driver", meta.check_subdomain_name)):
             for complaint in check(unstructured.text(inner.get(key))):
-                yield FieldError(f"{place}.{chosen[0]}.{key}", ErrorSort.INVALID, complaint, inner.get(key))
+                yield FieldError(f"{place}.{chosen[0]}.{key}", ErrorType.INVALID, complaint, inner.get(key))
         if not unstructured.get(inner, "deviceSelector", "cel", "expression"):
             path_of_expression = f"{place}.{chosen[0]}.deviceSelector.cel.expression"
-            yield FieldError(path_of_expression, ErrorSort.REQUIRED, "must say which devices are meant")
+            yield FieldError(path_of_expression, ErrorType.REQUIRED, "must say which devices are meant")
     if len(kinds) > 1:
-        yield FieldError(f"{path}.sources", ErrorSort.INVALID, "must be all counters or all capacities")
+        yield FieldError(f"{path}.sources", ErrorType.INVALID, "must be all counters or all capacities")
 
 
 # --- The process ------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def _servers(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
         try:
             ipaddress.ip_address(address)
         except ValueError:
-            yield FieldError("visibilityServer.bindAddress", ErrorSort.INVALID, "must be an IP address", address)
+            yield FieldError("visibilityServer.bindAddress", ErrorType.INVALID, "must be an IP address", address)
     if unstructured.get(tree, "internalCertManagement", "enable"):
         checks: dict[str, Callable[[str], tuple[str, ...]]] = {
             "webhookServiceName": meta.check_label_1035_name,
@@ -256,7 +256,7 @@ def _servers(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
         for name, check in checks.items():
             value = unstructured.text(unstructured.get(tree, "internalCertManagement", name))
             for complaint in check(value):
-                yield FieldError(f"internalCertManagement.{name}", ErrorSort.INVALID, complaint, value)
+                yield FieldError(f"internalCertManagement.{name}", ErrorType.INVALID, complaint, value)
 
 
 # What can be asked for by name. The names without a hash are older spellings of those with one.
@@ -286,44 +286,44 @@ def _tls(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     for index, suite in enumerate(suites):
         if unstructured.text(suite) not in CIPHER_SUITES:
             message = "is not a cipher suite" + did_you_mean(unstructured.text(suite), sorted(CIPHER_SUITES))
-            yield FieldError(f"tls.cipherSuites[{index}]", ErrorSort.NOT_SUPPORTED, message, suite)
+            yield FieldError(f"tls.cipherSuites[{index}]", ErrorType.NOT_SUPPORTED, message, suite)
     if suites and unstructured.get(tree, "tls", "minVersion") == "VersionTLS13":
         message = "cannot be chosen with minVersion VersionTLS13, which fixes them"
-        yield FieldError("tls.cipherSuites", ErrorSort.INVALID, message)
+        yield FieldError("tls.cipherSuites", ErrorType.INVALID, message)
     curves = unstructured.sequence(unstructured.get(tree, "tls", "curvePreferences"))
     for index, curve in enumerate(curves):
         path = f"tls.curvePreferences[{index}]"
         if not isinstance(curve, int) or curve not in CURVES:
             message = f"is none of the groups {', '.join(map(str, sorted(CURVES)))}"
-            yield FieldError(path, ErrorSort.NOT_SUPPORTED, message, curve)
+            yield FieldError(path, ErrorType.NOT_SUPPORTED, message, curve)
         elif curve in curves[:index]:
-            yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", curve)
+            yield FieldError(path, ErrorType.DUPLICATE, "is listed twice", curve)
 
 
 def _multi_kueue(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     origin = unstructured.text(unstructured.get(tree, "multiKueue", "origin"))
     for complaint in meta.check_label_value(origin):
-        yield FieldError("multiKueue.origin", ErrorSort.INVALID, complaint, origin)
+        yield FieldError("multiKueue.origin", ErrorType.INVALID, complaint, origin)
     incremental = unstructured.get(tree, "multiKueue", "incrementalDispatcherConfig") is not None
     if incremental and unstructured.get(tree, "multiKueue", "dispatcherName") != labels.DISPATCHER_INCREMENTAL:
         message = f"is only for the dispatcher {labels.DISPATCHER_INCREMENTAL}"
-        yield FieldError("multiKueue.incrementalDispatcherConfig", ErrorSort.INVALID, message)
+        yield FieldError("multiKueue.incrementalDispatcherConfig", ErrorType.INVALID, message)
     managed = unstructured.sequence(unstructured.get(tree, "integrations", "frameworks"))
     built_in = {kind for framework, kind in FRAMEWORKS.items() if framework in managed}
     seen: set[str] = set()
     for index, row in unstructured.entries(tree, "multiKueue", "externalFrameworks"):
         path, name = f"multiKueue.externalFrameworks[{index}].name", unstructured.text(row.get("name"))
         if not _GROUP_KIND.fullmatch(name):
-            yield FieldError(path, ErrorSort.INVALID, "must be spelt kind.version.group", name)
+            yield FieldError(path, ErrorType.INVALID, "must be spelt kind.version.group", name)
         elif name in built_in:
-            yield FieldError(path, ErrorSort.INVALID, "is built in", name)
+            yield FieldError(path, ErrorType.INVALID, "is built in", name)
         elif name in seen:
-            yield FieldError(path, ErrorSort.DUPLICATE, "is listed twice", name)
+            yield FieldError(path, ErrorType.DUPLICATE, "is listed twice", name)
         seen.add(name)
     profile = unstructured.mapping(unstructured.get(tree, "multiKueue", "clusterProfile"))
     if profile.get("accessProviders") and profile.get("credentialsProviders"):
         message = "cannot be combined with accessProviders, whose older name it is"
-        yield FieldError("multiKueue.clusterProfile.credentialsProviders", ErrorSort.FORBIDDEN, message)
+        yield FieldError("multiKueue.clusterProfile.credentialsProviders", ErrorType.FORBIDDEN, message)
     for providers in ("accessProviders", "credentialsProviders"):
         for index, provider in unstructured.entries(profile, providers):
             path = f"multiKueue.clusterProfile.{providers}[{index}].execConfig"
@@ -336,14 +336,14 @@ _INTERACTIVE_MODES: Final = ("Never", "IfAvailable", "Always")
 def _credentials_program(program: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for key in ("command", "apiVersion", "interactiveMode"):
         if not program.get(key):
-            yield FieldError(f"{path}.{key}", ErrorSort.REQUIRED, "must be set")
+            yield FieldError(f"{path}.{key}", ErrorType.REQUIRED, "must be set")
     mode = program.get("interactiveMode")
     if mode and mode not in _INTERACTIVE_MODES:
         message = f"must be one of {', '.join(_INTERACTIVE_MODES)}"
-        yield FieldError(f"{path}.interactiveMode", ErrorSort.NOT_SUPPORTED, message, mode)
+        yield FieldError(f"{path}.interactiveMode", ErrorType.NOT_SUPPORTED, message, mode)
     for index, variable in unstructured.entries(program, "env"):
         if not variable.get("name"):
-            yield FieldError(f"{path}.env[{index}].name", ErrorSort.REQUIRED, "must be set")
+            yield FieldError(f"{path}.env[{index}].name", ErrorType.REQUIRED, "must be set")
 
 
 # How many labels may be read from one kind of object; every label multiplies series.
@@ -357,27 +357,27 @@ def _metric_labels(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError
         path = f"metrics.customLabels[{index}]"
         name = unstructured.text(row.get("name"))
         if name in names:
-            yield FieldError(f"{path}.name", ErrorSort.DUPLICATE, "is a label already", name)
+            yield FieldError(f"{path}.name", ErrorType.DUPLICATE, "is a label already", name)
         names.add(name)
         kind = unstructured.text(row.get("sourceKind")) or str(MetricLabelSource.CLUSTER_QUEUE)
         per_kind[kind] = per_kind.get(kind, 0) + 1
         if row.get("sourceLabelKey") and row.get("sourceAnnotationKey"):
-            yield FieldError(f"{path}.sourceAnnotationKey", ErrorSort.INVALID, "cannot be set beside sourceLabelKey")
+            yield FieldError(f"{path}.sourceAnnotationKey", ErrorType.INVALID, "cannot be set beside sourceLabelKey")
         # Without a source the name is the key of the label that is read.
         for key in [key for key in ("sourceLabelKey", "sourceAnnotationKey") if row.get(key)] or ["name"]:
             for complaint in meta.check_qualified_name(unstructured.text(row.get(key))):
-                yield FieldError(f"{path}.{key}", ErrorSort.INVALID, complaint, row.get(key))
+                yield FieldError(f"{path}.{key}", ErrorType.INVALID, complaint, row.get(key))
         tracked = unstructured.sequence(row.get("trackedValues"))
         if kind == MetricLabelSource.WORKLOAD and not 1 <= len(tracked) <= 12:
-            yield FieldError(f"{path}.trackedValues", ErrorSort.INVALID, "must name 1 to 12 values for a Workload")
+            yield FieldError(f"{path}.trackedValues", ErrorType.INVALID, "must name 1 to 12 values for a Workload")
         for position, value in enumerate(tracked):
             if value in tracked[:position]:
-                yield FieldError(f"{path}.trackedValues[{position}]", ErrorSort.DUPLICATE, "is tracked already", value)
+                yield FieldError(f"{path}.trackedValues[{position}]", ErrorType.DUPLICATE, "is tracked already", value)
     for kind, count in per_kind.items():
         most = _LABELS_PER_KIND.get(MetricLabelSource(kind)) if kind in list(MetricLabelSource) else None
         if most is not None and count > most:
             message = f"must read at most {most} labels from a {kind}, not {count}"
-            yield FieldError("metrics.customLabels", ErrorSort.TOO_MANY, message)
+            yield FieldError("metrics.customLabels", ErrorType.TOO_MANY, message)
 
 
 _RULES: Final[tuple[Callable[[Tree, Mapping[str, bool]], Iterator[FieldError]], ...]] = (

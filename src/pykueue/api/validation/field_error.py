@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kubemachinery.field_errors import ErrorSort, FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.meta import Complaints
 
 NOT_NEGATIVE: Final = "must not be negative"
@@ -13,7 +13,7 @@ IMMUTABLE: Final = "must not change"
 
 
 def invalid(path: str, value: object, why: str) -> FieldError:
-    return FieldError(path, ErrorSort.INVALID, why, value)
+    return FieldError(path, ErrorType.INVALID, why, value)
 
 
 def invalid_each(path: str, value: object, complaints: Complaints) -> Iterable[FieldError]:
@@ -25,28 +25,28 @@ def immutable(path: str, value: object) -> FieldError:
 
 
 def required(path: str, why: str) -> FieldError:
-    return FieldError(path, ErrorSort.REQUIRED, why)
+    return FieldError(path, ErrorType.REQUIRED, why)
 
 
 def forbidden(path: str, why: str) -> FieldError:
-    return FieldError(path, ErrorSort.FORBIDDEN, why)
+    return FieldError(path, ErrorType.FORBIDDEN, why)
 
 
 def duplicate(path: str, value: object, why: str = "") -> FieldError:
-    return FieldError(path, ErrorSort.DUPLICATE, why, value)
+    return FieldError(path, ErrorType.DUPLICATE, why, value)
 
 
 def too_long(path: str, why: str) -> FieldError:
-    return FieldError(path, ErrorSort.TOO_LONG, why)
+    return FieldError(path, ErrorType.TOO_LONG, why)
 
 
 def unknown(path: str, value: object) -> FieldError:
     """A reference to something that is not there."""
-    return FieldError(path, ErrorSort.NOT_FOUND, "", value)
+    return FieldError(path, ErrorType.NOT_FOUND, "", value)
 
 
 def unsupported(path: str, value: object, supported: Iterable[str], none: str = "no value is supported") -> FieldError:
     """A value that is not among the supported ones; `none` is the reason where there are none."""
     choices = ", ".join(f'"{choice}"' for choice in sorted(supported))
     why = f"must be one of {choices}" if choices else none
-    return FieldError(path, ErrorSort.NOT_SUPPORTED, why, value)
+    return FieldError(path, ErrorType.NOT_SUPPORTED, why, value)
