@@ -29,7 +29,7 @@ from kubemachinery.clock import SystemClock
 from kubemachinery.http_server import Request, Response
 from pykueue import settings
 from pykueue.analysis import explanation
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.dashboard.endpoints import Pages
 from pykueue.dashboard.summaries import Board, Sources
 from pykueue.state.world import World
@@ -118,25 +118,25 @@ async def measured(queues: int, workloads: int) -> list[Tree]:
     clock, rng = SystemClock(), random.Random(1)
     objects = things(queues, workloads)
     client = Client(LocalTransport(Server(objects).answer), rng)
-    views, world = Views(client, rng, topology=False), World()
-    for informer in (*views.shaping, views.workloads):
+    informers, world = Informers(client, rng, topology=False), World()
+    for informer in (*informers.shaping, informers.workloads):
         informer.subscribe(lambda change: world.put(change.new))
     sources = Sources(
         world=world,
-        workloads=views.workloads,
-        local_queues=views.local_queues,
-        cluster_queues=views.cluster_queues,
-        flavors=views.flavors,
-        shaping=views.shaping,
+        workloads=informers.workloads,
+        local_queues=informers.local_queues,
+        cluster_queues=informers.cluster_queues,
+        flavors=informers.flavors,
+        shaping=informers.shaping,
         explain=explanation.explainer(settings.defaults().tree),
     )
     board = Board(sources, clock)
     pages = Pages(board, Door(client, clock))
-    async with kept_up(views.shaping), kept_up((views.workloads,)):
+    async with kept_up(informers.shaping), kept_up((informers.workloads,)):
         world.settle(clock.now())
         figures = [await _timed("the first look of all", board.look)]
         for name, path in QUESTIONS.items():
-            await _touch(board, views)
+            await _touch(board, informers)
             ask = partial(_asked, pages, path.format(late=workloads * 4 // 5))
             first = await _timed(name, ask)
             again = await _timed(name, ask)
@@ -144,9 +144,9 @@ async def measured(queues: int, workloads: int) -> list[Tree]:
         return figures
 
 
-async def _touch(board: Board, views: Views) -> None:
+async def _touch(board: Board, informers: Informers) -> None:
     """A hundred Workloads change, and a second passes."""
-    for key, _ in list(views.workloads.items())[:100]:
+    for key, _ in list(informers.workloads.items())[:100]:
         board.note(key)
     await asyncio.sleep(1.05)
 

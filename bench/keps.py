@@ -117,7 +117,7 @@ async def _seconds(work: Awaitable[None]) -> float:
 
 
 async def _has(manager: Manager, count: int) -> bool:
-    return len(manager.views.local_queues) >= count
+    return len(manager.informers.local_queues) >= count
 
 
 async def _until(holds: Callable[[], Awaitable[object]], pause_seconds: float) -> None:

@@ -14,7 +14,7 @@ from pykueue.controllers import decision_applier
 
 def _a_lost_answer_frees() -> None:
     """What was not answered is taken for refused, and its quota is given to the next."""
-    decision_applier._may_have_been_carried_out = lambda error: False
+    decision_applier._may_have_been_applied = lambda error: False
 
 
 def _a_lost_lease_is_not_noticed() -> None:

@@ -100,7 +100,7 @@ async def leading(
 ) -> AsyncIterator[None]:
     """A new manager."""
     chosen = settings.load({"apiVersion": VERSION, "kind": "Configuration", **(configuration or {})})
-    manager = Manager(client, app.manager_choices(chosen), clock, random.Random(3))
+    manager = Manager(client, app.manager_options(chosen), clock, random.Random(3))
     async with manager.reading():
         task = asyncio.create_task(manager.lead())
         try:

@@ -35,7 +35,7 @@ FAIR: Tree = {
 async def recorded(env: Environment, path: Path, **configuration: Any) -> AsyncIterator[Manager]:
     """A manager whose memory is recorded from the first object on."""
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
-    manager = Manager(env.client, app.manager_choices(chosen), SystemClock(), random.Random(7))
+    manager = Manager(env.client, app.manager_options(chosen), SystemClock(), random.Random(7))
     with decision_trace.trace(path, chosen.tree) as write:
         decision_trace.record(manager.world, write)
         async with manager.reading(), asyncio.TaskGroup() as group:

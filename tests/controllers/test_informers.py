@@ -12,7 +12,7 @@ from kubemachinery.client.client import Client
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.http_server import Request, Response
 from pykueue.api import kueue
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 
 
 async def _nobody(request: Request) -> Response:
@@ -31,7 +31,9 @@ def _json(name: str, cpu: str) -> bytes:
 
 
 def test_workloads_that_look_alike_share_their_pod_sets_and_read_as_ever() -> None:
-    read = Views(Client(LocalTransport(_nobody), random.Random(1)), random.Random(1), topology=False).workloads._decode
+    read = Informers(
+        Client(LocalTransport(_nobody), random.Random(1)), random.Random(1), topology=False
+    ).workloads._decode
     a, b, other = read(_json("a", "1")), read(_json("b", "1")), read(_json("other", "2"))
     assert a.spec.pod_sets is b.spec.pod_sets
     assert b == codec.decode(_json("b", "1"), kueue.Workload)

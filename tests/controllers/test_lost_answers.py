@@ -62,7 +62,7 @@ async def test_quota_that_was_given_without_an_answer_is_not_given_to_somebody_e
     env: Environment, gives_up: bool
 ) -> None:
     losing = Losing(env.transport(), gives_up=gives_up)
-    choices = app.manager_choices(settings.defaults())
+    choices = app.manager_options(settings.defaults())
     manager = Manager(Client(losing, random.Random(3)), choices, SystemClock(), random.Random(3))
     await env.queues(cpu="1")
     async with manager.reading():

@@ -58,7 +58,7 @@ async def test_a_workload_that_nobody_understands_stops_nobody(env: Environment,
     await env.queues(cpu="1")
     await env.workload("bad", priority=5)
     client = Client(Garbling(env.transport(), sense, nonsense), random.Random(3))
-    manager = Manager(client, app.manager_choices(settings.defaults()), SystemClock(), random.Random(3))
+    manager = Manager(client, app.manager_options(settings.defaults()), SystemClock(), random.Random(3))
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())
         await env.workload("good")

@@ -42,7 +42,7 @@ async def test_a_reason_whose_writing_is_refused_is_written_again(env: Environme
     """Nothing else would bring it up: a Workload that was decided about waits until something changes."""
     await env.queues(cpu="1")
     refusing = Refusing(env.transport(), code, reason, 3)
-    choices = app.manager_choices(settings.defaults())
+    choices = app.manager_options(settings.defaults())
     manager = Manager(Client(refusing, random.Random(3)), choices, SystemClock(), random.Random(3))
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())

@@ -58,7 +58,7 @@ class Stubborn:
 
 @asynccontextmanager
 async def managed(env: Environment, transport: Stubborn) -> AsyncIterator[None]:
-    choices = app.manager_choices(settings.defaults())
+    choices = app.manager_options(settings.defaults())
     manager = Manager(Client(transport, random.Random(3)), choices, SystemClock(), random.Random(3))
     async with manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())

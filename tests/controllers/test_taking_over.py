@@ -42,7 +42,7 @@ class Late:
 
 async def test_quota_that_was_given_before_a_handover_is_not_given_again(env: Environment) -> None:
     late = Late(env.transport())
-    client, choices = Client(late, random.Random(3)), app.manager_choices(settings.defaults())
+    client, choices = Client(late, random.Random(3)), app.manager_options(settings.defaults())
     second = Manager(client, choices, SystemClock(), random.Random(3))
     await env.queues(cpu="1")
     await env.create("LocalQueue", "on-hold", {"clusterQueue": "cq", "stopPolicy": "Hold"})

@@ -37,14 +37,14 @@ class Deaf:
 async def test_a_workload_that_was_deleted_is_gone_though_the_watch_still_shows_it(env: Environment) -> None:
     """A job would be started once more by what its last Workload had been given."""
     client = Client(Deaf(env.transport()), random.Random(3))
-    manager = Manager(client, app.manager_choices(settings.defaults()), SystemClock(), random.Random(3))
+    manager = Manager(client, app.manager_options(settings.defaults()), SystemClock(), random.Random(3))
     key = Key("default", "alpha")
     await env.workload("alpha")
     async with manager.reading():
         before = manager.writer.current(key)
         assert before is not None
         await manager.writer.workload(before, (RemoveFinalizer(), Delete()), "test", 0)
-        assert manager.views.workloads.get("alpha", "default") is not None
+        assert manager.informers.workloads.get("alpha", "default") is not None
         assert manager.writer.current(key) is None
         await env.workload("alpha")
 

@@ -98,5 +98,5 @@ def test_cohorts_in_a_circle_and_those_that_lead_into_it_are_left_out() -> None:
         [QueueSpec("in", cohort="a"), QueueSpec("into", cohort="c"), QueueSpec("out", cohort="d")],
         {"a": CohortSpec("a", "b"), "b": CohortSpec("b", "a"), "c": CohortSpec("c", "a")},
     )
-    assert forest.in_circle == {"in", "into"}
+    assert forest.in_cohort_cycle == {"in", "into"}
     assert [plan.root for plan in forest.trees] == ["d"]

@@ -175,8 +175,8 @@ async def test_a_workload_has_its_story_and_the_answer_of_explain(shown: System)
     _, helped = await shown.ask("api/workloads/default/waits/explanation", suggestions="true")
     assert {"wait for default/runs to end"} <= {each["change"] for each in helped["suggestions"]}
     # The very same value as the command prints.
-    views = shown.manager.views
-    objects = [thing for informer in (*views.shaping, views.workloads) for thing in informer.values()]
+    informers = shown.manager.informers
+    objects = [thing for informer in (*informers.shaping, informers.workloads) for thing in informer.values()]
     assert helped == explanation.explainer(defaults().tree)(objects, "default/waits", SystemClock().now(), True)
 
 
@@ -257,14 +257,14 @@ class Reviews:
 
 
 def sources(shown: System) -> Sources:
-    views = shown.manager.views
+    informers = shown.manager.informers
     return Sources(
         world=shown.manager.world,
-        workloads=views.workloads,
-        local_queues=views.local_queues,
-        cluster_queues=views.cluster_queues,
-        flavors=views.flavors,
-        shaping=views.shaping,
+        workloads=informers.workloads,
+        local_queues=informers.local_queues,
+        cluster_queues=informers.cluster_queues,
+        flavors=informers.flavors,
+        shaping=informers.shaping,
         explain=explanation.explainer(defaults().tree),
     )
 

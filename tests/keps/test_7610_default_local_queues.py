@@ -230,7 +230,7 @@ async def test_only_what_an_event_concerns_is_looked_at(engine: Engine) -> None:
     """Controller Logic, without a look at everything whenever anything changes."""
     async with engine.served(**ON) as env:
         configuration = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **ON}
-        choices = app.manager_choices(settings.load(configuration))
+        choices = app.manager_options(settings.load(configuration))
         manager = Manager(env.client, choices, SystemClock(), random.Random(1))
         (loop,) = (loop for loop in manager.loops if loop.name == "default-local-queues")
 
@@ -262,7 +262,7 @@ async def test_only_what_an_event_concerns_is_looked_at(engine: Engine) -> None:
 
 async def _is_up_to_date(manager: Manager, env: System) -> bool:
     """Whether the manager's copies show everything that was written."""
-    for informer in (manager.views.cluster_queues, manager.views.namespaces):
+    for informer in (manager.informers.cluster_queues, manager.informers.namespaces):
         for tree in await env.all(informer.kind.kind):
             metadata = tree["metadata"]
             if informer.revision_of(Key("", metadata["name"])) < int(metadata["resourceVersion"]):

@@ -76,9 +76,9 @@ class History:
     def ask_everybody(self) -> list[Decision]:
         """One cycle of all heads, whether or not anything changed for them and whoever they compete with: as Kueue's."""
         self.world.settle(NOW)
-        self.world.waking.divide([self.world.queues])
+        self.world.waking.regroup([self.world.queues])
         for name in self.world.queues:
-            self.world.waking.stir(name)
+            self.world.waking.invalidate(name)
         return self.decide()
 
     def settle(self, enough: int | None = None) -> list[Decision]:
@@ -144,5 +144,5 @@ def test_waking_everybody_lets_in_nobody_whom_no_fact_woke(case: WorldOf, steps:
     for step in steps:
         history.take(step)
         history.settle()
-    history.world.wake_everybody()
+    history.world.retry_all()
     assert effects(history.settle()) == []

@@ -79,7 +79,7 @@ class TestOrder:
         queue.put(waiting("n/e", priority=-9, until=1000), 0)
         first = queue.pop()
         assert first is not None
-        queue.requeue(first, Requeue.NO_FIT, QuotaReservedReason.WAITING_FOR_QUOTA, 0, condemns=False)
+        queue.requeue(first, Requeue.NO_FIT, QuotaReservedReason.WAITING_FOR_QUOTA, 0, parks_class=False)
         queue.pop()
         assert (len(list(queue.parked())), len(queue.in_flight)) == (2, 1)
         assert names(visibility.in_cluster_queue(queue)) == ["a", "b", "c", "d"]
@@ -313,13 +313,13 @@ async def test_kubectl_reads_it_and_still_finds_the_objects(env: Environment, tm
 
 async def test_a_replica_that_does_not_lead_shows_the_same(env: Environment) -> None:
     """It reads everything that the leader reads, and decides nothing."""
-    follower = Manager(env.client, app.manager_choices(settings.defaults()), SystemClock(), random.Random(1))
+    follower = Manager(env.client, app.manager_options(settings.defaults()), SystemClock(), random.Random(1))
 
     async def anybody(request: Request, address: object) -> None:
         return None
 
     async with follower.reading():
-        handler = extensions.handler(rows(follower.world, follower.views), anybody)
+        handler = extensions.handler(rows(follower.world, follower.informers), anybody)
         for queue in ("clusterqueues/cq", LOCAL):
             path = f"/apis/{visibility.GROUP}/v1beta2/{queue}/pendingworkloads"
             answer = await handler(Request("GET", path))

@@ -38,7 +38,7 @@ from pykueue.jobs import pod, podsets, reconcile, selection, slices, triggers, w
 from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
 from pykueue.lifecycle.rules import END
 from pykueue.state import pending_queue, world
-from pykueue.state.assumed import Ledger, Reading, Stage
+from pykueue.state.assumed import AssumedReservations, ReadOutcome, WriteStage
 from pykueue.state.reservations import Reservations
 from pykueue.state.structure import Structure
 from simulation.engine import simulation_run
@@ -60,8 +60,8 @@ class Bug:
 
 def _frees_on_a_lost_answer(patch: pytest.MonkeyPatch) -> None:
     """And leaves it to the watch to bring the Workload back into its queue, where it would stand before others."""
-    patch.setattr(decision_applier, "_may_have_been_carried_out", lambda error: False)
-    patch.setattr(decision_applier.Carrier, "put_current", lambda self, key: None)
+    patch.setattr(decision_applier, "_may_have_been_applied", lambda error: False)
+    patch.setattr(decision_applier.DecisionApplier, "put_current", lambda self, key: None)
 
 
 def _writes_without_a_revision(patch: pytest.MonkeyPatch) -> None:
@@ -220,17 +220,17 @@ def _without(*names: str) -> Plant:
     return plant
 
 
-def _believes_old_news(stage: Stage) -> Plant:
+def _believes_old_news(stage: WriteStage) -> Plant:
     """A read that does not show a reservation frees it, though the read is older than what is on its way."""
-    read = Ledger.read
+    read = AssumedReservations.read
 
-    def believing(self: Ledger, key: str, revision: str, *, shows_it: bool) -> Reading:
+    def believing(self: AssumedReservations, key: str, revision: str, *, shows_it: bool) -> ReadOutcome:
         if self.stage(key) is stage and not shows_it:
             self.end(key)
-            return Reading.FREE
+            return ReadOutcome.FREE
         return read(self, key, revision, shows_it=shows_it)
 
-    return lambda patch: patch.setattr(Ledger, "read", believing)
+    return lambda patch: patch.setattr(AssumedReservations, "read", believing)
 
 
 def _forgets_what_is_on_nodes(patch: pytest.MonkeyPatch) -> None:
@@ -239,8 +239,8 @@ def _forgets_what_is_on_nodes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _makes_default_queues_with_the_gate_off(patch: pytest.MonkeyPatch) -> None:
-    choices = app.manager_choices
-    patch.setattr(app, "manager_choices", lambda settings: replace(choices(settings), default_local_queues=True))
+    choices = app.manager_options
+    patch.setattr(app, "manager_options", lambda settings: replace(choices(settings), default_local_queues=True))
     # Stories share what they made of a configuration; these must not.
     patch.setattr(simulation_run, "_configured", simulation_run._configured.__wrapped__)
 
@@ -286,7 +286,7 @@ def _lets_a_replaced_slice_live(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any, key: Any, by: str) -> None:
         return
 
-    patch.setattr(decision_applier.Carrier, "_finish_replaced", nothing)
+    patch.setattr(decision_applier.DecisionApplier, "_finish_replaced", nothing)
     patch.setattr(slices, "_kept", lambda living: living)
 
 
@@ -432,7 +432,7 @@ BUGS = (
     Bug("ignores what may be borrowed", _ignores_what_may_be_borrowed, ("S1",), traits=("rush",)),
     Bug("forgets to count in cohorts", _forgets_cohorts, ("S1",), traits=("rush",)),
     Bug("frees quota when an answer is lost", _frees_on_a_lost_answer, ("S1",), traits=("rush", "fair sharing"), weather=_LOST, first_seed=2),
-    Bug("frees a reservation that was written", _believes_old_news(Stage.WRITTEN), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=3),
+    Bug("frees a reservation that was written", _believes_old_news(WriteStage.WRITTEN), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=3),
     Bug("writes without the revision it decided on", _writes_without_a_revision, ("S1", "S3", "S4"), weather=_JUMPY),
     Bug("wakes nobody when quota is given back", _wakes_nobody_when_quota_is_given_back, ("L1", "L2")),
     Bug("forgets who waits for a time", _without("backoff"), ("L1",), traits=("pods ready",), first_seed=1),

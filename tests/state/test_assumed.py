@@ -4,52 +4,52 @@ from __future__ import annotations
 
 import pytest
 
-from pykueue.state.assumed import Ledger, Reading, Stage
+from pykueue.state.assumed import AssumedReservations, ReadOutcome, WriteStage
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    ledger = Ledger()
+def ledger() -> AssumedReservations:
+    ledger = AssumedReservations()
     ledger.assume("ns/w", "10")
     return ledger
 
 
-def test_while_the_write_is_on_its_way_no_read_frees_the_quota(ledger: Ledger) -> None:
+def test_while_the_write_is_on_its_way_no_read_frees_the_quota(ledger: AssumedReservations) -> None:
     for revision in ("9", "10", "11"):
-        assert ledger.read("ns/w", revision, shows_it=False) is Reading.KEEP
-    assert ledger.stage("ns/w") is Stage.ASSUMED
+        assert ledger.read("ns/w", revision, shows_it=False) is ReadOutcome.KEEP
+    assert ledger.stage("ns/w") is WriteStage.ASSUMED
 
 
-def test_a_read_that_shows_the_reservation_books_it(ledger: Ledger) -> None:
-    assert ledger.read("ns/w", "11", shows_it=True) is Reading.BOOKED
+def test_a_read_that_shows_the_reservation_books_it(ledger: AssumedReservations) -> None:
+    assert ledger.read("ns/w", "11", shows_it=True) is ReadOutcome.CONFIRMED
     assert "ns/w" not in ledger
 
 
-def test_after_the_answer_only_a_read_at_or_above_its_revision_counts(ledger: Ledger) -> None:
+def test_after_the_answer_only_a_read_at_or_above_its_revision_counts(ledger: AssumedReservations) -> None:
     ledger.written("ns/w", "12")
-    assert ledger.read("ns/w", "11", shows_it=False) is Reading.KEEP
-    assert ledger.read("ns/w", "12", shows_it=False) is Reading.FREE
+    assert ledger.read("ns/w", "11", shows_it=False) is ReadOutcome.KEEP
+    assert ledger.read("ns/w", "12", shows_it=False) is ReadOutcome.FREE
     assert len(ledger) == 0
 
 
-def test_a_lost_answer_frees_nothing_while_the_write_may_still_arrive(ledger: Ledger) -> None:
+def test_a_lost_answer_frees_nothing_while_the_write_may_still_arrive(ledger: AssumedReservations) -> None:
     ledger.lost("ns/w")
-    assert ledger.stage("ns/w") is Stage.UNKNOWN
-    assert ledger.read("ns/w", "10", shows_it=False) is Reading.KEEP
+    assert ledger.stage("ns/w") is WriteStage.UNKNOWN
+    assert ledger.read("ns/w", "10", shows_it=False) is ReadOutcome.KEEP
 
 
-def test_a_lost_answer_is_settled_by_a_later_revision_without_the_reservation(ledger: Ledger) -> None:
+def test_a_lost_answer_is_settled_by_a_later_revision_without_the_reservation(ledger: AssumedReservations) -> None:
     """The write names revision 10; once the object is at another, it can never be applied."""
     ledger.lost("ns/w")
-    assert ledger.read("ns/w", "11", shows_it=False) is Reading.FREE
+    assert ledger.read("ns/w", "11", shows_it=False) is ReadOutcome.FREE
 
 
-def test_an_answer_that_arrives_after_all_counts(ledger: Ledger) -> None:
+def test_an_answer_that_arrives_after_all_counts(ledger: AssumedReservations) -> None:
     ledger.lost("ns/w")
     ledger.written("ns/w", "11")
-    assert ledger.read("ns/w", "10", shows_it=False) is Reading.KEEP
+    assert ledger.read("ns/w", "10", shows_it=False) is ReadOutcome.KEEP
 
 
-def test_a_refused_write_is_over_at_once(ledger: Ledger) -> None:
+def test_a_refused_write_is_over_at_once(ledger: AssumedReservations) -> None:
     ledger.end("ns/w")
-    assert ledger.read("ns/w", "10", shows_it=False) is Reading.FREE
+    assert ledger.read("ns/w", "10", shows_it=False) is ReadOutcome.FREE

@@ -57,7 +57,7 @@ def test_it_is_told_once_whatever_else_happens(world: World) -> None:
         pass
     world.put(bad(message="it could not be judged"), NOW)  # what was told comes back by the watch
     world.drop(GOOD.thing(), NOW)
-    world.wake_everybody()
+    world.retry_all()
     assert world.decide(NOW) == []
     assert world.queues["q"].is_parked(BAD.key)
 

@@ -13,7 +13,7 @@ from pykueue.api import kube, kueue
 from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import Policy
 from pykueue.state import audit
-from pykueue.state.assumed import Stage
+from pykueue.state.assumed import WriteStage
 from pykueue.state.world import World
 
 
@@ -65,7 +65,7 @@ def test_a_lost_answer_keeps_the_quota_until_a_read_settles_it() -> None:
     world.decide(NOW)
     world.ledger.lost(WAITING.key)
     world.put(at_revision(WAITING, "5"), NOW)
-    assert world.ledger.stage(WAITING.key) is Stage.UNKNOWN
+    assert world.ledger.stage(WAITING.key) is WriteStage.UNKNOWN
     assert figures(world) == {"queue q f0": 3000}
     world.put(at_revision(msgspec_holding(WAITING), "6"), NOW)
     assert WAITING.key not in world.ledger

@@ -171,7 +171,7 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, e
     cluster_queue = pending.cluster_queue if pending is not None else ""
     place = next((place for place in _line(as_is, cluster_queue) if place.key == key), None)
     ahead = [other.key for other in _line(as_is, cluster_queue) if place and other[2] < place.in_cluster_queue]
-    references = _references(case, as_is.world.in_circle(now))
+    references = _references(case, as_is.world.in_cohort_cycle(now))
     closed = gates(objects, references, workload, case.configured.policy, now)
     # One cycle in which nobody else waits: what the brain has to say about this Workload itself.
     alone = planner.plan(without_rivals(case, key), now, departures=True)
@@ -236,13 +236,13 @@ def _not_counted(case: Case, workload: kueue.Workload, cluster_queue: str, now: 
     return decision_messages.not_counted(world.exclusions(workload), world.skipped(workload, cluster_queue))
 
 
-def _references(case: Case, in_circle: frozenset[str]) -> References:
+def _references(case: Case, in_cohort_cycle: frozenset[str]) -> References:
     return References.of(
         (thing for thing in case.objects if isinstance(thing, kueue.ResourceFlavor)),
         (thing for thing in case.objects if isinstance(thing, kueue.Topology)),
         (thing for thing in case.objects if isinstance(thing, kueue.AdmissionCheck)),
         has_topologies=case.configured.policy.topology,
-        in_circle=in_circle,
+        in_cohort_cycle=in_cohort_cycle,
     )
 
 

@@ -13,7 +13,7 @@ Everybody else asks this module, by the names below.
 from kubeserver.storage.sqlite import Durability
 from pykueue.app.cluster_manager import manage, populate
 from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
-from pykueue.app.options import for_manager as manager_choices
+from pykueue.app.options import for_manager as manager_options
 from pykueue.app.options import for_webhooks as webhook_choices
 from pykueue.app.ports import LOOPBACK, metrics_address
 from pykueue.app.process import allow_many_files, calm_collector, dump_on_signal
@@ -48,7 +48,7 @@ __all__ = [
     "kueue_parts",
     "manage",
     "managed_parts",
-    "manager_choices",
+    "manager_options",
     "metrics_address",
     "populate",
     "webhook_choices",

@@ -106,7 +106,7 @@ class _Term:
     ) -> None:
         """Until the term is over."""
         settings, manager, in_pod = self._settings, self.manager, self._in_pod
-        sources = InformedSources(self._office, manager.views.shaping, self._election.is_over)
+        sources = InformedSources(self._office, manager.informers.shaping, self._election.is_over)
         fenced = self._office if self._candidate is None else self._office.fenced(self._candidate.may_write)
         anywhere = ports.EVERYWHERE if in_pod else ports.LOOPBACK[0]
         async with (

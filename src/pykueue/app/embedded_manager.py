@@ -55,7 +55,7 @@ async def embedded_manager(
     pages = {health.CONFIGURATION_PATH: health.document(said)}
     if ports.metrics_address(settings):
         pages["/metrics"] = health.exposition(manager.metrics.exposition)
-    seen = visibility.rows(manager.world, manager.views) if settings.gates["VisibilityOnDemand"] else ()
+    seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
     # What ends the manager ends everything: a server that takes work which nobody looks at would be worse.
     async with ports.profiling(manager, settings), manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())

@@ -8,8 +8,8 @@ from typing import Final
 from kubemachinery import meta
 from kubemachinery.client.leader_election import Terms
 from pykueue.api import config
-from pykueue.controllers.assembly import Choices
-from pykueue.controllers.topology import NodeChoices
+from pykueue.controllers.assembly import ManagerOptions
+from pykueue.controllers.topology import NodeFailureOptions
 from pykueue.core import requests
 from pykueue.core.topology import Profile
 from pykueue.jobs import kinds as job_kinds
@@ -27,19 +27,19 @@ def for_webhooks(settings: Settings) -> WebhookChoices:
     return WebhookChoices.of(job_kinds.load(), jobs, settings.gates, only_declared=settings.ignores_undeclared)
 
 
-def for_manager(settings: Settings) -> Choices:
+def for_manager(settings: Settings) -> ManagerOptions:
     """For a manager, which departs from Kueue where that is wrong."""
     resources, on = settings.configuration.resources, settings.gates
     controller = settings.configuration.controller or config.ControllerConfigurationSpec()
     prefixes = resources.exclude_resource_prefixes if resources else ()
     transformations = resources.transformations if resources else ()
-    return Choices(
+    return ManagerOptions(
         policy=replace(settings.policy, departures=True),
         accounting=requests.accounting(prefixes, transformations),
         profile=Profile.of(on),
         kinds=job_kinds.load(),
         jobs=JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
-        nodes=NodeChoices(
+        nodes=NodeFailureOptions(
             on_pod_termination=on["TASReplaceNodeOnPodTermination"], on_taints=on["TASReplaceNodeOnNodeTaints"]
         ),
         blocks_admission=bool(

@@ -94,7 +94,7 @@ async def lists(
     tls = served.another_context()
     aggregated = Aggregated(door, tls, namespace, beside=not in_pod)
     await served.accompany(aggregated)
-    handler = extensions.handler(visibility.rows(manager.world, manager.views), aggregated.admit)
+    handler = extensions.handler(visibility.rows(manager.world, manager.informers), aggregated.admit)
     # Beside a cluster any port will do: the API server is told which one it is.
     address = (chosen.bind_address or EVERYWHERE, chosen.bind_port or BIND_PORT) if in_pod else (LOOPBACK[0], 0)
     async with _served("visibility API", handler, address, tls) as http:
@@ -125,14 +125,14 @@ async def dashboard(
 @contextmanager
 def dashboard_pages(manager: Manager, door: Door, clock: Clock, explain: Explain | None) -> Iterator[Pages]:
     """The dashboard over what a manager knows; leaving it ends the streams of those who watch."""
-    views = manager.views
+    informers = manager.informers
     sources = Sources(
         world=manager.world,
-        workloads=views.workloads,
-        local_queues=views.local_queues,
-        cluster_queues=views.cluster_queues,
-        flavors=views.flavors,
-        shaping=views.shaping,
+        workloads=informers.workloads,
+        local_queues=informers.local_queues,
+        cluster_queues=informers.cluster_queues,
+        flavors=informers.flavors,
+        shaping=informers.shaping,
         explain=explain,
     )
     pages = Pages(Board(sources, clock), door)

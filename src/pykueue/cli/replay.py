@@ -36,7 +36,7 @@ def command(trace: Path) -> None:
     try:
         with progress() as told:
             told(f"playing {len(lines) - 1} lines")
-            found = decision_trace.replay(lines[1:], app.manager_choices(chosen).empty_world(), first=2)
+            found = decision_trace.replay(lines[1:], app.manager_options(chosen).empty_world(), first=2)
     except UsageError as error:
         raise UsageError(f"{trace}: {error}") from None
     if found.difference is not None:

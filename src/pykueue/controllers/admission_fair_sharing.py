@@ -12,7 +12,7 @@ from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND, Nanoseconds, format_time
 from kubemachinery.quantity import Quantity, QuantityText
 from pykueue.api import kueue
-from pykueue.controllers.informers import Views, queue_of
+from pykueue.controllers.informers import Informers, queue_of
 from pykueue.lifecycle import states
 from pykueue.state import usage_history
 from pykueue.state.world import World
@@ -21,13 +21,13 @@ _BILLIONTH: Final = -9
 
 
 class UsageSampler:
-    def __init__(self, world: World, views: Views, clock: Clock) -> None:
+    def __init__(self, world: World, informers: Informers, clock: Clock) -> None:
         self._world = world
-        self._views = views
+        self._informers = informers
         self._clock = clock
         self._sampled_at: dict[str, Nanoseconds] = {}
         if world.usage_history is not None:
-            views.workloads.subscribe(self._workload_seen)
+            informers.workloads.subscribe(self._workload_seen)
 
     def sample(
         self, local_queue: kueue.LocalQueue, *, is_active: bool

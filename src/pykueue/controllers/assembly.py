@@ -28,14 +28,14 @@ from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.elastic import ElasticController
 from pykueue.controllers.in_use_protection import InUseController
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.jobs import JobsController
 from pykueue.controllers.metrics import Measures
 from pykueue.controllers.priority_class import PriorityClassController
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.state_audit import Auditor
-from pykueue.controllers.topology import NodeChoices, NodeController, UngatingController
+from pykueue.controllers.topology import NodeController, NodeFailureOptions, UngatingController
 from pykueue.controllers.variants import VariantsController
 from pykueue.controllers.workload import WorkloadController
 from pykueue.controllers.workload_writer import Writer
@@ -52,7 +52,7 @@ from pykueue.state.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class ManagerOptions:
     """What the operator chose, for each room in its own words."""
 
     policy: Policy
@@ -60,7 +60,7 @@ class Choices:
     profile: Profile
     kinds: JobKinds
     jobs: Options
-    nodes: NodeChoices
+    nodes: NodeFailureOptions
     blocks_admission: bool
     default_local_queues: bool = False
     # Whether an eviction deletes the ProvisioningRequests of a Workload.
@@ -85,7 +85,7 @@ class Manager:
     def __init__(
         self,
         client: Client,
-        choices: Choices,
+        options: ManagerOptions,
         clock: Clock,
         rng: random.Random,
         *,
@@ -94,40 +94,40 @@ class Manager:
     ) -> None:
         self.client = client
         client = client.fenced(election.may_write if election is not None else None)
-        self.views = Views(client, rng, topology=choices.policy.topology)
+        self.informers = Informers(client, rng, topology=options.policy.topology)
         self.recorder = Recorder(client.patiently(), clock, instance)
-        self.world = choices.empty_world()
-        measures = Measures(choices.metrics, self.world, self.views, clock, lambda: client.sent)
+        self.world = options.empty_world()
+        measures = Measures(options.metrics, self.world, self.informers, clock, lambda: client.sent)
         self.metrics = measures.metrics
         reporter = Reporter(self.recorder, measures.written)
-        self.writer = Writer(client, self.views.workloads, reporter, election)
-        self.auditor = Auditor(self.views, self.world, choices.empty_world, clock, self.metrics.audited)
-        self.scheduler = self._scheduler(choices, clock)
-        tools = _Tools(client, self.views, self.writer, reporter, self.scheduler, measures, clock, rng)
-        workload = WorkloadController(self.views, self.scheduler, self.writer, choices.life, clock, rng)
-        always = tuple(_always(choices, tools))
+        self.writer = Writer(client, self.informers.workloads, reporter, election)
+        self.auditor = Auditor(self.informers, self.world, options.empty_world, clock, self.metrics.audited)
+        self.scheduler = self._scheduler(options, clock)
+        tools = _Tools(client, self.informers, self.writer, reporter, self.scheduler, measures, clock, rng)
+        workload = WorkloadController(self.informers, self.scheduler, self.writer, options.life, clock, rng)
+        always = tuple(_always(options, tools))
         jobs = JobsController(
             client,
-            self.views,
+            self.informers,
             self.writer,
             self.recorder,
-            choices.kinds,
-            choices.jobs,
+            options.kinds,
+            options.jobs,
             clock,
             rng,
             measures.job_action,
         )
         self._provisioning = ProvisioningController(
             client,
-            self.views,
+            self.informers,
             self.writer,
             clock,
             rng,
-            cleanup=choices.cleans_up_requests,
+            cleanup=options.cleans_up_requests,
             excluded=self.world.excluded_from_checks,
         )
-        remote = MultiKueueChecks(client, self.views, self.writer, clock, rng)
-        chosen = tuple(_as_chosen(choices, tools, jobs.executor))
+        remote = MultiKueueChecks(client, self.informers, self.writer, clock, rng)
+        chosen = tuple(_as_chosen(options, tools, jobs.executor))
         own = (informer for part in chosen for informer in part.informers)
         self._jobs: tuple[Informer[Any], ...] = (*jobs.informers, self._provisioning.configs, *own)
         self.loops: tuple[Controller[Any], ...] = (
@@ -140,26 +140,26 @@ class Manager:
             remote.checks_loop,
             *(part.loop for part in chosen),
         )
-        concurrency.limit(self.loops, choices.concurrency, choices.kinds)
-        self._sync_timeout_seconds = choices.sync_timeout_seconds
+        concurrency.limit(self.loops, options.concurrency, options.kinds)
+        self._sync_timeout_seconds = options.sync_timeout_seconds
         self._clock_watch = ClockWatch(clock, self.loops, self.scheduler.wake)
 
-    def _scheduler(self, choices: Choices, clock: Clock) -> Scheduler:
+    def _scheduler(self, options: ManagerOptions, clock: Clock) -> Scheduler:
         """The scheduler, which hears of everything that shapes queues."""
         made = Scheduler(
             self.world,
-            self.views.workloads,
+            self.informers.workloads,
             self.writer,
-            choices.life,
+            options.life,
             clock,
-            self.views.cluster_queue_facts,
-            blocks_admission=choices.blocks_admission,
+            self.informers.cluster_queue_facts,
+            blocks_admission=options.blocks_admission,
         )
         made.on_cycle.append(self.metrics.cycle)
         made.on_sweep.append(self.metrics.swept)
         made.on_loop.append(self.metrics.loop_found)
-        self.views.in_circle = lambda: self.world.in_circle(clock.now())
-        for informer in self.views.shaping:
+        self.informers.in_cohort_cycle = lambda: self.world.in_cohort_cycle(clock.now())
+        for informer in self.informers.shaping:
             informer.subscribe(made.seen)
         return made
 
@@ -168,15 +168,15 @@ class Manager:
         """Everything has been read, and is kept up to date while inside. Raises `NotSynced` if that takes too long."""
         timeout = self._sync_timeout_seconds
         async with (
-            kept_up(self.views.shaping, timeout),
-            kept_up((self.views.workloads,), timeout),
+            kept_up(self.informers.shaping, timeout),
+            kept_up((self.informers.workloads,), timeout),
             kept_up(self._jobs, timeout),
         ):
             yield
 
     async def take_over(self) -> None:
         """Lead after somebody else, who may have given away quota that no watch has shown here yet."""
-        await until_done(self.views.workloads.caught_up)
+        await until_done(self.informers.workloads.caught_up)
         await self.lead()
 
     async def lead(self) -> None:
@@ -198,7 +198,7 @@ class Manager:
     @property
     def copies(self) -> tuple[Informer[Any], ...]:
         """All that `reading` keeps up to date."""
-        return (*self.views.shaping, self.views.workloads, *self._jobs)
+        return (*self.informers.shaping, self.informers.workloads, *self._jobs)
 
 
 # --- Controllers ------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class _Tools:
     """What controllers are made from."""
 
     client: Client
-    views: Views
+    informers: Informers
     writer: Writer
     reporter: Reporter
     scheduler: Scheduler
@@ -225,37 +225,37 @@ class _Part(NamedTuple):
     informers: tuple[Informer[Any], ...] = ()
 
 
-def _always(choices: Choices, tools: _Tools) -> Iterator[Controller[Any]]:
+def _always(options: ManagerOptions, tools: _Tools) -> Iterator[Controller[Any]]:
     """What looks after queues and what they refer to."""
-    client, views, rng = tools.client, tools.views, tools.rng
-    yield QueuesController(client, views, tools.scheduler, tools.clock, rng).loop
-    yield InUseController(client, views, tools.scheduler, rng, topology=choices.policy.topology).loop
-    yield PriorityClassController(client, views, rng).loop
+    client, informers, rng = tools.client, tools.informers, tools.rng
+    yield QueuesController(client, informers, tools.scheduler, tools.clock, rng).loop
+    yield InUseController(client, informers, tools.scheduler, rng, topology=options.policy.topology).loop
+    yield PriorityClassController(client, informers, rng).loop
 
 
-def _as_chosen(choices: Choices, tools: _Tools, executor: Executor) -> Iterator[_Part]:
+def _as_chosen(options: ManagerOptions, tools: _Tools, executor: Executor) -> Iterator[_Part]:
     """What only some operators want."""
-    client, views, writer, rng = tools.client, tools.views, tools.writer, tools.rng
-    if choices.default_local_queues:
-        kinds = views.cluster_queues, views.namespaces, views.local_queues
+    client, informers, writer, rng = tools.client, tools.informers, tools.writer, tools.rng
+    if options.default_local_queues:
+        kinds = informers.cluster_queues, informers.namespaces, informers.local_queues
         yield _Part(DefaultLocalQueues(client, *kinds, tools.reporter, BY_SPEC, rng).loop)
-    if choices.policy.concurrent_admission:
+    if options.policy.concurrent_admission:
         family = VariantsController(
             client,
-            views,
+            informers,
             writer,
             tools.scheduler,
-            choices.life,
+            options.life,
             tools.clock,
             rng,
-            short_names=choices.jobs.short_names,
+            short_names=options.jobs.short_names,
         )
         yield _Part(family.loop)
-    pods = choices.kinds.framework("pod")
-    if choices.jobs.elastic and pods is not None:
-        elastic = ElasticController(client, views, writer, executor, pods, rng)
+    pods = options.kinds.framework("pod")
+    if options.jobs.elastic and pods is not None:
+        elastic = ElasticController(client, informers, writer, executor, pods, rng)
         yield _Part(elastic.loop, (elastic.informer,))
-    if choices.policy.topology:
-        yield _Part(UngatingController(client, views, writer, rng, tools.measures.gate_removed).loop)
-    if choices.policy.topology and choices.policy.node_replacement:
-        yield _Part(NodeController(client, views, writer, tools.reporter, choices.nodes, tools.clock, rng).loop)
+    if options.policy.topology:
+        yield _Part(UngatingController(client, informers, writer, rng, tools.measures.gate_removed).loop)
+    if options.policy.topology and options.policy.node_replacement:
+        yield _Part(NodeController(client, informers, writer, tools.reporter, options.nodes, tools.clock, rng).loop)

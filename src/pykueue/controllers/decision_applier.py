@@ -52,7 +52,7 @@ _DENIED_BY_US: Final = 'admission webhook "vworkload.kb.io" denied the request'
 FactsOf = Callable[[str], ClusterQueueFacts | None]
 
 
-class Carrier:
+class DecisionApplier:
     """Every decision goes out through here. `wake` has the scheduler look again."""
 
     def __init__(
@@ -79,18 +79,18 @@ class Carrier:
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._evicting: set[str] = set()
         self._admitting = 0
-        self._nobody_is_admitted = asyncio.Event()
-        self._nobody_is_admitted.set()
+        self._no_admission_in_flight = asyncio.Event()
+        self._no_admission_in_flight.set()
         self._reported_not_counted: OrderedDict[str, str] = OrderedDict()  # by UID
-        self._unsaid: dict[str, Preempt | Wait] = {}  # why they wait, by Workload, as decided last
-        self._saying: dict[str, Preempt | Wait] = {}  # what is being written about them
-        self._speakers = 0
+        self._pending_status: dict[str, Preempt | Wait] = {}  # why they wait, by Workload, as decided last
+        self._writing_status: dict[str, Preempt | Wait] = {}  # what is being written about them
+        self._status_writers = 0
 
     @property
     def idle(self) -> bool:
         return not self._under_way
 
-    async def room(self) -> None:
+    async def write_slot(self) -> None:
         """Return when there is room for one more write."""
         async with self._writes:
             pass
@@ -102,53 +102,53 @@ class Carrier:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def carry_out(self, decision: Decision) -> None:
+    def apply(self, decision: Decision) -> None:
         match decision:
             case Admit():
                 decided_on = self._writer.current(key_of(decision.workload))
                 if decided_on is not None:
-                    self._tell_what_was_tried(decision)
+                    self._emit_superseded(decision)
                     self._admitting += 1
-                    self._nobody_is_admitted.clear()
-                    self._start(self._admit(decision, decided_on)).add_done_callback(self._one_less)
+                    self._no_admission_in_flight.clear()
+                    self._start(self._admit(decision, decided_on)).add_done_callback(self._admission_ended)
             case Preempt():
                 for victim in decision.victims:
                     self.evict(victim, decision.workload, decision.cluster_queue)
                 if decision.migrates and decision.migrates not in self._evicting:
                     self._evicting.add(decision.migrates)
                     self._start(self._migrate(decision))
-                self._say(decision)
+                self._queue_status(decision)
             case Wait():
-                self._say(decision)
+                self._queue_status(decision)
             case Retry():
                 for victim in decision.victims:
                     self.evict(victim, decision.workload, decision.cluster_queue)
-                self._tell_failed_second_pass(decision)
+                self._emit_second_pass_failed(decision)
             case Evict():
-                self._start(self._evict_for_nodes(decision.workload, decision_messages.sentence(decision)))
+                self._start(self._evict_for_node_failure(decision.workload, decision_messages.sentence(decision)))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._keep(self._bounded(work))
+        return self._track(self._bounded(work))
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _track(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._under_way[task] = None
         task.add_done_callback(self._under_way.pop)
         return task
 
-    def _one_less(self, admitted: asyncio.Task[None]) -> None:
+    def _admission_ended(self, admitted: asyncio.Task[None]) -> None:
         self._admitting -= 1
         if not self._admitting:
-            self._nobody_is_admitted.set()
+            self._no_admission_in_flight.set()
 
     async def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             async with self._writes:
-                await self._outlived(work)
+                await self._logging_errors(work)
         finally:
             work.close()
 
-    async def _outlived(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _logging_errors(self, work: Coroutine[Any, Any, None]) -> None:
         """Whatever goes wrong with one Workload stops nobody else."""
         try:
             await work
@@ -169,11 +169,11 @@ class Carrier:
             if workload is None or decision.workload not in self._world.ledger or not _is_same(workload, decided_on):
                 self.free(key)
                 return
-            await self._book(key, workload, self._given(decision, workload))
+            await self._write_reservation(key, workload, self._reservation_changes(decision, workload))
         if decision.replaces:
             await self._finish_replaced(key_of(decision.replaces), decision.workload)
 
-    def _given(self, decision: Admit, workload: kueue.Workload) -> Changes:
+    def _reservation_changes(self, decision: Admit, workload: kueue.Workload) -> Changes:
         by_prefix = self._options.encode_by_hostname_prefix
         given = admission.typed(decision.cluster_queue, decision.pod_sets, by_hostname_prefix=by_prefix)
         if decision.is_second_pass:
@@ -197,7 +197,7 @@ class Carrier:
         log.info("%s: %s", states.key(workload), note)
         return note
 
-    async def _book(self, key: Key, workload: kueue.Workload, changes: Changes) -> None:
+    async def _write_reservation(self, key: Key, workload: kueue.Workload, changes: Changes) -> None:
         """Write a reservation. A lost answer is settled by sending the same conditional write until it is answered."""
         name = str(key)
         # The memory may have decided on an older revision than the one that this write is for.
@@ -206,7 +206,7 @@ class Carrier:
             try:
                 made = await self._writer.workload(workload, changes, SCHEDULER, self._clock.now())
             except Conflict:
-                if await self._was_carried_out(key, workload):
+                if await self._was_applied(key, workload):
                     return
                 self.free(key)
                 raise
@@ -215,8 +215,8 @@ class Carrier:
                     self.free(key)
                     self._set_aside(name, error)
                     raise
-                if not _may_have_been_carried_out(error):
-                    if _would_happen_again(error):
+                if not _may_have_been_applied(error):
+                    if _is_repeatable(error):
                         # Freed at once, it would be decided at once, too.
                         await asyncio.sleep(_REFUSED_PAUSE_SECONDS)
                     self.free(key)
@@ -227,21 +227,21 @@ class Carrier:
                 log.info("%s: no answer to its reservation; asking again", name)
                 await asyncio.sleep(_LOST_ANSWER_PAUSE_SECONDS)
             else:
-                self._booked(key, made)
+                self._confirm(key, made)
                 return
 
-    async def _was_carried_out(self, key: Key, decided_on: kueue.Workload) -> bool:
+    async def _was_applied(self, key: Key, decided_on: kueue.Workload) -> bool:
         """After a conflict: is the revision that beat us our own earlier attempt, whose answer was lost?
 
         Nothing is freed before that is known, however long it takes.
         """
-        found = await self._read_past_the_watch(key)
+        found = await self._read_uncached(key)
         if found is None or found.metadata.uid != decided_on.metadata.uid or found.status.admission is None:
             return False
-        self._booked(key, revision(found))
+        self._confirm(key, revision(found))
         return True
 
-    async def _read_past_the_watch(self, key: Key) -> kueue.Workload | None:
+    async def _read_uncached(self, key: Key) -> kueue.Workload | None:
         """What beat us, however long it takes to hear of it. Who decides next decides on that."""
         while True:
             try:
@@ -254,7 +254,7 @@ class Carrier:
             self._writer.learn(found)
         return found
 
-    def _booked(self, key: Key, made: int) -> None:
+    def _confirm(self, key: Key, made: int) -> None:
         """It stands. The watch may have been faster than the answer: news that was held back passes now."""
         name = str(key)
         if name in self._world.ledger:
@@ -280,7 +280,7 @@ class Carrier:
         """The server will never take this reservation: trying again at once would keep its queue from moving on."""
         told = self._world.set_aside(name, f"its reservation is refused by the server: {error}", self._clock.now())
         if told is not None:
-            self._say(told)
+            self._queue_status(told)
 
     def settled(self, key: Key) -> None:
         for told in self.on_settled:
@@ -303,7 +303,7 @@ class Carrier:
             replaced = self._writer.current(key)
             if replaced is not None:
                 newer = self._writer.current(key_of(by))
-                message = f"{_replacing(newer)} due to workload slice aggregation"
+                message = f"{_replacement_message(newer)} due to workload slice aggregation"
                 changes = finishing.finish(replaced, FinishedReason.WORKLOAD_SLICE_REPLACED, message, self._clock.now())
                 told = Tell(EventType.NORMAL, "WorkloadSliceReplaced", message)
                 await self._writer.workload(replaced, (*changes, told), SCHEDULER, self._clock.now())
@@ -331,7 +331,7 @@ class Carrier:
             def preempted(workload: kueue.Workload, now: int) -> Changes:
                 return eviction.preempt(workload, victim.reason, message, now, note=f"{message}; {priorities}")
 
-            if await self._take_away(key_of(victim.key), preempted) and preemptor is not None:
+            if await self._write_eviction(key_of(victim.key), preempted) and preemptor is not None:
                 uid = target.metadata.uid if target is not None else ""
                 what = f"Preempted workload {victim.key} (UID: {uid}) in ClusterQueue {victim.cluster_queue}"
                 note = f"{what}; {priorities}"
@@ -358,16 +358,16 @@ class Carrier:
                     return ()
                 return eviction.evict(workload, EvictedReason.FLAVOR_MIGRATION, message, now)
 
-            await self._take_away(key_of(decision.migrates), evicted)
+            await self._write_eviction(key_of(decision.migrates), evicted)
         finally:
             self._evicting.discard(decision.migrates)
 
-    async def _evict_for_nodes(self, name: str, message: str) -> None:
-        await self._take_away(
+    async def _evict_for_node_failure(self, name: str, message: str) -> None:
+        await self._write_eviction(
             key_of(name), lambda workload, now: eviction.evict(workload, EvictedReason.NODE_FAILURES, message, now)
         )
 
-    async def _take_away(self, key: Key, changes: Callable[[kueue.Workload, int], Changes]) -> bool:
+    async def _write_eviction(self, key: Key, changes: Callable[[kueue.Workload, int], Changes]) -> bool:
         """Write an eviction; whether there was anything to evict.
 
         Until the memory is told otherwise it counts as evicted, and nobody decides it again. So it is told when there
@@ -384,13 +384,13 @@ class Carrier:
                 await self._writer.workload(workload, made, SCHEDULER, now)
                 return True
         except Exception as error:
-            if not isinstance(error, Conflict) or await self._read_past_the_watch(key) is None:
+            if not isinstance(error, Conflict) or await self._read_uncached(key) is None:
                 await asyncio.sleep(_REFUSED_PAUSE_SECONDS)
             self.put_current(key)
             self._wake()
             raise
 
-    def _tell_failed_second_pass(self, decision: Retry) -> None:
+    def _emit_second_pass_failed(self, decision: Retry) -> None:
         workload = self._writer.current(key_of(decision.workload))
         if workload is not None:
             news = Tell(EventType.WARNING, "SecondPassFailed", decision_messages.sentence(decision))
@@ -398,18 +398,18 @@ class Carrier:
 
     # --- Waiting ------------------------------------------------------------------------------------------------------
 
-    def _say(self, decision: Preempt | Wait) -> None:
+    def _queue_status(self, decision: Preempt | Wait) -> None:
         """Have it written why this one waits, when there is time."""
-        self._tell_what_was_tried(decision)
-        self._unsaid[decision.workload] = decision
-        if self._speakers < min(_REASONS_AT_ONCE, len(self._unsaid)):
-            self._speakers += 1
-            self._keep(self._say_all())
+        self._emit_superseded(decision)
+        self._pending_status[decision.workload] = decision
+        if self._status_writers < min(_REASONS_AT_ONCE, len(self._pending_status)):
+            self._status_writers += 1
+            self._track(self._write_statuses())
 
-    def _tell_what_was_tried(self, newer: Decision) -> None:
+    def _emit_superseded(self, newer: Decision) -> None:
         """A search that goes on at the next flavor says two things in a row. The first, that there was no place of the
         flavor before, is not worth a write, but people are told what was tried."""
-        before = self._unsaid.pop(newer.workload, None)
+        before = self._pending_status.pop(newer.workload, None)
         workload = self._writer.current(key_of(newer.workload))
         if before is None or workload is None or (isinstance(newer, Wait) and newer.reason is before.reason):
             return
@@ -419,28 +419,33 @@ class Carrier:
             )
             self._writer.tell(workload, news, SCHEDULER)
 
-    async def _say_all(self) -> None:
+    async def _write_statuses(self) -> None:
         try:
             # A search that goes on at the next flavor says two things in a row, of which the last one counts.
             await asyncio.sleep(_REASON_BREATH_SECONDS)
-            while self._unsaid:
+            while self._pending_status:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_REASON_PATIENCE_SECONDS):
-                        await self._nobody_is_admitted.wait()
-                if self._unsaid:
-                    await self._outlived(self._until_said(self._unsaid.pop(next(iter(self._unsaid)))))
+                        await self._no_admission_in_flight.wait()
+                if self._pending_status:
+                    await self._logging_errors(
+                        self._write_status_with_retry(self._pending_status.pop(next(iter(self._pending_status))))
+                    )
         finally:
-            self._speakers -= 1
+            self._status_writers -= 1
 
-    async def _until_said(self, decision: Preempt | Wait) -> None:
+    async def _write_status_with_retry(self, decision: Preempt | Wait) -> None:
         """Write why it waits. Nobody decides about it again before something changes, so a write that fails is made
         again, unless there is something newer to say."""
-        self._saying[decision.workload] = decision
+        self._writing_status[decision.workload] = decision
         pause = _REASON_PAUSE_SECONDS
         try:
-            while self._saying.get(decision.workload) is decision and decision.workload not in self._unsaid:
+            while (
+                self._writing_status.get(decision.workload) is decision
+                and decision.workload not in self._pending_status
+            ):
                 try:
-                    return await self._wait(decision)
+                    return await self._write_status(decision)
                 except (Fenced, NotFound, Invalid):
                     raise
                 except KubeError as error:
@@ -448,10 +453,10 @@ class Carrier:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_REASON_PAUSE_SECONDS)
         finally:
-            if self._saying.get(decision.workload) is decision:
-                del self._saying[decision.workload]
+            if self._writing_status.get(decision.workload) is decision:
+                del self._writing_status[decision.workload]
 
-    async def _wait(self, decision: Preempt | Wait) -> None:
+    async def _write_status(self, decision: Preempt | Wait) -> None:
         gated = isinstance(decision, Wait) and decision.requeue is Requeue.PREEMPTION_GATED
         key = key_of(decision.workload)
         async with self._writer.turn(key):
@@ -471,9 +476,9 @@ class Carrier:
 
     def block(self, decision: Decision) -> None:
         """Tell somebody that it waits for the pods of others."""
-        self._start(self._tell_blocked(decision))
+        self._start(self._write_blocked(decision))
 
-    async def _tell_blocked(self, decision: Decision) -> None:
+    async def _write_blocked(self, decision: Decision) -> None:
         key = key_of(decision.workload)
         async with self._writer.turn(key):
             workload, now = self._writer.current(key), self._clock.now()
@@ -493,14 +498,14 @@ def key_of(name: str) -> Key:
     return Key(namespace, name)
 
 
-def _replacing(newer: kueue.Workload | None) -> str:
+def _replacement_message(newer: kueue.Workload | None) -> str:
     """The start of the message of an elastic slice that another one replaces."""
     metadata = newer.metadata if newer is not None else meta.ObjectMeta()
     uid, job_uid = metadata.uid, metadata.labels.get(labels.JOB_UID, "")
     return f"Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid})"
 
 
-def _may_have_been_carried_out(error: BaseException) -> bool:
+def _may_have_been_applied(error: BaseException) -> bool:
     """Whether nobody knows: no answer came, or one from a server that gave up waiting for itself (504 and friends)."""
     if isinstance(error, Unanswered):
         return error.applied is not False
@@ -516,7 +521,7 @@ def _is_lasting(error: BaseException) -> bool:
     return isinstance(error, ApiError) and error.code < 500 and str(error).startswith(_DENIED_BY_US)
 
 
-def _would_happen_again(error: BaseException) -> bool:
+def _is_repeatable(error: BaseException) -> bool:
     """Whether the next attempt would only find the same: the server refused, or a promise was broken."""
     if isinstance(error, ApiError):
         return error.code < 500

@@ -30,7 +30,7 @@ from pykueue.version import __version__
 
 # What changes the memory from outside: the part of it, and its methods. What they call themselves follows from them.
 _STEPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "world": ("put", "drop", "settle", "decide", "recheck", "mark_evicted", "refuse", "set_aside", "wake_everybody"),
+    "world": ("put", "drop", "settle", "decide", "recheck", "mark_evicted", "refuse", "set_aside", "retry_all"),
     "lines": ("put_back",),
     "ledger": ("assume", "written", "lost"),
     "usage_history": ("sample", "forgive", "settle"),

@@ -11,7 +11,7 @@ from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Change, Informer
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import Writer
 from pykueue.jobs import pod as pods
 from pykueue.jobs import ungating
@@ -25,17 +25,17 @@ class ElasticController:
     """A key is the name of a line of slices, under which both their Workloads and their pods stand."""
 
     def __init__(
-        self, client: Client, views: Views, writer: Writer, executor: Executor, row: Row, rng: random.Random
+        self, client: Client, informers: Informers, writer: Writer, executor: Executor, row: Row, rng: random.Random
     ) -> None:
-        self._views = views
+        self._informers = informers
         self._writer = writer
         self._executor = executor
         self._row = row
         self.informer: Informer[Tree] = Informer(client, pods.KIND, codec.tree, rng, labels=labels.PODSET)
         self.informer.index(_SLICES, ungating.word_of)
         self.informer.subscribe(self._pod_seen)
-        views.workloads.index(_SLICES, ungating.word_of_slice)
-        views.workloads.subscribe(self._workload_seen)
+        informers.workloads.index(_SLICES, ungating.word_of_slice)
+        informers.workloads.subscribe(self._workload_seen)
         self.loop: Controller[str] = Controller("elastic-gate", self._reconcile, rng)
 
     def _pod_seen(self, change: Change[Tree]) -> None:
@@ -50,7 +50,7 @@ class ElasticController:
             self.loop.add(word)
 
     async def _reconcile(self, word: str) -> float | None:
-        slices = [self._writer.current(key) for key, _ in self._views.workloads.under(_SLICES, word)]
+        slices = [self._writer.current(key) for key, _ in self._informers.workloads.under(_SLICES, word)]
         pods = [pod for _, pod in self.informer.under(_SLICES, word)]
         actions = ungating.released((each for each in slices if each is not None), pods)
         return await self._executor.carry_out(self._row, actions)

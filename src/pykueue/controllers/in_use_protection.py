@@ -16,7 +16,7 @@ from kubemachinery.client.client import METADATA, Client
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Change, Informer
 from pykueue.api import kueue
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.lifecycle import queues
 
@@ -31,31 +31,33 @@ class _Kept:
 
 class InUseController:
     def __init__(
-        self, client: Client, views: Views, scheduler: Scheduler, rng: random.Random, *, topology: bool
+        self, client: Client, informers: Informers, scheduler: Scheduler, rng: random.Random, *, topology: bool
     ) -> None:
         self._client = client
         self._kept: dict[str, _Kept] = {
             "ClusterQueue": _Kept(
-                views.cluster_queues, lambda name: any(True for _ in scheduler.world.structure.held(name))
+                informers.cluster_queues, lambda name: any(True for _ in scheduler.world.structure.held(name))
             ),
             "ResourceFlavor": _Kept(
-                views.flavors, lambda name: any(name in flavors_of(queue) for queue in views.cluster_queues.values())
+                informers.flavors,
+                lambda name: any(name in flavors_of(queue) for queue in informers.cluster_queues.values()),
             ),
             "AdmissionCheck": _Kept(
-                views.checks, lambda name: any(name in checks_of(queue) for queue in views.cluster_queues.values())
+                informers.checks,
+                lambda name: any(name in checks_of(queue) for queue in informers.cluster_queues.values()),
             ),
         }
         if topology:
             self._kept["Topology"] = _Kept(
-                views.topologies,
-                lambda name: any(name == flavor.spec.topology_name for flavor in views.flavors.values()),
+                informers.topologies,
+                lambda name: any(name == flavor.spec.topology_name for flavor in informers.flavors.values()),
             )
         self.loop: Controller[tuple[str, str]] = Controller("in-use", self._reconcile, rng)
         for kind, kept in self._kept.items():
             kept.objects.subscribe(self._adder(kind))
-        views.workloads.subscribe(self._workload_seen)
-        views.cluster_queues.subscribe(self._cluster_queue_seen)
-        views.flavors.subscribe(self._flavor_seen)
+        informers.workloads.subscribe(self._workload_seen)
+        informers.cluster_queues.subscribe(self._cluster_queue_seen)
+        informers.flavors.subscribe(self._flavor_seen)
 
     def _adder(self, kind: str) -> Callable[[Change[Any]], None]:
         return lambda change: self.loop.add((kind, change.key.name))

@@ -22,7 +22,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 _SORTS_MAX: Final = 2_000
 
 
-class Views:
+class Informers:
     """The copies. They are empty until somebody runs them."""
 
     def __init__(self, client: Client, rng: random.Random, *, topology: bool) -> None:
@@ -55,7 +55,7 @@ class Views:
         self._facts: dict[str, ClusterQueueFacts] = {}
         self._references: queues.References | None = None
         # Which ClusterQueues have cohorts that run in a circle; only the memory sees whole trees.
-        self.in_circle: Callable[[], frozenset[str]] = frozenset
+        self.in_cohort_cycle: Callable[[], frozenset[str]] = frozenset
         for informer in (self.cluster_queues, self.cohorts, self.flavors, self.checks, self.topologies):
             informer.subscribe(self._forget)
 
@@ -87,7 +87,7 @@ class Views:
                 self.topologies.values(),
                 self.checks.values(),
                 has_topologies=self._topology,
-                in_circle=self.in_circle(),
+                in_cohort_cycle=self.in_cohort_cycle(),
             )
         return self._references
 

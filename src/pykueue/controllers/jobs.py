@@ -17,7 +17,7 @@ from kubemachinery.kinds import Kind
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import Writer
 from pykueue.jobs import pod, triggers
 from pykueue.jobs.executor import Done, Executor, JobKey
@@ -39,7 +39,7 @@ class JobsController:
     def __init__(
         self,
         client: Client,
-        views: Views,
+        informers: Informers,
         writer: Writer,
         recorder: Recorder,
         kinds: JobKinds,
@@ -48,17 +48,17 @@ class JobsController:
         rng: random.Random,
         done: Done,
     ) -> None:
-        self._views = views
+        self._informers = informers
         self._kinds = kinds
         self._options = options
         self._copies: dict[str, Informer[Tree]] = {}
-        sources = _Sources(client, views, writer, self._copies)
+        sources = _Sources(client, informers, writer, self._copies)
         self.executor = Executor(client, _Turns(writer), recorder, sources, kinds, options, clock, done)
         self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, rng, workers=_WORKERS)
         for row in kinds.enabled(options.frameworks):
             self._copies[row.kind.name] = self._copy(client, row, rng)
-        views.workloads.index(triggers.OWNER, triggers.owner_words)
-        views.workloads.subscribe(self._workload_seen)
+        informers.workloads.index(triggers.OWNER, triggers.owner_words)
+        informers.workloads.subscribe(self._workload_seen)
 
     @property
     def informers(self) -> tuple[Informer[Tree], ...]:
@@ -126,8 +126,10 @@ class _Turns:
 class _Sources:
     """Facts about jobs, from the copies."""
 
-    def __init__(self, client: Client, views: Views, writer: Writer, copies: Mapping[str, Informer[Tree]]) -> None:
-        self._views = views
+    def __init__(
+        self, client: Client, informers: Informers, writer: Writer, copies: Mapping[str, Informer[Tree]]
+    ) -> None:
+        self._informers = informers
         self._writer = writer
         self._copies = copies
         self.find = OwnerReader(client, self._copy)
@@ -144,7 +146,7 @@ class _Sources:
         return tuple(tree for _, tree in pods.under(_GROUP, f"{namespace}/{name}")) if pods is not None else ()
 
     def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
-        under = self._views.workloads.under(triggers.OWNER, triggers.owner_word(kind, namespace, name))
+        under = self._informers.workloads.under(triggers.OWNER, triggers.owner_word(kind, namespace, name))
         found = [workload for key, _ in under if (workload := self._writer.current(key)) is not None]
         return tuple(sorted(found, key=lambda workload: (states.created(workload), workload.metadata.uid)))
 
@@ -152,20 +154,20 @@ class _Sources:
         return self._writer.current(Key(namespace, name))
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        found = self._views.namespaces.get(name)
+        found = self._informers.namespaces.get(name)
         return found.metadata.labels if found is not None else None
 
     @property
     def flavors(self) -> Mapping[str, kueue.ResourceFlavor]:
-        return _by_name(self._views.flavors)
+        return _by_name(self._informers.flavors)
 
     @property
     def workload_priority_classes(self) -> Mapping[str, kueue.WorkloadPriorityClass]:
-        return _by_name(self._views.workload_priority_classes)
+        return _by_name(self._informers.workload_priority_classes)
 
     @property
     def priority_classes(self) -> Mapping[str, kube.PriorityClass]:
-        return _by_name(self._views.priority_classes)
+        return _by_name(self._informers.priority_classes)
 
 
 def _by_name(informer: Informer[Any]) -> Mapping[str, Any]:

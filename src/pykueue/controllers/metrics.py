@@ -13,7 +13,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import conditions, kueue, labels
 from pykueue.api.conditions import FinishedReason, Status, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.jobs import pod, triggers
 from pykueue.jobs.actions import Create, Replace
 from pykueue.jobs.kinds import Row
@@ -27,26 +27,28 @@ from pykueue.state.world import World
 class Measures:
     """Counts what the controllers write and decide; `metrics.exposition()` also reads the memory and the copies."""
 
-    def __init__(self, choices: Choices, world: World, views: Views, clock: Clock, requests: Requests = dict) -> None:
+    def __init__(
+        self, choices: Choices, world: World, informers: Informers, clock: Clock, requests: Requests = dict
+    ) -> None:
         self._world = world
-        self._views = views
+        self._informers = informers
         self._clock = clock
         self.metrics = Metrics(
             choices, counts_tenant=self._counts_tenant, ancestors=self._ancestors, metadata_of=self._metadata_of
         )
         sources = Sources(
             world,
-            views.cluster_queues.values,
-            views.local_queues.values,
-            views.cohorts.values,
+            informers.cluster_queues.values,
+            informers.local_queues.values,
+            informers.cohorts.values,
             requests=requests,
             workload=self._workload,
         )
         self._gauges = Gauges(self.metrics, sources, self._counts_tenant)
-        views.workloads.subscribe(self._workload_seen)
-        views.cluster_queues.subscribe(self._cluster_queue_seen)
-        views.local_queues.subscribe(self._local_queue_seen)
-        views.cohorts.subscribe(self._cohort_seen)
+        informers.workloads.subscribe(self._workload_seen)
+        informers.cluster_queues.subscribe(self._cluster_queue_seen)
+        informers.local_queues.subscribe(self._local_queue_seen)
+        informers.cohorts.subscribe(self._cohort_seen)
 
     def job_action(self, row: Row, action: Create | Replace, after: Tree) -> None:
         """What was done for a job: how long its Workload took to come, how long its pods stood at their gates."""
@@ -76,8 +78,8 @@ class Measures:
         group = unstructured.text(unstructured.get(tree, "metadata", "labels", labels.POD_GROUP_NAME))
         named = marks.get(labels.WORKLOAD) or marks.get(labels.POD_GROUP_NAME) or group
         if named:
-            return self._views.workloads.get(named, namespace)
-        owned = self._views.workloads.under(triggers.OWNER, triggers.owner_word(pod.KIND, namespace, name))
+            return self._informers.workloads.get(named, namespace)
+        owned = self._informers.workloads.under(triggers.OWNER, triggers.owner_word(pod.KIND, namespace, name))
         return next((workload for _, workload in owned), None)
 
     def written(self, workload: kueue.Workload, changes: Sequence[Change]) -> None:
@@ -104,23 +106,23 @@ class Measures:
 
     def _counts_tenant(self, namespace: str, name: str) -> bool:
         """Whether a LocalQueue is there, and chosen by its labels to have series of its own."""
-        found = self._views.local_queues.get(name, namespace)
+        found = self._informers.local_queues.get(name, namespace)
         return found is not None and self.metrics.choices.tenants.matches(found.metadata.labels)
 
     def _workload(self, key: str) -> kueue.Workload | None:
         namespace, _, name = key.rpartition("/")
-        return self._views.workloads.get(name, namespace)
+        return self._informers.workloads.get(name, namespace)
 
     def _metadata_of(self, source: MetricLabelSource, namespace: str, name: str) -> meta.ObjectMeta | None:
         """The object that custom labels are read from."""
         found: kueue.ClusterQueue | kueue.LocalQueue | kueue.Cohort | None
         match source:
             case MetricLabelSource.CLUSTER_QUEUE:
-                found = self._views.cluster_queues.get(name)
+                found = self._informers.cluster_queues.get(name)
             case MetricLabelSource.LOCAL_QUEUE:
-                found = self._views.local_queues.get(name, namespace)
+                found = self._informers.local_queues.get(name, namespace)
             case MetricLabelSource.COHORT:
-                found = self._views.cohorts.get(name)
+                found = self._informers.cohorts.get(name)
             case MetricLabelSource.WORKLOAD:
                 return None
         return found.metadata if found is not None else None
@@ -158,9 +160,9 @@ class Measures:
     def _is_cohort(self, name: str) -> bool:
         """Whether a Cohort object has this name, or a child names it."""
         return (
-            self._views.cohorts.get(name) is not None
-            or any(queue.spec.cohort_name == name for queue in self._views.cluster_queues.values())
-            or any(cohort.spec.parent_name == name for cohort in self._views.cohorts.values())
+            self._informers.cohorts.get(name) is not None
+            or any(queue.spec.cohort_name == name for queue in self._informers.cluster_queues.values())
+            or any(cohort.spec.parent_name == name for cohort in self._informers.cohorts.values())
         )
 
     def _local_queue_seen(self, news: News[Any]) -> None:

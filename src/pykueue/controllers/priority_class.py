@@ -9,7 +9,7 @@ from kubemachinery.client.client import METADATA, Client
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Change, Key
 from pykueue.api import kueue
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WORKLOAD
 
 _INDEX: Final = "workloadPriorityClass"
@@ -18,22 +18,22 @@ _INDEX: Final = "workloadPriorityClass"
 class PriorityClassController:
     """Keys are Workloads, so that one which cannot be written holds nobody else up."""
 
-    def __init__(self, client: Client, views: Views, rng: random.Random) -> None:
+    def __init__(self, client: Client, informers: Informers, rng: random.Random) -> None:
         self._client = client
-        self._views = views
+        self._informers = informers
         self.loop: Controller[Key] = Controller("priority-class", self._reconcile, rng, workers=4)
-        views.workloads.index(_INDEX, lambda workload: (_class_of(workload),))
-        views.workload_priority_classes.subscribe(self._seen)
+        informers.workloads.index(_INDEX, lambda workload: (_class_of(workload),))
+        informers.workload_priority_classes.subscribe(self._seen)
 
     def _seen(self, change: Change[kueue.WorkloadPriorityClass]) -> None:
         old, new = change.old, change.new
         if new is not None and (old is None or old.value != new.value):
-            for key, _ in self._views.workloads.under(_INDEX, change.key.name):
+            for key, _ in self._informers.workloads.under(_INDEX, change.key.name):
                 self.loop.add(key, patient=True)
 
     async def _reconcile(self, key: Key) -> None:
-        workload = self._views.workloads.get(key.name, key.namespace)
-        found = self._views.workload_priority_classes.get(_class_of(workload)) if workload is not None else None
+        workload = self._informers.workloads.get(key.name, key.namespace)
+        found = self._informers.workload_priority_classes.get(_class_of(workload)) if workload is not None else None
         if workload is not None and found is not None and workload.spec.priority != found.value:
             patch = {
                 "metadata": {"resourceVersion": workload.metadata.resource_version},

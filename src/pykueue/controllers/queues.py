@@ -24,7 +24,7 @@ from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
 from pykueue.api import kueue, registry
 from pykueue.controllers.admission_fair_sharing import UsageSampler
-from pykueue.controllers.informers import Views, queue_of
+from pykueue.controllers.informers import Informers, queue_of
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.core import amounts, fair_sharing
 from pykueue.core.cohort import Node
@@ -56,21 +56,23 @@ class Which:
 
 
 class QueuesController:
-    def __init__(self, client: Client, views: Views, scheduler: Scheduler, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self, client: Client, informers: Informers, scheduler: Scheduler, clock: Clock, rng: random.Random
+    ) -> None:
         self._client = client.patiently()
-        self._views = views
+        self._informers = informers
         self._scheduler = scheduler
         self._world = scheduler.world
         self._clock = clock
-        self._usage = UsageSampler(self._world, views, clock)
+        self._usage = UsageSampler(self._world, informers, clock)
         self._news: Counter[Which] = Counter()  # since the last look
         self._in_a_rush: set[Which] = set()
         self.loop: Controller[Which] = Controller("queues", self._reconcile, rng, workers=4)
-        views.workloads.subscribe(self._workload_seen)
-        views.cluster_queues.subscribe(self._cluster_queue_seen)
-        views.local_queues.subscribe(self._local_queue_seen)
-        views.cohorts.subscribe(self._cohort_seen)
-        for informer in (views.flavors, views.checks, views.topologies):
+        informers.workloads.subscribe(self._workload_seen)
+        informers.cluster_queues.subscribe(self._cluster_queue_seen)
+        informers.local_queues.subscribe(self._local_queue_seen)
+        informers.cohorts.subscribe(self._cohort_seen)
+        for informer in (informers.flavors, informers.checks, informers.topologies):
             informer.subscribe(self._reference_seen)
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
@@ -80,7 +82,7 @@ class QueuesController:
             if workload is not None:
                 namespace, _, name = queue_of(workload).partition("/")
                 self._soon(Which(LOCAL_QUEUE.kind, Key(namespace, name)))
-                cluster_queue = self._views.cluster_queue_of(workload)
+                cluster_queue = self._informers.cluster_queue_of(workload)
                 self._soon(Which(CLUSTER_QUEUE.kind, Key("", cluster_queue)))
                 self._ancestors(cluster_queue)
 
@@ -88,7 +90,7 @@ class QueuesController:
         self._itself(Which(CLUSTER_QUEUE.kind, change.key), change)
         old, new = change.old, change.new
         if old is None or new is None or old.status.conditions != new.status.conditions:
-            for key, _ in self._views.local_queues.under("clusterQueue", change.key.name):
+            for key, _ in self._informers.local_queues.under("clusterQueue", change.key.name):
                 self.loop.add(Which(LOCAL_QUEUE.kind, key))
         if old is None or new is None or old.spec != new.spec:
             self._shares()
@@ -106,15 +108,15 @@ class QueuesController:
             self._reference_seen(change)
 
     def _reference_seen(self, change: Change[Any]) -> None:
-        for key, _ in self._views.cluster_queues.items():
+        for key, _ in self._informers.cluster_queues.items():
             self._soon(Which(CLUSTER_QUEUE.kind, key))
 
     def _shares(self) -> None:
         """What a tree can lend has changed, and with it everybody's share."""
         if self._world.policy.is_fair:
-            for key, _ in self._views.cluster_queues.items():
+            for key, _ in self._informers.cluster_queues.items():
                 self._soon(Which(CLUSTER_QUEUE.kind, key))
-            for key, _ in self._views.cohorts.items():
+            for key, _ in self._informers.cohorts.items():
                 self._soon(Which(COHORT.kind, key))
 
     def _ancestors(self, cluster_queue: str) -> None:
@@ -146,24 +148,24 @@ class QueuesController:
         self._world.settle(now)
         match which.kind:
             case CLUSTER_QUEUE.kind:
-                cluster_queue = self._views.cluster_queues.get(which.key.name)
+                cluster_queue = self._informers.cluster_queues.get(which.key.name)
                 if cluster_queue is not None:
                     counted = self._counted(cluster_queue)
-                    status = queues.cluster_queue_status(cluster_queue, self._views.references(), counted, now)
+                    status = queues.cluster_queue_status(cluster_queue, self._informers.references(), counted, now)
                     await self._write(CLUSTER_QUEUE, cluster_queue, status)
             case LOCAL_QUEUE.kind:
-                local_queue = self._views.local_queues.get(which.key.name, which.key.namespace)
+                local_queue = self._informers.local_queues.get(which.key.name, which.key.namespace)
                 if local_queue is not None:
                     return await self._local_queue(local_queue)
             case COHORT.kind:
-                cohort = self._views.cohorts.get(which.key.name)
+                cohort = self._informers.cohorts.get(which.key.name)
                 if cohort is not None:
                     share = self._share(self._world.structure.cohort_node(which.key.name))
                     await self._write(COHORT, cohort, queues.cohort_status(share))
         return None
 
     async def _local_queue(self, local_queue: kueue.LocalQueue) -> float | None:
-        cluster_queue = self._views.cluster_queues.get(local_queue.spec.cluster_queue or "")
+        cluster_queue = self._informers.cluster_queues.get(local_queue.spec.cluster_queue or "")
         counted = self._counted_through(local_queue)
         is_active = queues.is_local_queue_active(local_queue, cluster_queue)
         consumed, again = self._usage.sample(local_queue, is_active=is_active)

@@ -16,7 +16,7 @@ from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
 from pykueue.api import kueue
 from pykueue.api.conditions import WorkloadCondition
-from pykueue.controllers.decision_applier import Carrier, FactsOf, key_of
+from pykueue.controllers.decision_applier import DecisionApplier, FactsOf, key_of
 from pykueue.controllers.workload_writer import Writer
 from pykueue.core.decision import Admit, Decision, Victim
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
@@ -54,7 +54,7 @@ class Scheduler:
         blocks_admission: bool = False,
     ) -> None:
         self.world = world
-        self.carrier = Carrier(world, workloads, writer, options, clock, cluster_queue_facts, self.wake)
+        self.applier = DecisionApplier(world, workloads, writer, options, clock, cluster_queue_facts, self.wake)
         self._writer = writer
         self._clock = clock
         self._blocks_admission = blocks_admission
@@ -73,7 +73,7 @@ class Scheduler:
     def seen(self, change: Change[Any]) -> None:
         """Let an object of any kind that shapes queues reach the memory."""
         if change.new is not None:
-            self.carrier.put(change.key, change.new)
+            self.applier.put(change.key, change.new)
         elif change.old is not None:
             self.world.drop(change.old, self._clock.now())
         self._read_again()
@@ -82,18 +82,18 @@ class Scheduler:
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
         """News about a Workload. The memory's ledger holds back what is older than a reservation on its way."""
         if change.new is not None:
-            self.carrier.put(change.key, change.new)
+            self.applier.put(change.key, change.new)
         elif change.old is not None:
             self.world.drop(change.old, self._clock.now())
         for key in sorted(self.world.take_unblocked()):
-            self.carrier.settled(key_of(key))
+            self.applier.settled(key_of(key))
         self.wake()
 
     def _read_again(self) -> None:
         """Workloads whose requests read differently now, because a LimitRange or the like has changed."""
         for key in sorted(self.world.outdated):
             if key not in self.world.ledger:
-                self.carrier.put_current(key_of(key))
+                self.applier.put_current(key_of(key))
         self.world.outdated.clear()
 
     def wake(self) -> None:
@@ -102,7 +102,7 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to decide and nothing on its way."""
-        return not self._wake.is_set() and self.carrier.idle
+        return not self._wake.is_set() and self.applier.idle
 
     # --- Cycles -------------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Scheduler:
                     await asyncio.sleep(_BROKEN_PAUSE_SECONDS)
                     self.wake()
         finally:
-            await self.carrier.close()
+            await self.applier.close()
 
     async def _woken(self) -> None:
         """Return when something has changed, a pause that the memory keeps is over, or it is time for a sweep."""
@@ -136,7 +136,7 @@ class Scheduler:
         """The safety net under waking by cause: try all who wait once more. Whoever gets in now should have been woken
         before; unless something changed meanwhile, which makes it nobody's fault."""
         self._sweep_at = self._clock.now() + _SWEEP_SECONDS * SECOND
-        self.world.wake_everybody()
+        self.world.retry_all()
         admitted = await self._cycles()
         if not self._wake.is_set():
             for told in self.on_sweep:
@@ -148,7 +148,7 @@ class Scheduler:
         while True:
             decisions = self._decide()
             admitted += sum(isinstance(decision, Admit) for decision in decisions)
-            blocked = self._carry_out_all(decisions)
+            blocked = self._apply_all(decisions)
             if blocked:
                 await self._until_pods_ready(blocked)
                 continue
@@ -156,7 +156,7 @@ class Scheduler:
                 return admitted
             # Let watches and answers in between two cycles; and never run ahead of the writes by more than their bound.
             await asyncio.sleep(0)
-            await self.carrier.room()
+            await self.applier.write_slot()
 
     def _decide(self) -> list[Decision]:
         loop = asyncio.get_running_loop()
@@ -193,7 +193,7 @@ class Scheduler:
             if workload is not None:
                 self._writer.tell(workload, loop_event(loop), SCHEDULER)
 
-    def _carry_out_all(self, decisions: list[Decision]) -> list[Admit]:
+    def _apply_all(self, decisions: list[Decision]) -> list[Admit]:
         """Apply the decisions and return the admissions that are left over: with waitForPodsReady.blockAdmission only
         the first Workload in scheduling order is admitted, and none while the pods of another are not ready."""
         blocked: list[Admit] = []
@@ -203,15 +203,15 @@ class Scheduler:
             if waits and isinstance(decision, Admit) and decision.workload in fresh:
                 blocked.append(decision)
                 continue
-            self.carrier.carry_out(decision)
+            self.applier.apply(decision)
             waits = waits or (self._blocks_admission and decision.workload in fresh)
         return blocked
 
     async def _until_pods_ready(self, blocked: list[Admit]) -> None:
         """Those who were to be admitted go back to their queues. Nothing is decided before all pods are ready."""
-        self.carrier.block(blocked[0])
+        self.applier.block(blocked[0])
         for decision in blocked:
-            self.carrier.free(key_of(decision.workload))
+            self.applier.free(key_of(decision.workload))
         while self._waits_for_pods():
             self._wake.clear()
             await self._wake.wait()
@@ -234,7 +234,7 @@ class Scheduler:
         """Evict the preemption targets that a reservation needs gone. Those that are being evicted are left alone."""
         cluster_queue = self.world.reservations[name].cluster_queue
         for victim in victims:
-            self.carrier.evict(victim, name, cluster_queue)
+            self.applier.evict(victim, name, cluster_queue)
             self.world.mark_evicted(victim.key)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kubemachinery.clock import Clock
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.state import audit
 from pykueue.state.world import World
 
@@ -24,9 +24,9 @@ _AT_A_TIME: Final = 200
 
 class Auditor:
     def __init__(
-        self, views: Views, world: World, empty: Callable[[], World], clock: Clock, count: Callable[[int], None]
+        self, informers: Informers, world: World, empty: Callable[[], World], clock: Clock, count: Callable[[int], None]
     ) -> None:
-        self._views = views
+        self._informers = informers
         self._world = world
         self._empty = empty
         self._clock = clock
@@ -42,7 +42,7 @@ class Auditor:
         """The differences, told and counted; None when something changed meanwhile, so that nothing can be said."""
         before = self._moment()
         rebuilt, now = self._empty(), self._clock.now()
-        for informer in (*self._views.shaping, self._views.workloads):
+        for informer in (*self._informers.shaping, self._informers.workloads):
             for number, thing in enumerate(list(informer.values())):
                 rebuilt.put(thing, now)
                 if number % _AT_A_TIME == _AT_A_TIME - 1:
@@ -59,5 +59,5 @@ class Auditor:
 
     def _moment(self) -> tuple[int, ...]:
         """Everything that has been seen and decided so far."""
-        informers = (*self._views.shaping, self._views.workloads)
-        return (self._world.cycles, len(self._world.ledger), *(informer.revision for informer in informers))
+        watched = (*self._informers.shaping, self._informers.workloads)
+        return (self._world.cycles, len(self._world.ledger), *(informer.revision for informer in watched))

@@ -36,7 +36,7 @@ from kubemachinery.meta import SECOND, format_time, parse_time
 from pykueue.api import kube, kueue, labels, nodes, registry
 from pykueue.api.conditions import EvictedReason, Status
 from pykueue.controllers import topology_ranks
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import Writer
 from pykueue.lifecycle import eviction, states, variants
 from pykueue.lifecycle.workload_changes import Changes, EventType, SetUnhealthyNodes
@@ -69,17 +69,19 @@ Passed: TypeAlias = Callable[[kueue.Workload, str], None]
 
 
 class UngatingController:
-    def __init__(self, client: Client, views: Views, writer: Writer, rng: random.Random, passed: Passed) -> None:
+    def __init__(
+        self, client: Client, informers: Informers, writer: Writer, rng: random.Random, passed: Passed
+    ) -> None:
         self._client = client
         self._passed = passed
-        self._views = views
+        self._informers = informers
         self._writer = writer
         self._issued: dict[str, int] = {}  # pod's UID -> the revision at which it passed the gate
         self.loop: Controller[Key] = Controller("topology-gate", self._reconcile, rng, workers=4)
-        views.pods.index(_BY_WORKLOAD, _workload_words)
-        views.pods.subscribe(self._pod_seen)
-        views.workloads.index(_BY_SLICE_NAME, _slice_words)
-        views.workloads.subscribe(self._workload_seen)
+        informers.pods.index(_BY_WORKLOAD, _workload_words)
+        informers.pods.subscribe(self._pod_seen)
+        informers.workloads.index(_BY_SLICE_NAME, _slice_words)
+        informers.workloads.subscribe(self._workload_seen)
 
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
         # The pods of a job are those of its own Workload; a variant of that has none.
@@ -95,7 +97,7 @@ class UngatingController:
         if change.new is None or topology_ranks.is_gated(pod):
             # A pod carries the name of the first slice for life; the slice that holds its place may be a later one.
             for word in _workload_words(pod):
-                for key, _ in self._views.workloads.under(_BY_SLICE_NAME, word):
+                for key, _ in self._informers.workloads.under(_BY_SLICE_NAME, word):
                     self.loop.queue.add_after(key, _POD_DELAY_SECONDS)
 
     async def _reconcile(self, key: Key) -> float | None:
@@ -124,7 +126,7 @@ class UngatingController:
     def _pods(self, key: Key, workload: kueue.Workload, pod_set: str) -> Iterator[kube.Pod]:
         """The pods of a pod set that have not ended, by name."""
         slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
-        for _, pod in self._views.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
+        for _, pod in self._informers.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
             if pod.metadata.labels.get(labels.PODSET) == pod_set and pod.status.phase not in _ENDED:
                 yield pod
 
@@ -167,7 +169,7 @@ def _is_placed(workload: kueue.Workload) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeChoices:
+class NodeFailureOptions:
     """What the operator chose: the gates that say when a node counts as lost."""
 
     on_pod_termination: bool = True
@@ -186,25 +188,25 @@ class NodeController:
     def __init__(
         self,
         client: Client,
-        views: Views,
+        informers: Informers,
         writer: Writer,
         reporter: Reporter,
-        choices: NodeChoices,
+        choices: NodeFailureOptions,
         clock: Clock,
         rng: random.Random,
     ) -> None:
         self._client = client
-        self._views = views
+        self._informers = informers
         self._writer = writer
         self._reporter = reporter
         self._choices = choices
         self._clock = clock
         self.loop: Controller[str] = Controller("nodes", self._reconcile, rng)
-        views.workloads.index(_BY_NODE, _hosts)
-        views.pods.index(_BY_NODE, _nodes_of_pod)
-        views.nodes.subscribe(self._node_seen)
-        views.pods.subscribe(self._pod_seen)
-        views.workloads.subscribe(self._workload_seen)
+        informers.workloads.index(_BY_NODE, _hosts)
+        informers.pods.index(_BY_NODE, _nodes_of_pod)
+        informers.nodes.subscribe(self._node_seen)
+        informers.pods.subscribe(self._pod_seen)
+        informers.workloads.subscribe(self._workload_seen)
 
     def _node_seen(self, change: Change[kube.Node]) -> None:
         old, new = change.old, change.new
@@ -228,12 +230,12 @@ class NodeController:
                     self.loop.add(node)
 
     async def _reconcile(self, name: str) -> float | None:
-        node = self._views.nodes.get(name)
+        node = self._informers.nodes.get(name)
         waits = self._may_come_back(node)
         if waits > 0:
             return waits / SECOND
-        pinned: dict[Key, list[kube.Pod]] = {key: [] for key, _ in self._views.workloads.under(_BY_NODE, name)}
-        for _, pod in self._views.pods.under(_BY_NODE, name):
+        pinned: dict[Key, list[kube.Pod]] = {key: [] for key, _ in self._informers.workloads.under(_BY_NODE, name)}
+        for _, pod in self._informers.pods.under(_BY_NODE, name):
             if _is_pinned(pod):
                 pinned.setdefault(Key(pod.metadata.namespace, pod.metadata.annotations[labels.WORKLOAD]), []).append(
                     pod
@@ -293,7 +295,7 @@ class NodeController:
 
     def _pods(self, key: Key, workload: kueue.Workload) -> Iterator[kube.Pod]:
         slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
-        for _, pod in self._views.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
+        for _, pod in self._informers.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
             yield pod
 
     def _tolerations(self, workload: kueue.Workload, name: str) -> Iterator[list[kube.Toleration]]:
@@ -304,7 +306,7 @@ class NodeController:
             if name not in _hosts_of(assigned) or assigned.name not in written:
                 continue
             found = list(written[assigned.name])
-            for flavor in map(self._views.flavors.get, dict.fromkeys(assigned.flavors.values())):
+            for flavor in map(self._informers.flavors.get, dict.fromkeys(assigned.flavors.values())):
                 found += flavor.spec.tolerations if flavor is not None else ()
             for check in workload.status.admission_checks:
                 for update in check.pod_set_updates:

@@ -15,7 +15,7 @@ from kubemachinery.client.informer import Change, Key
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
 from pykueue.api import kueue, registry
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.workload_writer import Writer, revision
 from pykueue.lifecycle import states, variants
@@ -34,7 +34,7 @@ class VariantsController:
     def __init__(
         self,
         client: Client,
-        views: Views,
+        informers: Informers,
         writer: Writer,
         scheduler: Scheduler,
         options: Options,
@@ -44,17 +44,17 @@ class VariantsController:
         short_names: bool = False,
     ) -> None:
         self._client = client
-        self._views = views
+        self._informers = informers
         self._writer = writer
         self._scheduler = scheduler
         self._options = options
         self._clock = clock
         self._short_names = short_names
         self.loop: Controller[Key] = Controller("concurrent-admission", self._reconcile, rng, workers=4)
-        views.workloads.index(_BY_PARENT, _parent_words)
-        views.workloads.subscribe(self._workload_seen)
-        views.cluster_queues.subscribe(self._cluster_queue_seen)
-        scheduler.carrier.on_settled.append(self._settled)
+        informers.workloads.index(_BY_PARENT, _parent_words)
+        informers.workloads.subscribe(self._workload_seen)
+        informers.cluster_queues.subscribe(self._cluster_queue_seen)
+        scheduler.applier.on_settled.append(self._settled)
 
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
         for workload in (change.old, change.new):
@@ -78,7 +78,7 @@ class VariantsController:
         old, new = (FamilyPolicy.of(each) if each is not None else None for each in (change.old, change.new))
         if old == new:
             return
-        for key in self._views.workloads_of(change.key.name):
+        for key in self._informers.workloads_of(change.key.name):
             workload = self._writer.current(key)
             if workload is not None and variants.is_parent(workload):
                 self.loop.add(key)
@@ -87,11 +87,13 @@ class VariantsController:
         parent = self._writer.current(key)
         if parent is None or not variants.is_parent(parent):
             return None
-        cluster_queue = self._views.cluster_queues.get(self._views.cluster_queue_of(parent))
+        cluster_queue = self._informers.cluster_queues.get(self._informers.cluster_queue_of(parent))
         if cluster_queue is None:
             return None
         policy = FamilyPolicy.of(cluster_queue)
-        found = (self._writer.current(each) for each, _ in self._views.workloads.under(_BY_PARENT, parent.metadata.uid))
+        found = (
+            self._writer.current(each) for each, _ in self._informers.workloads.under(_BY_PARENT, parent.metadata.uid)
+        )
         family = [each for each in found if each is not None]
         now = self._clock.now()
         step = variants.decide(parent, family, policy, self._options, now, short_names=self._short_names)

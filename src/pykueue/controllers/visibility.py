@@ -16,7 +16,7 @@ from kubeserver.http import extensions
 from kubeserver.protocol import status
 from kubeserver.registry.strategy import Parameter, Resource, View
 from pykueue.api import kueue
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.lifecycle.facts import LocalQueueFacts
 from pykueue.observe import visibility
 from pykueue.observe.visibility import GROUP, KIND, LIMIT, LIMIT_MAX, VERSIONS, Place
@@ -36,7 +36,7 @@ _PARAMETERS: Final = {
 @dataclass(frozen=True, slots=True)
 class _Lists:
     world: World
-    views: Views
+    informers: Informers
 
     def of_cluster_queue(self, _: str, name: str, page: Mapping[str, int]) -> Tree:
         queue = self.world.queues.get(name)
@@ -46,7 +46,7 @@ class _Lists:
 
     def of_local_queue(self, namespace: str, name: str, page: Mapping[str, int]) -> Tree:
         """A LocalQueue that is held counts as absent; one that leads nowhere has nobody."""
-        local_queue = self.views.local_queues.get(name, namespace)
+        local_queue = self.informers.local_queues.get(name, namespace)
         if local_queue is None or LocalQueueFacts.of(local_queue).is_stopped:
             raise status.not_found(GROUP, "localqueues", name)
         queue = self.world.queues.get(local_queue.spec.cluster_queue or "")
@@ -58,12 +58,12 @@ class _Lists:
 
     def _find(self, key: str) -> kueue.Workload | None:
         namespace, _, name = key.partition("/")
-        return self.views.workloads.get(name, namespace)
+        return self.informers.workloads.get(name, namespace)
 
 
-def rows(world: World, views: Views) -> tuple[Resource, ...]:
+def rows(world: World, informers: Informers) -> tuple[Resource, ...]:
     """Both lists in both versions."""
-    lists = _Lists(world, views)
+    lists = _Lists(world, informers)
 
     def shown(read: Read) -> Mapping[str, View]:
         view = View(kind=KIND, read=read, schema=visibility.summary_schema, parameters=_PARAMETERS)

@@ -15,7 +15,7 @@ from kubemachinery.client.informer import Change, Key
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
 from pykueue.api import kueue
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.workload_writer import Writer
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
@@ -31,26 +31,26 @@ _VICTIMS_PAUSE: Final = 5 * SECOND
 class WorkloadController:
     def __init__(
         self,
-        views: Views,
+        informers: Informers,
         scheduler: Scheduler,
         writer: Writer,
         options: Options,
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self._views = views
+        self._informers = informers
         self._scheduler = scheduler
         self._writer = writer
         self._options = options
         self._clock = clock
         self._chance = rng
         self.loop: Controller[Key] = Controller("workload", self._reconcile, rng, workers=_WORKERS)
-        views.workloads.subscribe(self._seen)
-        views.local_queues.subscribe(self._local_queue_seen)
-        views.cluster_queues.subscribe(self._cluster_queue_seen)
-        views.checks.subscribe(self._check_seen)
-        views.flavors.subscribe(self._flavor_seen)
-        scheduler.carrier.on_settled.append(self.loop.add)
+        informers.workloads.subscribe(self._seen)
+        informers.local_queues.subscribe(self._local_queue_seen)
+        informers.cluster_queues.subscribe(self._cluster_queue_seen)
+        informers.checks.subscribe(self._check_seen)
+        informers.flavors.subscribe(self._flavor_seen)
+        scheduler.applier.on_settled.append(self.loop.add)
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ class WorkloadController:
     def _local_queue_seen(self, change: Change[kueue.LocalQueue]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or not _stops_alike(old, new):
-            self._add(key for key, _ in self._views.workloads.under("queue", str(change.key)))
+            self._add(key for key, _ in self._informers.workloads.under("queue", str(change.key)))
 
     def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
         old, new = change.old, change.new
@@ -72,23 +72,23 @@ class WorkloadController:
             or old.spec.admission_checks_strategy != new.spec.admission_checks_strategy
             or old.status.conditions != new.status.conditions
         ):
-            self._add(self._views.workloads_of(change.key.name))
+            self._add(self._informers.workloads_of(change.key.name))
 
     def _check_seen(self, change: Change[kueue.AdmissionCheck]) -> None:
         """Its delay, its policy and whether it is active count for the Workloads of every queue that lists it."""
-        for cluster_queue in self._views.cluster_queues.values():
+        for cluster_queue in self._informers.cluster_queues.values():
             strategy = cluster_queue.spec.admission_checks_strategy
             if strategy is not None and any(rule.name == change.key.name for rule in strategy.admission_checks):
-                self._add(self._views.workloads_of(cluster_queue.metadata.name))
+                self._add(self._informers.workloads_of(cluster_queue.metadata.name))
 
     def _flavor_seen(self, change: Change[kueue.ResourceFlavor]) -> None:
         """A flavor that comes or goes makes queues active, or stops them."""
         if change.old is not None and change.new is not None:
             return
-        for cluster_queue in self._views.cluster_queues.values():
+        for cluster_queue in self._informers.cluster_queues.values():
             names = (flavor.name for group in cluster_queue.spec.resource_groups for flavor in group.flavors)
             if change.key.name in names:
-                self._add(self._views.workloads_of(cluster_queue.metadata.name))
+                self._add(self._informers.workloads_of(cluster_queue.metadata.name))
 
     def _add(self, keys: Iterable[Key]) -> None:
         for key in keys:
@@ -130,10 +130,10 @@ class WorkloadController:
 
     def _facts(self, key: Key, workload: kueue.Workload) -> Facts:
         world = self._scheduler.world
-        known = world.condemned(str(key)) if not states.is_reserved(workload) else None
+        known = world.inadmissible_class_reason(str(key)) if not states.is_reserved(workload) else None
         return Facts(
-            local_queue=self._views.local_queue_facts(workload),
-            cluster_queue=self._views.cluster_queue_facts(self._views.cluster_queue_of(workload)),
+            local_queue=self._informers.local_queue_facts(workload),
+            cluster_queue=self._informers.cluster_queue_facts(self._informers.cluster_queue_of(workload)),
             problem=world.problem(str(key)),
             known_failure=None if known is None else KnownFailure(known),
             is_variant=self._options.concurrent_admission and variants.parent_of(workload) is not None,

@@ -210,7 +210,7 @@ class Forest:
     """How all queues and cohorts fall into trees, and who is left out because parents run in a circle ([TR2])."""
 
     trees: tuple[TreePlan, ...]
-    in_circle: frozenset[str]  # the names of queues
+    in_cohort_cycle: frozenset[str]  # the names of queues
 
 
 def survey(queues: Iterable[QueueSpec], cohorts: Mapping[str, CohortSpec]) -> Forest:
@@ -248,7 +248,7 @@ def survey(queues: Iterable[QueueSpec], cohorts: Mapping[str, CohortSpec]) -> Fo
                 for root, names in sorted(members.items())
             ),
         ),
-        in_circle=frozenset(
+        in_cohort_cycle=frozenset(
             queue.name for cohort, below in queues_of.items() if roots[cohort] is None for queue in below
         ),
     )

@@ -80,7 +80,7 @@ class References:
     topologies: frozenset[str] = frozenset()
     checks: Mapping[str, KnownCheck] = field(default_factory=dict)
     # ClusterQueues whose cohorts are their own ancestors.
-    in_circle: frozenset[str] = frozenset()
+    in_cohort_cycle: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -90,14 +90,14 @@ class References:
         checks: Iterable[AdmissionCheck],
         *,
         has_topologies: bool,
-        in_circle: frozenset[str] = frozenset(),
+        in_cohort_cycle: frozenset[str] = frozenset(),
     ) -> Self:
         """`has_topologies` is the gate TopologyAwareScheduling; without it a flavor's topology means nothing."""
         return cls(
             {flavor.metadata.name: (has_topologies and flavor.spec.topology_name) or "" for flavor in flavors},
             frozenset(topology.metadata.name for topology in topologies),
             {check.metadata.name: _known(check) for check in checks},
-            in_circle,
+            in_cohort_cycle,
         )
 
 
@@ -120,7 +120,7 @@ def blockers(cluster_queue: ClusterQueue, references: References) -> tuple[Block
     if cluster_queue.metadata.deletion_timestamp is not None:
         return (Blocker(Reason.TERMINATING, "clusterQueue is terminating"),)
     found = tuple(_blockers(cluster_queue.spec, references))
-    if not found and cluster_queue.metadata.name in references.in_circle:
+    if not found and cluster_queue.metadata.name in references.in_cohort_cycle:
         # The public API has no reason for it: the condition says False, and the message why.
         return (Blocker(Reason.READY, "the cohorts above it run in a circle"),)
     return found

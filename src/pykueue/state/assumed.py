@@ -20,83 +20,83 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 
-class Stage(Enum):
+class WriteStage(Enum):
     ASSUMED = auto()
     WRITTEN = auto()
     UNKNOWN = auto()
 
 
-class Reading(Enum):
+class ReadOutcome(Enum):
     """What a read of the object means for a reservation in the ledger."""
 
     KEEP = auto()  # it is too old to say anything: the reservation stands
-    BOOKED = auto()  # the object shows the reservation: from now on the object speaks
+    CONFIRMED = auto()  # the object shows the reservation: from now on the object speaks
     FREE = auto()  # there is no such reservation, and there will not be
 
 
 @dataclass(slots=True)
-class Booking:
+class AssumedReservation:
     base: int  # the revision that the write is for
-    stage: Stage = Stage.ASSUMED
+    stage: WriteStage = WriteStage.ASSUMED
     revision: int = 0  # where it was stored, once that is known
 
 
-class Ledger:
+class AssumedReservations:
     """Reservations that the API has not shown yet."""
 
     def __init__(self) -> None:
-        self._bookings: dict[str, Booking] = {}
+        self._reservations: dict[str, AssumedReservation] = {}
 
     def __contains__(self, key: str) -> bool:
-        return key in self._bookings
+        return key in self._reservations
 
     def __len__(self) -> int:
-        return len(self._bookings)
+        return len(self._reservations)
 
-    def stage(self, key: str) -> Stage | None:
-        booking = self._bookings.get(key)
-        return booking.stage if booking is not None else None
+    def stage(self, key: str) -> WriteStage | None:
+        assumed = self._reservations.get(key)
+        return assumed.stage if assumed is not None else None
 
     def assume(self, key: str, base: str) -> None:
         """A reservation was decided; it will be written for this revision of the object."""
-        self._bookings[key] = Booking(_number(base))
+        self._reservations[key] = AssumedReservation(_number(base))
 
     def written(self, key: str, revision: str) -> None:
         """The server said yes."""
-        booking = self._bookings.get(key)
-        if booking is not None:
-            booking.stage, booking.revision = Stage.WRITTEN, _number(revision)
+        assumed = self._reservations.get(key)
+        if assumed is not None:
+            assumed.stage, assumed.revision = WriteStage.WRITTEN, _number(revision)
 
     def lost(self, key: str) -> None:
         """No answer came. It may have been applied, or may yet be."""
-        booking = self._bookings.get(key)
-        if booking is not None and booking.stage is Stage.ASSUMED:
-            booking.stage = Stage.UNKNOWN
+        assumed = self._reservations.get(key)
+        if assumed is not None and assumed.stage is WriteStage.ASSUMED:
+            assumed.stage = WriteStage.UNKNOWN
 
     def end(self, key: str) -> None:
         """The server said no, or the Workload is gone."""
-        self._bookings.pop(key, None)
+        self._reservations.pop(key, None)
 
-    def read(self, key: str, revision: str, *, shows_it: bool) -> Reading:
-        """What a read of the object at this revision means; it may settle the booking."""
-        booking = self._bookings.get(key)
+    def read(self, key: str, revision: str, *, shows_it: bool) -> ReadOutcome:
+        """What a read of the object at this revision means; it may settle the assumed."""
+        assumed = self._reservations.get(key)
         number = _number(revision)
         if shows_it:
             self.end(key)
-            return Reading.BOOKED
-        if booking is None:
-            return Reading.FREE
-        match booking.stage:
-            case Stage.ASSUMED:
-                return Reading.KEEP  # the answer will tell
-            case Stage.WRITTEN:
-                settled = number >= booking.revision
-            case Stage.UNKNOWN:
-                settled = number > booking.base
+            return ReadOutcome.CONFIRMED
+        if assumed is None:
+            return ReadOutcome.FREE
+        match assumed.stage:
+            case WriteStage.ASSUMED:
+                return ReadOutcome.KEEP  # the answer will tell
+            case WriteStage.WRITTEN:
+                settled = number >= assumed.revision
+            case WriteStage.UNKNOWN:
+                settled = number > assumed.base
         if not settled:
-            return Reading.KEEP
+            return ReadOutcome.KEEP
         self.end(key)
-        return Reading.FREE
+        return ReadOutcome.FREE
 
 
 def is_older(revision: str, than: str) -> bool:

@@ -10,15 +10,15 @@ from pykueue.core import amounts, requests, topology
 from pykueue.core.topology import Fleet
 
 
-class Room(Enum):
+class UsageDelta(Enum):
     """What became of the room on a node."""
 
-    AS_IT_WAS = auto()
-    TAKEN = auto()
-    GIVEN_BACK = auto()  # even if some of it was taken again
+    NONE = auto()
+    ADDED = auto()
+    RELEASED = auto()  # even if some of it was taken again
 
 
-class OutsidePods:
+class NonTASUsage:
     """What such pods take, told to the fleet as one figure for each node."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -26,27 +26,27 @@ class OutsidePods:
         self._uses: dict[str, dict[str, Mapping[str, int]]] = {}  # node -> pod -> what it uses
         self._node_of: dict[str, str] = {}
 
-    def put(self, pod: kube.Pod) -> Room:
+    def put(self, pod: kube.Pod) -> UsageDelta:
         key, node = _key(pod), pod.spec.node_name
         uses = _usage(pod) if topology.counts_outside(pod) else None
         if uses is not None and self._uses.get(node, {}).get(key) == uses:
-            return Room.AS_IT_WAS
-        room = self.drop(pod)
+            return UsageDelta.NONE
+        delta = self.drop(pod)
         if uses is None:
-            return room
+            return delta
         self._node_of[key] = node
         self._uses.setdefault(node, {})[key] = uses
         self._tell(node)
-        return Room.TAKEN if room is Room.AS_IT_WAS else room
+        return UsageDelta.ADDED if delta is UsageDelta.NONE else delta
 
-    def drop(self, pod: kube.Pod) -> Room:
+    def drop(self, pod: kube.Pod) -> UsageDelta:
         key = _key(pod)
         node = self._node_of.pop(key, None)
         if node is None:
-            return Room.AS_IT_WAS
+            return UsageDelta.NONE
         del self._uses[node][key]
         self._tell(node)
-        return Room.GIVEN_BACK
+        return UsageDelta.RELEASED
 
     def _tell(self, node: str) -> None:
         total: dict[str, int] = {}

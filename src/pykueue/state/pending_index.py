@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kubemachinery.meta import Nanoseconds
 from pykueue.core.workload import Workload
 from pykueue.state.pending_queue import PendingQueue
-from pykueue.state.scheduling_scope import Waking
+from pykueue.state.scheduling_scope import SchedulingScopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class LocalQueue:
     is_stopped: bool
 
 
-class Lines:
+class PendingIndex:
     """Everybody who waits."""
 
-    def __init__(self, waking: Waking) -> None:
+    def __init__(self, waking: SchedulingScopes) -> None:
         self.queues: dict[str, PendingQueue] = {}  # by ClusterQueue
         self._waking = waking
         self._local_queues: dict[str, LocalQueue] = {}
@@ -82,14 +82,14 @@ class Lines:
             for workload in self._waiting.get(local_queue, {}).values():
                 workload.cluster_queue = line.name
                 line.put(workload, now)
-            self._waking.look_at(line.name)
+            self._waking.mark_ready(line.name)
 
     def _withdraw_all(self, local_queue: str, led: LocalQueue) -> None:
         line = self.queues.get(led.cluster_queue)
         if line is not None:
             for key in self._waiting.get(local_queue, {}):
                 line.drop(key)
-            self._waking.look_at(line.name)
+            self._waking.mark_ready(line.name)
 
     # Workloads.
 
@@ -111,7 +111,7 @@ class Lines:
         line = self._line_of(local_queue)
         if line is not None:
             line.put(workload, now)
-            self._waking.look_at(line.name)
+            self._waking.mark_ready(line.name)
 
     def count(self, key: str) -> None:
         """Something was written about a Workload that waits already."""
@@ -128,7 +128,7 @@ class Lines:
         line = self._line_of(local_queue)
         if line is not None:
             line.drop(key)
-            self._waking.look_at(line.name)
+            self._waking.mark_ready(line.name)
 
     def set_aside(self, workload: Workload, now: Nanoseconds) -> None:
         """Leave a Workload out until it changes."""
@@ -136,7 +136,7 @@ class Lines:
         line = self.queues.get(workload.cluster_queue)
         if line is not None and workload.key in line:
             line.put(workload, now)
-            self._waking.look_at(line.name)
+            self._waking.mark_ready(line.name)
 
     def put_back(self, now: Nanoseconds) -> None:
         """A cycle broke off: whoever was being decided waits for the next one."""
@@ -144,13 +144,13 @@ class Lines:
             for key, workload in sorted(line.in_flight.items()):
                 line.drop(key)
                 line.put(workload, now)
-                self._waking.stir(line.name)
+                self._waking.invalidate(line.name)
 
     def wake(self, now: Nanoseconds) -> None:
         """Whoever waited only for a time that has come is in line again."""
         for line in self.queues.values():
             if line.wake(now):
-                self._waking.look_at(line.name)
+                self._waking.mark_ready(line.name)
 
     def _is_in_line(self, workload: Workload) -> bool:
         line = self.queues.get(workload.cluster_queue)

@@ -34,11 +34,11 @@ AT_ONCE = frozenset(
 )
 """§2.5 Reasons after which a head of a BestEffortFIFO queue competes again in the next cycle."""
 
-CONDEMNING = frozenset({Requeue.NO_FIT, Requeue.PREEMPTION_NO_CANDIDATES})
+PARKS_EQUIVALENT = frozenset({Requeue.NO_FIT, Requeue.PREEMPTION_NO_CANDIDATES})
 """[QU13] Reasons that hold for every Workload of the same kind."""
 
 
-class Verdict(NamedTuple):
+class InadmissibleClass(NamedTuple):
     """[QU13] Why a whole kind of Workloads waits, and the place in line of the one that was tried for all."""
 
     reason: QuotaReservedReason
@@ -100,8 +100,8 @@ class PendingQueue:
         "_serial",
         "_timers",
         "_where",
-        "condemned",
         "in_flight",
+        "inadmissible_classes",
         "local_usage",
         "name",
         "pool",
@@ -122,7 +122,7 @@ class PendingQueue:
         self.resting: set[str] = set()
         self.preemptor: tuple[str, int] | None = None  # [QU4] key and the generation it was evaluated at
         self.sticky: str | None = None
-        self.condemned: dict[WorkloadKind, Verdict] = {}
+        self.inadmissible_classes: dict[WorkloadKind, InadmissibleClass] = {}
         self._buckets: dict[int, Bucket] = {}
         self._of_kind: dict[WorkloadKind, dict[str, Bucket]] = {}  # by LocalQueue
         self._where: dict[str, Bucket] = {}
@@ -235,9 +235,9 @@ class PendingQueue:
 
     def _join(self, workload: Workload) -> None:
         kind, local_queue = workload.kind, f"{workload.namespace}/{workload.local_queue}"
-        verdict = self.condemned.get(kind)
+        verdict = self.inadmissible_classes.get(kind)
         if verdict is not None and workload.queue_time < verdict.queue_time:
-            self._acquit(kind)
+            self._unpark_class(kind)
         alike = self._of_kind.get(kind)
         if alike is None:
             alike = self._of_kind[kind] = {}
@@ -245,7 +245,7 @@ class PendingQueue:
         if bucket is None:
             self._serial += 1
             bucket = alike[local_queue] = self._buckets[self._serial] = Bucket(self._serial, kind, local_queue)
-            bucket.is_parked = kind in self.condemned
+            bucket.is_parked = kind in self.inadmissible_classes
         before = bucket.first()
         bucket.add(workload)
         self._where[workload.key] = bucket
@@ -341,7 +341,7 @@ class PendingQueue:
         now: Nanoseconds,
         *,
         scan: ScanMemory | None = None,
-        condemns: bool = True,
+        parks_class: bool = True,
     ) -> None:
         """§2.5 A head that got no reservation goes back: in line, or parked with all of its kind. Its next scan of
         flavors continues at `scan`."""
@@ -359,16 +359,16 @@ class PendingQueue:
         has_untried = newest.memory is not None and newest.memory.has_untried_flavors
         if newest.may_compete(now) and (at_once or self._released_at >= self._pops or has_untried):
             self._join(newest)
-        elif condemns and requeue in CONDEMNING and self.strategy is QueueingStrategy.BEST_EFFORT_FIFO:
-            self._condemn(newest, reason, now)
+        elif parks_class and requeue in PARKS_EQUIVALENT and self.strategy is QueueingStrategy.BEST_EFFORT_FIFO:
+            self._park_class(newest, reason, now)
         elif newest.may_compete(now):
             self.pool[key] = newest
         else:
             self._park(newest)
 
-    def _condemn(self, workload: Workload, reason: QuotaReservedReason, now: Nanoseconds) -> None:
+    def _park_class(self, workload: Workload, reason: QuotaReservedReason, now: Nanoseconds) -> None:
         """[QU13] The verdict holds for the whole kind: park them without asking again."""
-        self.condemned[workload.kind] = Verdict(reason, workload.queue_time)
+        self.inadmissible_classes[workload.kind] = InadmissibleClass(reason, workload.queue_time)
         for bucket in self._of_kind.get(workload.kind, {}).values():
             bucket.is_parked = True
         if workload.may_compete(now):
@@ -376,9 +376,9 @@ class PendingQueue:
         else:
             self._park(workload)
 
-    def _acquit(self, kind: WorkloadKind) -> None:
+    def _unpark_class(self, kind: WorkloadKind) -> None:
         """One comes who is older than the one whose verdict it was, and may preempt whom that one could not."""
-        del self.condemned[kind]
+        del self.inadmissible_classes[kind]
         for bucket in self._of_kind.get(kind, {}).values():
             bucket.is_parked = False
             self._line_up(bucket)
@@ -390,8 +390,8 @@ class PendingQueue:
         ask is the namespace, and a LocalQueue has one.
         """
         self._released_at = self._pops
-        condemned, self.condemned = self.condemned, {}
-        for kind in condemned:
+        inadmissible_classes, self.inadmissible_classes = self.inadmissible_classes, {}
+        for kind in inadmissible_classes:
             for bucket in list(self._of_kind.get(kind, {}).values()):
                 if may_return(next(iter(bucket.members.values()))):
                     bucket.is_parked = False

@@ -17,14 +17,14 @@ from pykueue.core.queue import FlavorResource
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost, recheck
 from pykueue.core.workload import Reservation, Workload
 from pykueue.state.preemption_loops import LoopDetector
-from pykueue.state.scheduling_scope import Waking
+from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.structure import Structure
 
 
 class Reservations:
     """Everybody who holds quota."""
 
-    def __init__(self, structure: Structure, waking: Waking, loops: LoopDetector) -> None:
+    def __init__(self, structure: Structure, waking: SchedulingScopes, loops: LoopDetector) -> None:
         self.held: dict[str, Reservation] = {}
         self._structure = structure
         self._waking = waking
@@ -41,7 +41,7 @@ class Reservations:
                 return before
             reservation.assumed_victims, reservation.hidden = before.assumed_victims, before.hidden
             self._release(before)
-            self._waking.stir(before.cluster_queue)
+            self._waking.invalidate(before.cluster_queue)
             if before.usage != reservation.usage or before.priority != reservation.priority:
                 self._loops.changed(before.cluster_queue)
                 self._give_back(before)
@@ -72,26 +72,26 @@ class Reservations:
             assumed_victims={victim.key: victim.reason for victim in decision.assumes},
         )
         self._reserve(reservation)
-        self._stir(self._hide_victims(reservation))
+        self._invalidate(self._hide_victims(reservation))
 
     def end(self, key: str) -> None:
         """A reservation is over: whoever waits in its tree may fit now, and where it was on nodes, in any other."""
         reservation = self.held.pop(key)
-        self._stir(self._show_victims(reservation))
+        self._invalidate(self._show_victims(reservation))
         self._release(reservation)
         for successor in reservation.hidden:
             self._unblocked.add(successor)
             held = self.held.get(successor)
             if held is not None:  # the victims that are left may hide more behind it now
-                self._stir(self._show_victims(held))
+                self._invalidate(self._show_victims(held))
                 # Should this one come back, then into room that nobody waits for.
                 held.assumed_victims = {who: why for who, why in held.assumed_victims.items() if who != key}
-                self._stir(self._hide_victims(held))
+                self._invalidate(self._hide_victims(held))
         self._give_back(reservation)
 
     def mark_evicted(self, key: str) -> None:
         self.held[key].evicted = True
-        self._waking.stir(self.held[key].cluster_queue)
+        self._waking.invalidate(self.held[key].cluster_queue)
 
     def recheck(self, key: str, policy: Policy, now: Nanoseconds) -> Holds | HoldsAfter | Lost:
         """Whether a reservation still holds, and which targets it needs gone.
@@ -120,7 +120,7 @@ class Reservations:
         # An answer that changes no figure wakes no one: it is asked for every few seconds while targets stop.
         for who in sorted(before.keys() | after.keys()):
             if before.get(who) != after.get(who):
-                self._waking.stir(self.held[who].cluster_queue)
+                self._waking.invalidate(self.held[who].cluster_queue)
         return verdict
 
     def take_unblocked(self) -> set[str]:
@@ -132,7 +132,7 @@ class Reservations:
         self.held[reservation.key] = reservation
         self._structure.reserve(reservation)
         self._loops.reserved(reservation)
-        self._waking.stir(reservation.cluster_queue)
+        self._waking.invalidate(reservation.cluster_queue)
 
     def _release(self, reservation: Reservation) -> None:
         self._structure.release(reservation)
@@ -170,6 +170,6 @@ class Reservations:
         victims = (self.held[key] for key in successor.assumed_victims if key in self.held)
         return {each.key: each.hidden[successor.key] for each in victims if successor.key in each.hidden}
 
-    def _stir(self, victims: Iterable[Reservation]) -> None:
+    def _invalidate(self, victims: Iterable[Reservation]) -> None:
         for victim in victims:
-            self._waking.stir(victim.cluster_queue)
+            self._waking.invalidate(victim.cluster_queue)

@@ -18,48 +18,48 @@ from typing import TypeAlias
 
 from pykueue.core.workload import Workload
 
-Front: TypeAlias = tuple[tuple[Workload, bool, tuple[object, ...]], ...]
+HeadSet: TypeAlias = tuple[tuple[Workload, bool, tuple[object, ...]], ...]
 """The heads of a district: each with whether it is the preemptor, and where its search for flavors goes on."""
 
 
-class District:
+class SchedulingScope:
     """Queues that are decided together, by name; and the heads that were tried on the facts as they are."""
 
     __slots__ = ("queues", "tried")
 
     def __init__(self, queues: Iterable[str]) -> None:
         self.queues = tuple(sorted(queues))
-        self.tried: set[Front] = set()
+        self.tried: set[HeadSet] = set()
 
 
-class Waking:
+class SchedulingScopes:
     """Which districts are to be looked at, in the order in which something changed in them."""
 
     def __init__(self) -> None:
-        self._district_of: dict[str, District] = {}
-        self._awake: dict[District, None] = {}
+        self._scope_of: dict[str, SchedulingScope] = {}
+        self._ready: dict[SchedulingScope, None] = {}
         self._released: set[str] = set()
 
-    def divide(self, districts: Iterable[Iterable[str]]) -> None:
+    def regroup(self, scopes: Iterable[Iterable[str]]) -> None:
         """The trees have changed. A queue that is in none of the districts is one for itself.
 
         Whoever was awake stays so; what was tried is forgotten, which costs a second look where nothing has changed.
         """
-        awake = [name for district in self._awake for name in district.queues]
-        self._district_of = {name: district for district in map(District, districts) for name in district.queues}
-        self._awake = {}
+        awake = [name for scope in self._ready for name in scope.queues]
+        self._scope_of = {name: scope for scope in map(SchedulingScope, scopes) for name in scope.queues}
+        self._ready = {}
         for name in awake:
-            self.look_at(name)
+            self.mark_ready(name)
 
-    def stir(self, queue: str) -> None:
+    def invalidate(self, queue: str) -> None:
         """A fact has changed that verdicts in the queue's district rest on."""
-        district = self._of(queue)
-        district.tried.clear()
-        self._awake[district] = None
+        scope = self._of(queue)
+        scope.tried.clear()
+        self._ready[scope] = None
 
-    def look_at(self, queue: str) -> None:
+    def mark_ready(self, queue: str) -> None:
         """Another head may stand in the queue's line."""
-        self._awake[self._of(queue)] = None
+        self._ready[self._of(queue)] = None
 
     def release(self, queues: Iterable[str]) -> None:
         """There may be room in the trees of these queues for whoever is parked there."""
@@ -70,17 +70,17 @@ class Waking:
         released, self._released = self._released, set()
         return released
 
-    def due(self, more: Callable[[], bool]) -> Iterator[District]:
+    def due(self, more: Callable[[], bool]) -> Iterator[SchedulingScope]:
         """Every district that is awake, once, as long as more are asked for. It sleeps from then on unless it is woken
         anew; then it stands behind the others."""
-        for district in list(self._awake):
+        for scope in list(self._ready):
             if not more():
                 return
-            del self._awake[district]
-            yield district
+            del self._ready[scope]
+            yield scope
 
-    def _of(self, queue: str) -> District:
-        district = self._district_of.get(queue)
-        if district is None:
-            district = self._district_of[queue] = District((queue,))
-        return district
+    def _of(self, queue: str) -> SchedulingScope:
+        scope = self._scope_of.get(queue)
+        if scope is None:
+            scope = self._scope_of[queue] = SchedulingScope((queue,))
+        return scope

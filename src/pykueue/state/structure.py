@@ -41,7 +41,7 @@ class Structure:
         self.topologies: dict[str, kueue.Topology] = {}
         self.read: dict[str, ReadQueue] = {}
         self.selectors: dict[str, selectors.Selector] = {}
-        self.in_circle: frozenset[str] = frozenset()
+        self.in_cohort_cycle: frozenset[str] = frozenset()
         self._held: dict[str, dict[str, Reservation]] = {}  # ClusterQueue -> its reservations
         self._seats: dict[str, Queue] = {}  # every queue that is in a tree, active or not
         self._trees: dict[tuple[bool, str], _Grown] = {}
@@ -204,13 +204,13 @@ class Structure:
                 moved.add(spec.name)
                 for reservation in self._held.get(spec.name, {}).values():
                     self._seat(queue, reservation)
-        self._trees, self._seats, self.in_circle = trees, seats, forest.in_circle
+        self._trees, self._seats, self.in_cohort_cycle = trees, seats, forest.in_cohort_cycle
         self.snapshot.queues = {name: queue for name, queue in seats.items() if queue.spec.listed}
         self.snapshot.inactive = {name for name in self.read if name not in self.snapshot.queues}
         self.snapshot.settle()
         return moved
 
-    def districts(self) -> Iterator[Iterable[str]]:
+    def scopes(self) -> Iterator[Iterable[str]]:
         """Which queues could ever compete for the same room: those of one tree, and of all trees on nodes."""
         on_nodes: list[str] = []
         for grown in self._trees.values():
@@ -249,7 +249,9 @@ class Structure:
         being known here has its head taken and refused; so, in a plan, has one whose cohorts run in a circle. A manager
         calls that queue inactive."""
         read = self.read.get(name)
-        return read is not None and not read.is_blocked and not (self.policy.departures and name in self.in_circle)
+        return (
+            read is not None and not read.is_blocked and not (self.policy.departures and name in self.in_cohort_cycle)
+        )
 
     # Questions.
 

@@ -40,7 +40,7 @@ class Account:
     is_seeded: bool = False  # whether what the LocalQueue's status says has been counted
 
 
-class UsageLedger:
+class ConsumedResources:
     def __init__(self, history: UsageHistory) -> None:
         self.history = history
         self.weights: dict[str, float] = {}  # by LocalQueue

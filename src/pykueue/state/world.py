@@ -23,18 +23,18 @@ from pykueue.core.topology import Fleet, Profile
 from pykueue.core.workload import Reservation, Workload
 from pykueue.lifecycle import states
 from pykueue.state import assumed, specs, workload_info
-from pykueue.state.assumed import Ledger, Reading
+from pykueue.state.assumed import AssumedReservations, ReadOutcome
 from pykueue.state.namespaces import Namespaces
-from pykueue.state.non_tas_usage import OutsidePods, Room
-from pykueue.state.pending_index import Lines, LocalQueue
+from pykueue.state.non_tas_usage import NonTASUsage, UsageDelta
+from pykueue.state.pending_index import LocalQueue, PendingIndex
 from pykueue.state.pending_queue import PendingQueue, PreemptorMemory
 from pykueue.state.pod_set_requests import Demands
 from pykueue.state.preemption_loops import LoopDetector, PreemptionLoop
 from pykueue.state.reservations import Reservations
-from pykueue.state.scheduling_scope import District, Waking
+from pykueue.state.scheduling_scope import SchedulingScope, SchedulingScopes
 from pykueue.state.second_pass import SecondPasses
 from pykueue.state.structure import Structure
-from pykueue.state.usage_history import UsageLedger
+from pykueue.state.usage_history import ConsumedResources
 
 
 class World:
@@ -50,10 +50,12 @@ class World:
         self.policy = policy
         self.snapshot = Snapshot(Fleet() if profile is None else Fleet(profile))
         self.structure = Structure(policy, self.snapshot)
-        self.waking = Waking()
-        self.lines = Lines(self.waking)
-        self.usage_history = UsageLedger(policy.usage_history) if policy.usage_history is not None else None
-        self.ledger = Ledger()  # reservations whose writing is under way; the writer tells it what came of it
+        self.waking = SchedulingScopes()
+        self.lines = PendingIndex(self.waking)
+        self.usage_history = ConsumedResources(policy.usage_history) if policy.usage_history is not None else None
+        self.ledger = (
+            AssumedReservations()
+        )  # reservations whose writing is under way; the writer tells it what came of it
         self.cycles = 0
         # Pending Workloads whose requests may read differently now; whoever has the objects puts them again.
         self.outdated: set[str] = set()
@@ -61,7 +63,7 @@ class World:
         self._loops = LoopDetector()
         self._reservations = Reservations(self.structure, self.waking, self._loops)
         self._second_passes = SecondPasses()
-        self._outside = OutsidePods(self.snapshot.fleet)
+        self._non_tas_usage = NonTASUsage(self.snapshot.fleet)
         self._namespaces = Namespaces(self.structure)
         self._revisions: dict[str, str] = {}
         # Preemptors whose reservation is not confirmed. A queue clears its memory when the Workload leaves it; a
@@ -158,7 +160,7 @@ class World:
                 self.usage_history.seed(key, past.consumed, past.at or now)
             read = self.structure.read.get(leads.cluster_queue)
             if read is None or read.spec.is_usage_based:  # elsewhere a new sample changes no order
-                self.waking.stir(leads.cluster_queue)
+                self.waking.invalidate(leads.cluster_queue)
         if self.lines.put_local_queue(key, leads, now):
             self._loops.changed()
 
@@ -173,17 +175,17 @@ class World:
         taken_by = self._namespaces.put(namespace)
         if taken_by is not None:
             self.waking.release(taken_by)
-            self._stir_queues_of(namespace.metadata.name)
+            self._invalidate_queues_of(namespace.metadata.name)
 
     def _drop_namespace(self, namespace: kube.Namespace, now: Nanoseconds) -> None:
         self._namespaces.drop(namespace.metadata.name)
-        self._stir_queues_of(namespace.metadata.name)
+        self._invalidate_queues_of(namespace.metadata.name)
 
-    def _stir_queues_of(self, namespace: str) -> None:
+    def _invalidate_queues_of(self, namespace: str) -> None:
         """Where Workloads of the namespace wait, they may be refused now, or not any more."""
         self._loops.changed()
         for queue in self.lines.targets(namespace):
-            self.waking.stir(queue)
+            self.waking.invalidate(queue)
 
     def _put_limit_range(self, limit_range: kube.LimitRange, now: Nanoseconds) -> None:
         self._demands.put_limit_range(limit_range)
@@ -217,17 +219,17 @@ class World:
 
     def _put_pod(self, pod: kube.Pod, now: Nanoseconds) -> None:
         if self.policy.topology:
-            self._tell_room(self._outside.put(pod))
+            self._apply_usage_delta(self._non_tas_usage.put(pod))
 
     def _drop_pod(self, pod: kube.Pod, now: Nanoseconds) -> None:
-        self._tell_room(self._outside.drop(pod))
+        self._apply_usage_delta(self._non_tas_usage.drop(pod))
 
-    def _tell_room(self, room: Room) -> None:
-        if room is not Room.AS_IT_WAS:
+    def _apply_usage_delta(self, delta: UsageDelta) -> None:
+        if delta is not UsageDelta.NONE:
             self._loops.changed()
             for name in self.structure.on_nodes():
-                self.waking.stir(name)
-        if room is Room.GIVEN_BACK:
+                self.waking.invalidate(name)
+        if delta is UsageDelta.RELEASED:
             self.waking.release(self.structure.on_nodes())
 
     # Workloads.
@@ -247,7 +249,7 @@ class World:
             is_over = states.is_finished(workload) or not states.is_active(workload)
             if is_over:
                 self.ledger.end(key)
-            elif self.ledger.read(key, workload.metadata.resource_version, shows_it=holds_quota) is Reading.KEEP:
+            elif self.ledger.read(key, workload.metadata.resource_version, shows_it=holds_quota) is ReadOutcome.KEEP:
                 return  # older than our own write: what we decided stands
         if holds_quota:
             self._assumed_preemptors.pop(key, None)
@@ -324,18 +326,18 @@ class World:
         for name in sorted({companion for one in released for companion in self.structure.companions(one)}):
             if name in self.queues:
                 self.queues[name].release(may_return)
-                self.waking.stir(name)
+                self.waking.invalidate(name)
 
     def _regrow(self) -> None:
         """Build the trees that changed, and have their queues in the order that they ask for."""
         changed = self.structure.settle()
         if changed:
             self._loops.changed()
-            self.waking.divide(self.structure.districts())
+            self.waking.regroup(self.structure.scopes())
             # Also those whom a queue or a cohort has left behind: what it had borrowed is room for them.
             self.waking.release(changed)
         for name in sorted(changed):
-            self.waking.stir(name)
+            self.waking.invalidate(name)
             queue, read = self.queues.get(name), self.structure.read.get(name)
             if queue is None or read is None:
                 continue
@@ -346,10 +348,10 @@ class World:
             if seat is not None:
                 seat.local_usage = usage
 
-    def in_circle(self, now: Nanoseconds) -> frozenset[str]:
+    def in_cohort_cycle(self, now: Nanoseconds) -> frozenset[str]:
         """The ClusterQueues whose cohorts are their own ancestors."""
         self.settle(now)
-        return self.structure.in_circle
+        return self.structure.in_cohort_cycle
 
     def cohort_path(self, cluster_queue: str) -> str:
         """The ClusterQueue below its cohorts, from the root: `/root/team/queue`. Empty where it does not exist."""
@@ -368,11 +370,11 @@ class World:
         refusal = self._namespaces.refusal(workload) if workload is not None else None
         return refusal.message if refusal is not None else ""
 
-    def condemned(self, key: str) -> QuotaReservedReason | None:
+    def inadmissible_class_reason(self, key: str) -> QuotaReservedReason | None:
         """[QU13] Why a Workload of the same kind did not get in, where that verdict still stands."""
         workload = self.lines.pending(key)
         queue = self.queues.get(workload.cluster_queue) if workload is not None else None
-        verdict = queue.condemned.get(workload.kind) if queue is not None and workload is not None else None
+        verdict = queue.inadmissible_classes.get(workload.kind) if queue is not None and workload is not None else None
         return verdict.reason if verdict is not None else None
 
     def exclusions(self, workload: kueue.Workload) -> tuple[Exclusion, ...]:
@@ -434,34 +436,34 @@ class World:
         """
         self.settle(now)
         for workload in self._second_passes.due(now):
-            self.waking.stir(workload.cluster_queue)
+            self.waking.invalidate(workload.cluster_queue)
         decisions: list[Decision] = []
-        for district in self.waking.due(lambda: enough is None or len(decisions) < enough):
-            heads = self._heads(district, now)
+        for scope in self.waking.due(lambda: enough is None or len(decisions) < enough):
+            heads = self._heads(scope, now)
             if heads:
-                self.waking.look_at(district.queues[0])  # until nobody is left who has not been tried
+                self.waking.mark_ready(scope.queues[0])  # until nobody is left who has not been tried
                 for decision in cycle.run(self.snapshot, heads, self.policy, now):
-                    self._compare_preemption(decision, district.queues, now)
+                    self._compare_preemption(decision, scope.queues, now)
                     self._carry_out(decision, now)
                     decisions.append(decision)
         self.cycles += bool(decisions)
         # Stable: what has no rank stays behind, in its order. With fair sharing nothing has one.
         return sorted(decisions, key=lambda decision: (not decision.rank, decision.rank))
 
-    def wake_everybody(self) -> None:
+    def retry_all(self) -> None:
         """Try all who wait once more, for no cause: the safety net. Nobody should get in who was not woken before."""
         self.waking.release(self.queues)
         for name in sorted(self.queues):
-            self.waking.stir(name)
+            self.waking.invalidate(name)
 
-    def _heads(self, district: District, now: Nanoseconds) -> list[Head]:
+    def _heads(self, scope: SchedulingScope, now: Nanoseconds) -> list[Head]:
         """[QU7] Second passes that are due, then one head of every queue that takes part, by name. None at all where
         all of them have been tried on the facts as they are."""
-        again = [head for head in self._second_passes.due(now) if head.cluster_queue in district.queues]
+        again = [head for head in self._second_passes.due(now) if head.cluster_queue in scope.queues]
         queues = self.queues
         lines = [
             queue
-            for name in district.queues
+            for name in scope.queues
             if (queue := queues.get(name)) is not None and len(queue) and self.structure.is_open(name)
         ]
         if self.policy.is_fair:
@@ -472,9 +474,9 @@ class World:
         firsts = [(queue, head) for queue in lines if (head := queue.head()) is not None]
         front = tuple((head, queue.is_preemptor(head), head.resumes_at) for queue, head in firsts)
         if not again:
-            if not front or front in district.tried:
+            if not front or front in scope.tried:
                 return []
-            district.tried.add(front)
+            scope.tried.add(front)
         for queue in lines:
             queue.pop()
         return [
@@ -519,8 +521,8 @@ class World:
     def _requeue(self, decision: Preempt | Wait, requeue: Requeue, now: Nanoseconds) -> None:
         queue = self.queues[decision.cluster_queue]
         workload = queue.in_flight[decision.workload]
-        condemns = self.policy.equivalence_hashing
-        queue.requeue(workload, requeue, decision.reason, now, scan=decision.scan, condemns=condemns)
+        parks_class = self.policy.equivalence_hashing
+        queue.requeue(workload, requeue, decision.reason, now, scan=decision.scan, parks_class=parks_class)
 
     def _assume(self, decision: Admit, now: Nanoseconds) -> None:
         """The reservation counts from now on, before the API has heard of it."""

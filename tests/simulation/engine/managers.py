@@ -10,7 +10,7 @@ from typing import Final
 from kubemachinery.client.client import Client
 from kubemachinery.client.leader_election import Election, Terms
 from kubemachinery.client.transport import Transport
-from pykueue.controllers.assembly import Choices, Manager
+from pykueue.controllers.assembly import Manager, ManagerOptions
 from pykueue.testing.virtual_loop import Process, VirtualClock
 from simulation.engine.faults import Stormy, Weather
 
@@ -26,7 +26,7 @@ class Member:
         name: str,
         server: Transport,
         weather: Weather,
-        choices: Choices,
+        options: ManagerOptions,
         rng: random.Random,
         *,
         is_alone: bool,
@@ -36,7 +36,7 @@ class Member:
         self.clock = VirtualClock(asyncio.get_running_loop())
         self._server = server
         self._weather = weather
-        self._choices = choices
+        self._options = options
         self._chance = rng
         self._is_alone = is_alone
         self._keeps_events = keeps_events
@@ -57,13 +57,13 @@ class Member:
             self._lives += 1
             client, identity = Client(self.transport, self._chance), f"{self.name}-{self._lives}"
             if self._is_alone:
-                manager = Manager(client, self._choices, self.clock, self._chance, instance=identity)
+                manager = Manager(client, self._options, self.clock, self._chance, instance=identity)
                 self._manager = manager
                 async with manager.reading():
                     await manager.lead()
             else:
                 election = Election(client, self.clock, TERMS, identity)
-                manager = Manager(client, self._choices, self.clock, self._chance, instance=identity, election=election)
+                manager = Manager(client, self._options, self.clock, self._chance, instance=identity, election=election)
                 self._manager = manager
                 async with manager.reading():
                     await election.run(manager.take_over)

@@ -30,7 +30,7 @@ from kubemachinery.client.errors import KubeError
 from kubeserver.admission.chain import Hook
 from kubeserver.assembly import Find
 from pykueue import app, settings
-from pykueue.controllers.assembly import Choices
+from pykueue.controllers.assembly import ManagerOptions
 from pykueue.testing.installed_server import installed
 from pykueue.testing.virtual_loop import Stuck, VirtualClock, VirtualLoop
 from simulation.engine import checkers, setup, traits, user_actions
@@ -216,7 +216,7 @@ class Story:
             self._report.violations.append(Violation("S11", 0, "", f"nothing is taken though all is well: {error}"))
             raise _Over from error
 
-    def _drawn_members(self, choices: Choices) -> list[Member]:
+    def _drawn_members(self, choices: ManagerOptions) -> list[Member]:
         names = ("a", "b") if "two managers" in self.traits else ("a",)
         return [
             Member(
@@ -392,11 +392,11 @@ assert _STRIKES.keys() == TROUBLES.keys()
 
 
 @lru_cache(maxsize=256)
-def _configured(configuration: bytes) -> tuple[Callable[[Find], Sequence[Hook]], Choices]:
+def _configured(configuration: bytes) -> tuple[Callable[[Find], Sequence[Hook]], ManagerOptions]:
     """What a configuration means to the server and to its managers. Many stories share one."""
     chosen = settings.load(msgspec.json.decode(configuration))
     # A manager that cannot read its objects in time ends, and its cluster starts it again; here it goes on trying.
-    return app.managed_parts(chosen).plugins, replace(app.manager_choices(chosen), sync_timeout_seconds=None)
+    return app.managed_parts(chosen).plugins, replace(app.manager_options(chosen), sync_timeout_seconds=None)
 
 
 @contextlib.contextmanager

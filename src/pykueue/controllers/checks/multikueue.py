@@ -18,7 +18,7 @@ from kubemachinery.clock import Clock
 from pykueue.api import conditions, kueue, labels, registry
 from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
 from pykueue.api.effects import NO_MULTIKUEUE
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import Writer
 from pykueue.lifecycle import multikueue
 from pykueue.observe.events import MULTIKUEUE
@@ -29,15 +29,15 @@ _CHECK: Final = registry.KUEUE.of(kueue.AdmissionCheck)
 class MultiKueueChecks:
     """One loop over the checks, one over the Workloads that wait for them."""
 
-    def __init__(self, client: Client, views: Views, writer: Writer, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, client: Client, informers: Informers, writer: Writer, clock: Clock, rng: random.Random) -> None:
         self._client = client
-        self._views = views
+        self._informers = informers
         self._writer = writer
         self._clock = clock
         self.checks_loop: Controller[str] = Controller("multikueue-checks", self._reconcile_check, rng)
         self.loop: Controller[Key] = Controller("multikueue", self._reconcile, rng)
-        views.checks.subscribe(self._check_seen)
-        views.workloads.subscribe(self._workload_seen)
+        informers.checks.subscribe(self._check_seen)
+        informers.workloads.subscribe(self._workload_seen)
 
     def _is_ours(self, check: kueue.AdmissionCheck | None) -> bool:
         return check is not None and check.spec.controller_name == labels.MULTIKUEUE_CONTROLLER
@@ -46,17 +46,17 @@ class MultiKueueChecks:
         if not self._is_ours(change.new):
             return
         self.checks_loop.add(change.key.name)
-        for key, workload in self._views.workloads.items():
+        for key, workload in self._informers.workloads.items():
             if any(check.name == change.key.name for check in workload.status.admission_checks):
                 self.loop.add(key)
 
     def _workload_seen(self, change: Change[kueue.Workload]) -> None:
         found = change.new.status.admission_checks if change.new is not None else ()
-        if any(self._is_ours(self._views.checks.get(check.name)) for check in found):
+        if any(self._is_ours(self._informers.checks.get(check.name)) for check in found):
             self.loop.add(change.key)
 
     async def _reconcile_check(self, name: str) -> None:
-        check = self._views.checks.get(name)
+        check = self._informers.checks.get(name)
         if check is None or not self._is_ours(check):
             return
         wanted = conditions.set_condition(
@@ -80,7 +80,7 @@ class MultiKueueChecks:
             workload = self._writer.current(key)
             if workload is None:
                 return
-            found = self._views.checks
+            found = self._informers.checks
             ours = {check.name for check in workload.status.admission_checks if self._is_ours(found.get(check.name))}
             now = self._clock.now()
             changes = multikueue.release(workload, ours, now)

@@ -25,7 +25,7 @@ from pykueue.api import conditions, kueue, labels, registry
 from pykueue.api.autoscaling import ProvisioningRequest
 from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
 from pykueue.controllers.checks.provisioning_requests import REQUEST, Asking, CannotAsk
-from pykueue.controllers.informers import Views
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WORKLOAD, Writer
 from pykueue.lifecycle import provisioning
 from pykueue.lifecycle import workload_changes as change
@@ -49,7 +49,7 @@ class ProvisioningController:
     def __init__(
         self,
         client: Client,
-        views: Views,
+        informers: Informers,
         writer: Writer,
         clock: Clock,
         rng: random.Random,
@@ -58,22 +58,22 @@ class ProvisioningController:
         excluded: Callable[[kueue.Workload], frozenset[str]],
     ) -> None:
         self._client = client
-        self._views = views
+        self._informers = informers
         self._writer = writer
         self._clock = clock
         self._cleanup = cleanup
         self._excluded = excluded  # the resources of a Workload that its ClusterQueue or the Configuration excludes
         self.configs = _copy(client, _CONFIG, kueue.ProvisioningRequestConfig, rng)
-        self._asking = Asking(client, lambda: {key.name: flavor for key, flavor in views.flavors.items()})
+        self._asking = Asking(client, lambda: {key.name: flavor for key, flavor in informers.flavors.items()})
         self._requests = _copy(client, REQUEST, ProvisioningRequest, rng)
         self._requests.index(_OWNER, _owners)
         self._is_asked = asyncio.Event()  # some check is ours
         self._is_served: bool | None = None  # None: nobody has looked yet
         self.loop: Controller[Key] = Controller("provisioning", self._reconcile, rng, workers=_WORKERS)
         self.checks_loop: Controller[str] = Controller("provisioning-checks", self._reconcile_check, rng)
-        views.workloads.index(_ASKS, lambda workload: (check.name for check in workload.status.admission_checks))
-        views.workloads.subscribe(self._workload_seen)
-        views.checks.subscribe(self._check_seen)
+        informers.workloads.index(_ASKS, lambda workload: (check.name for check in workload.status.admission_checks))
+        informers.workloads.subscribe(self._workload_seen)
+        informers.checks.subscribe(self._check_seen)
         self.configs.subscribe(self._config_seen)
         self._requests.subscribe(self._request_seen)
 
@@ -140,21 +140,21 @@ class ProvisioningController:
                 self.loop.add(Key(change.key.namespace, owner.name))
 
     def _add_workloads(self, check: str) -> None:
-        for key, _ in self._views.workloads.under(_ASKS, check):
+        for key, _ in self._informers.workloads.under(_ASKS, check):
             self.loop.add(key)
 
     # --- Checks -------------------------------------------------------------------------------------------------------
 
     def _ours(self) -> Iterator[str]:
-        return (check.metadata.name for check in self._views.checks.values() if _is_ours(check))
+        return (check.metadata.name for check in self._informers.checks.values() if _is_ours(check))
 
     def _is_ours(self, check: str) -> bool:
-        found = self._views.checks.get(check)
+        found = self._informers.checks.get(check)
         return found is not None and _is_ours(found)
 
     def _config_name(self, check: str) -> str:
         """The settings that a check names; empty where it names none, or something else."""
-        found = self._views.checks.get(check)
+        found = self._informers.checks.get(check)
         reference = found.spec.parameters if found is not None else None
         if reference is None or (reference.api_group, reference.kind) != (_CONFIG.group, _CONFIG.kind):
             return ""
@@ -166,7 +166,7 @@ class ProvisioningController:
 
     async def _reconcile_check(self, name: str) -> None:
         """Say whether a check can be asked."""
-        check = self._views.checks.get(name)
+        check = self._informers.checks.get(name)
         if check is None or not _is_ours(check) or self._is_served is None:
             return
         status, reason, message = self._activity(name)
