@@ -13,7 +13,7 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.core import amounts, preemption, quota, topology
 from pykueue.core.assignment import Assignment, Mode, assigned_of
 from pykueue.core.decision import Kind
-from pykueue.core.flavors import Assigner, scaled, take_places
+from pykueue.core.flavor_assigner import Assigner, scaled, take_places
 from pykueue.core.policy import Policy
 from pykueue.core.preemption import Search, Target
 from pykueue.core.snapshot import Queue, Snapshot
