@@ -15,7 +15,9 @@ from pykueue.core import cohort, cycle
 from pykueue.core.cohort import Tree
 from pykueue.core.cycle import Cycle, Head
 from pykueue.core.decision import Admit, Decision, Evict, Kind, Retry, Wait
-from pykueue.core.flavor_assigner import Grade, in_visiting_order, is_preferred, scaled
+from pykueue.core.flavor_assigner import scaled
+from pykueue.core.flavor_fit import Grade, is_preferred
+from pykueue.core.ordering import in_visiting_order
 from pykueue.core.policy import GATES, Policy
 from pykueue.core.queue import FlavorResource, FlavorSpec, Preemption, QueueSpec, Quota, ResourceGroup
 from pykueue.core.snapshot import Queue, Snapshot

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TypeAlias
 
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import ordering, topology
 from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind, PodSetExplanation
-from pykueue.core.snapshot import Queue
+from pykueue.core.policy import Policy
+from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacedPods, Placement
 from pykueue.core.workload import AssignedPodSet, PodSet, Requests, Reservation, ScanMemory, Workload
 
@@ -30,6 +32,30 @@ MODE_OF = {
     Kind.RECLAIM: Mode.PREEMPT,
     Kind.FIT: Mode.FIT,
 }
+
+
+Simulation: TypeAlias = Callable[[int, int], tuple[Kind, int]]
+"""(number, amount) -> what preemption could do for that flavor-resource, and the level it would then borrow at
+([FL15])."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentInputs:
+    """Everything that an assignment is computed from, except the counts: partial admission repeats the computation for
+    fewer and fewer pods.
+
+    `memory` is where the last scan of the flavors stopped, `replaced` the elastic slice that the Workload replaces.
+    `pinned` restricts a recomputation within the cycle to the flavors nominated: pod set -> resource -> flavor.
+    """
+
+    snapshot: Snapshot
+    policy: Policy
+    workload: Workload
+    queue: Queue
+    simulate: Simulation
+    memory: ScanMemory | None = None
+    replaced: Reservation | None = None
+    pinned: Mapping[str, Mapping[str, str]] | None = None
 
 
 @dataclass(slots=True)
@@ -192,4 +218,4 @@ def assigned_of(workload: Workload, pod_set: PodSet) -> AssignedPodSet | None:
     """What the Workload's reservation, if it has one, records of the pod set."""
     if workload.reservation is None:
         return None
-    return next((a for a in workload.reservation.pod_sets if a.name == pod_set.name), None)
+    return workload.reservation.pod_set(pod_set.name)

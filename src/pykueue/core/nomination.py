@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kubemachinery.meta import Nanoseconds
-from pykueue.core import amounts, preemption, quota, topology
-from pykueue.core.assignment import Assignment, Mode, assigned_of
+from pykueue.core import amounts, flavor_assigner, preemption, quota, topology, topology_request
+from pykueue.core.assignment import Assignment, AssignmentInputs, Mode, assigned_of
 from pykueue.core.decision import Kind
-from pykueue.core.flavor_assigner import Assigner, scaled, take_places
+from pykueue.core.flavor_assigner import scaled
 from pykueue.core.policy import Policy
 from pykueue.core.preemption import Search, Target
 from pykueue.core.snapshot import Queue, Snapshot
@@ -41,7 +41,7 @@ class Nominator:
             memory = None
         replaced = self._replaced(workload, queue)
         victims = _Victims(self, workload, queue)
-        assigner = Assigner(
+        inputs = AssignmentInputs(
             snapshot=self.snapshot,
             policy=self.policy,
             workload=workload,
@@ -51,28 +51,28 @@ class Nominator:
             replaced=replaced,
             pinned=pinned,
         )
-        assignment, targets = self._assign(assigner, victims)
-        self._reserve_places(assigner, assignment, targets)
+        assignment, targets = self._assign(inputs, victims)
+        self._reserve_places(inputs, assignment, targets)
         return assignment, targets
 
-    def _assign(self, assigner: Assigner, victims: _Victims) -> tuple[Assignment, list[Target]]:
+    def _assign(self, inputs: AssignmentInputs, victims: _Victims) -> tuple[Assignment, list[Target]]:
         """Whole if possible, then partly, else whole without victims."""
-        old = [Target(assigner.replaced, None)] if assigner.replaced is not None else []
-        full = assigner.assign()
+        old = [Target(inputs.replaced, None)] if inputs.replaced is not None else []
+        full = flavor_assigner.assign(inputs)
         if full.mode is Mode.FIT:
             return full, old
-        targets = victims.of(assigner, full)
+        targets = victims.of(inputs, full)
         if targets:
             return full, old + targets
-        if self.policy.partial_admission and any(p.can_shrink for p in assigner.workload.shape.pod_sets):
-            partial = self._assign_partly(assigner, victims)
+        if self.policy.partial_admission and any(p.can_shrink for p in inputs.workload.shape.pod_sets):
+            partial = self._assign_partly(inputs, victims)
             if partial is not None:
                 return partial[0], old + partial[1]
         return full, []
 
-    def _assign_partly(self, assigner: Assigner, victims: _Victims) -> tuple[Assignment, list[Target]] | None:
+    def _assign_partly(self, inputs: AssignmentInputs, victims: _Victims) -> tuple[Assignment, list[Target]] | None:
         """§4.10 The largest counts that fit or find victims, by bisection over how much is cut."""
-        pod_sets = assigner.workload.shape.pod_sets
+        pod_sets = inputs.workload.shape.pod_sets
         cuts = [p.spec_count - (p.spec_count if p.min_count is None else p.min_count) for p in pod_sets]
         deepest = sum(cuts)
         if deepest <= 0:
@@ -82,8 +82,8 @@ class Nominator:
         while low < high:
             step = (low + high) // 2
             counts = [p.spec_count - cut * step // deepest for p, cut in zip(pod_sets, cuts, strict=True)]
-            assignment = assigner.assign(counts)
-            targets = victims.of(assigner, assignment)
+            assignment = flavor_assigner.assign(inputs, counts)
+            targets = victims.of(inputs, assignment)
             if assignment.mode is Mode.FIT or targets:
                 best, high = (assignment, targets), step
             else:
@@ -107,15 +107,15 @@ class Nominator:
         old = queue.reservations.get(key)
         return old if old is not None and old.namespace == workload.namespace else None
 
-    def _reserve_places(self, assigner: Assigner, assignment: Assignment, targets: Sequence[Target]) -> None:
+    def _reserve_places(self, inputs: AssignmentInputs, assignment: Assignment, targets: Sequence[Target]) -> None:
         """§5.3(5) Where it would go once its victims are gone, or in an emptied cluster, so that nobody of lower rank
         takes that room in the meantime."""
-        workload, queue = assigner.workload, assigner.queue
+        workload, queue = inputs.workload, inputs.queue
         if not self.policy.topology or assignment.mode is not Mode.PREEMPT:
             return
         if not (workload.shape.wants_topology or queue.spec.is_topology_only) or has_lost_node(workload):
             return
-        requests = assigner.placement_requests(assignment)
+        requests = topology_request.placement_requests(inputs, assignment)
         if not requests:
             return
         if targets:
@@ -126,7 +126,7 @@ class Nominator:
             self.snapshot.undo(mark)
         else:
             outcome = topology.place(self.snapshot.fleet, requests, emptied=True)
-        take_places(assignment, outcome)
+        topology_request.record_placements(assignment, outcome)
 
 
 class _Victims:
@@ -139,12 +139,12 @@ class _Victims:
         self._queue = queue
         self._found: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], list[Target]] = {}
 
-    def of(self, assigner: Assigner, assignment: Assignment) -> list[Target]:
+    def of(self, inputs: AssignmentInputs, assignment: Assignment) -> list[Target]:
         policy = self._nominator.policy
         if assignment.mode is not Mode.PREEMPT:
             return []
         requests = requested(self._workload, assignment, with_pods=policy.departures)
-        placements = assigner.placement_requests(assignment) if policy.topology else ()
+        placements = topology_request.placement_requests(inputs, assignment) if policy.topology else ()
         if placements:
             return preemption.find(self._search(assignment.contested, requests, placements))
         return self._find(assignment.contested, requests)
@@ -191,7 +191,7 @@ def requested(workload: Workload, assignment: Assignment, *, with_pods: bool) ->
         )
         wanted = choice.count
         if assignment.replaced is not None:
-            old = next((a for a in assignment.replaced.pod_sets if a.name == choice.name), None)
+            old = assignment.replaced.pod_set(choice.name)
             wanted = count - (old.count if old is not None else 0)
         if assigned is None or assigned.placement is None:
             requests, _ = scaled(requests, count, wanted)

@@ -12,7 +12,7 @@ from pykueue.core.decision import Rank
 from pykueue.core.fair_sharing import Share
 from pykueue.core.policy import Policy
 from pykueue.core.snapshot import Queue, Snapshot
-from pykueue.core.workload import Workload
+from pykueue.core.workload import Requests, Workload
 
 _FNV_OFFSET = 0xCBF29CE484222325
 _FNV_PRIME = 0x100000001B3
@@ -26,6 +26,11 @@ def visiting_order(resource: str) -> tuple[int, str]:
     for byte in resource.encode():
         value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
     return value, resource
+
+
+def in_visiting_order(requests: Mapping[str, int]) -> Requests:
+    """The requests as pairs, in the order in which their resources are visited."""
+    return tuple(sorted(requests.items(), key=lambda item: visiting_order(item[0])))
 
 
 def in_queue(workload: Workload) -> tuple[int, int, str, str]:

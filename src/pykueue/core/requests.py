@@ -24,7 +24,7 @@ from pykueue.api.kube import LimitRange, PodSpec, ResourceRequirements, RuntimeC
 from pykueue.api.kueue import PodSetAssignment, ReclaimablePod
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
-from pykueue.core.ordering import visiting_order
+from pykueue.core.ordering import in_visiting_order
 from pykueue.core.workload import Requests
 
 Quantities: TypeAlias = Mapping[str, Quantity]
@@ -283,11 +283,9 @@ def in_amounts(asked: Quantities) -> dict[str, Amount]:
 def total(asked: Quantities, count: int, accounting: Accounting = PLAIN) -> Requests:
     """[AM10] to [AM13] What quota is charged for `count` pods that ask for this each, in the order of visiting."""
     charged = in_amounts(accounting.charged(asked))
-    return _in_order({resource: amounts.multiply(max(amount, 0), count) for resource, amount in charged.items()})
-
-
-def _in_order(requests: Mapping[str, Amount]) -> Requests:
-    return tuple(sorted(requests.items(), key=lambda item: visiting_order(item[0])))
+    return in_visiting_order(
+        {resource: amounts.multiply(max(amount, 0), count) for resource, amount in charged.items()}
+    )
 
 
 def undeclared(requests: Requests, declared: Collection[str]) -> Requests:
@@ -315,7 +313,7 @@ def reserved(assignment: PodSetAssignment, count: int, remaining: int) -> tuple[
     with the pods that are done, and does not grow back to pods that were never admitted.
     """
     admitted = count if assignment.count is None else assignment.count
-    usage = _in_order(in_amounts(_readable(assignment.resource_usage)))
+    usage = in_visiting_order(in_amounts(_readable(assignment.resource_usage)))
     if remaining >= admitted:
         return usage, admitted
     return tuple((r, amounts.multiply(amount // admitted, remaining)) for r, amount in usage), remaining

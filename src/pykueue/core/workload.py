@@ -147,6 +147,9 @@ class Reservation:
     def namespace(self) -> str:
         return self.key.partition("/")[0]
 
+    def pod_set(self, name: str) -> AssignedPodSet | None:
+        return next((assigned for assigned in self.pod_sets if assigned.name == name), None)
+
     def is_like(self, other: Reservation) -> bool:
         """Whether nothing that a decision looks at tells them apart."""
         return all(getattr(self, name) == getattr(other, name) for name in _TELLING)

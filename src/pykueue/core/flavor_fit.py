@@ -1,0 +1,244 @@
+"""The walk over the flavors of one resource group: the flavor taken, and what kept the others out ([FL7] to [FL20]).
+
+One walk chooses one flavor for all resources of the group that are requested together. It goes through the flavors in
+the ClusterQueue's order, gives each one a `Grade` (a `Kind` and a borrowing level), and stops or continues as the
+ClusterQueue's flavorFungibility demands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api.kueue import FlavorFungibilityPreference, PreemptionPolicy
+from pykueue.core import amounts, eligibility, quota
+from pykueue.core.assignment import MODE_OF, AssignmentInputs, Choice
+from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind
+from pykueue.core.queue import Fungibility, ResourceGroup
+from pykueue.core.snapshot import Column
+from pykueue.core.workload import Requests
+
+SEVERITY: Final[Mapping[QuotaReservedReason | None, int]] = {
+    None: 0,
+    QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED: 1,
+    QuotaReservedReason.WAITING_FOR_QUOTA: 2,
+    QuotaReservedReason.EXCEEDS_MAX_QUOTA: 3,
+    QuotaReservedReason.NO_MATCHING_FLAVOR: 4,
+}
+"""[FL35] The order of the reasons of a NoFit, mildest first."""
+
+
+class Grade(NamedTuple):
+    """How well a flavor suits: what it takes to use it, and how high up the cohort tree it borrows."""
+
+    kind: Kind
+    level: int
+
+
+_BEST: Final = Grade(Kind.FIT, 0)
+_WORST: Final = Grade(Kind.NO_FIT, 1 << 30)
+
+
+class FlavorSearch:
+    """One walk over the flavors of a resource group, for all its resources that a group of pod sets requests.
+
+    `indices` are the group's pod sets; `taken` is the usage that earlier groups of the same Workload were given, which
+    counts on top of the request ([FL4]). After `run`: `best` holds the flavor chosen for each resource (empty: none),
+    `grade` how well it suits, `findings` and `attempts` what was in the way of each flavor, and `error` is set where a
+    flavor could not be evaluated at all.
+    """
+
+    def __init__(
+        self,
+        inputs: AssignmentInputs,
+        indices: Sequence[int],
+        requests: Requests,
+        group: ResourceGroup,
+        resource: str,
+        taken: Mapping[int, int],
+    ) -> None:
+        self.inputs = inputs
+        self.pod_sets = [inputs.workload.shape.pod_sets[index] for index in indices]
+        self.first = indices[0]
+        self.requests = [(name, amount) for name, amount in requests if name in group.resources]
+        self.group = group
+        self.resource = resource
+        self.taken = taken
+        self.best: dict[str, Choice] = {}
+        self.grade = _WORST
+        self.findings: list[Finding] = []
+        self.attempts: list[FlavorAttempt] = []
+        self.error = ""
+
+    def run(self) -> None:
+        """Walk from the recorded scan position to the flavor that ends the walk, or to the end of the list."""
+        policy, queue = self.inputs.policy, self.inputs.queue
+        columns = queue.columns[self.group]
+        memory = self.inputs.memory
+        start = memory.next_index(self.first, self.resource) if memory and policy.flavor_fungibility else 0
+        stopped_at = -1
+        for index in range(start, len(columns)):
+            stopped_at = index
+            column = columns[index]
+            obstacle = self._obstacle(column)
+            if obstacle is not None:
+                self.findings.append(obstacle)
+                # A flavor outside the nomination or outside the variant was never a choice, so it is not an attempt.
+                if obstacle.cause not in (Cause.NOT_NOMINATED, Cause.OTHER_VARIANT):
+                    self.attempts.append(
+                        FlavorAttempt(
+                            column.flavor, Kind.NO_FIT, 0, (obstacle,), QuotaReservedReason.NO_MATCHING_FLAVOR
+                        )
+                    )
+                if obstacle.cause is Cause.BROKEN:
+                    self.best, self.error = {}, obstacle.detail
+                    return
+                continue
+            choices, grade = self._judge(column)
+            if policy.flavor_fungibility:
+                if not should_try_next_flavor(grade, queue.spec.fungibility):
+                    # Taken even where an earlier flavor is preferred: the policies allow the walk to stop here.
+                    self.best, self.grade = choices, grade
+                    break
+                if is_preferred(grade, self.grade, queue.spec.fungibility.preference):
+                    self.best, self.grade = choices, grade
+            elif grade.kind > self.grade.kind:
+                self.best, self.grade = choices, grade
+                if grade.kind is Kind.FIT:
+                    break
+        if policy.flavor_fungibility:
+            # [FL20] Where the walk ended, not which flavor it chose: the next attempt continues behind everything that
+            # this one has tried, even behind a flavor that fitted.
+            for choice in self.best.values():
+                choice.stopped_at = -1 if stopped_at == len(columns) - 1 else stopped_at
+
+    def _obstacle(self, column: Column) -> Finding | None:
+        """What makes the flavor ineligible before any quota is looked at ([FL32])."""
+        inputs = self.inputs
+        if inputs.pinned is not None and not any(
+            inputs.pinned.get(pod_set.name, {}).get(self.resource) == column.flavor for pod_set in self.pod_sets
+        ):
+            return Finding(Cause.NOT_NOMINATED, column.flavor, self.resource)
+        allowed = inputs.workload.details.allowed_flavors
+        if inputs.policy.concurrent_admission and allowed is not None and column.flavor not in allowed:
+            return Finding(Cause.OTHER_VARIANT, flavor=column.flavor)
+        return eligibility.obstacle(
+            inputs.snapshot, inputs.policy, inputs.queue, column.flavor, self.group, self.pod_sets
+        )
+
+    def _judge(self, column: Column) -> tuple[dict[str, Choice], Grade]:
+        """Grade an eligible flavor: it is as good as its worst resource, while each resource keeps its own mode and
+        borrowing level ([FL16])."""
+        choices: dict[str, Choice] = {}
+        grade = _BEST
+        findings: list[Finding] = []
+        worst_reason: QuotaReservedReason | None = None
+        highest = 0
+        preference = self.inputs.queue.spec.fungibility.preference
+        for resource, requested in self.requests:
+            amount = requested
+            if self.inputs.replaced is not None:
+                # [FL28] A new slice keeps the flavors of the slice it replaces, and requests only the difference.
+                for pod_set in self.pod_sets:
+                    old = self.inputs.replaced.pod_set(pod_set.name)
+                    on = old.flavors.get(resource, "") if old is not None else ""
+                    if on != column.flavor:
+                        grade = _WORST
+                        findings.append(
+                            Finding(Cause.OTHER_SLICE_FLAVOR, column.flavor, resource, requested, detail=on)
+                        )
+                        worst_reason = QuotaReservedReason.NO_MATCHING_FLAVOR
+                        break
+                    amount -= dict(old.requests).get(resource, 0) if old is not None else 0
+            number = column.numbers[resource]
+            kind, level, finding, reason = self._fit(column.flavor, resource, number, amount)
+            highest = max(highest, level)
+            if finding is not None:
+                findings.append(finding)
+                worst_reason = max(worst_reason, reason, key=SEVERITY.__getitem__)
+            if is_preferred(grade, Grade(kind, level), preference):
+                grade = Grade(kind, level)
+            # Once one resource does not fit, the flavor is lost; the remaining ones are still tested, so that their
+            # findings are reported, too.
+            if grade.kind is not Kind.NO_FIT:
+                choices[resource] = Choice(column.flavor, number, MODE_OF[kind], level)
+        self.findings += findings
+        self.attempts.append(FlavorAttempt(column.flavor, grade.kind, highest, tuple(findings), worst_reason))
+        return choices, grade
+
+    def _fit(
+        self, flavor: str, resource: str, number: int, requested: int
+    ) -> tuple[Kind, int, Finding | None, QuotaReservedReason | None]:
+        """Test one flavor-resource: its kind, the borrowing level, and what was short ([FL12] to [FL15])."""
+        queue = self.inputs.queue
+        node, preemption = queue.node, queue.spec.preemption
+        earlier = self.taken.get(number, 0)
+        amount = amounts.add(earlier, requested)
+        potential = node.potential[number]
+        if amount > potential:
+            short = Finding(Cause.BEYOND_CAPACITY, flavor, resource, amount, potential, earlier=earlier)
+            return Kind.NO_FIT, 0, short, QuotaReservedReason.EXCEEDS_MAX_QUOTA
+        level, is_below_root = quota.level(node, number, amount)
+        balance = quota.balance(node, number)
+        if amount <= max(0, balance):
+            return Kind.FIT, level, None, None
+        short = Finding(Cause.SHORT, flavor, resource, amount, balance, earlier=earlier)
+        # The search for targets is the costly part of an attempt, so it runs only where preemption can help at all.
+        if (
+            node.subtree[number] >= amount
+            or is_below_root
+            or preemption.borrow_within_cohort
+            or (self.inputs.policy.is_fair and preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER)
+        ):
+            kind, level = self.inputs.simulate(number, amount)
+            return kind, level, short, None
+        return Kind.NO_FIT, level, short, QuotaReservedReason.WAITING_FOR_QUOTA
+
+
+def is_preferred(a: Grade, b: Grade, preference: FlavorFungibilityPreference) -> bool:
+    """Whether a is better than b. Equal grades are not, so that the earlier flavor stays ([FL34])."""
+    if a.kind is Kind.NO_FIT:
+        return False
+    if b.kind is Kind.NO_FIT:
+        return True
+    if (a.kind is Kind.NO_CANDIDATES) is not (b.kind is Kind.NO_CANDIDATES):
+        return b.kind is Kind.NO_CANDIDATES
+    if preference is FlavorFungibilityPreference.PREEMPTION_OVER_BORROWING:
+        return (-a.level, a.kind) > (-b.level, b.kind)
+    return (a.kind, -a.level) > (b.kind, -b.level)
+
+
+def should_try_next_flavor(grade: Grade, fungibility: Fungibility) -> bool:
+    """Whether the walk continues behind a flavor of this grade: it does not fit, or it preempts or borrows and the
+    policy is TryNextFlavor ([FL18])."""
+    if grade.kind in (Kind.NO_FIT, Kind.NO_CANDIDATES):
+        return True
+    if grade.kind is not Kind.FIT and not fungibility.stop_at_preempting:
+        return True
+    return grade.level > 0 and not fungibility.stop_at_borrowing
+
+
+def merge_attempts(into: dict[str, FlavorAttempt], attempts: Sequence[FlavorAttempt], group: ResourceGroup) -> None:
+    """Keep the worst result for each flavor over the walks of one group of pod sets. A flavor that an earlier walk
+    tried, and that this one stopped before, does not serve the whole group: it becomes a NoFit."""
+    for attempt in attempts:
+        before = into.get(attempt.flavor)
+        if before is None:
+            into[attempt.flavor] = attempt
+        else:
+            into[attempt.flavor] = FlavorAttempt(
+                attempt.flavor,
+                min(before.kind, attempt.kind),
+                max(before.level, attempt.level),
+                before.findings + tuple(f for f in attempt.findings if f not in before.findings),
+                max(before.reason, attempt.reason, key=SEVERITY.__getitem__),
+            )
+    if attempts:
+        seen = {attempt.flavor for attempt in attempts}
+        for flavor in group.flavors:
+            before = into.get(flavor)
+            if before is not None and flavor not in seen:
+                into[flavor] = FlavorAttempt(
+                    flavor, Kind.NO_FIT, before.level, before.findings, QuotaReservedReason.NO_MATCHING_FLAVOR
+                )
