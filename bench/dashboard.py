@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.delegated_auth import Door
 from kubemachinery.client.informer import kept_up
 from kubemachinery.client.transport import LocalTransport
@@ -117,7 +117,7 @@ QUESTIONS = {
 async def measured(queues: int, workloads: int) -> list[Tree]:
     clock, rng = SystemClock(), random.Random(1)
     objects = things(queues, workloads)
-    client = Client(LocalTransport(Server(objects).answer), rng)
+    client = ApiClient(LocalTransport(Server(objects).answer), rng)
     informers, world = Informers(client, rng, topology=False), World()
     for informer in (*informers.shaping, informers.workloads):
         informer.subscribe(lambda change: world.put(change.new))

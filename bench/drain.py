@@ -46,7 +46,7 @@ import yaml
 
 from kubemachinery import meta
 from kubemachinery.client import client_config
-from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.errors import Conflict, KubeError, Unanswered
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind
@@ -167,7 +167,7 @@ class _Line(msgspec.Struct, frozen=True):
 class Player:
     """Everybody but the manager."""
 
-    client: Client
+    client: ApiClient
     load: Load
     classes: dict[str, Class] = field(default_factory=dict)
     created: dict[str, float] = field(default_factory=dict)
@@ -487,7 +487,7 @@ async def _watching(player: Player, revision: str) -> AsyncIterator[None]:
 
 async def measure(engine: Engine, load: Load, limit_seconds: float) -> dict[str, Any]:
     target = client_config.from_files([engine.kubeconfig])
-    client = Client(client_config.connect(target, SystemClock(), user_agent="drain"), random.Random(1))
+    client = ApiClient(client_config.connect(target, SystemClock(), user_agent="drain"), random.Random(1))
     try:
         for kind, tree in queues():
             await client.create(kind, tree)
@@ -517,7 +517,7 @@ async def measure(engine: Engine, load: Load, limit_seconds: float) -> dict[str,
     return _figures(player, load, engine, wall, cpu, memory_before, sent)
 
 
-async def _until_active(client: Client) -> None:
+async def _until_active(client: ApiClient) -> None:
     """The manager leads and has seen the queues."""
     last = registry.KUEUE.of(kueue.ClusterQueue)
     async with asyncio.timeout(60):

@@ -25,7 +25,7 @@ import msgspec
 from bench.decisions import NAMESPACE, NOW, Made, cluster_queue, drive, local_queue, workload
 
 from kubemachinery import meta
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubeserver.protocol import authentication
 from pykueue import app, settings
@@ -59,7 +59,7 @@ async def default_local_queues(namespaces: int) -> Figures:
         server = app.ServerSettings(data_dir=Path(folder), durability=app.Durability.MEMORY)
         async with app.api_server(server, app.kueue_parts()) as serving:
             handle = partial(serving.embedded.server.handle_as, authentication.ADMIN)
-            client = Client(LocalTransport(handle), random.Random(1))
+            client = ApiClient(LocalTransport(handle), random.Random(1))
             await _all_of(
                 partial(client.create, registry.KUBERNETES.of(kube.Namespace)), map(_namespace, range(namespaces))
             )

@@ -20,7 +20,7 @@ from statistics import median
 from bench import drain
 
 from kubemachinery.client import client_config
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.clock import SystemClock
 
 _SMALL = drain.CLASSES[0]
@@ -47,7 +47,7 @@ def first_admission(folder: Path, name: str) -> dict[str, float]:
 
 async def _admitted(kubeconfig: Path, name: str) -> None:
     target = client_config.from_files([kubeconfig])
-    client = Client(client_config.connect(target, SystemClock(), user_agent="bench"), random.Random(1))
+    client = ApiClient(client_config.connect(target, SystemClock(), user_agent="bench"), random.Random(1))
     try:
         if await client.find(drain.WORKLOAD, "first", drain.NAMESPACE) is None:
             for kind, tree in drain.queues():

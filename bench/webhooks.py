@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from kubemachinery import codec, meta
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind
@@ -103,7 +103,7 @@ async def serve() -> None:
     async def nobody(request: object) -> Any:
         raise AssertionError("the bench asks no API server")
 
-    client = Client(LocalTransport(nobody), random.Random(1))
+    client = ApiClient(LocalTransport(nobody), random.Random(1))
     async with webhook_server.webhooks(
         client, choices, Copies(), webhook_server.on_loopback(InMemory()), SystemClock(), "kueue-system"
     ) as served:

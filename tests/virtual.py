@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ParamSpec
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubeserver.assembly import Embedded
 from kubeserver.http.health import About
@@ -35,7 +35,7 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
 
 
 @asynccontextmanager
-async def server(**parts: Any) -> AsyncIterator[Client]:
+async def server(**parts: Any) -> AsyncIterator[ApiClient]:
     """A client of an embedded server that lives by the loop's own time."""
     usual, loaded = installed()
     clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(7)
@@ -43,6 +43,6 @@ async def server(**parts: Any) -> AsyncIterator[Client]:
     embedded = Embedded(replace(usual, **parts), MemoryJournal(), door, clock, rng, About("test"), loaded=loaded)
     await embedded.start()
     try:
-        yield Client(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)
+        yield ApiClient(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)
     finally:
         await embedded.close()

@@ -26,7 +26,7 @@ from kubemachinery import quantity
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.clock import SystemClock
 from kubemachinery.client import client_config
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Change, Informer, Key
 
@@ -115,7 +115,7 @@ class Prometheus:
 class BudgetController:
     """Looks at every Workload that it is asked about, when something changes and every now and then."""
 
-    def __init__(self, client: Client, meter: Meter, every_seconds: float, rng: random.Random) -> None:
+    def __init__(self, client: ApiClient, meter: Meter, every_seconds: float, rng: random.Random) -> None:
         self._client = client
         self._meter = meter
         self._every_seconds = every_seconds
@@ -214,7 +214,7 @@ async def run(arguments: argparse.Namespace) -> None:
     transport = client_config.connect(target, SystemClock(), user_agent="budget")
     try:
         meter = Prometheus(arguments.prometheus, arguments.query)
-        await BudgetController(Client(transport, rng), meter, arguments.every, rng).run()
+        await BudgetController(ApiClient(transport, rng), meter, arguments.every, rng).run()
     finally:
         await transport.close()
 

@@ -24,7 +24,7 @@ from pykueue.api import registry
 from kubemachinery.kinds import Kind
 from kubemachinery.clock import SystemClock
 from kubemachinery.client import client_config
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
 from kubemachinery.client.event_recorder import EVENTS
 
@@ -55,7 +55,7 @@ async def server(data: Path, configuration: Path) -> AsyncIterator[Tour]:
     try:
         await until(f"the server is ready ({data / 'log'})", lambda: exists(kubeconfig))
         transport = client_config.connect(client_config.from_files([kubeconfig]), SystemClock())
-        yield Tour(Client(transport, random.Random()))
+        yield Tour(ApiClient(transport, random.Random()))
     finally:
         if transport is not None:
             await transport.close()
@@ -84,7 +84,7 @@ async def until(what: str, holds: Callable[[], Awaitable[Any]]) -> Any:
 
 
 class Tour:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     def stop(self, number: str, title: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import Answer, Call, LocalTransport
 from kubeserver.protocol import authentication
 from pykueue import app
@@ -28,13 +28,15 @@ FAIR = {
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
+async def client(tmp_path: Path) -> AsyncIterator[ApiClient]:
     server = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
     async with app.api_server(server, app.kueue_parts()) as serving:
-        yield Client(LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN)), random.Random(1))
+        yield ApiClient(
+            LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
+        )
 
 
-async def install(client: Client, namespace: str, tree: dict[str, Any]) -> None:
+async def install(client: ApiClient, namespace: str, tree: dict[str, Any]) -> None:
     head = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     await client.create(registry.ALL.of(kube.Namespace), head)
     metadata = {"name": names.CONFIG_MAP, "namespace": namespace}
@@ -43,20 +45,20 @@ async def install(client: Client, namespace: str, tree: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["kueue-system", "queues"])
-async def test_the_configuration_is_found_where_the_manager_is_installed(client: Client, namespace: str) -> None:
+async def test_the_configuration_is_found_where_the_manager_is_installed(client: ApiClient, namespace: str) -> None:
     await install(client, namespace, FAIR)
     assert await live_case.configuration_of(client) == (FAIR, ())
     assert (await live_case.case(client, told=lambda _: None)).configured.policy.fair_sharing
 
 
-async def test_of_several_configurations_the_choice_is_named(client: Client) -> None:
+async def test_of_several_configurations_the_choice_is_named(client: ApiClient) -> None:
     await install(client, "queues", FAIR)
     await install(client, "another", FAIR)
     found = await live_case.configuration_of(client)
     assert found.notices == ("several managers have a Configuration (another, queues); that of another is used",)
 
 
-async def test_without_a_configuration_the_defaults_are_named_as_assumed(client: Client) -> None:
+async def test_without_a_configuration_the_defaults_are_named_as_assumed(client: ApiClient) -> None:
     case = await live_case.case(client, told=lambda _: None)
     (notice,) = case.notices
     assert notice.startswith("there is no ConfigMap kueue-manager-config")
@@ -64,7 +66,9 @@ async def test_without_a_configuration_the_defaults_are_named_as_assumed(client:
     assert ("unread-configuration", notice) in [(each.rule, each.sentence) for each in lint.lint(case)]
 
 
-async def test_a_configuration_that_may_not_be_read_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_configuration_that_may_not_be_read_is_named(
+    client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     send = client._transport.send
 
     async def refuses(call: Call) -> Answer:

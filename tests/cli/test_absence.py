@@ -17,7 +17,7 @@ import pytest
 
 import started
 from kubemachinery.client import client_config, errors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import HttpTransport
 from kubemachinery.errors import UsageError
 from pykueue import app
@@ -136,7 +136,7 @@ async def test_news_go_on_when_the_server_is_back(up: Up, tmp_path: Path, caplog
 async def test_who_watches_where_nobody_is_hears_so_at_once() -> None:
     with started.held_port() as port:
         nobody = HttpTransport(f"http://127.0.0.1:{port}")
-        async with AsyncClient(caller=Client(nobody, random.Random(1), attempts=1)) as client:
+        async with AsyncClient(caller=ApiClient(nobody, random.Random(1), attempts=1)) as client:
             with pytest.raises(errors.Unanswered, match="cannot be reached: Connection refused"):
                 await anext(client.watch())
 

@@ -16,7 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from kubemachinery import unstructured
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubeserver.protocol import authentication
 from pykueue import app
@@ -358,11 +358,13 @@ def test_people_who_batch_get_their_roles_by_label() -> None:
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
+async def client(tmp_path: Path) -> AsyncIterator[ApiClient]:
     """A server that does not know our kinds yet."""
     place = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
     async with app.api_server(place, app.bare_parts(), rng=random.Random(1)) as server:
-        yield Client(LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1))
+        yield ApiClient(
+            LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
+        )
 
 
 def applicable(plan: Plan) -> list[Tree]:
@@ -371,7 +373,7 @@ def applicable(plan: Plan) -> list[Tree]:
     return [one for one in manifests.everything(plan) if one["kind"] in kept]
 
 
-async def test_installing_twice_changes_nothing_the_second_time(client: Client) -> None:
+async def test_installing_twice_changes_nothing_the_second_time(client: ApiClient) -> None:
     first: list[str] = []
     await apply.install(client, applicable(Plan()), first.append)
     assert first[0] == "namespace/kueue-system created"
@@ -381,7 +383,7 @@ async def test_installing_twice_changes_nothing_the_second_time(client: Client) 
     assert [line for line in second[:-1] if not line.endswith(" unchanged")] == []
 
 
-async def test_another_configuration_is_brought_up_to_date(client: Client) -> None:
+async def test_another_configuration_is_brought_up_to_date(client: ApiClient) -> None:
     await apply.install(client, applicable(Plan()), lambda line: None)
     other = Plan({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "webhook": {"port": 1}})
     told: list[str] = []
@@ -402,7 +404,7 @@ def test_a_service_that_leads_nowhere_any_more_is_superseded() -> None:
     assert names(Plan(silent)) == ["Service kueue-controller-manager-metrics-service", *dashboard]
 
 
-async def test_what_is_superseded_goes_if_it_is_ours(client: Client) -> None:
+async def test_what_is_superseded_goes_if_it_is_ours(client: ApiClient) -> None:
     def settings(name: str, labels: Tree) -> Tree:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels, **place}}
 
@@ -419,7 +421,7 @@ async def test_what_is_superseded_goes_if_it_is_ours(client: Client) -> None:
     assert await client.find(apply.kind_of(others), "others", "default") is not None
 
 
-async def test_where_conversion_leads_is_left_as_the_manager_wrote_it(client: Client) -> None:
+async def test_where_conversion_leads_is_left_as_the_manager_wrote_it(client: ApiClient) -> None:
     objects = applicable(Plan())
     await apply.install(client, objects, lambda line: None)
     kind = apply.kind_of(next(one for one in objects if one["kind"] == "CustomResourceDefinition"))
@@ -432,7 +434,7 @@ async def test_where_conversion_leads_is_left_as_the_manager_wrote_it(client: Cl
     assert found == {"url": "https://127.0.0.1:1/convert"}
 
 
-async def test_uninstalling_leaves_what_people_made(client: Client) -> None:
+async def test_uninstalling_leaves_what_people_made(client: ApiClient) -> None:
     objects = applicable(Plan())
     await apply.install(client, objects, lambda line: None)
     flavor = registry.KUEUE.named("ResourceFlavor")
@@ -448,7 +450,7 @@ async def test_uninstalling_leaves_what_people_made(client: Client) -> None:
     assert "configmap/kueue-manager-config was not there" in again
 
 
-async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(client: Client) -> None:
+async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(client: ApiClient) -> None:
     """With the manager gone nobody else would, and the objects could never go."""
     objects = applicable(Plan())
     await apply.install(client, objects, lambda line: None)
@@ -461,7 +463,7 @@ async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(cli
     assert left is None or left["metadata"]["finalizers"] == ["example.com/mine"]
 
 
-async def test_a_kind_that_is_still_being_deleted_is_awaited(client: Client) -> None:
+async def test_a_kind_that_is_still_being_deleted_is_awaited(client: ApiClient) -> None:
     """What is applied to it would go with it."""
     objects = applicable(Plan())
     await apply.install(client, objects, lambda line: None)
@@ -488,7 +490,7 @@ def test_the_folder_deploy_holds_what_is_installed() -> None:
         assert (root / name).read_text() == text, f"deploy/{name} is stale; run python -m pykueue.reference"
 
 
-async def test_a_namespace_that_was_there_before_is_neither_taken_nor_taken_away(client: Client) -> None:
+async def test_a_namespace_that_was_there_before_is_neither_taken_nor_taken_away(client: ApiClient) -> None:
     objects = applicable(Plan(namespace="default"))
     told: list[str] = []
     await apply.install(client, objects, told.append)

@@ -11,7 +11,7 @@ import pytest
 
 from kubemachinery import codec
 from kubemachinery.client import errors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import Answer, Call, Lines
 from pykueue.api import kube
 from pykueue.client import pod_logs
@@ -79,7 +79,7 @@ async def followed(
 ) -> list[str]:
     """What was said, while the container runs as long as there is more than one answer left."""
     heard: list[bytes] = []
-    client, wish = Client(server, random.Random(1)), pod_logs.Wish(follow=True, tail=tail)
+    client, wish = ApiClient(server, random.Random(1)), pod_logs.Wish(follow=True, tail=tail)
 
     async def look() -> kube.Pod | None:
         return None if gone else pod(running={}) if len(server.answers) > 1 else pod(terminated={"exitCode": 0})

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict
 from kubemachinery.client.transport import LocalTransport, Transport
 from kubemachinery.unstructured import get
@@ -32,7 +32,7 @@ class Environment:
 
     def __init__(self, serving: app.Serving) -> None:
         self.serving = serving
-        self.client = Client(self.transport(), random.Random(1))
+        self.client = ApiClient(self.transport(), random.Random(1))
 
     def transport(self) -> Transport:
         return LocalTransport(partial(self.serving.embedded.server.handle_as, authentication.ADMIN))

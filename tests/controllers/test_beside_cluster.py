@@ -16,7 +16,7 @@ import pytest
 
 from cluster import assets, real
 from kubemachinery.client import client_config
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind
@@ -63,7 +63,7 @@ async def managed(
     account: bool = False,
     dashboard: tuple[str, int] | None = None,
     external: Sequence[str] = (),
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[ApiClient]:
     """A manager beside the server, as its own account or as an administrator; and somebody who may do everything."""
     written = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -76,7 +76,7 @@ async def managed(
     target = client_config.Target(
         server.url, "default", {"insecure-skip-tls-verify": True}, {"token": server.token}, Path("/")
     )
-    client = Client(client_config.connect(target, SystemClock()), random.Random(1))
+    client = ApiClient(client_config.connect(target, SystemClock()), random.Random(1))
     await apply.install(client, manifests.everything(manifests.Plan(written)), lambda line: None)
     if account:
         path = "/api/v1/namespaces/kueue-system/serviceaccounts/kueue-controller-manager/token"
@@ -107,7 +107,7 @@ async def answered(server: real.Client, code: int, path: str = LIST, **headers: 
     return answer
 
 
-async def made_at_last(client: Client, kind: Kind, tree: Tree) -> None:
+async def made_at_last(client: ApiClient, kind: Kind, tree: Tree) -> None:
     """Create something, once the server knows where our webhooks are."""
 
     async def made() -> bool:

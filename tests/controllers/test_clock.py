@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from controllers.conftest import pod_set
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import format_time
 from pykueue import app, settings
@@ -75,7 +75,7 @@ async def test_a_job_that_was_given_up_is_deleted_in_time_though_the_clock_was_s
 
 
 @asynccontextmanager
-async def world(**spec: object) -> AsyncIterator[tuple[Client, VirtualClock]]:
+async def world(**spec: object) -> AsyncIterator[tuple[ApiClient, VirtualClock]]:
     """One queue, one Workload in it, and a clock."""
     quota = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
     group = {"coveredResources": ["cpu"], "flavors": [quota]}
@@ -96,7 +96,7 @@ async def world(**spec: object) -> AsyncIterator[tuple[Client, VirtualClock]]:
 
 @asynccontextmanager
 async def leading(
-    client: Client, clock: VirtualClock, configuration: dict[str, object] | None = None
+    client: ApiClient, clock: VirtualClock, configuration: dict[str, object] | None = None
 ) -> AsyncIterator[None]:
     """A new manager."""
     chosen = settings.load({"apiVersion": VERSION, "kind": "Configuration", **(configuration or {})})
@@ -116,6 +116,6 @@ def kind(name: str) -> Kind:
     return row
 
 
-async def reasons(client: Client) -> list[str]:
+async def reasons(client: ApiClient) -> list[str]:
     found = await client.get(kind("Workload"), "w", "default")
     return [each["reason"] for each in found["status"]["conditions"]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controllers.conftest import Environment
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import NotSynced
 from kubemachinery.client.transport import Answer, Call, LocalTransport
 from kubemachinery.clock import SystemClock
@@ -69,7 +69,7 @@ class Silent:
 
 async def test_a_start_that_cannot_read_its_objects_in_time_fails_with_their_kinds() -> None:
     chosen = app.manager_options(load(cacheSyncTimeout=50_000_000))
-    stuck = Manager(Client(Silent(), random.Random(1)), chosen, SystemClock(), random.Random(1))
+    stuck = Manager(ApiClient(Silent(), random.Random(1)), chosen, SystemClock(), random.Random(1))
     with pytest.raises(ExceptionGroup) as caught:
         async with stuck.reading():
             raise AssertionError
@@ -84,7 +84,7 @@ async def test_a_kind_that_is_not_served_yet_is_waited_for(env: Environment) -> 
     transport = env.transport()
     assert isinstance(transport, LocalTransport)
     chosen = app.manager_options(load(cacheSyncTimeout=1))  # a nanosecond
-    there = Manager(Client(transport, random.Random(1)), chosen, SystemClock(), random.Random(1))
+    there = Manager(ApiClient(transport, random.Random(1)), chosen, SystemClock(), random.Random(1))
     for informer in there.copies:
         informer.is_served = False
     async with asyncio.timeout(30), there.reading():

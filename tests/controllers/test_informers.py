@@ -8,7 +8,7 @@ import msgspec
 
 from controllers.conftest import pod_set
 from kubemachinery import codec
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.http_server import Request, Response
 from pykueue.api import kueue
@@ -32,7 +32,7 @@ def _json(name: str, cpu: str) -> bytes:
 
 def test_workloads_that_look_alike_share_their_pod_sets_and_read_as_ever() -> None:
     read = Informers(
-        Client(LocalTransport(_nobody), random.Random(1)), random.Random(1), topology=False
+        ApiClient(LocalTransport(_nobody), random.Random(1)), random.Random(1), topology=False
     ).workloads._decode
     a, b, other = read(_json("a", "1")), read(_json("b", "1")), read(_json("other", "2"))
     assert a.spec.pod_sets is b.spec.pod_sets

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controllers.conftest import Environment
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from kubemachinery.clock import SystemClock
@@ -63,7 +63,7 @@ async def test_quota_that_was_given_without_an_answer_is_not_given_to_somebody_e
 ) -> None:
     losing = Losing(env.transport(), gives_up=gives_up)
     choices = app.manager_options(settings.defaults())
-    manager = Manager(Client(losing, random.Random(3)), choices, SystemClock(), random.Random(3))
+    manager = Manager(ApiClient(losing, random.Random(3)), choices, SystemClock(), random.Random(3))
     await env.queues(cpu="1")
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())

@@ -13,7 +13,7 @@ import yaml
 
 from cluster import assets, real
 from controllers.test_beside_cluster import QUEUE, made_at_last, managed
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.kinds import Kind, Version
 from pykueue.api import labels
 from pykueue.jobs.kinds import BUILT_IN, REPLICA_SET
@@ -97,7 +97,7 @@ def definition(row: Kind) -> Tree:
     }
 
 
-async def owner(client: Client, row: Kind, name: str, **marks: str) -> Tree:
+async def owner(client: ApiClient, row: Kind, name: str, **marks: str) -> Tree:
     """An owner, and the reference by which it controls others."""
     metadata = {"name": name, "namespace": "default", "labels": {**_MARKS, **marks}}
     tree = {"apiVersion": row.api_version, "kind": row.kind, "metadata": metadata, "spec": _SPECS.get(row.kind, {})}
@@ -106,7 +106,7 @@ async def owner(client: Client, row: Kind, name: str, **marks: str) -> Tree:
             "controller": True}  # fmt: skip
 
 
-async def child(client: Client, of: str, name: str, reference: Tree, **marks: str) -> Tree:
+async def child(client: ApiClient, of: str, name: str, reference: Tree, **marks: str) -> Tree:
     """A Job or a Pod below an owner, as it is stored."""
     spec = {"template": {"spec": POD_SPEC}} if of == "Job" else POD_SPEC
     metadata = {"name": name, "namespace": "default", "labels": marks, "ownerReferences": [reference]}

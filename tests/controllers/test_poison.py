@@ -14,7 +14,7 @@ import pytest
 
 from controllers.conftest import Environment
 from kubemachinery import codec
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
@@ -57,7 +57,7 @@ class Garbling:
 async def test_a_workload_that_nobody_understands_stops_nobody(env: Environment, sense: bytes, nonsense: bytes) -> None:
     await env.queues(cpu="1")
     await env.workload("bad", priority=5)
-    client = Client(Garbling(env.transport(), sense, nonsense), random.Random(3))
+    client = ApiClient(Garbling(env.transport(), sense, nonsense), random.Random(3))
     manager = Manager(client, app.manager_options(settings.defaults()), SystemClock(), random.Random(3))
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from controllers.conftest import Environment
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
@@ -43,7 +43,7 @@ async def test_a_reason_whose_writing_is_refused_is_written_again(env: Environme
     await env.queues(cpu="1")
     refusing = Refusing(env.transport(), code, reason, 3)
     choices = app.manager_options(settings.defaults())
-    manager = Manager(Client(refusing, random.Random(3)), choices, SystemClock(), random.Random(3))
+    manager = Manager(ApiClient(refusing, random.Random(3)), choices, SystemClock(), random.Random(3))
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())
         await env.workload("big", cpu="5")

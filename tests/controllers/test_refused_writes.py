@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controllers.conftest import Environment, pod_set
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
@@ -59,7 +59,7 @@ class Stubborn:
 @asynccontextmanager
 async def managed(env: Environment, transport: Stubborn) -> AsyncIterator[None]:
     choices = app.manager_options(settings.defaults())
-    manager = Manager(Client(transport, random.Random(3)), choices, SystemClock(), random.Random(3))
+    manager = Manager(ApiClient(transport, random.Random(3)), choices, SystemClock(), random.Random(3))
     async with manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())
         yield

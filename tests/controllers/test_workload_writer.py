@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from controllers.conftest import Environment
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Key
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from kubemachinery.clock import SystemClock
@@ -36,7 +36,7 @@ class Deaf:
 
 async def test_a_workload_that_was_deleted_is_gone_though_the_watch_still_shows_it(env: Environment) -> None:
     """A job would be started once more by what its last Workload had been given."""
-    client = Client(Deaf(env.transport()), random.Random(3))
+    client = ApiClient(Deaf(env.transport()), random.Random(3))
     manager = Manager(client, app.manager_options(settings.defaults()), SystemClock(), random.Random(3))
     key = Key("default", "alpha")
     await env.workload("alpha")

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubeserver.protocol import authentication
 from pykueue import app, settings
@@ -31,7 +31,7 @@ class System:
         self.manager = manager
         self.url = f"{serving.url}/dashboard/"
         self.session = session
-        self.client = Client(
+        self.client = ApiClient(
             LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
         )
 

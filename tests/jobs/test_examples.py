@@ -18,7 +18,7 @@ import yaml
 from jobs.stage import KINDS, OPTIONS, Stage, flavor
 from kubemachinery import codec, unstructured
 from kubemachinery.client import client_config
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.unstructured import Tree
@@ -126,7 +126,7 @@ def serving_flows(folder: Path) -> Up:
 
 async def test_a_server_with_the_package_holds_flows_back_and_lets_them_go(tmp_path: Path) -> None:
     example, server = EXAMPLES / "custom-kind", serving_flows(tmp_path)
-    client = Client(
+    client = ApiClient(
         client_config.connect(client_config.from_files([server.kubeconfig]), SystemClock()), random.Random(1)
     )
     try:

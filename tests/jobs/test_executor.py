@@ -15,7 +15,7 @@ import pytest
 
 from jobs.stage import JOB, KINDS, NOW, OPTIONS, POD, batch_job, flavor, pod
 from kubemachinery import codec, patches, unstructured
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict, Invalid
 from kubemachinery.client.event_recorder import EVENTS, Recorder
 from kubemachinery.client.transport import LocalTransport
@@ -46,7 +46,7 @@ class Reading:
     workload_priority_classes: Mapping[str, kueue.WorkloadPriorityClass] = {}
     priority_classes: Mapping[str, kube.PriorityClass] = {}
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self.client = client
         self.objects: dict[str, list[Tree]] = {}
 
@@ -83,7 +83,7 @@ class Reading:
 class Writing:
     """The writer of Workloads, as plain as can be."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self.client = client
 
     async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, /) -> int:
@@ -104,7 +104,7 @@ class Writing:
 class World:
     """A server in memory and the executor on it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self.client = client
         self.sources = Reading(client)
         self.recorder = Recorder(client, SystemClock(), "test")
@@ -141,7 +141,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
     async with app.api_server(settings, app.kueue_parts()) as serving:
         transport = LocalTransport(partial(serving.embedded.server.handle_as, server_access.ADMIN))
-        yield World(Client(transport, random.Random(7)))
+        yield World(ApiClient(transport, random.Random(7)))
 
 
 def fresh(tree: Tree) -> Tree:

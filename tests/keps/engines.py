@@ -18,7 +18,7 @@ from cluster import real
 from controllers.conftest import told
 from keps.system import System, Tree
 from kubemachinery.client import client_config
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind, Version
@@ -68,7 +68,7 @@ class Cluster:
         target = client_config.from_files([self.kubeconfig])
         transport = client_config.connect(target, SystemClock())
         try:
-            yield _Beside(Client(transport, random.Random(1)), target, self.kubeconfig)
+            yield _Beside(ApiClient(transport, random.Random(1)), target, self.kubeconfig)
         finally:
             await transport.close()
             sweep(self.server)
@@ -80,7 +80,7 @@ class Cluster:
 class _Beside(System):
     """The manager talks to its server over HTTPS, and the server to its webhooks."""
 
-    def __init__(self, client: Client, target: client_config.Target, kubeconfig: Path) -> None:
+    def __init__(self, client: ApiClient, target: client_config.Target, kubeconfig: Path) -> None:
         self.client = client
         self._target = target
         self._kubeconfig = kubeconfig

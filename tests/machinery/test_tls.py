@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kubemachinery import certificates, tls
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import ConfigurationError
@@ -164,7 +164,7 @@ async def test_every_server_of_up_and_of_a_manager_follows_the_configuration(tmp
     server = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY, tls=profile)
     async with app.api_server(server, app.kueue_parts()) as serving:
         transport = LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN))
-        there, choices = Client(transport, random.Random(7)), app.webhook_choices(settings.defaults())
+        there, choices = ApiClient(transport, random.Random(7)), app.webhook_choices(settings.defaults())
         place, sources = webhook_server.on_loopback(InMemory()), facts.InformedSources(there, ())
         async with webhook_server.webhooks(
             there, choices, sources, place, SystemClock(), "kueue-system", profile

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kubemachinery.client import client_config
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport, Transport
 from kubemachinery.clock import SystemClock
 from kubeserver.protocol import authentication as server_access
@@ -45,5 +45,5 @@ def rng() -> random.Random:
 
 
 @pytest.fixture
-def client(transport: Transport, rng: random.Random) -> Client:
-    return Client(transport, rng)
+def client(transport: Transport, rng: random.Random) -> ApiClient:
+    return ApiClient(transport, rng)

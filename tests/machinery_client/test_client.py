@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubemachinery.client import errors
-from kubemachinery.client.client import METADATA, METADATA_OF_ALL, Client, RateLimit
+from kubemachinery.client.client import METADATA, METADATA_OF_ALL, ApiClient, RateLimit
 from kubemachinery.client.transport import Answer, Call, HttpTransport, LocalTransport, Transport
 from kubemachinery.http_server import Request, Response
 from pykueue.api import kube, kueue, registry
@@ -26,7 +26,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
 
 
-async def test_what_is_created_can_be_read_patched_and_deleted(client: Client) -> None:
+async def test_what_is_created_can_be_read_patched_and_deleted(client: ApiClient) -> None:
     made = await client.create(CONFIG_MAP, config_map("a", x="1"))
     assert made["metadata"]["uid"]
     assert (await client.get(CONFIG_MAP, "a", "default"))["data"] == {"x": "1"}
@@ -36,17 +36,17 @@ async def test_what_is_created_can_be_read_patched_and_deleted(client: Client) -
     assert await client.find(CONFIG_MAP, "a", "default") is None
 
 
-async def test_deleting_what_is_gone_is_no_error(client: Client) -> None:
+async def test_deleting_what_is_gone_is_no_error(client: ApiClient) -> None:
     await client.delete(CONFIG_MAP, "never", "default")
 
 
-async def test_a_delete_with_a_uid_spares_an_object_of_the_same_name(client: Client) -> None:
+async def test_a_delete_with_a_uid_spares_an_object_of_the_same_name(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a"))
     with pytest.raises(errors.Conflict):
         await client.delete(CONFIG_MAP, "a", "default", uid="somebody-else")
 
 
-async def test_errors_are_told_apart(client: Client) -> None:
+async def test_errors_are_told_apart(client: ApiClient) -> None:
     with pytest.raises(errors.NotFound):
         await client.get(CONFIG_MAP, "none", "default")
     made = await client.create(CONFIG_MAP, config_map("a"))
@@ -62,7 +62,7 @@ async def test_errors_are_told_apart(client: Client) -> None:
     assert caught.value.causes
 
 
-async def test_a_patch_with_an_old_revision_is_a_conflict(client: Client) -> None:
+async def test_a_patch_with_an_old_revision_is_a_conflict(client: ApiClient) -> None:
     made = await client.create(CONFIG_MAP, config_map("a"))
     await client.patch(CONFIG_MAP, "a", {"data": {"x": "1"}}, "default")
     stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"x": "2"}}
@@ -70,7 +70,7 @@ async def test_a_patch_with_an_old_revision_is_a_conflict(client: Client) -> Non
         await client.patch(CONFIG_MAP, "a", stale, "default")
 
 
-async def test_a_writer_may_ask_for_the_metadata_alone(client: Client) -> None:
+async def test_a_writer_may_ask_for_the_metadata_alone(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a", x="1"))
     answer = await client.patch(CONFIG_MAP, "a", {"data": {"x": "2"}}, "default", answer=METADATA)
     assert answer["metadata"]["resourceVersion"]
@@ -81,7 +81,7 @@ async def test_a_writer_may_ask_for_the_metadata_alone(client: Client) -> None:
 async def test_a_list_is_whole_however_many_pages_it_takes(
     transport: Transport, rng: random.Random, page: int, requests: int
 ) -> None:
-    client = Client(transport, rng, page=page)
+    client = ApiClient(transport, rng, page=page)
     for number in range(7):
         await client.create(CONFIG_MAP, config_map(f"a{number}"))
     listing = await client.list(CONFIG_MAP, "default")
@@ -91,17 +91,17 @@ async def test_a_list_is_whole_however_many_pages_it_takes(
     assert client.sent["GET", "configmaps"] == requests
 
 
-async def test_nothing_at_all_is_listed_as_nothing(client: Client) -> None:
+async def test_nothing_at_all_is_listed_as_nothing(client: ApiClient) -> None:
     """A kube-apiserver has null and no list for that, where it is asked for metadata alone; and so has ours."""
     assert (await client.list(WORKLOAD, answer=METADATA_OF_ALL)).items == []
 
 
-async def test_server_side_apply_creates_and_owns(client: Client) -> None:
+async def test_server_side_apply_creates_and_owns(client: ApiClient) -> None:
     applied = await client.apply(CONFIG_MAP, config_map("a", x="1"), "me")
     assert applied["metadata"]["managedFields"][0]["manager"] == "me"
 
 
-async def test_requests_are_counted_by_verb_and_kind(client: Client) -> None:
+async def test_requests_are_counted_by_verb_and_kind(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a"))
     await client.find(CONFIG_MAP, "a", "default")
     assert client.sent == {("POST", "configmaps"): 1, ("GET", "configmaps"): 1}
@@ -131,14 +131,14 @@ LOST = errors.Unanswered("reset")
 @pytest.mark.parametrize("trouble", [BUSY, TIMED_OUT, NOT_REACHED, LOST])
 async def test_a_read_is_sent_again_after_any_trouble(trouble: Answer | Exception) -> None:
     flaky = Flaky(trouble)
-    await Client(flaky, random.Random(1)).get(CONFIG_MAP, "a", "default")
+    await ApiClient(flaky, random.Random(1)).get(CONFIG_MAP, "a", "default")
     assert len(flaky.calls) == 2
 
 
 @pytest.mark.parametrize("trouble", [BUSY, NOT_REACHED])
 async def test_a_write_is_sent_again_when_it_was_surely_not_carried_out(trouble: Answer | Exception) -> None:
     flaky = Flaky(trouble)
-    await Client(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
+    await ApiClient(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
     assert len(flaky.calls) == 2
 
 
@@ -146,7 +146,7 @@ async def test_a_write_is_sent_again_when_it_was_surely_not_carried_out(trouble:
 async def test_a_write_that_may_have_been_carried_out_is_not(trouble: Answer | Exception) -> None:
     flaky = Flaky(trouble)
     with pytest.raises(errors.KubeError):
-        await Client(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
+        await ApiClient(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
     assert len(flaky.calls) == 1
 
 
@@ -164,7 +164,7 @@ async def test_a_connection_that_is_never_made_carries_nothing_out(monkeypatch: 
 
 async def test_a_server_that_never_answers_is_given_up_on() -> None:
     flaky = Flaky(*[NOT_REACHED] * 20)
-    client = Client(flaky, random.Random(1))
+    client = ApiClient(flaky, random.Random(1))
     client._pause = lambda attempt, error: 0.0  # type: ignore[method-assign]
     with pytest.raises(errors.Unanswered):
         await client.get(CONFIG_MAP, "a", "default")
@@ -208,7 +208,7 @@ async def test_who_gave_up_waiting_costs_nobody_a_token() -> None:
     await asyncio.wait_for(last, 1.1)
 
 
-async def test_a_closed_fence_lets_reads_through_and_no_write(client: Client) -> None:
+async def test_a_closed_fence_lets_reads_through_and_no_write(client: ApiClient) -> None:
     """Whoever lost the right to write is held back however it got this far."""
     fenced = client.fenced(lambda: False)
     with pytest.raises(errors.Fenced):
@@ -226,7 +226,7 @@ async def test_the_fence_is_asked_when_all_waiting_is_over() -> None:
     async def never(request: Request) -> Response:
         raise AssertionError(request)
 
-    client = Client(LocalTransport(never), random.Random(1), limit).fenced(lambda: is_open)
+    client = ApiClient(LocalTransport(never), random.Random(1), limit).fenced(lambda: is_open)
     writing = asyncio.ensure_future(client.create(CONFIG_MAP, config_map("a")))
     await asyncio.sleep(0.01)
     is_open = False

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.delegated_auth import REMEMBERED_SECONDS, STRANGER_SECONDS, Door, Front, Refusal, guarded
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.http_server import Request, Response
@@ -70,7 +70,7 @@ def clock() -> HandClock:
 
 
 def door(server: ApiServer, clock: HandClock, front: Front | None = None) -> Door:
-    return Door(Client(LocalTransport(server.answer), random.Random(1)), clock, front)
+    return Door(ApiClient(LocalTransport(server.answer), random.Random(1)), clock, front)
 
 
 def request(certificate: Any = None, **headers: str | list[str]) -> Request:

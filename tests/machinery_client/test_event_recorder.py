@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 import virtual
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.event_recorder import EVENTS, NORMAL, Note, Recorder, Reference, cut
 from kubemachinery.clock import SystemClock
 from virtual import virtual_time
@@ -18,7 +18,7 @@ from waiting import eventually
 REGARDING = Reference("v1", "ConfigMap", "a", "default", "uid-a")
 
 
-async def events(client: Client) -> list[dict[str, Any]]:
+async def events(client: ApiClient) -> list[dict[str, Any]]:
     return [msgspec.json.decode(item) for item in (await client.list(EVENTS, "default")).items]
 
 
@@ -26,7 +26,7 @@ def note(reason: str = "Started", text: str = "it started", **more: Any) -> Note
     return Note(REGARDING, NORMAL, reason, text, "test-controller", **more)
 
 
-async def test_a_note_becomes_an_event_about_its_object(client: Client) -> None:
+async def test_a_note_becomes_an_event_about_its_object(client: ApiClient) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     running = asyncio.ensure_future(recorder.run())
     recorder.tell(note())
@@ -37,7 +37,7 @@ async def test_a_note_becomes_an_event_about_its_object(client: Client) -> None:
     assert (event["reportingController"], event["reportingInstance"]) == ("test-controller", "me")
 
 
-async def test_the_same_note_again_is_counted_not_repeated(client: Client) -> None:
+async def test_the_same_note_again_is_counted_not_repeated(client: ApiClient) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     for _ in range(5):
         recorder.tell(note())
@@ -55,7 +55,7 @@ async def test_the_same_note_again_is_counted_not_repeated(client: Client) -> No
     assert found["Started"]["series"]["count"] == 2, "the first repetition is written at once, the rest after a while"
 
 
-async def written_events(client: Client, recorder: Recorder, *notes: Note) -> list[tuple[str, int]]:
+async def written_events(client: ApiClient, recorder: Recorder, *notes: Note) -> list[tuple[str, int]]:
     """Note and count of every Event that these notes leave, in the order of writing."""
     for each in notes:
         recorder.tell(each)
@@ -70,33 +70,33 @@ async def written_events(client: Client, recorder: Recorder, *notes: Note) -> li
     return [(event["note"], event.get("series", {}).get("count", 1)) for event in found]
 
 
-async def test_events_that_differ_in_their_note_only_are_one_series(client: Client) -> None:
+async def test_events_that_differ_in_their_note_only_are_one_series(client: ApiClient) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     found = await written_events(client, recorder, note(text="first"), note(text="second"))
     assert found == [("first", 2)]
 
 
-async def test_event_about_a_newer_revision_starts_a_new_series(client: Client) -> None:
+async def test_event_about_a_newer_revision_starts_a_new_series(client: ApiClient) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     newer = replace(REGARDING, resource_version="2")
     found = await written_events(client, recorder, note(), replace(note(), regarding=newer))
     assert found == [("it started", 1), ("it started", 1)]
 
 
-async def test_events_with_different_actions_are_different_series(client: Client) -> None:
+async def test_events_with_different_actions_are_different_series(client: ApiClient) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     found = await written_events(client, recorder, note(action="A"), note(action="B"))
     assert [count for _, count in found] == [1, 1]
 
 
-async def test_recorder_of_a_kubernetes_component_compares_notes(client: Client) -> None:
+async def test_recorder_of_a_kubernetes_component_compares_notes(client: ApiClient) -> None:
     recorder = Recorder(client, SystemClock(), "me", compares_notes=True)
     newer = replace(note(text="first"), regarding=replace(REGARDING, resource_version="2"))
     found = await written_events(client, recorder, note(text="first"), note(text="second"), newer)
     assert found == [("first", 2), ("second", 1)]
 
 
-async def test_in_a_rush_what_another_note_says_as_well_is_left_out(client: Client) -> None:
+async def test_in_a_rush_what_another_note_says_as_well_is_left_out(client: ApiClient) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     for number in range(60):
         recorder.tell(note(f"Reason{number}"))
@@ -105,14 +105,14 @@ async def test_in_a_rush_what_another_note_says_as_well_is_left_out(client: Clie
     assert recorder.left_out == 1
 
 
-async def test_a_full_line_loses_the_oldest_and_says_how_many(client: Client) -> None:
+async def test_a_full_line_loses_the_oldest_and_says_how_many(client: ApiClient) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     for number in range(303):
         recorder.tell(note(f"Reason{number}"))
     assert recorder.left_out == 3
 
 
-async def test_important_event_is_written_first_however_many_wait(client: Client) -> None:
+async def test_important_event_is_written_first_however_many_wait(client: ApiClient) -> None:
     recorder = Recorder(client, SystemClock(), "me")
     for number in range(250):
         recorder.tell(note(f"Reason{number}"))

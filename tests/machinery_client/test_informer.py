@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from kubemachinery.client import errors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Change, Informer, Key, typed
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from pykueue.api import kube, registry
@@ -26,7 +26,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
 
 
-def informer(client: Client) -> Informer[kube.ConfigMap]:
+def informer(client: ApiClient) -> Informer[kube.ConfigMap]:
     return Informer(client, CONFIG_MAP, typed(kube.ConfigMap), random.Random(1), namespace="default")
 
 
@@ -50,7 +50,7 @@ def story(changes: list[Change[Any]]) -> list[tuple[str, bool, bool]]:
     ]
 
 
-async def test_it_holds_what_was_there_and_follows_what_comes(client: Client) -> None:
+async def test_it_holds_what_was_there_and_follows_what_comes(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a1", x="1"))
     watched = informer(client)
     async with running(watched) as changes:
@@ -66,7 +66,7 @@ async def test_it_holds_what_was_there_and_follows_what_comes(client: Client) ->
         assert watched.revision_of(Key("default", "a1")) == int(found.metadata.resource_version)
 
 
-async def test_an_index_follows_its_objects(client: Client) -> None:
+async def test_an_index_follows_its_objects(client: ApiClient) -> None:
     watched = informer(client)
     watched.index("label", lambda item: item.metadata.labels.get("team", "none").split("."))
     async with running(watched) as changes:
@@ -127,7 +127,7 @@ GONE = '{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired",
 
 async def played(*script: list[str] | Answer | Exception) -> tuple[list[tuple[str, bool, bool]], Played]:
     transport = Played(*script)
-    watched = Informer(Client(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
+    watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
     async with running(watched) as changes:
         await eventually(lambda: not transport.script and len(transport.calls) > len(script))
     return story(changes), transport
@@ -158,13 +158,13 @@ async def test_after_410_it_lists_again_and_tells_what_is_gone() -> None:
 async def test_a_list_whose_history_is_gone_at_once_is_not_asked_for_again_and_again() -> None:
     """The first time may be bad luck; from then on it waits, ever longer."""
     transport = Played(*([END], [GONE]) * 1000)
-    watched = Informer(Client(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
+    watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
     async with running(watched):
         await asyncio.sleep(60)
     assert 4 < len(transport.calls) < 12
 
 
-async def test_it_says_when_it_has_seen_all_that_was_stored(client: Client) -> None:
+async def test_it_says_when_it_has_seen_all_that_was_stored(client: ApiClient) -> None:
     """Also while its watch is behind."""
     await client.create(CONFIG_MAP, config_map("a1"))
     watched = informer(client)
@@ -222,7 +222,7 @@ async def test_it_keeps_trying_while_the_server_is_away() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_the_copy_equals_the_server_after_any_history(client: Client, seed: int) -> None:
+async def test_the_copy_equals_the_server_after_any_history(client: ApiClient, seed: int) -> None:
     rng = random.Random(seed)
     watched = informer(client)
     async with running(watched) as changes:

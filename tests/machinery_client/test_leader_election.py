@@ -13,7 +13,7 @@ import pytest
 
 import virtual
 from kubemachinery import http_server
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.leader_election import LEASES, STALL_SECONDS, Election, Terms
 from kubemachinery.client.transport import Answer, Call, LocalTransport
 from pykueue.testing.virtual_loop import VirtualClock
@@ -23,7 +23,7 @@ from waiting import eventually
 TERMS = Terms("manager", "default")
 
 
-def candidate(client: Client, name: str) -> Election:
+def candidate(client: ApiClient, name: str) -> Election:
     return Election(client, VirtualClock(asyncio.get_running_loop()), TERMS, name)
 
 
@@ -181,9 +181,9 @@ class _AcrossThreads(LocalTransport):
 
 
 @contextmanager
-def server_elsewhere() -> Iterator[Callable[[], Client]]:
+def server_elsewhere() -> Iterator[Callable[[], ApiClient]]:
     """Makes clients of a server whose event loop runs in another thread: it answers while the test's own is blocked."""
-    begun: list[tuple[asyncio.AbstractEventLoop, Client, asyncio.Event]] = []
+    begun: list[tuple[asyncio.AbstractEventLoop, ApiClient, asyncio.Event]] = []
     ready = threading.Event()
 
     async def run() -> None:
@@ -200,7 +200,7 @@ def server_elsewhere() -> Iterator[Callable[[], Client]]:
     transport = client._transport
     assert isinstance(transport, LocalTransport)
     try:
-        yield lambda: Client(_AcrossThreads(transport._handler, loop), random.Random(1))
+        yield lambda: ApiClient(_AcrossThreads(transport._handler, loop), random.Random(1))
     finally:
         loop.call_soon_threadsafe(over.set)
         thread.join()

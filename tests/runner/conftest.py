@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kubemachinery import unstructured
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.http_server import Request
@@ -38,7 +38,9 @@ class System:
     def __init__(self, embedded: Embedded, *, pause_seconds: float, patience_seconds: float) -> None:
         self._embedded = embedded
         self._pause_seconds, self._patience_seconds = pause_seconds, patience_seconds
-        self.client = Client(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), random.Random(1))
+        self.client = ApiClient(
+            LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
+        )
 
     async def create(self, kind: str, name: str, **fields: Any) -> Tree:
         row = registry.ALL.named(kind)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Informer
 from kubemachinery.client.leader_election import Election
@@ -65,13 +65,13 @@ def _frees_on_a_lost_answer(patch: pytest.MonkeyPatch) -> None:
 
 
 def _writes_without_a_revision(patch: pytest.MonkeyPatch) -> None:
-    conditional = Client.patch
+    conditional = ApiClient.patch
 
-    async def patched(self: Client, kind: Any, name: str, tree: Any, *rest: Any, **options: Any) -> Any:
+    async def patched(self: ApiClient, kind: Any, name: str, tree: Any, *rest: Any, **options: Any) -> Any:
         tree = {**tree, "metadata": {k: v for k, v in tree.get("metadata", {}).items() if k != "resourceVersion"}}
         return await conditional(self, kind, name, tree, *rest, **options)
 
-    patch.setattr(Client, "patch", patched)
+    patch.setattr(ApiClient, "patch", patched)
 
 
 def _forgets_reservations_at_a_restart(patch: pytest.MonkeyPatch) -> None:

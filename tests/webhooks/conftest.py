@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from kubemachinery import http_server, patches
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.kinds import Kind
 from kubeserver.protocol import authentication
@@ -127,5 +127,5 @@ async def server(tmp_path: Path) -> AsyncIterator[app.Serving]:
 
 
 @pytest.fixture
-async def client(server: app.Serving) -> Client:
-    return Client(LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1))
+async def client(server: app.Serving) -> ApiClient:
+    return ApiClient(LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1))

@@ -11,7 +11,7 @@ import pytest
 
 from kubemachinery import certificates, http_server, tls
 from kubemachinery.certificates import Authority
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.errors import UsageError
 from pykueue.webhooks import certificate
 from pykueue.webhooks.certificate import InFolder, InMemory, InSecret, Kept, renewed
@@ -78,7 +78,7 @@ def test_an_authority_is_loaded_only_with_its_own_key() -> None:
 # --- Where it is kept -------------------------------------------------------------------------------------------------
 
 
-async def test_replicas_share_the_certificate_in_the_secret(client: Client) -> None:
+async def test_replicas_share_the_certificate_in_the_secret(client: ApiClient) -> None:
     """Whoever comes first makes it; the Secret may be there already, empty, as it is installed."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cert", "namespace": "default"}}
     await client.create(certificate.SECRET, secret)
@@ -89,7 +89,7 @@ async def test_replicas_share_the_certificate_in_the_secret(client: Client) -> N
     assert set(stored["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
 
 
-async def test_a_secret_that_is_not_there_is_created(client: Client) -> None:
+async def test_a_secret_that_is_not_there_is_created(client: ApiClient) -> None:
     made = await InSecret(client, "default", "cert").current(HOSTS, NOW)
     assert await InSecret(client, "default", "cert").current(HOSTS, NOW) == made
 

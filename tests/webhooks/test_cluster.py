@@ -12,7 +12,7 @@ import pytest
 
 from cluster import assets, real
 from kubemachinery.client import client_config
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
@@ -43,21 +43,21 @@ def cluster() -> Iterator[client_config.Target]:
 
 
 @contextlib.asynccontextmanager
-async def connected(target: client_config.Target) -> AsyncIterator[Client]:
-    client = Client(client_config.connect(target, SystemClock()), random.Random(1))
+async def connected(target: client_config.Target) -> AsyncIterator[ApiClient]:
+    client = ApiClient(client_config.connect(target, SystemClock()), random.Random(1))
     try:
         yield client
     finally:
         await client.close()
 
 
-async def installed(client: Client, namespace: str = "kueue-system") -> list[str]:
+async def installed(client: ApiClient, namespace: str = "kueue-system") -> list[str]:
     told: list[str] = []
     await apply.install(client, manifests.everything(manifests.Plan(namespace=namespace)), told.append)
     return told
 
 
-async def until_asked(client: Client) -> None:
+async def until_asked(client: ApiClient) -> None:
     """An API server learns of webhooks a moment after they are written."""
 
     async def is_asked() -> bool:

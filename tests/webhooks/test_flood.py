@@ -17,7 +17,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.leader_election import LEASES
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.unstructured import Tree
@@ -37,7 +37,7 @@ PROBES = 15
 class Managed:
     """A manager that leads, and where its webhooks are."""
 
-    client: Client
+    client: ApiClient
     process: asyncio.subprocess.Process
     port: int
 
@@ -73,7 +73,7 @@ async def managed(tmp_path: Path) -> AsyncIterator[Managed]:
     config.write_text(json.dumps(chosen))
     server = app.ServerSettings(data_dir=tmp_path / "data", durability=app.Durability.MEMORY)
     async with app.api_server(server, app.kueue_parts()) as serving:
-        client = Client(
+        client = ApiClient(
             LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
         )
         home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}

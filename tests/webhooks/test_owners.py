@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import Answer, Call, Lines
 from pykueue.api import labels
@@ -89,7 +89,7 @@ def child(api_version: str, kind: str, *, queue: str = "", of: str = "Job") -> T
 async def decided(
     server: Server, tree: Tree, chosen: Choices | None = None, phase: Phase = Phase.MUTATE
 ) -> AdmissionResponse:
-    sources = facts.InformedSources(Client(server, random.Random(1), attempts=1), ())
+    sources = facts.InformedSources(ApiClient(server, random.Random(1), attempts=1), ())
     request = AdmissionRequest(phase=phase, operation=CREATE, object=tree, namespace="default", name="child")
     chosen = chosen or choices()
     return review(request, await facts.gather(request, sources, chosen), chosen)
@@ -196,7 +196,7 @@ async def test_an_owner_is_read_in_the_version_that_its_reference_names(server: 
 async def test_a_failure_is_logged_once_with_its_reason(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pykueue.jobs.unreadable_owners")
     server.failures["/apis/ray.io"] = FORBIDDEN
-    sources = facts.InformedSources(Client(server, random.Random(1), attempts=1), ())
+    sources = facts.InformedSources(ApiClient(server, random.Random(1), attempts=1), ())
     tree = child("ray.io/v1", "RayJob", queue="lq")
     for _ in range(3):
         request = AdmissionRequest(phase=Phase.MUTATE, operation=CREATE, object=tree, namespace="default", name="child")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from pykueue.webhooks import registration
 from pykueue.webhooks.registration import CRD, KINDS, NAMES, Reach
 from pykueue.webhooks.review import Phase
@@ -99,7 +99,7 @@ def test_in_a_cluster_a_service_leads_here_and_beside_it_a_url(reach: Reach, wan
     assert webhooks(reach)["mjob.kb.io"]["clientConfig"] == wanted
 
 
-async def test_registering_changes_what_differs_and_then_nothing(client: Client) -> None:
+async def test_registering_changes_what_differs_and_then_nothing(client: ApiClient) -> None:
     first = await registration.register(client, choices(), BESIDE, NAMESPACE)
     assert len(first) == 8  # two configurations, and the six kinds that change shape
     assert await registration.register(client, choices(), BESIDE, NAMESPACE) == []
@@ -109,7 +109,7 @@ async def test_registering_changes_what_differs_and_then_nothing(client: Client)
     assert "mpod.kb.io" not in [webhook["name"] for webhook in stored["webhooks"]]
 
 
-async def test_conversion_is_led_here_and_what_others_wrote_stays(client: Client) -> None:
+async def test_conversion_is_led_here_and_what_others_wrote_stays(client: ApiClient) -> None:
     name = kind("ClusterQueue").name
     await client.patch(CRD, name, {"metadata": {"labels": {"team": "platform"}}})
     await registration.register(client, choices(), BESIDE, NAMESPACE)

@@ -14,7 +14,7 @@ import pytest
 
 from kubemachinery import certificates
 from kubemachinery.certificates import Authority
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
@@ -29,26 +29,26 @@ NAMESPACE = "kueue-system"
 
 
 @pytest.fixture
-async def installed(client: Client) -> Client:
+async def installed(client: ApiClient) -> ApiClient:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await client.create(kind("Namespace"), namespace)
     return client
 
 
 @asynccontextmanager
-async def served(client: Client, place: Place) -> AsyncIterator[Served]:
+async def served(client: ApiClient, place: Place) -> AsyncIterator[Served]:
     sources = facts.InformedSources(client, ())
     async with webhook_server.webhooks(client, choices(), sources, place, SystemClock(), NAMESPACE) as made:
         yield made
 
 
-async def revision(client: Client) -> str:
+async def revision(client: ApiClient) -> str:
     found = await client.get(registration.CRD, kind("Workload").name)
     text: str = found["metadata"]["resourceVersion"]
     return text
 
 
-async def test_nobody_gets_past_us_while_we_are_down(installed: Client) -> None:
+async def test_nobody_gets_past_us_while_we_are_down(installed: ApiClient) -> None:
     async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as first:
         await first.register()
         await installed.create(kind("ClusterQueue"), cluster_queue("a"))
@@ -56,7 +56,9 @@ async def test_nobody_gets_past_us_while_we_are_down(installed: Client) -> None:
         await installed.create(kind("ClusterQueue"), cluster_queue("b"))
 
 
-async def test_the_next_start_takes_the_same_port_and_authority_so_that_kinds_need_no_change(installed: Client) -> None:
+async def test_the_next_start_takes_the_same_port_and_authority_so_that_kinds_need_no_change(
+    installed: ApiClient,
+) -> None:
     async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as first:
         await first.register()
         port, before = first.port, await revision(installed)
@@ -67,7 +69,7 @@ async def test_the_next_start_takes_the_same_port_and_authority_so_that_kinds_ne
         await installed.create(kind("ClusterQueue"), cluster_queue("b"))
 
 
-async def test_where_the_port_is_taken_another_will_do(installed: Client) -> None:
+async def test_where_the_port_is_taken_another_will_do(installed: ApiClient) -> None:
     async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as first:
         await first.register()
         async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as second:
@@ -78,7 +80,7 @@ async def test_where_the_port_is_taken_another_will_do(installed: Client) -> Non
         await installed.create(kind("ClusterQueue"), cluster_queue("c"))
 
 
-async def test_in_a_cluster_the_service_is_named_and_the_secret_shared(installed: Client) -> None:
+async def test_in_a_cluster_the_service_is_named_and_the_secret_shared(installed: ApiClient) -> None:
     place = webhook_server.in_cluster(installed, CONFIGURATION)
     assert (place.host, place.port) == ("0.0.0.0", 9443)
     assert place.reach_at(9443, b"ca").client_config("/convert")["service"] == {
@@ -100,7 +102,7 @@ async def test_in_a_cluster_the_service_is_named_and_the_secret_shared(installed
     assert kept != Kept()
 
 
-async def test_client_without_the_required_certificate_is_not_answered(installed: Client, tmp_path: Path) -> None:
+async def test_client_without_the_required_certificate_is_not_answered(installed: ApiClient, tmp_path: Path) -> None:
     now = datetime.datetime.now(datetime.UTC)
     ours, other = Authority.make("front", now), Authority.make("other", now)
     known = tmp_path / "ca.crt"
@@ -126,7 +128,7 @@ async def test_client_without_the_required_certificate_is_not_answered(installed
 
 @pytest.mark.parametrize(("content", "why"), [(None, "No such file"), ("nothing", "holds no certificate")])
 async def test_unusable_client_authority_is_refused_with_the_reason(
-    installed: Client, tmp_path: Path, content: str | None, why: str
+    installed: ApiClient, tmp_path: Path, content: str | None, why: str
 ) -> None:
     path = tmp_path / "ca.crt"
     if content is not None:

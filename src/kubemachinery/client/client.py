@@ -128,7 +128,7 @@ _read_list: Final = msgspec.json.Decoder(_List).decode
 _read_tree: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Client:
+class ApiClient:
     """One server, as one user."""
 
     def __init__(
@@ -151,13 +151,13 @@ class Client:
         # How often each verb was sent, for whoever counts requests per admission.
         self.sent: dict[tuple[str, str], int] = {}
 
-    def patiently(self) -> Client:
+    def patiently(self) -> ApiClient:
         """The same client for what can wait: where requests are limited, others go first."""
         client = copy.copy(self)
         client._is_patient = True
         return client
 
-    def fenced(self, fence: Fence | None) -> Client:
+    def fenced(self, fence: Fence | None) -> ApiClient:
         """The same client for one who may write only as long as the fence says so."""
         client = copy.copy(self)
         client._fence = fence

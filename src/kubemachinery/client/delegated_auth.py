@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubemachinery.clock import Clock
 from kubemachinery.http_server import Handler, Request, Response
@@ -157,7 +157,7 @@ class _Memory(Generic[V]):
 class Door:
     """Lets a request pass, or says why not."""
 
-    def __init__(self, client: Client, clock: Clock, front: Front | None = None) -> None:
+    def __init__(self, client: ApiClient, clock: Clock, front: Front | None = None) -> None:
         self.client = client
         self.front = front or Front()
         self._users: _Memory[User] = _Memory(clock)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError, NoSuchKind
 from kubemachinery.client.transport import Call
 from kubemachinery.kinds import Kind, Scope
@@ -33,7 +33,7 @@ _read: Final = msgspec.json.Decoder(_Resources).decode
 class Discovery:
     """Resolves kinds whose resource name is not known. What was found is kept; failures are not."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._found: dict[tuple[str, str], Kind] = {}
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kubemachinery import meta
-from kubemachinery.client.client import Client, RateLimit
+from kubemachinery.client.client import ApiClient, RateLimit
 from kubemachinery.client.errors import ApiError, KubeError
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind, Scope, Version
@@ -105,7 +105,7 @@ class _Series:
 class Recorder:
     """Notes in, Events out."""
 
-    client: Client
+    client: ApiClient
     clock: Clock
     instance: str
     # Whether Events with different notes are different, as with the recorder of core/v1.

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from kubemachinery.client import errors
-from kubemachinery.client.client import METADATA_OF_ALL, Client
+from kubemachinery.client.client import METADATA_OF_ALL, ApiClient
 from kubemachinery.client.errors import Expired, KubeError
 from kubemachinery.client.transport import Lines
 from kubemachinery.errors import PykueueError
@@ -84,7 +84,7 @@ class Informer(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         kind: Kind,
         decode: Decode[T],
         rng: random.Random,

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kubemachinery import meta
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import AlreadyExists, Conflict, KubeError
 from kubemachinery.clock import Clock
 from kubemachinery.errors import PykueueError
@@ -64,12 +64,12 @@ class Election:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         clock: Clock,
         terms: Terms,
         identity: str,
         *,
-        own_connection: Callable[[], Client] | None = None,
+        own_connection: Callable[[], ApiClient] | None = None,
     ) -> None:
         """`own_connection` makes the client that renews the Lease from a thread of its own; without it, `client` renews
         on the event loop, as on one whose time is virtual. It is called, used and closed in that thread."""
@@ -158,7 +158,7 @@ class Election:
         self.term = self._newest_term = int(taken["spec"]["leaseTransitions"])
         return taken
 
-    async def _keep_apart(self, own_connection: Callable[[], Client], lease: dict[str, Any]) -> None:
+    async def _keep_apart(self, own_connection: Callable[[], ApiClient], lease: dict[str, Any]) -> None:
         """The same as `_keep`, in a thread with an event loop and a connection of its own."""
 
         async def keep() -> None:
@@ -184,7 +184,9 @@ class Election:
     def _is_stirring(self) -> bool:
         return self._loop_time() - self._stirred_at < STALL_SECONDS
 
-    async def _keep(self, client: Client, lease: dict[str, Any], is_healthy: Callable[[], bool] = lambda: True) -> None:
+    async def _keep(
+        self, client: ApiClient, lease: dict[str, Any], is_healthy: Callable[[], bool] = lambda: True
+    ) -> None:
         """Renew until that fails for too long, or the leader is not healthy."""
         while True:
             await asyncio.sleep(self._terms.retry_seconds)
@@ -210,7 +212,7 @@ class Election:
             except (PykueueError, TimeoutError) as error:
                 log.warning("the lease was not renewed: %s", error)
 
-    async def _reread(self, client: Client) -> dict[str, Any] | None:
+    async def _reread(self, client: ApiClient) -> dict[str, Any] | None:
         try:
             return await client.find(LEASES, self._terms.name, self._terms.namespace)
         except KubeError:

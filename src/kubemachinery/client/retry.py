@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from kubemachinery.client.client import Client, Tree
+from kubemachinery.client.client import ApiClient, Tree
 from kubemachinery.client.errors import AlreadyExists, ApiError, Conflict, KubeError, Unanswered
 from kubemachinery.kinds import Kind
 
@@ -41,7 +41,7 @@ async def until_done(attempt: Callable[[], Awaitable[T]], *, attempts: int = 10)
     return await attempt()
 
 
-async def put(client: Client, kind: Kind, wanted: Tree, field: str) -> bool:
+async def put(client: ApiClient, kind: Kind, wanted: Tree, field: str) -> bool:
     """Whether the object had to be created or changed. Only `field` is ours; labels and the like are not."""
     metadata = wanted["metadata"]
     found = await client.find(kind, metadata["name"], metadata.get("namespace", ""))

@@ -14,7 +14,7 @@ import msgspec
 
 from kubemachinery import yaml_documents
 from kubemachinery.client import errors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import Call
 from kubemachinery.yaml_documents import Document
 from pykueue.analysis import planner
@@ -28,7 +28,7 @@ _FOR_TOPOLOGIES: Final = frozenset({kube.Node, kube.Pod})
 
 
 async def case(
-    client: Client,
+    client: ApiClient,
     *,
     nodes: bool = False,
     classes: bool = False,
@@ -62,7 +62,7 @@ async def case(
     return replace(planner.read(found), notices=configuration.notices)
 
 
-async def _unscheduled(client: Client, namespace: str) -> list[Document]:
+async def _unscheduled(client: ApiClient, namespace: str) -> list[Document]:
     """The pods of a namespace that have no node."""
     row = registry.ALL.of(kube.Pod)
     try:
@@ -81,7 +81,7 @@ class Found(NamedTuple):
     notices: tuple[str, ...] = ()
 
 
-async def configuration_of(client: Client) -> Found:
+async def configuration_of(client: ApiClient) -> Found:
     """The Configuration that the manager runs with. Where it cannot be read, the default one with a notice."""
     try:
         answer = await client.ask(Call("GET", CONFIGURATION_PATH))
@@ -98,7 +98,7 @@ async def configuration_of(client: Client) -> Found:
 _DEFAULTS: Final = "the answer assumes the default Configuration (no fair sharing, default gates, no exclusions)"
 
 
-async def _kept(client: Client) -> tuple[str, str]:
+async def _kept(client: ApiClient) -> tuple[str, str]:
     """The text of the Configuration in a cluster, and what is to be said about it: of an installation in another
     namespace, or why there is none."""
     kind = registry.ALL.of(kube.ConfigMap)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kubemachinery.client import client_config as servers
-from kubemachinery.client.client import Client, RateLimit
+from kubemachinery.client.client import ApiClient, RateLimit
 from kubemachinery.client.delegated_auth import Door
 from kubemachinery.client.leader_election import Election
 from kubemachinery.client.transport import Transport
@@ -57,8 +57,8 @@ async def manage(
     transport = servers.connect(target, clock, user_agent=agent)
     in_pod = target.folder == servers.SERVICE_ACCOUNT
 
-    def own_connection() -> Client:
-        return Client(servers.connect(target, clock, user_agent=agent, connections=2), random.Random())
+    def own_connection() -> ApiClient:
+        return ApiClient(servers.connect(target, clock, user_agent=agent, connections=2), random.Random())
 
     term = _Term(transport, settings, clock, rng, in_pod=in_pod, own_connection=own_connection)
     built(term.manager)
@@ -82,20 +82,20 @@ class _Term:
         rng: random.Random,
         *,
         in_pod: bool,
-        own_connection: Callable[[], Client],
+        own_connection: Callable[[], ApiClient],
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._in_pod = in_pod
         # What keeps the manager in office, its lease and its webhooks, waits behind no limit.
-        self._office = Client(transport, rng)
+        self._office = ApiClient(transport, rng)
         self._leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
         identity = f"{socket.gethostname()}_{uuid.UUID(int=rng.getrandbits(128), version=4)}"
         terms = options.for_election(settings)
         self._election = Election(self._office, clock, terms, identity, own_connection=own_connection)
         self._candidate = None if self._leads_alone else self._election
         connection = settings.configuration.client_connection or config.ClientConnection()
-        client = Client(transport, rng, RateLimit(connection.qps or 0.0, connection.burst or 0))
+        client = ApiClient(transport, rng, RateLimit(connection.qps or 0.0, connection.burst or 0))
         chosen = options.for_manager(settings)
         self.manager = Manager(client, chosen, clock, rng, instance=identity, election=self._candidate)
         self.manager.metrics.role = Role.STANDALONE if self._leads_alone else Role.FOLLOWER
@@ -161,6 +161,6 @@ async def populate(
     clock, rng = clock or SystemClock(), rng or random.Random()
     transport = servers.connect(target, clock, user_agent=f"pykueue-populator/{__version__}")
     try:
-        await Populator(Client(transport, rng), configuration, clock, rng, instance=socket.gethostname()).run()
+        await Populator(ApiClient(transport, rng), configuration, clock, rng, instance=socket.gethostname()).run()
     finally:
         await transport.close()

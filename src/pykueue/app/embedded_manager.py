@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import partial
 
 from kubemachinery import codec, unstructured
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.delegated_auth import Door
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
@@ -149,5 +149,5 @@ async def _run(
         await executor.close()
 
 
-def _client(embedded: Embedded, rng: random.Random) -> Client:
-    return Client(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)
+def _client(embedded: Embedded, rng: random.Random) -> ApiClient:
+    return ApiClient(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)

@@ -10,7 +10,7 @@ from pykueue.cli import completion_candidates
 from pykueue.cli.connection import Connection, connects
 
 if TYPE_CHECKING:
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
 
 
 @click.command("cancel")
@@ -22,7 +22,7 @@ def command(connection: Connection, names: tuple[str, ...]) -> None:
     """Cancel jobs: a waiting job leaves its queue, a running job is stopped, and its log is deleted."""
     from pykueue.client import job_service
 
-    async def work(client: Client, namespace: str) -> None:
+    async def work(client: ApiClient, namespace: str) -> None:
         clerk = job_service.Desk(client, namespace)
         for name in await clerk.meant(names):
             await clerk.cancel(name)

@@ -13,7 +13,7 @@ from pykueue import paths
 from pykueue.cli.connection_flags import Reach
 
 if TYPE_CHECKING:
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
     from kubemachinery.client.client_config import Target
 
 Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -45,7 +45,7 @@ def objects(kind: str) -> Complete:
 
         row = next(row for row in registry.ALL if row.singular == kind)
 
-        async def work(client: Client, target: Target) -> list[str]:
+        async def work(client: ApiClient, target: Target) -> list[str]:
             where = (context.params.get("namespace") or target.namespace) if row.namespaced else ""
             found = await client.list(row, where, answer=METADATA_OF_ALL)
             return [msgspec.json.decode(item)["metadata"]["name"] for item in found.items]

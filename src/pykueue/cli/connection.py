@@ -14,7 +14,7 @@ from pykueue.cli import completion_candidates
 from pykueue.cli.connection_flags import FLAGS, Reach
 
 if TYPE_CHECKING:
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -27,7 +27,7 @@ class Connection:
     reach: Reach
     namespace: str
 
-    def talk(self, work: Callable[[Client, str], Awaitable[T]]) -> T:
+    def talk(self, work: Callable[[ApiClient, str], Awaitable[T]]) -> T:
         """Do something with the server; the work is handed a client and a namespace."""
         return self.reach.run(lambda client, target: work(client, self.namespace or target.namespace))
 

@@ -17,7 +17,7 @@ from pykueue.cli import progress
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
     from kubemachinery.client.client_config import Target, Wish
     from kubemachinery.client.transport import Answer, Call, Lines, Transport
 
@@ -104,10 +104,10 @@ class Reach:
             **said("entry"),
         )
 
-    def run(self, work: Callable[[Client, Target], Awaitable[T]]) -> T:
+    def run(self, work: Callable[[ApiClient, Target], Awaitable[T]]) -> T:
         """Do something with the server; the work is handed a client, and where it leads."""
         from kubemachinery.client import client_config, errors
-        from kubemachinery.client.client import Client
+        from kubemachinery.client.client import ApiClient
         from kubemachinery.clock import SystemClock
 
         async def run() -> T:
@@ -115,7 +115,7 @@ class Reach:
             way = _Watched(client_config.connect(target, SystemClock()), target.server)
             # Whoever says how long to wait means it.
             attempts = 1 if "request-timeout" in self.flags else _ATTEMPTS
-            client = Client(way, random.Random(), attempts=attempts, page=_page(os.environ))
+            client = ApiClient(way, random.Random(), attempts=attempts, page=_page(os.environ))
             try:
                 return await work(client, target)
             except (errors.ApiError, errors.Unanswered) as error:

@@ -12,7 +12,7 @@ from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
 
 if TYPE_CHECKING:
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
 
 
 @click.group("create", cls=kinds.KindGroup)
@@ -96,7 +96,7 @@ def local_queue(
     from pykueue.api import kueue, registry
     from pykueue.client import object_creation
 
-    async def work(client: Client, namespace: str) -> dict[str, Any]:
+    async def work(client: ApiClient, namespace: str) -> dict[str, Any]:
         row = registry.KUEUE.of(kueue.ClusterQueue)
         if not ignore_unknown_cq and await client.find(row, clusterqueue) is None:
             raise UsageError(f"ClusterQueue {clusterqueue} does not exist; say -i to create it all the same")
@@ -133,7 +133,7 @@ def resource_flavor(
 def _create(connection: Connection, tree: dict[str, Any], dry_run: str, form: Form) -> None:
     from pykueue.api import registry
 
-    async def work(client: Client, namespace: str) -> dict[str, Any]:
+    async def work(client: ApiClient, namespace: str) -> dict[str, Any]:
         found = registry.KUEUE.find(tree["apiVersion"], tree["kind"])
         assert found is not None
         return await client.create(found[0], tree, dry_run=dry_run == "server")

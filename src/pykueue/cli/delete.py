@@ -12,7 +12,7 @@ from pykueue.cli.connection import Connection, connects
 
 if TYPE_CHECKING:
     from kubemachinery import meta
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
     from pykueue.api import kueue
 
 
@@ -40,7 +40,7 @@ def workload(
     if all_namespaces and names:
         raise UsageError("delete workload: a Workload cannot be named across all namespaces")
 
-    async def find(client: Client, namespace: str) -> list[kueue.Workload]:
+    async def find(client: ApiClient, namespace: str) -> list[kueue.Workload]:
         row = registry.KUEUE.of(kueue.Workload)
         if names:
             return [codec.from_tree(await client.get(row, name, namespace), kueue.Workload) for name in names]
@@ -74,7 +74,7 @@ def _named(owner: meta.OwnerReference) -> str:
     return f"{'.'.join(filter(None, (f'{owner.kind.lower()}s', group)))}/{owner.name}"
 
 
-async def _delete(client: Client, found: list[kueue.Workload], dry_run: str) -> None:
+async def _delete(client: ApiClient, found: list[kueue.Workload], dry_run: str) -> None:
     """The jobs first, and then what their end leaves of the Workloads. What is gone already is gone."""
     from kubemachinery.kinds import Kind, Version
     from pykueue.api import kueue, registry

@@ -14,7 +14,7 @@ from pykueue.cli.progress import progress
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
     from pykueue.analysis.explanation import Why
     from pykueue.analysis.planner import Case
     from pykueue.client.job_service import Entry
@@ -68,7 +68,7 @@ def command(
         printing.document(answer.tree(), output)
 
 
-async def _live(client: Client, namespace: str, told: Any) -> tuple[Case, str]:
+async def _live(client: ApiClient, namespace: str, told: Any) -> tuple[Case, str]:
     from pykueue.analysis import live_case
 
     return await live_case.case(client, nodes=True, unscheduled=namespace, told=told), namespace

@@ -16,7 +16,7 @@ from pykueue.cli.printing import Column, Form
 if TYPE_CHECKING:
     import msgspec
 
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
     from kubemachinery.kinds import Kind
     from pykueue.api import kube, kueue
     from pykueue.client.listing import Around
@@ -63,7 +63,7 @@ class Ask:
     def of(self, type_: type[T]) -> Found[T]:
         return self.connection.talk(lambda client, namespace: self.listed(client, namespace, type_))
 
-    async def listed(self, client: Client, namespace: str, type_: type[T]) -> Found[T]:
+    async def listed(self, client: ApiClient, namespace: str, type_: type[T]) -> Found[T]:
         import msgspec
 
         from kubemachinery import codec
@@ -199,7 +199,7 @@ def workloads(ask: Ask, clusterqueue: str, localqueue: str, statuses: tuple[str,
         clusterqueue, localqueue, listing.statuses(object_creation.words(statuses)), listing.of_type(job)
     )
 
-    async def work(client: Client, namespace: str) -> tuple[Found[kueue.Workload], Around]:
+    async def work(client: ApiClient, namespace: str) -> tuple[Found[kueue.Workload], Around]:
         found = await ask.listed(client, namespace, kueue.Workload)
         return found, await listing.around(client, found.things, "" if ask.everywhere else namespace)
 

@@ -14,7 +14,7 @@ from pykueue.cli.progress import aside, progress
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
     from pykueue.client.pod_logs import Line
 
 
@@ -34,7 +34,7 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
     from pykueue.cli.wait import say_if_nobody_runs_pods
     from pykueue.client import job_service, pod_logs
 
-    async def work(client: Client, namespace: str) -> None:
+    async def work(client: ApiClient, namespace: str) -> None:
         clerk = job_service.Desk(client, namespace, aside)
         [chosen] = await clerk.meant([name]) if name else [await clerk.newest()]
         job = await clerk.job(chosen)

@@ -11,7 +11,7 @@ from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Column, Form
 
 if TYPE_CHECKING:
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
     from pykueue.client.job_service import Entry
 
 
@@ -28,7 +28,7 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
     from kubemachinery.clock import SystemClock
     from pykueue.client import job_service, listing
 
-    async def work(client: Client, namespace: str) -> list[Entry]:
+    async def work(client: ApiClient, namespace: str) -> list[Entry]:
         found = await job_service.entries(client, "" if all_namespaces else namespace)
         of_queue = [entry for entry in found if queue in ("", entry.queue)]
         if queue and not of_queue and not all_namespaces:

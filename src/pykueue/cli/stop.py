@@ -11,7 +11,7 @@ from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
 
 if TYPE_CHECKING:
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
 
 
 @click.group("stop", cls=kinds.KindGroup)
@@ -63,7 +63,7 @@ def change(
 
     row = next(row for row in registry.KUEUE if row.singular == kind)
 
-    async def work(client: Client, namespace: str) -> dict[str, Any]:
+    async def work(client: ApiClient, namespace: str) -> dict[str, Any]:
         where = namespace if row.namespaced else ""
         name = await _workload_name(client, where, given) if kind == "workload" else given
         if dry_run == "client":
@@ -74,7 +74,7 @@ def change(
     kinds.tell(connection.talk(work), form, done, dry_run)
 
 
-async def _workload_name(client: Client, namespace: str, given: str) -> str:
+async def _workload_name(client: ApiClient, namespace: str, given: str) -> str:
     """The Workload of that name, or that of the job of that name."""
     from pykueue.client import job_service
 

@@ -16,7 +16,7 @@ from pykueue.cli.printing import Form
 from pykueue.cli.progress import aside, progress
 
 if TYPE_CHECKING:
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
     from pykueue.api import kube
     from pykueue.client.job_service import Desk
 
@@ -184,7 +184,7 @@ def command(
     from kubemachinery.clock import SystemClock
     from pykueue.client import job_request, job_service
 
-    async def work(client: Client, namespace: str) -> None:
+    async def work(client: ApiClient, namespace: str) -> None:
         clerk = job_service.Desk(client, namespace, aside)
         here = await clerk.runs_processes()
         if not here and not image:

@@ -13,7 +13,7 @@ from pykueue.cli.connection import Connection, connects
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
     from pykueue.client.job_service import Entry
     from pykueue.client.queue_overview import Line, Usage
 
@@ -42,7 +42,7 @@ def command(connection: Connection, once: bool, every: float) -> None:
 
     console = _Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
-    async def watch(client: Client, _: str) -> None:
+    async def watch(client: ApiClient, _: str) -> None:
         if once or not sys.stdout.isatty():
             console.print(await _look(client, console.width))
             return
@@ -62,7 +62,7 @@ def command(connection: Connection, once: bool, every: float) -> None:
     connection.talk(watch)
 
 
-async def _look(client: Client, width: int) -> RenderableType:
+async def _look(client: ApiClient, width: int) -> RenderableType:
     from rich.console import Group
 
     from kubemachinery import codec

@@ -12,7 +12,7 @@ from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import aside, progress
 
 if TYPE_CHECKING:
-    from kubemachinery.client.client import Client
+    from kubemachinery.client.client import ApiClient
     from pykueue.client.job_service import Desk
 
 
@@ -31,7 +31,7 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
 
     most = float(job_request.seconds(timeout, "--timeout")) if timeout else None
 
-    async def work(client: Client, namespace: str) -> list[str]:
+    async def work(client: ApiClient, namespace: str) -> list[str]:
         clerk = job_service.Desk(client, namespace, aside)
         await say_if_nobody_runs_pods(clerk)
         failed = []

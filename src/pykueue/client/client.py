@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from kubemachinery.client import client_config
-from kubemachinery.client.client import Client as Caller
+from kubemachinery.client.client import ApiClient as Caller
 from kubemachinery.client.informer import Change, Informer, typed
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.errors import UsageError

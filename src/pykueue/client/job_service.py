@@ -14,7 +14,7 @@ import msgspec
 
 from kubemachinery import codec, meta
 from kubemachinery.client import errors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubemachinery.client.retry import Outlasting, passes
 from kubemachinery.client.transport import Call
@@ -47,7 +47,7 @@ Told = Callable[[str], None]
 class Desk:
     """Jobs of one namespace."""
 
-    def __init__(self, client: Client, namespace: str, away: Told = log.warning) -> None:
+    def __init__(self, client: ApiClient, namespace: str, away: Told = log.warning) -> None:
         """`away` hears of a server that goes away while somebody waits for a job."""
         self._client = client
         self._outlast = Outlasting(away)
@@ -302,7 +302,7 @@ class Entry:
         return str(self.tree["kind"])
 
 
-async def entries(client: Client, namespace: str) -> list[Entry]:
+async def entries(client: ApiClient, namespace: str) -> list[Entry]:
     """All Workloads of a namespace, or of all: what runs, what waits in the order of its queue, what is over. Jobs and
     pods that have none are among them, for whoever submitted one looks for it here."""
     found = await client.list(WORKLOADS, namespace)
@@ -323,7 +323,7 @@ async def entries(client: Client, namespace: str) -> list[Entry]:
 
 
 async def _with_pods(
-    client: Client, namespace: str, entries: list[Entry], workloads: Sequence[kueue.Workload]
+    client: ApiClient, namespace: str, entries: list[Entry], workloads: Sequence[kueue.Workload]
 ) -> list[Entry]:
     """The entries, those that start with what their pods wait for. Nothing for those who may not list pods."""
     if not any(entry.standing.word is Word.STARTING for entry in entries):
@@ -394,7 +394,7 @@ def _entry_of(one: Unqueued) -> Entry:
     )
 
 
-async def _places(client: Client, namespace: str, queue: str) -> dict[tuple[str, str], int]:
+async def _places(client: ApiClient, namespace: str, queue: str) -> dict[tuple[str, str], int]:
     """Who stands where in the ClusterQueue of a LocalQueue; nothing where the server does not tell."""
     return {
         (item["metadata"]["namespace"], item["metadata"]["name"]): item["positionInClusterQueue"] + 1

@@ -11,7 +11,7 @@ import msgspec
 
 from kubemachinery import codec, meta
 from kubemachinery.client import errors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import Call
 from kubemachinery.errors import UsageError
 from kubemachinery.unstructured import Tree
@@ -98,7 +98,7 @@ def duration(nanoseconds: int) -> str:
     return f"{years}y{rest}d" if years < 8 and rest else f"{years}y"
 
 
-async def in_line(client: Client, namespace: str, local_queue: str) -> list[Tree]:
+async def in_line(client: ApiClient, namespace: str, local_queue: str) -> list[Tree]:
     """Who waits through a LocalQueue, first come first, from the visibility API; nobody where it is not served."""
     group, version = visibility.GROUP, visibility.VERSIONS[0]
     path = f"/apis/{group}/{version}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
@@ -126,7 +126,7 @@ class Around:
         return str(self.places.get(f"{workload.metadata.namespace}/{workload.metadata.name}", ""))
 
 
-async def around(client: Client, workloads: Iterable[kueue.Workload], namespace: str) -> Around:
+async def around(client: ApiClient, workloads: Iterable[kueue.Workload], namespace: str) -> Around:
     """The same of Workloads of a namespace, or of all."""
     found = await client.list(registry.ALL.of(kueue.LocalQueue), namespace)
     queues = [codec.decode(raw, kueue.LocalQueue) for raw in found.items]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kubemachinery.client import errors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import Call
 from pykueue.api import kube, registry
 
@@ -51,7 +51,7 @@ Look = Callable[[], Awaitable[kube.Pod | None]]
 class Reader:
     """Reads the log of one pod, and knows how far it has come: whoever reads again goes on after the last line."""
 
-    def __init__(self, client: Client, pod: kube.Pod, wish: Wish, say: Callable[[Line], None]) -> None:
+    def __init__(self, client: ApiClient, pod: kube.Pod, wish: Wish, say: Callable[[Line], None]) -> None:
         self._client = client
         self._pod = pod
         self._wish = wish

@@ -10,7 +10,7 @@ import msgspec
 
 from kubemachinery import codec, meta
 from kubemachinery.client import errors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.kinds import Kind
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.client import job_status
@@ -32,7 +32,7 @@ class Unqueued:
     trouble: str = ""
 
 
-async def look(client: Client, namespace: str, workloads: Iterable[kueue.Workload]) -> list[Unqueued]:
+async def look(client: ApiClient, namespace: str, workloads: Iterable[kueue.Workload]) -> list[Unqueued]:
     """All of a namespace, or of all. Nothing of a kind for those who may not look at it."""
     queued = {owner.uid for workload in workloads for owner in workload.metadata.owner_references}
     groups = {(workload.metadata.namespace, workload.metadata.name) for workload in workloads}
@@ -46,12 +46,12 @@ async def look(client: Client, namespace: str, workloads: Iterable[kueue.Workloa
     return [replace(one, trouble=await _trouble(client, one, told)) for one in found]
 
 
-async def trouble(client: Client, job: kube.Job) -> str:
+async def trouble(client: ApiClient, job: kube.Job) -> str:
     """Why no Workload was made for a job."""
     return await _trouble(client, _of_job(job, {}), await _troubles(client, job.metadata))
 
 
-async def _jobs(client: Client, namespace: str) -> list[Unqueued]:
+async def _jobs(client: ApiClient, namespace: str) -> list[Unqueued]:
     """Jobs that a queue is to let go. One that is part of something larger is queued with it."""
     jobs = [(codec.decode(item, kube.Job), item) for item in await _named(client, JOBS, namespace)]
     return [
@@ -66,7 +66,7 @@ def _of_job(job: kube.Job, tree: Mapping[str, Any]) -> Unqueued:
     return Unqueued(job.metadata.name, (job.metadata,), ((job.spec.template.spec, count),), _headed(tree, JOBS))
 
 
-async def _pods(client: Client, namespace: str) -> list[Unqueued]:
+async def _pods(client: ApiClient, namespace: str) -> list[Unqueued]:
     """The same of pods. Those of a group are let go together."""
     units: dict[tuple[str, str], list[tuple[kube.Pod, msgspec.Raw]]] = {}
     for item in await _named(client, PODS, namespace, fields="spec.nodeName="):
@@ -86,7 +86,7 @@ async def _pods(client: Client, namespace: str) -> list[Unqueued]:
     ]
 
 
-async def _named(client: Client, kind: Kind, namespace: str, fields: str = "") -> list[msgspec.Raw]:
+async def _named(client: ApiClient, kind: Kind, namespace: str, fields: str = "") -> list[msgspec.Raw]:
     """Objects that name a queue; an empty name is none."""
     try:
         return (
@@ -103,7 +103,7 @@ def _headed(tree: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
 # --- Why --------------------------------------------------------------------------------------------------------------
 
 
-async def _troubles(client: Client, about: meta.ObjectMeta) -> Mapping[str, str]:
+async def _troubles(client: ApiClient, about: meta.ObjectMeta) -> Mapping[str, str]:
     """What warnings say of an object, or of all in its namespace; nothing for those who may not look at Events."""
     only = f",regarding.uid={about.uid}" if about.uid else ""
     try:
@@ -113,7 +113,7 @@ async def _troubles(client: Client, about: meta.ObjectMeta) -> Mapping[str, str]
     return job_status.troubles(codec.decode(item, kube.Event) for item in found.items)
 
 
-async def _trouble(client: Client, one: Unqueued, told: Mapping[str, str]) -> str:
+async def _trouble(client: ApiClient, one: Unqueued, told: Mapping[str, str]) -> str:
     """What was told of it, or a missing class of its pods, which nobody tells."""
     said = next((told[member.uid] for member in one.members if member.uid in told), "")
     named = one.pods[0][0].priority_class_name

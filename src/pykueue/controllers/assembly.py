@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.event_recorder import Recorder
 from kubemachinery.client.informer import Informer, kept_up
@@ -84,7 +84,7 @@ class Manager:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         options: ManagerOptions,
         clock: Clock,
         rng: random.Random,
@@ -208,7 +208,7 @@ class Manager:
 class _Tools:
     """What controllers are made from."""
 
-    client: Client
+    client: ApiClient
     informers: Informers
     writer: Writer
     reporter: Reporter

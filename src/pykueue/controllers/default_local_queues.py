@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kubemachinery import codec, selectors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.errors import AlreadyExists, ApiError, Busy, NotFound
 from kubemachinery.client.informer import Change, Informer
@@ -83,7 +83,7 @@ class Place:
 class DefaultLocalQueues:
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         cluster_queues: Informer[kueue.ClusterQueue],
         namespaces: Informer[kube.Namespace],
         local_queues: Informer[kueue.LocalQueue],

@@ -6,7 +6,7 @@ import random
 from typing import Final
 
 from kubemachinery import codec
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Change, Informer
 from kubemachinery.unstructured import Tree
@@ -25,7 +25,7 @@ class ElasticController:
     """A key is the name of a line of slices, under which both their Workloads and their pods stand."""
 
     def __init__(
-        self, client: Client, informers: Informers, writer: Writer, executor: Executor, row: Row, rng: random.Random
+        self, client: ApiClient, informers: Informers, writer: Writer, executor: Executor, row: Row, rng: random.Random
     ) -> None:
         self._informers = informers
         self._writer = writer

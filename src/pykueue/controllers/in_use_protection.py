@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubemachinery import meta
-from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Change, Informer
 from pykueue.api import kueue
@@ -31,7 +31,7 @@ class _Kept:
 
 class InUseController:
     def __init__(
-        self, client: Client, informers: Informers, scheduler: Scheduler, rng: random.Random, *, topology: bool
+        self, client: ApiClient, informers: Informers, scheduler: Scheduler, rng: random.Random, *, topology: bool
     ) -> None:
         self._client = client
         self._kept: dict[str, _Kept] = {

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubemachinery import codec
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Change, Informer, Key
 from pykueue.api import kube, kueue, registry
 from pykueue.lifecycle import queues, states
@@ -25,7 +25,7 @@ _SORTS_MAX: Final = 2_000
 class Informers:
     """The copies. They are empty until somebody runs them."""
 
-    def __init__(self, client: Client, rng: random.Random, *, topology: bool) -> None:
+    def __init__(self, client: ApiClient, rng: random.Random, *, topology: bool) -> None:
         self._topology = topology  # whether nodes and what runs on them matter
 
         def copy(type_: type[T], decode: Callable[[bytes], T] | None = None) -> Informer[T]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from kubemachinery import codec, unstructured
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.event_recorder import Recorder
 from kubemachinery.client.informer import Change, Informer, Key
@@ -38,7 +38,7 @@ class JobsController:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         informers: Informers,
         writer: Writer,
         recorder: Recorder,
@@ -64,7 +64,7 @@ class JobsController:
     def informers(self) -> tuple[Informer[Tree], ...]:
         return tuple(self._copies.values())
 
-    def _copy(self, client: Client, row: Row, rng: random.Random) -> Informer[Tree]:
+    def _copy(self, client: ApiClient, row: Row, rng: random.Random) -> Informer[Tree]:
         # Pods that are none of ours are most of a cluster, and are never ours later: the webhook marks those that are.
         selector = f"{labels.MANAGED}=true" if row.framework == pod.FRAMEWORK else ""
         informer: Informer[Tree] = Informer(client, row.kind, codec.tree, rng, labels=selector)
@@ -127,7 +127,7 @@ class _Sources:
     """Facts about jobs, from the copies."""
 
     def __init__(
-        self, client: Client, informers: Informers, writer: Writer, copies: Mapping[str, Informer[Tree]]
+        self, client: ApiClient, informers: Informers, writer: Writer, copies: Mapping[str, Informer[Tree]]
     ) -> None:
         self._informers = informers
         self._writer = writer

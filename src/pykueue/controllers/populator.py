@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from kubemachinery import codec, meta, selectors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.event_recorder import Recorder
 from kubemachinery.client.informer import Informer, kept_up
 from kubemachinery.clock import Clock
@@ -84,7 +84,7 @@ class Populator:
     """The one controller with copies of its own."""
 
     def __init__(
-        self, client: Client, configuration: Configuration, clock: Clock, rng: random.Random, *, instance: str
+        self, client: ApiClient, configuration: Configuration, clock: Clock, rng: random.Random, *, instance: str
     ) -> None:
         def copy(type_: type[T]) -> Informer[T]:
             return Informer(client, registry.ALL.of(type_), lambda data: codec.decode(data, type_), rng)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Change, Key
 from pykueue.api import kueue
@@ -18,7 +18,7 @@ _INDEX: Final = "workloadPriorityClass"
 class PriorityClassController:
     """Keys are Workloads, so that one which cannot be written holds nobody else up."""
 
-    def __init__(self, client: Client, informers: Informers, rng: random.Random) -> None:
+    def __init__(self, client: ApiClient, informers: Informers, rng: random.Random) -> None:
         self._client = client
         self._informers = informers
         self.loop: Controller[Key] = Controller("priority-class", self._reconcile, rng, workers=4)

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from kubemachinery import codec, meta, patches
-from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Change, Key
 from kubemachinery.clock import Clock
@@ -57,7 +57,7 @@ class Which:
 
 class QueuesController:
     def __init__(
-        self, client: Client, informers: Informers, scheduler: Scheduler, clock: Clock, rng: random.Random
+        self, client: ApiClient, informers: Informers, scheduler: Scheduler, clock: Clock, rng: random.Random
     ) -> None:
         self._client = client.patiently()
         self._informers = informers

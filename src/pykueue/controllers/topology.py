@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kubemachinery import codec
-from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Change, Key
 from kubemachinery.clock import Clock
@@ -70,7 +70,7 @@ Passed: TypeAlias = Callable[[kueue.Workload, str], None]
 
 class UngatingController:
     def __init__(
-        self, client: Client, informers: Informers, writer: Writer, rng: random.Random, passed: Passed
+        self, client: ApiClient, informers: Informers, writer: Writer, rng: random.Random, passed: Passed
     ) -> None:
         self._client = client
         self._passed = passed
@@ -187,7 +187,7 @@ class _Judgement:
 class NodeController:
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         informers: Informers,
         writer: Writer,
         reporter: Reporter,

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from kubemachinery import codec
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.errors import AlreadyExists
 from kubemachinery.client.informer import Change, Key
@@ -33,7 +33,7 @@ class VariantsController:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         informers: Informers,
         writer: Writer,
         scheduler: Scheduler,

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kubemachinery import codec, patches
-from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.informer import Change, Informer, Key
 from kubemachinery.client.leader_election import Election
 from kubemachinery.meta import Nanoseconds
@@ -48,7 +48,7 @@ class Writer:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         workloads: Informer[kueue.Workload],
         reporter: Reporter,
         election: Election | None = None,

@@ -15,7 +15,7 @@ import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.client import errors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.retry import until_done
 from kubemachinery.errors import AnswerIsNo, UsageError
 from kubemachinery.kinds import Kind, Scope, Version
@@ -79,7 +79,7 @@ def title(document: Tree) -> str:
 # --- There ------------------------------------------------------------------------------------------------------------
 
 
-async def install(client: Client, documents: Sequence[Tree], tell: Tell, *, superseded: Sequence[Tree] = ()) -> None:
+async def install(client: ApiClient, documents: Sequence[Tree], tell: Tell, *, superseded: Sequence[Tree] = ()) -> None:
     """Apply the documents in order, take away what an earlier installation left of those that are superseded, and wait
     until our kinds are served."""
     await _refuse_strangers(client, documents)
@@ -96,7 +96,7 @@ async def install(client: Client, documents: Sequence[Tree], tell: Tell, *, supe
     tell("the kinds of kueue.x-k8s.io are served")
 
 
-async def _refuse_strangers(client: Client, documents: Iterable[Tree]) -> None:
+async def _refuse_strangers(client: ApiClient, documents: Iterable[Tree]) -> None:
     """A manager that somebody else installed under the same names must not be overwritten piece by piece."""
     for document in documents:
         if document["kind"] == "Deployment" and document["metadata"]["name"] == MANAGER:
@@ -109,7 +109,7 @@ async def _refuse_strangers(client: Client, documents: Iterable[Tree]) -> None:
                 )
 
 
-async def _apply(client: Client, document: Tree) -> str:
+async def _apply(client: ApiClient, document: Tree) -> str:
     kind = kind_of(document)
     found = await _found(client, document)
     if found is not None and kind in _LEADING:
@@ -128,12 +128,12 @@ def _is_ours(found: Tree) -> bool:
     return bool(unstructured.get(found, "metadata", "labels", MANAGED_BY) == OWNER)
 
 
-async def _found(client: Client, document: Tree) -> Tree | None:
+async def _found(client: ApiClient, document: Tree) -> Tree | None:
     metadata = document["metadata"]
     return await client.find(kind_of(document), metadata["name"], metadata.get("namespace", ""))
 
 
-async def _delete(client: Client, document: Tree) -> None:
+async def _delete(client: ApiClient, document: Tree) -> None:
     metadata = document["metadata"]
     await client.delete(kind_of(document), metadata["name"], metadata.get("namespace", ""))
 
@@ -142,7 +142,7 @@ def _revision(tree: Tree) -> str:
     return unstructured.text(unstructured.get(tree, "metadata", "resourceVersion"))
 
 
-async def _wait_for_deletions(client: Client, definitions: Sequence[Tree]) -> None:
+async def _wait_for_deletions(client: ApiClient, definitions: Sequence[Tree]) -> None:
     """What is applied to a kind that is being deleted goes with it, and all that people make of it."""
     going = [one["metadata"]["name"] for one in definitions]
     try:
@@ -156,7 +156,7 @@ async def _wait_for_deletions(client: Client, definitions: Sequence[Tree]) -> No
         raise AnswerIsNo(f"{', '.join(going)}: being deleted, and not gone after {GONE_SECONDS:.0f} seconds") from None
 
 
-async def _wait_for_kinds(client: Client, definitions: Sequence[Tree]) -> None:
+async def _wait_for_kinds(client: ApiClient, definitions: Sequence[Tree]) -> None:
     waiting = [definition["metadata"]["name"] for definition in definitions]
     try:
         async with asyncio.timeout(ESTABLISHED_SECONDS):
@@ -179,7 +179,7 @@ def _is_established(definition: Tree) -> bool:
 # --- And away ---------------------------------------------------------------------------------------------------------
 
 
-async def uninstall(client: Client, documents: Sequence[Tree], tell: Tell, *, kinds_too: bool) -> None:
+async def uninstall(client: ApiClient, documents: Sequence[Tree], tell: Tell, *, kinds_too: bool) -> None:
     """Delete the documents, the last first: webhooks go before the manager, so that nobody's write waits for it."""
     objects_are_free = False
     for document in reversed(documents):
@@ -199,7 +199,7 @@ async def uninstall(client: Client, documents: Sequence[Tree], tell: Tell, *, ki
         tell("the CustomResourceDefinitions stay, and with them every queue and Workload; --crds deletes them, too")
 
 
-async def _let_go(client: Client, tell: Tell) -> None:
+async def _let_go(client: ApiClient, tell: Tell) -> None:
     """Take our finalizers off: with the manager gone, nobody else would, and nothing could be deleted any more."""
     for row in registry.KUEUE:
         try:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from msgspec import structs
 
 from kubemachinery import patches, unstructured
-from kubemachinery.client.client import JSON_PATCH, METADATA, Client
+from kubemachinery.client.client import JSON_PATCH, METADATA, ApiClient
 from kubemachinery.client.errors import ApiError, KubeError
 from kubemachinery.client.event_recorder import NORMAL, WARNING, Note, Recorder, Reference
 from kubemachinery.clock import Clock
@@ -100,7 +100,7 @@ Done: TypeAlias = Callable[[Row, Create | Replace, Tree], None]
 
 @dataclass(frozen=True)
 class Executor:
-    client: Client
+    client: ApiClient
     writer: WorkloadWriter
     recorder: Recorder
     sources: Sources

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kubemachinery import unstructured
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.discovery import Discovery
 from kubemachinery.client.errors import ApiError, KubeError, NoSuchKind, NotFound, Unanswered
 from kubemachinery.kinds import Kind
@@ -65,7 +65,7 @@ class OwnerReader:
     of the kind could be read again.
     """
 
-    def __init__(self, client: Client, copy: Callable[[Kind, str, str], Tree | None] = lambda *_: None) -> None:
+    def __init__(self, client: ApiClient, copy: Callable[[Kind, str, str], Tree | None] = lambda *_: None) -> None:
         self._client = client
         self._copy = copy
         self._discovery = Discovery(client)

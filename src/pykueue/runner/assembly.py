@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.event_recorder import Recorder
 from kubemachinery.client.informer import Informer, kept_up
 from kubemachinery.clock import Clock
@@ -30,7 +30,7 @@ class Runner:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         machine: Machine,
         executor: Executor,
         clock: Clock,
@@ -65,7 +65,7 @@ class Runner:
                 group.create_task(loop.run(), name=f"runner-{loop.name}")
 
 
-def configuration_reader(client: Client) -> Read:
+def configuration_reader(client: ApiClient) -> Read:
     """Reads the entries of ConfigMaps and Secrets, for the environment of processes."""
 
     async def read(namespace: str, kind: str, name: str) -> dict[str, str] | None:

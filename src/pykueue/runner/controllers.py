@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from kubemachinery import unstructured
 from kubemachinery.client import event_recorder
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller, Result
 from kubemachinery.client.errors import NotFound
 from kubemachinery.client.event_recorder import Note, Recorder, Reference
@@ -76,7 +76,7 @@ class JobsController:
     REPORTS_AS: Final = "job-controller"
 
     def __init__(
-        self, client: Client, jobs: Trees, pods: Trees, notes: Recorder, clock: Clock, rng: random.Random
+        self, client: ApiClient, jobs: Trees, pods: Trees, notes: Recorder, clock: Clock, rng: random.Random
     ) -> None:
         self._client, self._jobs, self._pods = client, jobs, pods
         self._notes, self._clock = notes, clock
@@ -186,7 +186,7 @@ class PodsController:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         pods: Trees,
         nodes: Trees,
         executor: Executor,

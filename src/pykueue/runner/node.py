@@ -10,7 +10,7 @@ from typing import Final
 
 from kubemachinery import meta, unstructured
 from kubemachinery.client import retry
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
@@ -61,7 +61,7 @@ def _object(kind: Kind, name: str, spec: Tree) -> Tree:
 class NodeKeeper:
     """Keeps the Node of this machine there and up to date."""
 
-    def __init__(self, client: Client, machine: Machine, clock: Clock) -> None:
+    def __init__(self, client: ApiClient, machine: Machine, clock: Clock) -> None:
         self._client = client
         self._machine = machine
         self._clock = clock

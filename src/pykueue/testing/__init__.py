@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar, Unpack
 import msgspec
 
 from kubemachinery import kinds, yaml_documents
-from kubemachinery.client.client import Client as Caller
+from kubemachinery.client.client import ApiClient as Caller
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.errors import PykueueError, UsageError
 from kubeserver.assembly import Embedded, Parts

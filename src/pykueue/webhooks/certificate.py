@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from kubemachinery import certificates, unstructured
 from kubemachinery.certificates import Authority, Identity, still_good
 from kubemachinery.client import errors
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.errors import UsageError
 from pykueue.api import kube, registry
 
@@ -96,7 +96,7 @@ class InMemory:
 class InSecret:
     """Shared by all replicas: whoever comes first renews it, the others find it renewed."""
 
-    client: Client
+    client: ApiClient
     namespace: str
     name: str
 

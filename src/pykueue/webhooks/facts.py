@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from kubemachinery import codec, unstructured
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Informer
 from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
@@ -101,7 +101,10 @@ class InformedSources:
     _CERTAIN: Final = frozenset({NAMESPACE.name})
 
     def __init__(
-        self, client: Client, informers: Iterable[Informer[Any]], is_over: Callable[[str], bool] = lambda manager: False
+        self,
+        client: ApiClient,
+        informers: Iterable[Informer[Any]],
+        is_over: Callable[[str], bool] = lambda manager: False,
     ) -> None:
         self.is_over = is_over
         self.owner = OwnerReader(client)

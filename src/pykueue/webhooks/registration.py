@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from kubemachinery import selectors, unstructured
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.retry import put, until_done
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.selectors import Operator, Requirement, Selector
@@ -165,7 +165,7 @@ def _selector(requirements: Iterable[Requirement]) -> Tree:
 # --- Making them known ------------------------------------------------------------------------------------------------
 
 
-async def register(client: Client, choices: Choices, reach: Reach, own_namespace: str) -> list[str]:
+async def register(client: ApiClient, choices: Choices, reach: Reach, own_namespace: str) -> list[str]:
     """Lead the API server to us; names what had to be changed for that. Does nothing where all is as it should be.
 
     Webhooks come last: until they answer, nobody can write our kinds, and so nobody meets a storage that is being set
@@ -181,7 +181,7 @@ async def register(client: Client, choices: Choices, reach: Reach, own_namespace
     return changed
 
 
-async def registered_port(client: Client, host: str) -> int:
+async def registered_port(client: ApiClient, host: str) -> int:
     """The port at which webhooks were served on this host the last time; 0 where they were not."""
     found = await client.find(KINDS[Phase.VALIDATE], NAMES[Phase.VALIDATE])
     for _, webhook in unstructured.entries(found, "webhooks"):
@@ -191,7 +191,7 @@ async def registered_port(client: Client, host: str) -> int:
     return 0
 
 
-async def _wait_for_storage(client: Client, rows: Iterable[Kind]) -> None:
+async def _wait_for_storage(client: ApiClient, rows: Iterable[Kind]) -> None:
     """Until the kinds that changed can be read again; the client asks again while it is told to come back."""
     rows = list(rows)
     if rows:
@@ -200,7 +200,7 @@ async def _wait_for_storage(client: Client, rows: Iterable[Kind]) -> None:
         await until_done(partial(client.list, row))
 
 
-async def _convert_here(client: Client, row: Kind, reach: Reach) -> bool:
+async def _convert_here(client: ApiClient, row: Kind, reach: Reach) -> bool:
     """Whether the CRD of a kind had to learn where its objects are converted."""
     found = await client.get(CRD, row.name)
     wanted = {

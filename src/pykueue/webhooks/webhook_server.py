@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kubemachinery import certificates, http_server, tls
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.retry import until_done
 from kubemachinery.clock import Clock
 from kubemachinery.errors import PykueueError, UsageError
@@ -61,7 +61,7 @@ class Place:
         return replace(self.reach, ca=ca, url="" if self.reach.service else f"https://{LOOPBACK}:{port}")
 
 
-def in_cluster(client: Client, configuration: config.Configuration, services: Sequence[str] = ()) -> Place:
+def in_cluster(client: ApiClient, configuration: config.Configuration, services: Sequence[str] = ()) -> Place:
     """A place in a pod, behind the Service that was installed with it; `services` lead to its companions."""
     served = configuration.webhook or config.ControllerWebhook()
     own = configuration.internal_cert_management or config.InternalCertManagement()
@@ -82,7 +82,7 @@ def in_cluster(client: Client, configuration: config.Configuration, services: Se
     )
 
 
-async def beside(client: Client, configuration: config.Configuration, services: Sequence[str] = ()) -> Place:
+async def beside(client: ApiClient, configuration: config.Configuration, services: Sequence[str] = ()) -> Place:
     """A place on the machine of the API server, outside of its cluster.
 
     Certificate and port are those of last time, where they can be had: each change of how conversion is reached makes
@@ -113,7 +113,7 @@ class Served:
     """Webhooks that are being served. Made by `webhooks`."""
 
     def __init__(
-        self, client: Client, choices: Choices, place: Place, clock: Clock, own_namespace: str, profile: tls.Profile
+        self, client: ApiClient, choices: Choices, place: Place, clock: Clock, own_namespace: str, profile: tls.Profile
     ) -> None:
         self._client = client
         self._choices = choices
@@ -183,7 +183,7 @@ class Served:
 
 @asynccontextmanager
 async def webhooks(
-    client: Client,
+    client: ApiClient,
     choices: Choices,
     sources: Sources,
     place: Place,

@@ -7,7 +7,7 @@ import contextlib
 import random
 from typing import Final
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.leader_election import Election, Terms
 from kubemachinery.client.transport import Transport
 from pykueue.controllers.assembly import Manager, ManagerOptions
@@ -55,7 +55,7 @@ class Member:
         """One manager after another: who has lost its lease ends, and somebody starts it again."""
         while True:
             self._lives += 1
-            client, identity = Client(self.transport, self._chance), f"{self.name}-{self._lives}"
+            client, identity = ApiClient(self.transport, self._chance), f"{self.name}-{self._lives}"
             if self._is_alone:
                 manager = Manager(client, self._options, self.clock, self._chance, instance=identity)
                 self._manager = manager

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict, KubeError, NotFound
 from kubemachinery.clock import Clock
 from simulation.engine import setup
@@ -40,7 +40,7 @@ class Stage:
     def __init__(
         self,
         world: World,
-        client: Client,
+        client: ApiClient,
         clock: Clock,
         rng: random.Random,
         tell: Callable[[str], None],

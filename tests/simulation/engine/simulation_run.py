@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubeserver.admission.chain import Hook
 from kubeserver.assembly import Find
@@ -162,7 +162,7 @@ class Story:
             self._installed, self._clock, self._chances["server"], plugins, folder, Disk(self._chances["disk"])
         )
         self.server.history.listeners.append(self._stored)
-        client = Client(self.server, self._chances["people"])
+        client = ApiClient(self.server, self._chances["people"])
         stage = Stage(
             self.world,
             client,

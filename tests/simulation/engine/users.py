@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubemachinery.kinds import Kind
 from pykueue.api import registry
@@ -27,7 +27,7 @@ def kind_of(name: str) -> Kind:
 
 
 class People:
-    def __init__(self, world: World, deeds: Sequence[Deed], client: Client, tell: Callable[[str], None]) -> None:
+    def __init__(self, world: World, deeds: Sequence[Deed], client: ApiClient, tell: Callable[[str], None]) -> None:
         self._world = world
         self._deeds = deeds
         self._plans = {plan.name: plan for plan in world.plans}

@@ -11,7 +11,7 @@ import random
 from typing import Final
 
 from kubemachinery import codec
-from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Change, Key
 from kubemachinery.clock import Clock
@@ -29,7 +29,9 @@ _CHECK: Final = registry.KUEUE.of(kueue.AdmissionCheck)
 class MultiKueueChecks:
     """One loop over the checks, one over the Workloads that wait for them."""
 
-    def __init__(self, client: Client, informers: Informers, writer: Writer, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self, client: ApiClient, informers: Informers, writer: Writer, clock: Clock, rng: random.Random
+    ) -> None:
         self._client = client
         self._informers = informers
         self._writer = writer

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from kubemachinery import codec, meta
-from kubemachinery.client.client import METADATA, Client
+from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.errors import ApiError, Busy, KubeError, NotFound
 from kubemachinery.client.informer import Change, Informer, Key
@@ -48,7 +48,7 @@ class ProvisioningController:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         informers: Informers,
         writer: Writer,
         clock: Clock,
@@ -249,7 +249,7 @@ class ProvisioningController:
                 await self._writer.workload(workload, changes, PROVISIONING, now)
 
 
-def _copy(client: Client, kind: Kind, type_: type[Any], rng: random.Random) -> Informer[Any]:
+def _copy(client: ApiClient, kind: Kind, type_: type[Any], rng: random.Random) -> Informer[Any]:
     return Informer(client, kind, lambda data: codec.decode(data, type_), rng)
 
 

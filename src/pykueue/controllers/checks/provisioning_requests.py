@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kubemachinery import codec, meta, unstructured
-from kubemachinery.client.client import Client
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import AlreadyExists, KubeError
 from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
@@ -26,7 +26,7 @@ class CannotAsk(KubeError):
 
 
 class Asking:
-    def __init__(self, client: Client, flavors: Callable[[], Mapping[str, kueue.ResourceFlavor]]) -> None:
+    def __init__(self, client: ApiClient, flavors: Callable[[], Mapping[str, kueue.ResourceFlavor]]) -> None:
         self._client = client
         self._flavors = flavors
         self._deleted: set[str] = set()  # UIDs whose end the watch has not shown yet
