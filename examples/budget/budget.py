@@ -28,7 +28,7 @@ from kubemachinery.clock import SystemClock
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.client.informer import InformerEvent, Informer, ObjectKey
 
 log = logging.getLogger("budget")
 
@@ -122,7 +122,7 @@ class BudgetController:
         self.checks: Informer[Tree] = Informer(client, CHECK, json.loads, rng)
         self.budgets: Informer[Tree] = Informer(client, BUDGET, json.loads, rng)
         self.workloads: Informer[Tree] = Informer(client, WORKLOAD, json.loads, rng)
-        self.loop: Controller[tuple[str, Key]] = Controller("budget", self._reconcile, rng)
+        self.loop: Controller[tuple[str, ObjectKey]] = Controller("budget", self._reconcile, rng)
         self.checks.subscribe(self._check_seen)
         self.budgets.subscribe(self._budget_seen)
         self.workloads.subscribe(lambda change: self.loop.add(("Workload", change.key)))
@@ -134,11 +134,11 @@ class BudgetController:
                 await informer.synced()
             group.create_task(self.loop.run())
 
-    def _check_seen(self, change: Change[Tree]) -> None:
+    def _check_seen(self, change: InformerEvent[Tree]) -> None:
         self.loop.add(("AdmissionCheck", change.key))
         self._everybody()
 
-    def _budget_seen(self, change: Change[Tree]) -> None:
+    def _budget_seen(self, change: InformerEvent[Tree]) -> None:
         self._everybody(change.key.namespace)
 
     def _everybody(self, namespace: str = "") -> None:
@@ -146,11 +146,11 @@ class BudgetController:
             if not namespace or key.namespace == namespace:
                 self.loop.add(("Workload", key))
 
-    async def _reconcile(self, what: tuple[str, Key]) -> float | None:
+    async def _reconcile(self, what: tuple[str, ObjectKey]) -> float | None:
         kind, key = what
         return await (self._activate(key) if kind == "AdmissionCheck" else self._answer(key))
 
-    async def _activate(self, key: Key) -> None:
+    async def _activate(self, key: ObjectKey) -> None:
         """Say that somebody is here to answer; ClusterQueues wait for that."""
         check = self.checks.get(key.name)
         if check is None or check["spec"]["controllerName"] != NAME:
@@ -160,7 +160,7 @@ class BudgetController:
         active = {"type": "Active", "status": "True", "reason": "Active", "message": "Budgets are looked at"}
         await self._apply(CHECK, check, {"conditions": [{**active, "lastTransitionTime": written(now())}]})
 
-    async def _answer(self, key: Key) -> float | None:
+    async def _answer(self, key: ObjectKey) -> float | None:
         workload = self.workloads.get(key.name, key.namespace)
         asked = [each for each in (workload or {}).get("status", {}).get("admissionChecks", []) if self._is_ours(each)]
         if workload is None or not asked or not is_asked(workload):

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.informer import Key
+from kubemachinery.client.informer import ObjectKey
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
@@ -38,7 +38,7 @@ async def test_a_workload_that_was_deleted_is_gone_though_the_watch_still_shows_
     """A job would be started once more by what its last Workload had been given."""
     client = ApiClient(Deaf(env.transport()), random.Random(3))
     manager = Manager(client, app.manager_options(settings.defaults()), SystemClock(), random.Random(3))
-    key = Key("default", "alpha")
+    key = ObjectKey("default", "alpha")
     await env.workload("alpha")
     async with manager.reading():
         before = manager.writer.current(key)

@@ -11,7 +11,7 @@ import pytest
 from keps.engines import Engine
 from keps.system import System, gates, system
 from kubemachinery.client.errors import ApiError, Invalid
-from kubemachinery.client.informer import Key
+from kubemachinery.client.informer import ObjectKey
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import ConfigurationError
 from kubemachinery.unstructured import get
@@ -265,7 +265,7 @@ async def _is_up_to_date(manager: Manager, env: System) -> bool:
     for informer in (manager.informers.cluster_queues, manager.informers.namespaces):
         for tree in await env.all(informer.kind.kind):
             metadata = tree["metadata"]
-            if informer.revision_of(Key("", metadata["name"])) < int(metadata["resourceVersion"]):
+            if informer.revision_of(ObjectKey("", metadata["name"])) < int(metadata["resourceVersion"]):
                 return False
     return True
 

@@ -13,7 +13,7 @@ import pytest
 
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.informer import Change, Informer, Key, typed
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey, typed
 from kubemachinery.client.transport import Answer, Call, Lines, Transport
 from pykueue.api import kube, registry
 from virtual import virtual_time
@@ -31,8 +31,8 @@ def informer(client: ApiClient) -> Informer[kube.ConfigMap]:
 
 
 @asynccontextmanager
-async def running(watched: Informer[Any]) -> AsyncIterator[list[Change[Any]]]:
-    changes: list[Change[Any]] = []
+async def running(watched: Informer[Any]) -> AsyncIterator[list[InformerEvent[Any]]]:
+    changes: list[InformerEvent[Any]] = []
     watched.subscribe(changes.append)
     task = asyncio.ensure_future(watched.run())
     try:
@@ -42,7 +42,7 @@ async def running(watched: Informer[Any]) -> AsyncIterator[list[Change[Any]]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def story(changes: list[Change[Any]]) -> list[tuple[str, bool, bool]]:
+def story(changes: list[InformerEvent[Any]]) -> list[tuple[str, bool, bool]]:
     return [
         (change.key.name, change.old is not None, change.new is not None)
         for change in changes
@@ -63,7 +63,7 @@ async def test_it_holds_what_was_there_and_follows_what_comes(client: ApiClient)
         assert story(changes) == [("a1", False, True), ("a2", False, True), ("a1", True, True), ("a2", True, False)]
         found = watched.get("a1", "default")
         assert found is not None
-        assert watched.revision_of(Key("default", "a1")) == int(found.metadata.resource_version)
+        assert watched.revision_of(ObjectKey("default", "a1")) == int(found.metadata.resource_version)
 
 
 async def test_an_index_follows_its_objects(client: ApiClient) -> None:
@@ -173,7 +173,7 @@ async def test_it_says_when_it_has_seen_all_that_was_stored(client: ApiClient) -
         reached, watched._reach = watched._reach, lambda revision: None  # type: ignore[method-assign]
         made = await client.create(CONFIG_MAP, config_map("a2"))
         catching_up = asyncio.ensure_future(watched.caught_up())
-        await eventually(lambda: Key("default", "a2") in watched)
+        await eventually(lambda: ObjectKey("default", "a2") in watched)
         await asyncio.sleep(0.05)
         assert not catching_up.done()
         reached(int(made["metadata"]["resourceVersion"]))

@@ -35,7 +35,7 @@ _AT_ONCE_SECONDS: Final = 1.0  # a watch that lasts no longer than this has done
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """Where an object of a kind lives; the namespace is empty for cluster-scoped kinds."""
 
     namespace: str
@@ -46,17 +46,17 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class InformerEvent(Generic[T]):
     """What happened to one object: `old` is None when it came, `new` is None when it went."""
 
-    key: Key
+    key: ObjectKey
     old: T | None
     new: T | None
     # Whether it is part of a first list rather than news.
     initial: bool = False
 
 
-Handler: TypeAlias = Callable[[Change[T]], None]
+Handler: TypeAlias = Callable[[InformerEvent[T]], None]
 Decode: TypeAlias = Callable[[bytes], T]
 
 
@@ -99,33 +99,33 @@ class Informer(Generic[T]):
         self._chance = rng
         self._namespace = namespace
         self._labels, self._fields = labels, fields
-        self._held: dict[Key, _Held[T]] = {}
+        self._held: dict[ObjectKey, _Held[T]] = {}
         self._handlers: list[Handler[T]] = []
         self._indexes: dict[str, _Index[T]] = {}
         self._synced = asyncio.Event()
         self._revision = 0
         self._moved = asyncio.Event()
         self._streams_lists = True
-        self._poisoned: set[Key] = set()
+        self._poisoned: set[ObjectKey] = set()
         # Whether the server has this kind, as far as its last answer says.
         self.is_served = True
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        held = self._held.get(Key(namespace, name))
+        held = self._held.get(ObjectKey(namespace, name))
         return held.value if held is not None else None
 
-    def __getitem__(self, key: Key) -> T:
+    def __getitem__(self, key: ObjectKey) -> T:
         return self._held[key].value
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: ObjectKey) -> bool:
         return key in self._held
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def items(self) -> Iterator[tuple[Key, T]]:
+    def items(self) -> Iterator[tuple[ObjectKey, T]]:
         """Every object, by namespace and name."""
         for key in sorted(self._held):
             yield key, self._held[key].value
@@ -133,7 +133,7 @@ class Informer(Generic[T]):
     def values(self) -> Iterator[T]:
         return (value for _, value in self.items())
 
-    def revision_of(self, key: Key) -> int:
+    def revision_of(self, key: ObjectKey) -> int:
         """The revision of the object in the copy; 0 when it is not there."""
         held = self._held.get(key)
         return held.revision if held is not None else 0
@@ -171,7 +171,7 @@ class Informer(Generic[T]):
         """Keep an index: which objects stand under a word that `keys` gives for them."""
         self._indexes[name] = _Index(keys)
 
-    def under(self, index: str, word: str) -> Iterator[tuple[Key, T]]:
+    def under(self, index: str, word: str) -> Iterator[tuple[ObjectKey, T]]:
         """The objects that stand under `word`, by namespace and name."""
         for key in sorted(self._indexes[index].under.get(word, ())):
             yield key, self._held[key].value
@@ -259,10 +259,10 @@ class Informer(Generic[T]):
     # --- Changing -----------------------------------------------------------------------------------------------------
 
     def _replace(self, items: Iterable[msgspec.Raw], revision: int) -> None:
-        seen: set[Key] = set()
+        seen: set[ObjectKey] = set()
         for item in items:
             metadata = _read_meta(item).metadata
-            key = Key(metadata.namespace, metadata.name)
+            key = ObjectKey(metadata.namespace, metadata.name)
             seen.add(key)
             self._put(key, metadata, item, initial=not self.has_synced)
         for key in sorted(self._held.keys() - seen):
@@ -274,7 +274,7 @@ class Informer(Generic[T]):
 
     def _take(self, event: _Line) -> None:
         metadata = _read_meta(event.object).metadata
-        key = Key(metadata.namespace, metadata.name)
+        key = ObjectKey(metadata.namespace, metadata.name)
         if event.type == "DELETED":
             self._drop(key)
         elif event.type != "BOOKMARK":
@@ -286,7 +286,7 @@ class Informer(Generic[T]):
         self._revision = max(self._revision, revision)
         self._moved.set()
 
-    def _put(self, key: Key, metadata: ObjectMeta, item: msgspec.Raw, *, initial: bool = False) -> None:
+    def _put(self, key: ObjectKey, metadata: ObjectMeta, item: msgspec.Raw, *, initial: bool = False) -> None:
         revision = int(metadata.resource_version or 0)
         held = self._held.get(key)
         if held is not None and held.uid == metadata.uid and revision <= held.revision:
@@ -309,17 +309,17 @@ class Informer(Generic[T]):
         old = held.value if held is not None else None
         for index in self._indexes.values():
             index.move(key, old, value)
-        self._tell(Change(key, old, value, initial))
+        self._tell(InformerEvent(key, old, value, initial))
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: ObjectKey) -> None:
         held = self._held.pop(key, None)
         if held is None:
             return
         for index in self._indexes.values():
             index.move(key, held.value, None)
-        self._tell(Change(key, held.value, None))
+        self._tell(InformerEvent(key, held.value, None))
 
-    def _tell(self, change: Change[T]) -> None:
+    def _tell(self, change: InformerEvent[T]) -> None:
         for handler in self._handlers:
             handler(change)
 
@@ -327,9 +327,9 @@ class Informer(Generic[T]):
 class _Index(Generic[T]):
     def __init__(self, keys: Callable[[T], Iterable[str]]) -> None:
         self._keys = keys
-        self.under: dict[str, set[Key]] = {}
+        self.under: dict[str, set[ObjectKey]] = {}
 
-    def move(self, key: Key, old: T | None, new: T | None) -> None:
+    def move(self, key: ObjectKey, old: T | None, new: T | None) -> None:
         before = set(self._keys(old)) if old is not None else set()
         after = set(self._keys(new)) if new is not None else set()
         for word in before - after:

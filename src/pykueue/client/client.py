@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Un
 
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient as Caller
-from kubemachinery.client.informer import Change, Informer, typed
+from kubemachinery.client.informer import Informer, InformerEvent, typed
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.errors import UsageError
 from kubemachinery.yaml_documents import Document
@@ -203,7 +203,7 @@ class AsyncClient:
             await asyncio.gather(kept_up, return_exceptions=True)
 
 
-def _news(change: Change[kueue.Workload]) -> News:
+def _news(change: InformerEvent[kueue.Workload]) -> News:
     if change.new is None:
         assert change.old is not None, "what was never there cannot go"
         return News("DELETED", change.old)

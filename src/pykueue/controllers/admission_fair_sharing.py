@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kubemachinery.client.informer import Change
+from kubemachinery.client.informer import InformerEvent
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND, Nanoseconds, format_time
 from kubemachinery.quantity import Quantity, QuantityText
@@ -52,7 +52,7 @@ class UsageSampler:
         said = kueue.AdmissionFairSharingStatus(consumed_resources=consumed, last_update=format_time(last))
         return said, (last + interval - now) / SECOND
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         """[AF6] An admission turns the charge into past use; [AF7] what came to nothing is forgiven."""
         usage, old, new = self._world.usage_history, change.old, change.new
         if usage is None:

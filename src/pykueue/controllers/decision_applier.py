@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from kubemachinery import meta
 from kubemachinery.client.errors import ApiError, Conflict, Fenced, Invalid, KubeError, NotFound, Unanswered
-from kubemachinery.client.informer import Informer, Key
+from kubemachinery.client.informer import Informer, ObjectKey
 from kubemachinery.clock import Clock
 from pykueue.api import conditions, kueue, labels
 from pykueue.api.conditions import EvictedReason, FinishedReason, QuotaReservedReason
@@ -67,7 +67,7 @@ class DecisionApplier:
     ) -> None:
         # Told whenever a reservation on its way is settled or what it waits for has gone, so that whoever left its
         # Workload alone meanwhile looks again.
-        self.on_settled: list[Callable[[Key], None]] = []
+        self.on_settled: list[Callable[[ObjectKey], None]] = []
         self._world = world
         self._workloads = workloads
         self._writer = writer
@@ -197,7 +197,7 @@ class DecisionApplier:
         log.info("%s: %s", states.key(workload), note)
         return note
 
-    async def _write_reservation(self, key: Key, workload: kueue.Workload, changes: Changes) -> None:
+    async def _write_reservation(self, key: ObjectKey, workload: kueue.Workload, changes: Changes) -> None:
         """Write a reservation. A lost answer is settled by sending the same conditional write until it is answered."""
         name = str(key)
         # The memory may have decided on an older revision than the one that this write is for.
@@ -230,7 +230,7 @@ class DecisionApplier:
                 self._confirm(key, made)
                 return
 
-    async def _was_applied(self, key: Key, decided_on: kueue.Workload) -> bool:
+    async def _was_applied(self, key: ObjectKey, decided_on: kueue.Workload) -> bool:
         """After a conflict: is the revision that beat us our own earlier attempt, whose answer was lost?
 
         Nothing is freed before that is known, however long it takes.
@@ -241,7 +241,7 @@ class DecisionApplier:
         self._confirm(key, revision(found))
         return True
 
-    async def _read_uncached(self, key: Key) -> kueue.Workload | None:
+    async def _read_uncached(self, key: ObjectKey) -> kueue.Workload | None:
         """What beat us, however long it takes to hear of it. Who decides next decides on that."""
         while True:
             try:
@@ -254,7 +254,7 @@ class DecisionApplier:
             self._writer.learn(found)
         return found
 
-    def _confirm(self, key: Key, made: int) -> None:
+    def _confirm(self, key: ObjectKey, made: int) -> None:
         """It stands. The watch may have been faster than the answer: news that was held back passes now."""
         name = str(key)
         if name in self._world.ledger:
@@ -265,7 +265,7 @@ class DecisionApplier:
                 self._wake()
         self.settled(key)
 
-    def free(self, key: Key) -> None:
+    def free(self, key: ObjectKey) -> None:
         """What was decided did not happen: the memory goes back to what the object says."""
         if str(key) in self._world.ledger:
             self._world.refuse(str(key))
@@ -282,23 +282,23 @@ class DecisionApplier:
         if told is not None:
             self._queue_status(told)
 
-    def settled(self, key: Key) -> None:
+    def settled(self, key: ObjectKey) -> None:
         for told in self.on_settled:
             told(key)
 
-    def put(self, key: Key, thing: Any) -> None:
+    def put(self, key: ObjectKey, thing: Any) -> None:
         """One object that the memory cannot make sense of stops nobody else."""
         try:
             self._world.put(thing, self._clock.now())
         except Exception:
             log.exception("%s %s: left out", type(thing).__name__, key)
 
-    def put_current(self, key: Key) -> None:
+    def put_current(self, key: ObjectKey) -> None:
         current = self._writer.current(key)
         if current is not None:
             self.put(key, current)
 
-    async def _finish_replaced(self, key: Key, by: str) -> None:
+    async def _finish_replaced(self, key: ObjectKey, by: str) -> None:
         async with self._writer.turn(key):
             replaced = self._writer.current(key)
             if replaced is not None:
@@ -367,7 +367,7 @@ class DecisionApplier:
             key_of(name), lambda workload, now: eviction.evict(workload, EvictedReason.NODE_FAILURES, message, now)
         )
 
-    async def _write_eviction(self, key: Key, changes: Callable[[kueue.Workload, int], Changes]) -> bool:
+    async def _write_eviction(self, key: ObjectKey, changes: Callable[[kueue.Workload, int], Changes]) -> bool:
         """Write an eviction; whether there was anything to evict.
 
         Until the memory is told otherwise it counts as evicted, and nobody decides it again. So it is told when there
@@ -492,10 +492,10 @@ class DecisionApplier:
                 await self._writer.workload(workload, changes, SCHEDULER, now)
 
 
-def key_of(name: str) -> Key:
+def key_of(name: str) -> ObjectKey:
     """The key of a Workload that the memory knows as `namespace/name`."""
     namespace, _, name = name.rpartition("/")
-    return Key(namespace, name)
+    return ObjectKey(namespace, name)
 
 
 def _replacement_message(newer: kueue.Workload | None) -> str:

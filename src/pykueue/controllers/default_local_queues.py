@@ -21,7 +21,7 @@ from kubemachinery import codec, selectors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.errors import AlreadyExists, ApiError, Busy, NotFound
-from kubemachinery.client.informer import Change, Informer
+from kubemachinery.client.informer import Informer, InformerEvent
 from kubemachinery.selectors import Selector
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.lifecycle.workload_changes import EventType
@@ -110,7 +110,7 @@ class DefaultLocalQueues:
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
-    def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
+    def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         old, new = change.old, change.new
         if new is None:
             self._selectors.pop(change.key.name, None)
@@ -133,7 +133,7 @@ class DefaultLocalQueues:
             and old.spec.namespace_selector == new.spec.namespace_selector
         )
 
-    def _namespace_seen(self, change: Change[kube.Namespace]) -> None:
+    def _namespace_seen(self, change: InformerEvent[kube.Namespace]) -> None:
         old, new = change.old, change.new
         if new is None:
             self._forget(lambda place: place.namespace == change.key.name)

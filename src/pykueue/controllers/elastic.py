@@ -8,7 +8,7 @@ from typing import Final
 from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.informer import Change, Informer
+from kubemachinery.client.informer import Informer, InformerEvent
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.controllers.informers import Informers
@@ -38,14 +38,14 @@ class ElasticController:
         informers.workloads.subscribe(self._workload_seen)
         self.loop: Controller[str] = Controller("elastic-gate", self._reconcile, rng)
 
-    def _pod_seen(self, change: Change[Tree]) -> None:
+    def _pod_seen(self, change: InformerEvent[Tree]) -> None:
         if change.new is None and change.old is not None:
             self._executor.forget(change.old)
         for pod in (change.old, change.new):
             for word in ungating.word_of(pod) if pod is not None else ():
                 self.loop.add(word)
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         for word in ungating.word_of_slice(change.new) if change.new is not None else ():
             self.loop.add(word)
 

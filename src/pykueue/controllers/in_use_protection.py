@@ -14,7 +14,7 @@ from typing import Any
 from kubemachinery import meta
 from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.informer import Change, Informer
+from kubemachinery.client.informer import Informer, InformerEvent
 from pykueue.api import kueue
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
@@ -59,22 +59,22 @@ class InUseController:
         informers.cluster_queues.subscribe(self._cluster_queue_seen)
         informers.flavors.subscribe(self._flavor_seen)
 
-    def _adder(self, kind: str) -> Callable[[Change[Any]], None]:
+    def _adder(self, kind: str) -> Callable[[InformerEvent[Any]], None]:
         return lambda change: self.loop.add((kind, change.key.name))
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         admission = change.old.status.admission if change.old is not None else None
         if admission is not None:
             self.loop.add(("ClusterQueue", admission.cluster_queue))
 
-    def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
+    def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         if change.old is not None:
             for name in flavors_of(change.old):
                 self.loop.add(("ResourceFlavor", name))
             for name in checks_of(change.old):
                 self.loop.add(("AdmissionCheck", name))
 
-    def _flavor_seen(self, change: Change[kueue.ResourceFlavor]) -> None:
+    def _flavor_seen(self, change: InformerEvent[kueue.ResourceFlavor]) -> None:
         if change.old is not None and change.old.spec.topology_name and "Topology" in self._kept:
             self.loop.add(("Topology", change.old.spec.topology_name))
 

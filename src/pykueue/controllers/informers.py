@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from pykueue.api import kube, kueue, registry
 from pykueue.lifecycle import queues, states
 from pykueue.lifecycle.facts import ClusterQueueFacts, LocalQueueFacts
@@ -119,7 +119,7 @@ class Informers:
         local_queue = self.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
         return (local_queue.spec.cluster_queue or "") if local_queue is not None else ""
 
-    def workloads_of(self, cluster_queue: str) -> Iterator[Key]:
+    def workloads_of(self, cluster_queue: str) -> Iterator[ObjectKey]:
         """Every Workload that a ClusterQueue concerns: those that wait for it, and those that have its quota."""
         for key, _ in self.local_queues.under("clusterQueue", cluster_queue):
             for workload, _ in self.workloads.under("queue", str(key)):
@@ -127,7 +127,7 @@ class Informers:
         for workload, _ in self.workloads.under("clusterQueue", cluster_queue):
             yield workload
 
-    def _forget(self, change: Change[Any]) -> None:
+    def _forget(self, change: InformerEvent[Any]) -> None:
         self._references = None
         self._is_active.clear()
         self._facts.clear()

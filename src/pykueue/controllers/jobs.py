@@ -11,7 +11,7 @@ from kubemachinery import codec, unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.event_recorder import Recorder
-from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import Nanoseconds
@@ -77,7 +77,7 @@ class JobsController:
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
-    def _job_seen(self, row: Row, change: Change[Tree]) -> None:
+    def _job_seen(self, row: Row, change: InformerEvent[Tree]) -> None:
         if change.new is None and change.old is not None:
             self.executor.forget(change.old)
         for tree in (change.old, change.new):
@@ -85,13 +85,13 @@ class JobsController:
                 key = triggers.key_of(row, tree, self._options)
                 self.loop.queue.add_after(key, triggers.delay_seconds(key, change.new))
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         for workload in (change.old, change.new):
             if workload is not None:
                 for key in self._concerned(change.key, workload):
                     self.loop.add(key)
 
-    def _concerned(self, key: Key, workload: kueue.Workload) -> Iterator[JobKey]:
+    def _concerned(self, key: ObjectKey, workload: kueue.Workload) -> Iterator[JobKey]:
         yield from triggers.owners_of(workload, self._kinds)
         # Whoever has the name of a group keeps the group from having a Workload; it may, once they are gone.
         pods = self._copies.get(pod.KIND.name)
@@ -119,7 +119,7 @@ class _Turns:
         self._writer = writer
 
     async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, /) -> int:
-        async with self._writer.turn(Key(before.metadata.namespace, before.metadata.name)):
+        async with self._writer.turn(ObjectKey(before.metadata.namespace, before.metadata.name)):
             return await self._writer.workload(before, changes, controller, now)
 
 
@@ -151,7 +151,7 @@ class _Sources:
         return tuple(sorted(found, key=lambda workload: (states.created(workload), workload.metadata.uid)))
 
     def workload(self, namespace: str, name: str) -> kueue.Workload | None:
-        return self._writer.current(Key(namespace, name))
+        return self._writer.current(ObjectKey(namespace, name))
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         found = self._informers.namespaces.get(name)

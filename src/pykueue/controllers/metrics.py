@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kubemachinery import meta, unstructured
-from kubemachinery.client.informer import Change as News
+from kubemachinery.client.informer import InformerEvent as News
 from kubemachinery.clock import Clock
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree

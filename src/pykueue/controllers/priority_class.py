@@ -7,7 +7,7 @@ from typing import Final
 
 from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.informer import Change, Key
+from kubemachinery.client.informer import InformerEvent, ObjectKey
 from pykueue.api import kueue
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WORKLOAD
@@ -21,17 +21,17 @@ class PriorityClassController:
     def __init__(self, client: ApiClient, informers: Informers, rng: random.Random) -> None:
         self._client = client
         self._informers = informers
-        self.loop: Controller[Key] = Controller("priority-class", self._reconcile, rng, workers=4)
+        self.loop: Controller[ObjectKey] = Controller("priority-class", self._reconcile, rng, workers=4)
         informers.workloads.index(_INDEX, lambda workload: (_class_of(workload),))
         informers.workload_priority_classes.subscribe(self._seen)
 
-    def _seen(self, change: Change[kueue.WorkloadPriorityClass]) -> None:
+    def _seen(self, change: InformerEvent[kueue.WorkloadPriorityClass]) -> None:
         old, new = change.old, change.new
         if new is not None and (old is None or old.value != new.value):
             for key, _ in self._informers.workloads.under(_INDEX, change.key.name):
                 self.loop.add(key, patient=True)
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: ObjectKey) -> None:
         workload = self._informers.workloads.get(key.name, key.namespace)
         found = self._informers.workload_priority_classes.get(_class_of(workload)) if workload is not None else None
         if workload is not None and found is not None and workload.spec.priority != found.value:

@@ -19,7 +19,7 @@ import msgspec
 from kubemachinery import codec, meta, patches
 from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.informer import Change, Key
+from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
 from pykueue.api import kueue, registry
@@ -49,7 +49,7 @@ class Which:
     """One queue or cohort."""
 
     kind: str
-    key: Key
+    key: ObjectKey
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key}"
@@ -77,16 +77,16 @@ class QueuesController:
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         for workload in (change.old, change.new):
             if workload is not None:
                 namespace, _, name = queue_of(workload).partition("/")
-                self._soon(Which(LOCAL_QUEUE.kind, Key(namespace, name)))
+                self._soon(Which(LOCAL_QUEUE.kind, ObjectKey(namespace, name)))
                 cluster_queue = self._informers.cluster_queue_of(workload)
-                self._soon(Which(CLUSTER_QUEUE.kind, Key("", cluster_queue)))
+                self._soon(Which(CLUSTER_QUEUE.kind, ObjectKey("", cluster_queue)))
                 self._ancestors(cluster_queue)
 
-    def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
+    def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         self._itself(Which(CLUSTER_QUEUE.kind, change.key), change)
         old, new = change.old, change.new
         if old is None or new is None or old.status.conditions != new.status.conditions:
@@ -95,19 +95,19 @@ class QueuesController:
         if old is None or new is None or old.spec != new.spec:
             self._shares()
 
-    def _local_queue_seen(self, change: Change[kueue.LocalQueue]) -> None:
+    def _local_queue_seen(self, change: InformerEvent[kueue.LocalQueue]) -> None:
         self._itself(Which(LOCAL_QUEUE.kind, change.key), change)
         for queue in (change.old, change.new):
             if queue is not None:
-                self._soon(Which(CLUSTER_QUEUE.kind, Key("", queue.spec.cluster_queue or "")))
+                self._soon(Which(CLUSTER_QUEUE.kind, ObjectKey("", queue.spec.cluster_queue or "")))
 
-    def _cohort_seen(self, change: Change[kueue.Cohort]) -> None:
+    def _cohort_seen(self, change: InformerEvent[kueue.Cohort]) -> None:
         self._itself(Which(COHORT.kind, change.key), change)
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             self._shares()
             self._reference_seen(change)
 
-    def _reference_seen(self, change: Change[Any]) -> None:
+    def _reference_seen(self, change: InformerEvent[Any]) -> None:
         for key, _ in self._informers.cluster_queues.items():
             self._soon(Which(CLUSTER_QUEUE.kind, key))
 
@@ -123,9 +123,9 @@ class QueuesController:
         if self._world.policy.is_fair:
             node = self._world.structure.node(cluster_queue)
             for cohort in node.ancestors if node is not None else ():
-                self._soon(Which(COHORT.kind, Key("", cohort.name)))
+                self._soon(Which(COHORT.kind, ObjectKey("", cohort.name)))
 
-    def _itself(self, which: Which, change: Change[Any]) -> None:
+    def _itself(self, which: Which, change: InformerEvent[Any]) -> None:
         """A queue that changed is looked at once; one that has but a new status, most likely our own, with the rest."""
         old, new = change.old, change.new
         if old is not None and new is not None and _said_by_people(old) == _said_by_people(new):
@@ -199,7 +199,7 @@ class QueuesController:
         )
 
     def _counted_through(self, local_queue: kueue.LocalQueue) -> Counted:
-        key = Key(local_queue.metadata.namespace, local_queue.metadata.name)
+        key = ObjectKey(local_queue.metadata.namespace, local_queue.metadata.name)
         held = [
             reservation
             for reservation in self._world.structure.held(local_queue.spec.cluster_queue or "")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from kubemachinery.client.informer import Change, Informer
+from kubemachinery.client.informer import Informer, InformerEvent
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
 from pykueue.api import kueue
@@ -70,7 +70,7 @@ class Scheduler:
 
     # --- What is seen -------------------------------------------------------------------------------------------------
 
-    def seen(self, change: Change[Any]) -> None:
+    def seen(self, change: InformerEvent[Any]) -> None:
         """Let an object of any kind that shapes queues reach the memory."""
         if change.new is not None:
             self.applier.put(change.key, change.new)
@@ -79,7 +79,7 @@ class Scheduler:
         self._read_again()
         self.wake()
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         """News about a Workload. The memory's ledger holds back what is older than a reservation on its way."""
         if change.new is not None:
             self.applier.put(change.key, change.new)

@@ -30,7 +30,7 @@ from typing import Final, TypeAlias
 from kubemachinery import codec
 from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.informer import Change, Key
+from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND, format_time, parse_time
 from pykueue.api import kube, kueue, labels, nodes, registry
@@ -77,18 +77,18 @@ class UngatingController:
         self._informers = informers
         self._writer = writer
         self._issued: dict[str, int] = {}  # pod's UID -> the revision at which it passed the gate
-        self.loop: Controller[Key] = Controller("topology-gate", self._reconcile, rng, workers=4)
+        self.loop: Controller[ObjectKey] = Controller("topology-gate", self._reconcile, rng, workers=4)
         informers.pods.index(_BY_WORKLOAD, _workload_words)
         informers.pods.subscribe(self._pod_seen)
         informers.workloads.index(_BY_SLICE_NAME, _slice_words)
         informers.workloads.subscribe(self._workload_seen)
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         # The pods of a job are those of its own Workload; a variant of that has none.
         if change.new is not None and _is_placed(change.new) and variants.parent_of(change.new) is None:
             self.loop.add(change.key)
 
-    def _pod_seen(self, change: Change[kube.Pod]) -> None:
+    def _pod_seen(self, change: InformerEvent[kube.Pod]) -> None:
         pod = change.new or change.old
         if pod is None:
             return
@@ -100,7 +100,7 @@ class UngatingController:
                 for key, _ in self._informers.workloads.under(_BY_SLICE_NAME, word):
                     self.loop.queue.add_after(key, _POD_DELAY_SECONDS)
 
-    async def _reconcile(self, key: Key) -> float | None:
+    async def _reconcile(self, key: ObjectKey) -> float | None:
         workload = self._writer.current(key)
         if workload is None or not states.is_admitted(workload) or not _is_placed(workload):
             return None
@@ -123,7 +123,7 @@ class UngatingController:
                     self._passed(workload, labels.TOPOLOGY_GATE)
         return None
 
-    def _pods(self, key: Key, workload: kueue.Workload, pod_set: str) -> Iterator[kube.Pod]:
+    def _pods(self, key: ObjectKey, workload: kueue.Workload, pod_set: str) -> Iterator[kube.Pod]:
         """The pods of a pod set that have not ended, by name."""
         slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
         for _, pod in self._informers.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
@@ -208,18 +208,18 @@ class NodeController:
         informers.pods.subscribe(self._pod_seen)
         informers.workloads.subscribe(self._workload_seen)
 
-    def _node_seen(self, change: Change[kube.Node]) -> None:
+    def _node_seen(self, change: InformerEvent[kube.Node]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or (_health(old), old.spec) != (_health(new), new.spec):
             self.loop.add(change.key.name)
 
-    def _pod_seen(self, change: Change[kube.Pod]) -> None:
+    def _pod_seen(self, change: InformerEvent[kube.Pod]) -> None:
         for pod in (change.old, change.new):
             if pod is not None:
                 for node in _nodes_of_pod(pod):
                     self.loop.queue.add_after(node, _NODE_DELAY_SECONDS)
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         """A placement that is new may be on a node that was lost while it was being decided; the one that it replaces
         may leave pods behind that are pinned to its nodes."""
         if change.new is not None and (
@@ -234,12 +234,14 @@ class NodeController:
         waits = self._may_come_back(node)
         if waits > 0:
             return waits / SECOND
-        pinned: dict[Key, list[kube.Pod]] = {key: [] for key, _ in self._informers.workloads.under(_BY_NODE, name)}
+        pinned: dict[ObjectKey, list[kube.Pod]] = {
+            key: [] for key, _ in self._informers.workloads.under(_BY_NODE, name)
+        }
         for _, pod in self._informers.pods.under(_BY_NODE, name):
             if _is_pinned(pod):
-                pinned.setdefault(Key(pod.metadata.namespace, pod.metadata.annotations[labels.WORKLOAD]), []).append(
-                    pod
-                )
+                pinned.setdefault(
+                    ObjectKey(pod.metadata.namespace, pod.metadata.annotations[labels.WORKLOAD]), []
+                ).append(pod)
         for key in sorted(pinned):
             await self._judge(key, name, node, pinned[key])
         return None
@@ -252,7 +254,7 @@ class NodeController:
         since = ready.last_transition_time
         return 0 if since is None else parse_time(since) + _NOT_READY_NANOSECONDS - self._clock.now()
 
-    async def _judge(self, key: Key, name: str, node: kube.Node | None, pinned: Sequence[kube.Pod]) -> None:
+    async def _judge(self, key: ObjectKey, name: str, node: kube.Node | None, pinned: Sequence[kube.Pod]) -> None:
         async with self._writer.turn(key):
             workload, now = self._writer.current(key), self._clock.now()
             if workload is None or states.is_finished(workload) or states.is_evicted(workload):
@@ -275,7 +277,7 @@ class NodeController:
             for pod in pinned:
                 await self._end(pod, f"The node {name} that the pod is pinned to {why}")
 
-    def _judged(self, key: Key, workload: kueue.Workload, name: str, node: kube.Node | None) -> _Judgement:
+    def _judged(self, key: ObjectKey, workload: kueue.Workload, name: str, node: kube.Node | None) -> _Judgement:
         """How a node stands for a Workload that is placed on it; see the table above."""
         if node is None or (ready := _ready(node)) is None:
             return _Judgement(True, True)
@@ -293,7 +295,7 @@ class NodeController:
             return after_its_pods
         return _Judgement(False, False)
 
-    def _pods(self, key: Key, workload: kueue.Workload) -> Iterator[kube.Pod]:
+    def _pods(self, key: ObjectKey, workload: kueue.Workload) -> Iterator[kube.Pod]:
         slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
         for _, pod in self._informers.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
             yield pod

@@ -11,7 +11,7 @@ from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.errors import AlreadyExists
-from kubemachinery.client.informer import Change, Key
+from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
 from pykueue.api import kueue, registry
@@ -50,30 +50,30 @@ class VariantsController:
         self._options = options
         self._clock = clock
         self._short_names = short_names
-        self.loop: Controller[Key] = Controller("concurrent-admission", self._reconcile, rng, workers=4)
+        self.loop: Controller[ObjectKey] = Controller("concurrent-admission", self._reconcile, rng, workers=4)
         informers.workloads.index(_BY_PARENT, _parent_words)
         informers.workloads.subscribe(self._workload_seen)
         informers.cluster_queues.subscribe(self._cluster_queue_seen)
         scheduler.applier.on_settled.append(self._settled)
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         for workload in (change.old, change.new):
             if workload is not None:
                 self._add(change.key, workload)
 
-    def _settled(self, key: Key) -> None:
+    def _settled(self, key: ObjectKey) -> None:
         workload = self._writer.current(key)
         if workload is not None:
             self._add(key, workload)
 
-    def _add(self, key: Key, workload: kueue.Workload) -> None:
+    def _add(self, key: ObjectKey, workload: kueue.Workload) -> None:
         parent = variants.parent_of(workload)
         if parent is not None:
-            self.loop.add(Key(key.namespace, parent.name))
+            self.loop.add(ObjectKey(key.namespace, parent.name))
         elif variants.is_parent(workload):
             self.loop.add(key)
 
-    def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
+    def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         """A flavor that comes or goes brings or takes a variant of every family."""
         old, new = (FamilyPolicy.of(each) if each is not None else None for each in (change.old, change.new))
         if old == new:
@@ -83,7 +83,7 @@ class VariantsController:
             if workload is not None and variants.is_parent(workload):
                 self.loop.add(key)
 
-    async def _reconcile(self, key: Key) -> float | None:
+    async def _reconcile(self, key: ObjectKey) -> float | None:
         parent = self._writer.current(key)
         if parent is None or not variants.is_parent(parent):
             return None
@@ -113,7 +113,7 @@ class VariantsController:
     async def _apply(self, parent: kueue.Workload, action: Apply) -> bool:
         """Write it, if the object is still the one that was decided on; whether it was."""
         decided_on = action.workload
-        key = Key(decided_on.metadata.namespace, decided_on.metadata.name)
+        key = ObjectKey(decided_on.metadata.namespace, decided_on.metadata.name)
         async with self._writer.turn(key):
             current = self._writer.current(key)
             if current is None:

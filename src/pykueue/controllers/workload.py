@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.informer import Change, Key
+from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
 from pykueue.api import kueue
@@ -44,7 +44,7 @@ class WorkloadController:
         self._options = options
         self._clock = clock
         self._chance = rng
-        self.loop: Controller[Key] = Controller("workload", self._reconcile, rng, workers=_WORKERS)
+        self.loop: Controller[ObjectKey] = Controller("workload", self._reconcile, rng, workers=_WORKERS)
         informers.workloads.subscribe(self._seen)
         informers.local_queues.subscribe(self._local_queue_seen)
         informers.cluster_queues.subscribe(self._cluster_queue_seen)
@@ -54,16 +54,16 @@ class WorkloadController:
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
-    def _seen(self, change: Change[kueue.Workload]) -> None:
+    def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
         if change.new is not None:
             self.loop.add(change.key, patient=change.initial)
 
-    def _local_queue_seen(self, change: Change[kueue.LocalQueue]) -> None:
+    def _local_queue_seen(self, change: InformerEvent[kueue.LocalQueue]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or not _stops_alike(old, new):
             self._add(key for key, _ in self._informers.workloads.under("queue", str(change.key)))
 
-    def _cluster_queue_seen(self, change: Change[kueue.ClusterQueue]) -> None:
+    def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         old, new = change.old, change.new
         if (
             old is None
@@ -74,14 +74,14 @@ class WorkloadController:
         ):
             self._add(self._informers.workloads_of(change.key.name))
 
-    def _check_seen(self, change: Change[kueue.AdmissionCheck]) -> None:
+    def _check_seen(self, change: InformerEvent[kueue.AdmissionCheck]) -> None:
         """Its delay, its policy and whether it is active count for the Workloads of every queue that lists it."""
         for cluster_queue in self._informers.cluster_queues.values():
             strategy = cluster_queue.spec.admission_checks_strategy
             if strategy is not None and any(rule.name == change.key.name for rule in strategy.admission_checks):
                 self._add(self._informers.workloads_of(cluster_queue.metadata.name))
 
-    def _flavor_seen(self, change: Change[kueue.ResourceFlavor]) -> None:
+    def _flavor_seen(self, change: InformerEvent[kueue.ResourceFlavor]) -> None:
         """A flavor that comes or goes makes queues active, or stops them."""
         if change.old is not None and change.new is not None:
             return
@@ -90,13 +90,13 @@ class WorkloadController:
             if change.key.name in names:
                 self._add(self._informers.workloads_of(cluster_queue.metadata.name))
 
-    def _add(self, keys: Iterable[Key]) -> None:
+    def _add(self, keys: Iterable[ObjectKey]) -> None:
         for key in keys:
             self.loop.add(key)
 
     # --- What it does -------------------------------------------------------------------------------------------------
 
-    async def _reconcile(self, key: Key) -> float | None:
+    async def _reconcile(self, key: ObjectKey) -> float | None:
         async with self._writer.turn(key):
             workload = self._writer.current(key)
             if workload is None or str(key) in self._scheduler.world.ledger:
@@ -109,7 +109,7 @@ class WorkloadController:
                 return None
             return max(0.0, (due.wake_at - now) / SECOND)
 
-    def _due(self, key: Key, workload: kueue.Workload) -> Step:
+    def _due(self, key: ObjectKey, workload: kueue.Workload) -> Step:
         facts = self._facts(key, workload)
         now, jitter = self._clock.now(), self._chance.random()
         due = step(workload, facts, self._options, now, jitter=jitter)
@@ -128,7 +128,7 @@ class WorkloadController:
         known = replace(facts, reservation_holds=isinstance(verdict, Holds), reservation_lost=lost)
         return step(workload, known, self._options, now, jitter=jitter)
 
-    def _facts(self, key: Key, workload: kueue.Workload) -> Facts:
+    def _facts(self, key: ObjectKey, workload: kueue.Workload) -> Facts:
         world = self._scheduler.world
         known = world.inadmissible_class_reason(str(key)) if not states.is_reserved(workload) else None
         return Facts(

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from kubemachinery import codec, patches
 from kubemachinery.client.client import METADATA, ApiClient
-from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.client.leader_election import Election
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue, labels, registry
@@ -58,15 +58,15 @@ class Writer:
         self._patient = client.patiently()
         self._workloads = workloads
         self._reporter = reporter
-        self._turns: dict[Key, _Turn] = {}
+        self._turns: dict[ObjectKey, _Turn] = {}
         # What was written, and who was deleted for good (his UID): until the watch shows it.
-        self._ahead: dict[Key, kueue.Workload] = {}
-        self._gone: dict[Key, str] = {}
+        self._ahead: dict[ObjectKey, kueue.Workload] = {}
+        self._gone: dict[ObjectKey, str] = {}
         workloads.subscribe(self._seen)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    def current(self, key: Key) -> kueue.Workload | None:
+    def current(self, key: ObjectKey) -> kueue.Workload | None:
         """The newest version that this process knows of."""
         ahead, shown = self._ahead.get(key), self._workloads.get(key.name, key.namespace)
         if shown is not None and shown.metadata.uid == self._gone.get(key):
@@ -76,7 +76,7 @@ class Writer:
         return ahead if revision(ahead) > revision(shown) else shown
 
     @asynccontextmanager
-    async def turn(self, key: Key) -> AsyncIterator[None]:
+    async def turn(self, key: ObjectKey) -> AsyncIterator[None]:
         """Be the only one who decides about this Workload."""
         turn = self._turns.get(key)
         if turn is None:
@@ -94,12 +94,12 @@ class Writer:
         """A version that was read past the copies: nobody is to decide on an older one."""
         self._remember(found, revision(found))
 
-    async def read(self, key: Key) -> kueue.Workload | None:
+    async def read(self, key: ObjectKey) -> kueue.Workload | None:
         """The object as the server has it now, past every copy."""
         found = await self._client.find(WORKLOAD, key.name, key.namespace)
         return codec.from_tree(found, kueue.Workload) if found is not None else None
 
-    def _seen(self, news: Change[kueue.Workload]) -> None:
+    def _seen(self, news: InformerEvent[kueue.Workload]) -> None:
         ahead = self._ahead.get(news.key)
         if ahead is not None and (news.new is None or revision(news.new) >= revision(ahead)):
             del self._ahead[news.key]
@@ -136,7 +136,7 @@ class Writer:
                     metadata = before.metadata
                     await self._client.delete(WORKLOAD, metadata.name, metadata.namespace, uid=metadata.uid)
                     if not after.metadata.finalizers and self._workloads.get(metadata.name, metadata.namespace):
-                        self._gone[Key(metadata.namespace, metadata.name)] = metadata.uid
+                        self._gone[ObjectKey(metadata.namespace, metadata.name)] = metadata.uid
         if made != revision(before):
             self._remember(after, made)
         self._reporter.changes(after, changes, controller)
@@ -173,7 +173,7 @@ class Writer:
         return int(answer["metadata"]["resourceVersion"])
 
     def _remember(self, after: kueue.Workload, made: int) -> None:
-        key = Key(after.metadata.namespace, after.metadata.name)
+        key = ObjectKey(after.metadata.namespace, after.metadata.name)
         if 0 < self._workloads.revision_of(key) < made:
             self._ahead[key] = replace(after, metadata=replace(after.metadata, resource_version=str(made)))
 

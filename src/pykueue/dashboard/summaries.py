@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue
@@ -76,21 +76,21 @@ class Board:
         """How many Workloads the next look reads."""
         return len(self._changed)
 
-    def note(self, key: Key) -> None:
+    def note(self, key: ObjectKey) -> None:
         """A Workload is to be read again."""
         self._changed.add(key)
 
-    def _workload_changed(self, change: Change[kueue.Workload]) -> None:
+    def _workload_changed(self, change: InformerEvent[kueue.Workload]) -> None:
         if change.new is None and self.table.get(change.key) is None:
             # It came and went while nobody looked: remembering it would cost memory for ever.
             self._changed.discard(change.key)
         else:
             self.note(change.key)
 
-    def _local_queue_changed(self, change: Change[kueue.LocalQueue]) -> None:
+    def _local_queue_changed(self, change: InformerEvent[kueue.LocalQueue]) -> None:
         self._changed.update(key for key, _ in self._sources.workloads.under("queue", str(change.key)))
 
-    def _shape_changed(self, change: Change[Any]) -> None:
+    def _shape_changed(self, change: InformerEvent[Any]) -> None:
         self._is_outdated = True
 
     # --- Looking ------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Board:
                 self._is_outdated = False
             self._looked = self._clock.monotonic()
 
-    def _read(self, key: Key) -> None:
+    def _read(self, key: ObjectKey) -> None:
         self._is_outdated = True
         workload = self._sources.workloads.get(key.name, key.namespace)
         if workload is None:
@@ -177,14 +177,14 @@ class Board:
             if revision == self.revision:
                 return known
             revision = self.revision
-            objects = list(self._concerning(Key(namespace, name)))
+            objects = list(self._concerning(ObjectKey(namespace, name)))
             found = await _aside(partial(explain, objects, key[0], self._clock.now(), suggestions))
             if len(self._explanations) >= _EXPLANATIONS_MAX:
                 self._explanations.clear()
             self._explanations[key] = (revision, found)
             return found
 
-    def _concerning(self, key: Key) -> Iterator[msgspec.Struct]:
+    def _concerning(self, key: ObjectKey) -> Iterator[msgspec.Struct]:
         """What an explanation rests on: what shapes queues, and the Workloads of the tree that this one is in.
 
         Trees do not touch each other, except where their flavors share nodes: then all Workloads are of concern.

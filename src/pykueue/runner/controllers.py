@@ -12,7 +12,7 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller, Result
 from kubemachinery.client.errors import NotFound
 from kubemachinery.client.event_recorder import Note, Recorder, Reference
-from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, registry
@@ -36,8 +36,8 @@ def _metadata(tree: Tree, name: str) -> str:
     return unstructured.text(unstructured.get(tree, "metadata", name))
 
 
-def _key(tree: Tree) -> Key:
-    return Key(_metadata(tree, "namespace"), _metadata(tree, "name"))
+def _key(tree: Tree) -> ObjectKey:
+    return ObjectKey(_metadata(tree, "namespace"), _metadata(tree, "name"))
 
 
 def _revision(tree: Tree) -> int:
@@ -63,7 +63,7 @@ def _jobs_of(tree: Tree) -> Iterable[str]:
     """The Job that controls a pod, as namespace/name."""
     for _, owner in unstructured.entries(tree, "metadata", "ownerReferences"):
         if owner.get("controller") and owner.get("kind") == "Job":
-            yield str(Key(_metadata(tree, "namespace"), unstructured.text(owner.get("name"))))
+            yield str(ObjectKey(_metadata(tree, "namespace"), unstructured.text(owner.get("name"))))
 
 
 def _is_owned(tree: Tree, uid: str) -> bool:
@@ -81,19 +81,19 @@ class JobsController:
         self._client, self._jobs, self._pods = client, jobs, pods
         self._notes, self._clock = notes, clock
         # Up to which revision the copies must have come before a Job is looked at again: what was written is in them.
-        self._awaited: dict[Key, tuple[int, int]] = {}
-        self.loop: Controller[Key] = Controller("jobs", self._reconcile, rng, workers=8)
+        self._awaited: dict[ObjectKey, tuple[int, int]] = {}
+        self.loop: Controller[ObjectKey] = Controller("jobs", self._reconcile, rng, workers=8)
         pods.index(_OF_JOB, _jobs_of)
         jobs.subscribe(lambda change: self.loop.add(change.key, patient=change.initial))
         pods.subscribe(self._pod_seen)
 
-    def _pod_seen(self, change: Change[Tree]) -> None:
+    def _pod_seen(self, change: InformerEvent[Tree]) -> None:
         for seen in (change.old, change.new):
             for owner in _jobs_of(seen) if seen is not None else ():
                 namespace, _, name = owner.partition("/")
-                self.loop.add(Key(namespace, name), patient=change.initial)
+                self.loop.add(ObjectKey(namespace, name), patient=change.initial)
 
-    async def _reconcile(self, key: Key) -> Result:
+    async def _reconcile(self, key: ObjectKey) -> Result:
         of_jobs, of_pods = self._awaited.get(key, (0, 0))
         if self._jobs.revision < of_jobs or self._pods.revision < of_pods:
             return _BEHIND_SECONDS
@@ -108,7 +108,7 @@ class JobsController:
         await self._carry_out(key, tree, plan)
         return plan.again_seconds
 
-    async def _carry_out(self, key: Key, tree: Tree, plan: job.Plan) -> None:
+    async def _carry_out(self, key: ObjectKey, tree: Tree, plan: job.Plan) -> None:
         if plan.status != tree.get("status"):
             written = await self._client.replace(JOBS, {**tree, "status": plan.status}, "status")
             self._await(key, job_revision=_revision(written))
@@ -131,7 +131,7 @@ class JobsController:
         if plan.expired:
             await self._client.delete(JOBS, key.name, key.namespace, uid=_metadata(tree, "uid"))
 
-    async def _release(self, key: Key, pods: Iterable[Tree]) -> None:
+    async def _release(self, key: ObjectKey, pods: Iterable[Tree]) -> None:
         """Take our finalizer off, as long as nobody has changed the others meanwhile."""
         for each in pods:
             before = unstructured.sequence(unstructured.get(each, "metadata", "finalizers"))
@@ -148,7 +148,7 @@ class JobsController:
     async def _delete(self, each: Tree) -> None:
         await self._client.delete(PODS, _key(each).name, _key(each).namespace, uid=_metadata(each, "uid"))
 
-    def _await(self, key: Key, *, job_revision: int = 0, pod_revision: int = 0) -> None:
+    def _await(self, key: ObjectKey, *, job_revision: int = 0, pod_revision: int = 0) -> None:
         of_job, of_pods = self._awaited.get(key, (0, 0))
         self._awaited[key] = (max(of_job, job_revision), max(of_pods, pod_revision))
 
@@ -199,15 +199,15 @@ class PodsController:
         self._executor, self._notes, self._clock = executor, notes, clock
         self._serves = serves
         self._room = node_assignment.Room()
-        self._waiting: dict[Key, None] = {}
-        self._uids: dict[Key, str] = {}
-        self._keys: dict[str, Key] = {}
-        self.loop: Controller[Key] = Controller("pods", self._reconcile, rng, workers=8)
+        self._waiting: dict[ObjectKey, None] = {}
+        self._uids: dict[ObjectKey, str] = {}
+        self._keys: dict[str, ObjectKey] = {}
+        self.loop: Controller[ObjectKey] = Controller("pods", self._reconcile, rng, workers=8)
         pods.subscribe(self._pod_seen)
         nodes.subscribe(lambda _: self._wake_waiting())
         executor.on_change = self._wake
 
-    def _pod_seen(self, change: Change[Tree]) -> None:
+    def _pod_seen(self, change: InformerEvent[Tree]) -> None:
         tree = change.new
         if tree is None or _is_over(tree):
             gone = change.new or change.old
@@ -226,7 +226,7 @@ class PodsController:
             self.loop.add(key)
         self._waiting.clear()
 
-    async def _reconcile(self, key: Key) -> Result:
+    async def _reconcile(self, key: ObjectKey) -> Result:
         tree = self._pods.get(key.name, key.namespace)
         uid = _metadata(tree, "uid") if tree is not None else ""
         before = self._uids.get(key, "")
@@ -251,7 +251,7 @@ class PodsController:
 
     # --- Placing ------------------------------------------------------------------------------------------------------
 
-    async def _place(self, key: Key, tree: Tree) -> Result:
+    async def _place(self, key: ObjectKey, tree: Tree) -> Result:
         if unstructured.get(tree, "metadata", "deletionTimestamp") or unstructured.get(tree, "spec", "schedulingGates"):
             return None
         served = [node for (_, name), node in self._nodes.items() if self._serves(name)]
@@ -282,7 +282,7 @@ class PodsController:
 
     # --- Running ------------------------------------------------------------------------------------------------------
 
-    async def _run(self, key: Key, tree: Tree) -> Result:
+    async def _run(self, key: ObjectKey, tree: Tree) -> Result:
         step = self._step(tree, {})
         problems: dict[str, Problem] = {}
         for name in step.start:
@@ -315,7 +315,7 @@ class PodsController:
             _tell(self._notes, tree, event_recorder.WARNING, "Failed", problem.message, by=self.REPORTS_AS)
         return problem
 
-    async def _write(self, key: Key, tree: Tree, status: Tree) -> None:
+    async def _write(self, key: ObjectKey, tree: Tree, status: Tree) -> None:
         """Say how it stands, unless somebody else has said something since."""
         if status == tree.get("status"):
             return

@@ -13,7 +13,7 @@ from typing import Final
 from kubemachinery import codec
 from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.informer import Change, Key
+from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from pykueue.api import conditions, kueue, labels, registry
 from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
@@ -37,14 +37,14 @@ class MultiKueueChecks:
         self._writer = writer
         self._clock = clock
         self.checks_loop: Controller[str] = Controller("multikueue-checks", self._reconcile_check, rng)
-        self.loop: Controller[Key] = Controller("multikueue", self._reconcile, rng)
+        self.loop: Controller[ObjectKey] = Controller("multikueue", self._reconcile, rng)
         informers.checks.subscribe(self._check_seen)
         informers.workloads.subscribe(self._workload_seen)
 
     def _is_ours(self, check: kueue.AdmissionCheck | None) -> bool:
         return check is not None and check.spec.controller_name == labels.MULTIKUEUE_CONTROLLER
 
-    def _check_seen(self, change: Change[kueue.AdmissionCheck]) -> None:
+    def _check_seen(self, change: InformerEvent[kueue.AdmissionCheck]) -> None:
         if not self._is_ours(change.new):
             return
         self.checks_loop.add(change.key.name)
@@ -52,7 +52,7 @@ class MultiKueueChecks:
             if any(check.name == change.key.name for check in workload.status.admission_checks):
                 self.loop.add(key)
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         found = change.new.status.admission_checks if change.new is not None else ()
         if any(self._is_ours(self._informers.checks.get(check.name)) for check in found):
             self.loop.add(change.key)
@@ -77,7 +77,7 @@ class MultiKueueChecks:
             }
             await self._client.patch(_CHECK, name, patch, subresource="status", answer=METADATA)
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: ObjectKey) -> None:
         async with self._writer.turn(key):
             workload = self._writer.current(key)
             if workload is None:

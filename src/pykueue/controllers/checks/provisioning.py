@@ -17,7 +17,7 @@ from kubemachinery import codec, meta
 from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.errors import ApiError, Busy, KubeError, NotFound
-from kubemachinery.client.informer import Change, Informer, Key
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.client.transport import Call
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
@@ -69,7 +69,7 @@ class ProvisioningController:
         self._requests.index(_OWNER, _owners)
         self._is_asked = asyncio.Event()  # some check is ours
         self._is_served: bool | None = None  # None: nobody has looked yet
-        self.loop: Controller[Key] = Controller("provisioning", self._reconcile, rng, workers=_WORKERS)
+        self.loop: Controller[ObjectKey] = Controller("provisioning", self._reconcile, rng, workers=_WORKERS)
         self.checks_loop: Controller[str] = Controller("provisioning-checks", self._reconcile_check, rng)
         informers.workloads.index(_ASKS, lambda workload: (check.name for check in workload.status.admission_checks))
         informers.workloads.subscribe(self._workload_seen)
@@ -112,7 +112,7 @@ class ProvisioningController:
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
-    def _workload_seen(self, change: Change[kueue.Workload]) -> None:
+    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         workload = change.new
         if workload is None:
             return
@@ -120,24 +120,24 @@ class ProvisioningController:
         if asks or any(True for _ in self._requests.under(_OWNER, workload.metadata.uid)):
             self.loop.add(change.key)
 
-    def _check_seen(self, change: Change[kueue.AdmissionCheck]) -> None:
+    def _check_seen(self, change: InformerEvent[kueue.AdmissionCheck]) -> None:
         if any(check is not None and _is_ours(check) for check in (change.old, change.new)):
             self._is_asked.set()
             self.checks_loop.add(change.key.name)
             self._add_workloads(change.key.name)
 
-    def _config_seen(self, change: Change[kueue.ProvisioningRequestConfig]) -> None:
+    def _config_seen(self, change: InformerEvent[kueue.ProvisioningRequestConfig]) -> None:
         for check in self._ours():
             if self._config_name(check) == change.key.name:
                 self.checks_loop.add(check)
                 self._add_workloads(check)
 
-    def _request_seen(self, change: Change[ProvisioningRequest]) -> None:
+    def _request_seen(self, change: InformerEvent[ProvisioningRequest]) -> None:
         if change.new is None and change.old is not None:
             self._asking.forget(change.old)
         for request in (change.old, change.new):
             for owner in _controllers(request) if request is not None else ():
-                self.loop.add(Key(change.key.namespace, owner.name))
+                self.loop.add(ObjectKey(change.key.namespace, owner.name))
 
     def _add_workloads(self, check: str) -> None:
         for key, _ in self._informers.workloads.under(_ASKS, check):
@@ -199,7 +199,7 @@ class ProvisioningController:
 
     # --- Workloads ----------------------------------------------------------------------------------------------------
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: ObjectKey) -> None:
         if not self._requests.has_synced:
             return
         async with self._writer.turn(key):
@@ -226,7 +226,7 @@ class ProvisioningController:
         config = self._config(check)
         return None if config is None else provisioning.without_excluded(config, self._excluded(workload))
 
-    async def _ask(self, key: Key, workload: kueue.Workload, attempt: Attempt) -> None:
+    async def _ask(self, key: ObjectKey, workload: kueue.Workload, attempt: Attempt) -> None:
         """Make a request. What keeps it from being made is told, and it is tried again."""
         try:
             made = await self._asking.make(workload, attempt)
@@ -239,7 +239,7 @@ class ProvisioningController:
             note = f"Made ProvisioningRequest {attempt.name}"
             self._writer.tell(workload, change.normal("ProvisioningRequestCreated", note), PROVISIONING)
 
-    async def _tell_failure(self, key: Key, attempt: Attempt, why: str) -> None:
+    async def _tell_failure(self, key: ObjectKey, attempt: Attempt, why: str) -> None:
         async with self._writer.turn(key):
             workload = self._writer.current(key)
             if workload is not None:
