@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import Answer, Call, LocalTransport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, LocalTransport
 from kubeserver.protocol import authentication
 from pykueue import app
 from pykueue.analysis import lint, live_case
@@ -71,9 +71,11 @@ async def test_a_configuration_that_may_not_be_read_is_named(
 ) -> None:
     send = client._transport.send
 
-    async def refuses(call: Call) -> Answer:
+    async def refuses(call: ApiRequest) -> ApiResponse:
         if "configmaps" in call.path:
-            return Answer(403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"you may not look"}', {})
+            return ApiResponse(
+                403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"you may not look"}', {}
+            )
         return await send(call)
 
     monkeypatch.setattr(client._transport, "send", refuses)

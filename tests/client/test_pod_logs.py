@@ -12,7 +12,7 @@ import pytest
 from kubemachinery import codec
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import Answer, Call, Lines
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines
 from pykueue.api import kube
 from pykueue.client import pod_logs
 
@@ -37,7 +37,7 @@ class Server:
     stamps: bool = True
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         self.asked.append(dict(call.query))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -53,7 +53,7 @@ class Server:
         if trouble is not None:
             raise trouble
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         raise NotImplementedError
 
     async def close(self) -> None: ...

@@ -11,7 +11,7 @@ import pytest
 from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import NotSynced
-from kubemachinery.client.transport import Answer, Call, LocalTransport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, LocalTransport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
 from pykueue.api import config
@@ -52,11 +52,11 @@ def test_a_kind_that_nothing_reconciles_gives_a_notice() -> None:
 class Silent:
     """A server that never answers lists."""
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
-    def stream(self, call: Call) -> Any:
+    def stream(self, call: ApiRequest) -> Any:
         return self
 
     async def __aenter__(self) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Unanswered
-from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
 from pykueue.controllers.assembly import Manager
@@ -28,18 +28,18 @@ class Losing:
         self.lose = asyncio.Event()
         self.show = asyncio.Event()
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         answer = await self._inner.send(call)
         if self._is_lost or not (call.method == "PATCH" and b'"admission"' in call.body):
             return answer
         self._is_lost = True
         await self.lose.wait()
         if self._gives_up:
-            return Answer(504, b'{"kind":"Status","code":504,"reason":"Timeout","message":"gave up waiting"}')
+            return ApiResponse(504, b'{"kind":"Status","code":504,"reason":"Timeout","message":"gave up waiting"}')
         raise Unanswered("the connection broke")
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         async with self._inner.stream(call) as lines:
             yield self._slow(lines) if call.path.endswith("/workloads") else lines
 

@@ -15,7 +15,7 @@ import pytest
 from controllers.conftest import Environment
 from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
 from pykueue.api import kueue
@@ -29,11 +29,11 @@ class Garbling:
         self._inner = inner
         self._sense, self._nonsense = sense, nonsense
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         return await self._inner.send(call)
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         async with self._inner.stream(call) as lines:
             yield self._garbled(lines)
 

@@ -10,7 +10,7 @@ import pytest
 
 from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
 from pykueue.controllers.assembly import Manager
@@ -21,16 +21,16 @@ class Refusing:
 
     def __init__(self, inner: Transport, code: int, reason: str, times: int) -> None:
         self._inner = inner
-        self._refusal = Answer(code, f'{{"kind":"Status","code":{code},"reason":"{reason}"}}'.encode())
+        self._refusal = ApiResponse(code, f'{{"kind":"Status","code":{code},"reason":"{reason}"}}'.encode())
         self.left = times
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         if self.left and call.method == "PATCH" and "/workloads/" in call.path and call.path.endswith("/status"):
             self.left -= 1
             return self._refusal
         return await self._inner.send(call)
 
-    def stream(self, call: Call) -> AbstractAsyncContextManager[Lines]:
+    def stream(self, call: ApiRequest) -> AbstractAsyncContextManager[Lines]:
         return self._inner.stream(call)
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from controllers.conftest import Environment, pod_set
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
 from pykueue.controllers import decision_applier
@@ -20,7 +20,7 @@ from pykueue.webhooks import table
 
 _LARGEST = str(2**63 - 1)
 
-FORBIDDEN = Answer(403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not you"}')
+FORBIDDEN = ApiResponse(403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not you"}')
 
 
 class Stubborn:
@@ -30,9 +30,9 @@ class Stubborn:
         self._inner = inner
         self._refused = refused
         self.hidden = b""
-        self.writes: list[Call] = []
+        self.writes: list[ApiRequest] = []
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         if call.method == "PATCH":
             self.writes.append(call)
             if self._refused and self._refused in call.body:
@@ -40,7 +40,7 @@ class Stubborn:
         return await self._inner.send(call)
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         async with self._inner.stream(call) as lines:
             yield self._shown(lines)
 
@@ -52,7 +52,7 @@ class Stubborn:
     async def close(self) -> None:
         await self._inner.close()
 
-    def having(self, word: bytes) -> list[Call]:
+    def having(self, word: bytes) -> list[ApiRequest]:
         return [call for call in self.writes if word in call.body]
 
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
 from pykueue.controllers.assembly import Manager
@@ -23,11 +23,11 @@ class Late:
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         return await self._inner.send(call)
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         async with self._inner.stream(call) as lines:
             yield self._held_up(lines) if call.path.endswith("/workloads") else lines
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import ObjectKey
-from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
 from pykueue.controllers.assembly import Manager
@@ -22,11 +22,11 @@ class Deaf:
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         return await self._inner.send(call)
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         async with self._inner.stream(call) as lines:
             yield (line async for line in lines if not line.startswith(b'{"type":"DELETED"'))
 

@@ -11,7 +11,7 @@ import pytest
 
 from kubemachinery.client import errors
 from kubemachinery.client.client import METADATA, METADATA_OF_ALL, ApiClient, RateLimit
-from kubemachinery.client.transport import Answer, Call, HttpTransport, LocalTransport, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, HttpTransport, LocalTransport, Transport
 from kubemachinery.http_server import Request, Response
 from pykueue.api import kube, kueue, registry
 from virtual import virtual_time
@@ -110,40 +110,40 @@ async def test_requests_are_counted_by_verb_and_kind(client: ApiClient) -> None:
 class Flaky(LocalTransport):
     """A transport that answers with these first."""
 
-    def __init__(self, *first: Answer | Exception) -> None:
+    def __init__(self, *first: ApiResponse | Exception) -> None:
         self.first = list(first)
-        self.calls: list[Call] = []
+        self.calls: list[ApiRequest] = []
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         self.calls.append(call)
-        answer = self.first.pop(0) if self.first else Answer(200, b"{}")
+        answer = self.first.pop(0) if self.first else ApiResponse(200, b"{}")
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-BUSY = Answer(429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', {"Retry-After": "0"})
-TIMED_OUT = Answer(504, b'{"kind":"Status","reason":"Timeout","code":504}')
+BUSY = ApiResponse(429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', {"Retry-After": "0"})
+TIMED_OUT = ApiResponse(504, b'{"kind":"Status","reason":"Timeout","code":504}')
 NOT_REACHED = errors.Unanswered("refused", applied=False)
 LOST = errors.Unanswered("reset")
 
 
 @pytest.mark.parametrize("trouble", [BUSY, TIMED_OUT, NOT_REACHED, LOST])
-async def test_a_read_is_sent_again_after_any_trouble(trouble: Answer | Exception) -> None:
+async def test_a_read_is_sent_again_after_any_trouble(trouble: ApiResponse | Exception) -> None:
     flaky = Flaky(trouble)
     await ApiClient(flaky, random.Random(1)).get(CONFIG_MAP, "a", "default")
     assert len(flaky.calls) == 2
 
 
 @pytest.mark.parametrize("trouble", [BUSY, NOT_REACHED])
-async def test_a_write_is_sent_again_when_it_was_surely_not_carried_out(trouble: Answer | Exception) -> None:
+async def test_a_write_is_sent_again_when_it_was_surely_not_carried_out(trouble: ApiResponse | Exception) -> None:
     flaky = Flaky(trouble)
     await ApiClient(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
     assert len(flaky.calls) == 2
 
 
 @pytest.mark.parametrize("trouble", [TIMED_OUT, LOST])
-async def test_a_write_that_may_have_been_carried_out_is_not(trouble: Answer | Exception) -> None:
+async def test_a_write_that_may_have_been_carried_out_is_not(trouble: ApiResponse | Exception) -> None:
     flaky = Flaky(trouble)
     with pytest.raises(errors.KubeError):
         await ApiClient(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
@@ -157,7 +157,7 @@ async def test_a_connection_that_is_never_made_carries_nothing_out(monkeypatch: 
         host, port = silent.sockets[0].getsockname()
         transport = HttpTransport(f"https://{host}:{port}")
         with pytest.raises(errors.Unanswered) as caught:
-            await transport.send(Call("POST", "/"))
+            await transport.send(ApiRequest("POST", "/"))
         await transport.close()
     assert caught.value.applied is False
 
@@ -254,7 +254,7 @@ async def test_nothing_comes_between_the_fence_and_the_wire() -> None:
 
         transport = HttpTransport(f"http://127.0.0.1:{listening.getsockname()[1]}")
         with pytest.raises(errors.Unanswered):  # `look` hangs up
-            await transport.send(Call("PATCH", "/somewhere", (), b"what was meant", "text/plain", fence=fence))
+            await transport.send(ApiRequest("PATCH", "/somewhere", (), b"what was meant", "text/plain", fence=fence))
         await transport.close()
     assert on_the_wire.endswith(b"what was meant")
 

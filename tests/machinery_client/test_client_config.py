@@ -14,7 +14,7 @@ import yaml
 
 from kubemachinery.client import client_config, transport
 from kubemachinery.client.errors import Unanswered
-from kubemachinery.client.transport import Call
+from kubemachinery.client.transport import ApiRequest
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
 
@@ -201,7 +201,7 @@ async def test_whoever_says_how_long_to_wait_is_obeyed() -> None:
         target = client_config.find({}, wish=client_config.Wish(of_cluster={"server": url}, timeout_seconds=0.05))
         transport = client_config.connect(target, SystemClock())
         with pytest.raises(Unanswered, match=f"{url} does not answer GET /version: not within 0.05 s"):
-            await transport.send(Call("GET", "/version"))
+            await transport.send(ApiRequest("GET", "/version"))
         await transport.close()
 
 
@@ -219,7 +219,7 @@ async def test_answers_are_compressed_unless_somebody_says_otherwise(disabled: b
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         wish = client_config.Wish(of_cluster={"server": url, "disable-compression": disabled})
         transport = client_config.connect(client_config.find({}, wish=wish), SystemClock())
-        await transport.send(Call("GET", "/version"))
+        await transport.send(ApiRequest("GET", "/version"))
         await transport.close()
     assert (b"Accept-Encoding" in asked[0]) is not disabled
 
@@ -229,9 +229,9 @@ async def test_a_server_that_is_not_there_is_a_few_words() -> None:
         client_config.find({}, wish=client_config.Wish(of_cluster={"server": "http://127.0.0.1:1"})), SystemClock()
     )
     with pytest.raises(Unanswered) as refused:
-        await transport.send(Call("GET", "/version"))
+        await transport.send(ApiRequest("GET", "/version"))
     with pytest.raises(Unanswered) as refused_stream:
-        async with transport.stream(Call("GET", "/version")):
+        async with transport.stream(ApiRequest("GET", "/version")):
             pass
     await transport.close()
     for told in (refused, refused_stream):

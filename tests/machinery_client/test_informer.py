@@ -14,7 +14,7 @@ import pytest
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey, typed
-from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from pykueue.api import kube, registry
 from virtual import virtual_time
 from waiting import PATIENCE_SECONDS, eventually
@@ -85,18 +85,18 @@ async def test_an_index_follows_its_objects(client: ApiClient) -> None:
 class Played(Transport):
     """A server that plays a script: each request gets the next line of it."""
 
-    def __init__(self, *script: list[str] | Answer | Exception) -> None:
+    def __init__(self, *script: list[str] | ApiResponse | Exception) -> None:
         self.script = list(script)
-        self.calls: list[Call] = []
+        self.calls: list[ApiRequest] = []
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         self.calls.append(call)
         step = self.script.pop(0)
-        assert isinstance(step, Answer), step
+        assert isinstance(step, ApiResponse), step
         return step
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         self.calls.append(call)
         if not self.script:
             await asyncio.sleep(3600)
@@ -125,7 +125,7 @@ END = line("BOOKMARK", revision=10, end="true")
 GONE = '{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}'
 
 
-async def played(*script: list[str] | Answer | Exception) -> tuple[list[tuple[str, bool, bool]], Played]:
+async def played(*script: list[str] | ApiResponse | Exception) -> tuple[list[tuple[str, bool, bool]], Played]:
     transport = Played(*script)
     watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
     async with running(watched) as changes:
@@ -198,7 +198,7 @@ async def test_an_object_made_again_under_its_name_is_another_object() -> None:
 
 async def test_a_server_that_does_not_stream_lists_is_asked_for_pages() -> None:
     refused = errors.from_answer(422, b'{"kind":"Status","reason":"Invalid","code":422}')
-    page = Answer(
+    page = ApiResponse(
         200,
         b'{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"3"}}]}',
     )

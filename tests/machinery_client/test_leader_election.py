@@ -15,7 +15,7 @@ import virtual
 from kubemachinery import http_server
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.leader_election import LEASES, STALL_SECONDS, Election, Terms
-from kubemachinery.client.transport import Answer, Call, LocalTransport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, LocalTransport
 from pykueue.testing.virtual_loop import VirtualClock
 from virtual import virtual_time
 from waiting import eventually
@@ -176,7 +176,7 @@ class _AcrossThreads(LocalTransport):
         super().__init__(handler)
         self._home = home
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(super().send(call), self._home))
 
 

@@ -14,7 +14,7 @@ import pytest
 import started
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import Call
+from kubemachinery.client.transport import ApiRequest
 from kubemachinery.clock import SystemClock
 from pykueue import cli
 from waiting import until
@@ -59,7 +59,9 @@ def test_work_survives(
 async def _back_up(kubeconfig: Path) -> None:
     client = ApiClient(client_config.connect(client_config.from_files([kubeconfig]), SystemClock()), random.Random(1))
     try:
-        await client.ask(Call("POST", "/.well-known/embedded-backup", body=b"{}", content_type="application/json"))
+        await client.ask(
+            ApiRequest("POST", "/.well-known/embedded-backup", body=b"{}", content_type="application/json")
+        )
     finally:
         await client.close()
 

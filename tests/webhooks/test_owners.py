@@ -13,7 +13,7 @@ import pytest
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Unanswered
-from kubemachinery.client.transport import Answer, Call, Lines
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines
 from pykueue.api import labels
 from pykueue.install import rbac
 from pykueue.jobs import selection
@@ -34,10 +34,10 @@ class Server:
 
     def __init__(self) -> None:
         self.objects: dict[str, Tree] = {"/api/v1/namespaces/default": DEFAULT_NAMESPACE}
-        self.failures: dict[str, Answer | Exception | None] = {}
+        self.failures: dict[str, ApiResponse | Exception | None] = {}
         self.asked: list[str] = []
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         self.asked.append(call.path)
         for path, failure in self.failures.items():
             if call.path.startswith(path):
@@ -45,14 +45,14 @@ class Server:
                     await asyncio.Event().wait()
                 if isinstance(failure, Exception):
                     raise failure
-                assert isinstance(failure, Answer)
+                assert isinstance(failure, ApiResponse)
                 return failure
         if call.path in self.objects:
-            return Answer(200, json.dumps(self.objects[call.path]).encode())
+            return ApiResponse(200, json.dumps(self.objects[call.path]).encode())
         _, _, name = call.path.rpartition("/")
-        return Answer(404, json.dumps({"code": 404, "reason": "NotFound", "details": {"name": name}}).encode())
+        return ApiResponse(404, json.dumps({"code": 404, "reason": "NotFound", "details": {"name": name}}).encode())
 
-    def stream(self, call: Call) -> AbstractAsyncContextManager[Lines]:
+    def stream(self, call: ApiRequest) -> AbstractAsyncContextManager[Lines]:
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -68,8 +68,8 @@ def server() -> Server:
     return Server()
 
 
-def status(code: int, reason: str) -> Answer:
-    return Answer(code, json.dumps({"kind": "Status", "code": code, "reason": reason, "message": reason}).encode())
+def status(code: int, reason: str) -> ApiResponse:
+    return ApiResponse(code, json.dumps({"kind": "Status", "code": code, "reason": reason, "message": reason}).encode())
 
 
 FORBIDDEN = status(403, "Forbidden")
@@ -104,7 +104,7 @@ FAILURES = {
     "500": status(500, "InternalError"),
     "503": status(503, "ServiceUnavailable"),
     "connection lost": Unanswered("connection lost"),
-    "not JSON": Answer(200, b"<html>"),
+    "not JSON": ApiResponse(200, b"<html>"),
 }
 
 
@@ -112,7 +112,7 @@ FAILURES = {
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 @pytest.mark.parametrize("owner", OWNERS, ids=[owner[1] for owner in OWNERS])
 async def test_an_unreadable_owner_never_touches_an_object_that_names_no_queue(
-    server: Server, owner: tuple[str, str, str, str], failure: Answer | Exception, of: str
+    server: Server, owner: tuple[str, str, str, str], failure: ApiResponse | Exception, of: str
 ) -> None:
     version, kind, group, _ = owner
     server.failures[f"/apis/{version}" if group else f"/api/{version}/namespaces/default/pods"] = failure
@@ -129,7 +129,7 @@ async def test_owners_of_an_object_that_names_no_queue_are_not_even_read(server:
 @pytest.mark.parametrize("of", ["Job", "Pod"])
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 async def test_an_object_with_a_queue_is_held_and_marked_while_its_owner_cannot_be_read(
-    server: Server, failure: Answer | Exception, of: str
+    server: Server, failure: ApiResponse | Exception, of: str
 ) -> None:
     """Held: it does not run free. Marked: it gets no Workload, so that a child is not queued beside its ancestor."""
     server.failures["/apis/jobset.x-k8s.io"] = failure
@@ -175,7 +175,7 @@ async def test_without_queue_names_a_child_of_another_kind_is_held_and_marked(se
 
 async def test_a_kind_that_is_not_served_owns_nothing(server: Server) -> None:
     """No controller acts on such an owner, so that the job stands for itself: held, and not marked."""
-    server.failures["/apis/ray.io"] = Answer(404, b"404 page not found\n")
+    server.failures["/apis/ray.io"] = ApiResponse(404, b"404 page not found\n")
     answer = await decided(server, child("ray.io/v1", "RayJob", queue="lq"))
     assert answer.object is not None
     assert is_held(answer.object)
@@ -188,7 +188,7 @@ async def test_an_owner_is_read_in_the_version_that_its_reference_names(server: 
     server.objects[server.owner_path("ray.io", "v2", "rayjobs")] = owner
     await decided(server, child("ray.io/v2", "RayJob", queue="lq"))
     assert server.asked[-1] == "/apis/ray.io/v2/namespaces/default/rayjobs/top"
-    server.failures["/apis/ray.io/v1alpha1"] = Answer(404, b"404 page not found\n")
+    server.failures["/apis/ray.io/v1alpha1"] = ApiResponse(404, b"404 page not found\n")
     await decided(server, child("ray.io/v1alpha1", "RayJob", queue="lq"))
     assert server.asked[-1] == "/apis/ray.io/v1/namespaces/default/rayjobs/top"
 
@@ -214,7 +214,7 @@ class Guarded(Server):
         super().__init__()
         self.rules = [*rbac.manager_rules(KINDS), *rbac.external_rules(KINDS, external)]
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         parts = call.path.removeprefix("/apis/").removeprefix("/api/").split("/")
         group = parts.pop(0) if call.path.startswith("/apis/") else ""
         resource = parts[3] if len(parts) > 3 else parts[1] if len(parts) > 1 else ""

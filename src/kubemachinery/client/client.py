@@ -21,7 +21,7 @@ import msgspec
 
 from kubemachinery.client import errors
 from kubemachinery.client.errors import ApiError, Busy, Unanswered
-from kubemachinery.client.transport import Answer, Call, Fence, Lines, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Fence, Lines, Transport
 from kubemachinery.kinds import Kind
 
 Tree: TypeAlias = dict[str, Any]
@@ -166,7 +166,7 @@ class ApiClient:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def get(self, kind: Kind, name: str, namespace: str = "", *, version: str = "") -> Tree:
-        answer = await self._ask(kind, Call("GET", kind.path(namespace, name, version=version)))
+        answer = await self._ask(kind, ApiRequest("GET", kind.path(namespace, name, version=version)))
         return _read_tree(answer.body)
 
     async def find(self, kind: Kind, name: str, namespace: str = "") -> Tree | None:
@@ -192,7 +192,7 @@ class ApiClient:
         token = ""
         while True:
             page = [*query, ("continue", token)] if token else query
-            call = Call("GET", kind.path(namespace, version=version), tuple(page), accept=answer)
+            call = ApiRequest("GET", kind.path(namespace, version=version), tuple(page), accept=answer)
             found = _read_list((await self._ask(kind, call)).body)
             items += found.items or ()
             token = found.metadata.continue_
@@ -220,7 +220,7 @@ class ApiClient:
         if seconds:
             query.append(("timeoutSeconds", str(seconds)))
         self._count("watch", kind)
-        async with self._transport.stream(Call("GET", kind.path(namespace), tuple(query))) as lines:
+        async with self._transport.stream(ApiRequest("GET", kind.path(namespace), tuple(query))) as lines:
             yield lines
 
     # --- Writing ------------------------------------------------------------------------------------------------------
@@ -233,13 +233,13 @@ class ApiClient:
         below = str(metadata.get("name", "")) if subresource else ""
         path = kind.path(str(metadata.get("namespace", "")), below, subresource)
         query = (("dryRun", "All"),) if dry_run else ()
-        return await self._write(kind, Call("POST", path, query, _body(tree), JSON))
+        return await self._write(kind, ApiRequest("POST", path, query, _body(tree), JSON))
 
     async def replace(self, kind: Kind, tree: Mapping[str, Any], subresource: str = "") -> Tree:
         """Put the object back; its `resourceVersion` makes that conditional."""
         metadata = tree["metadata"]
         path = kind.path(metadata.get("namespace", ""), metadata["name"], subresource)
-        return await self._write(kind, Call("PUT", path, (), _body(tree), JSON))
+        return await self._write(kind, ApiRequest("PUT", path, (), _body(tree), JSON))
 
     async def patch(
         self,
@@ -257,7 +257,7 @@ class ApiClient:
         """Change what the patch says. A `resourceVersion` in a merge patch makes it conditional."""
         query = (*((("fieldManager", manager),) if manager else ()), *((("dryRun", "All"),) if dry_run else ()))
         path = kind.path(namespace, name, subresource)
-        return await self._write(kind, Call("PATCH", path, query, _body(patch), content_type, answer))
+        return await self._write(kind, ApiRequest("PATCH", path, query, _body(patch), content_type, answer))
 
     async def apply(
         self, kind: Kind, tree: Mapping[str, Any], manager: str, *, force: bool = True, subresource: str = ""
@@ -266,7 +266,7 @@ class ApiClient:
         metadata = tree["metadata"]
         query = (("fieldManager", manager), ("force", "true" if force else "false"))
         path = kind.path(metadata.get("namespace", ""), metadata["name"], subresource)
-        return await self._write(kind, Call("PATCH", path, query, _body(tree), APPLY))
+        return await self._write(kind, ApiRequest("PATCH", path, query, _body(tree), APPLY))
 
     async def delete(
         self,
@@ -288,14 +288,14 @@ class ApiClient:
         if uid:
             options["preconditions"] = {"uid": uid}
         with suppress(errors.NotFound):
-            await self._ask(kind, Call("DELETE", kind.path(namespace, name), (), _body(options), JSON))
+            await self._ask(kind, ApiRequest("DELETE", kind.path(namespace, name), (), _body(options), JSON))
 
-    async def ask(self, call: Call) -> Answer:
+    async def ask(self, call: ApiRequest) -> ApiResponse:
         """A request that is about no kind, such as `/version`."""
         return await self._sent(call)
 
     @asynccontextmanager
-    async def lines(self, call: Call) -> AsyncIterator[Lines]:
+    async def lines(self, call: ApiRequest) -> AsyncIterator[Lines]:
         """The answer to a request that is about no kind, line by line as it comes; a log that is followed, say."""
         async with self._transport.stream(call) as lines:
             yield lines
@@ -305,16 +305,16 @@ class ApiClient:
 
     # --- Sending ------------------------------------------------------------------------------------------------------
 
-    async def _write(self, kind: Kind, call: Call) -> Tree:
+    async def _write(self, kind: Kind, call: ApiRequest) -> Tree:
         return _read_tree((await self._ask(kind, call)).body)
 
-    async def _ask(self, kind: Kind, call: Call) -> Answer:
+    async def _ask(self, kind: Kind, call: ApiRequest) -> ApiResponse:
         self._count(call.method, kind)
         if self._fence is not None and call.method != "GET":
             call = replace(call, fence=self._fence)
         return await self._sent(call)
 
-    async def _sent(self, call: Call) -> Answer:
+    async def _sent(self, call: ApiRequest) -> ApiResponse:
         attempt = 0
         while True:
             if self._limit is not None:
@@ -340,7 +340,7 @@ class ApiClient:
         self.sent[key] = self.sent.get(key, 0) + 1
 
 
-def _may_repeat(call: Call, error: ApiError | Unanswered) -> bool:
+def _may_repeat(call: ApiRequest, error: ApiError | Unanswered) -> bool:
     if isinstance(error, Unanswered):
         return call.method == "GET" or error.applied is False
     # A server that names a time to come back has not carried the request out. 504 names none, and may have.

@@ -13,7 +13,7 @@ import msgspec
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError, NoSuchKind
-from kubemachinery.client.transport import Call
+from kubemachinery.client.transport import ApiRequest
 from kubemachinery.kinds import Kind, Scope
 
 
@@ -52,7 +52,7 @@ class Discovery:
 
     async def _asked(self, kind: Kind) -> Kind:
         root = "/apis" if kind.group else "/api"
-        answer = await self._client.ask(Call("GET", f"{root}/{kind.api_version}"))
+        answer = await self._client.ask(ApiRequest("GET", f"{root}/{kind.api_version}"))
         try:
             listed = _read(answer.body).resources
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

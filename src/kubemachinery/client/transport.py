@@ -38,7 +38,7 @@ Fence: TypeAlias = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiRequest:
     """One request."""
 
     method: str
@@ -52,7 +52,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """What came back."""
 
     status: int
@@ -68,11 +68,11 @@ Credentials: TypeAlias = Callable[[], Awaitable[Headers]]
 
 
 class Transport(Protocol):
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         """The answer to a call; `Fenced` where its fence is closed."""
         ...
 
-    def stream(self, call: Call) -> AbstractAsyncContextManager[Lines]:
+    def stream(self, call: ApiRequest) -> AbstractAsyncContextManager[Lines]:
         """The lines of a streaming answer. An answer that is no success raises its `ApiError`."""
         ...
 
@@ -107,12 +107,12 @@ class HttpTransport:
             auto_decompress=True,
         )
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         patience = call.timeout_seconds if self._timeout_seconds is None else self._timeout_seconds or None
         try:
             async with asyncio.timeout(patience):
                 async with self._request(call, await self._headers(call)) as response:
-                    return Answer(response.status, await response.read(), response.headers)
+                    return ApiResponse(response.status, await response.read(), response.headers)
         except _NEVER_CONNECTED as error:
             raise Unanswered(f"{self._server} cannot be reached: {_reason(error)}", applied=False) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
@@ -123,7 +123,7 @@ class HttpTransport:
             raise Unanswered(f"{self._server} does not answer {call.method} {call.path}: {why}") from None
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         try:
             async with self._request(call, await self._headers(call)) as response:
                 if response.status >= 300:
@@ -137,7 +137,7 @@ class HttpTransport:
             why = "the server hung up" if isinstance(error, aiohttp.ClientPayloadError) else error
             raise Unanswered(f"{call.path}: the stream broke: {why}", applied=False) from None
 
-    def _request(self, call: Call, headers: Headers) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def _request(self, call: ApiRequest, headers: Headers) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         return self._session.request(
             call.method,
             self._server + call.path,
@@ -147,7 +147,7 @@ class HttpTransport:
             server_hostname=self._server_hostname,
         )
 
-    async def _headers(self, call: Call) -> Headers:
+    async def _headers(self, call: ApiRequest) -> Headers:
         content = [("Content-Type", call.content_type)] if call.content_type else []
         proof = await self._credentials() if self._credentials is not None else ()
         return [("Accept", call.accept), *content, *proof]
@@ -178,7 +178,7 @@ class _FencedBody(aiohttp.BytesPayload):
     requests can be waiting for that turn when a process is stopped.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ApiRequest) -> None:
         super().__init__(call.body)
         self._call = call
 
@@ -187,7 +187,7 @@ class _FencedBody(aiohttp.BytesPayload):
         await super().write_with_length(writer, content_length)
 
 
-def _ask(call: Call) -> None:
+def _ask(call: ApiRequest) -> None:
     if call.fence is not None and not call.fence():
         raise Fenced(f"{call.method} {call.path}: not sent, because the right to write has run out")
 
@@ -204,13 +204,13 @@ class LocalTransport:
         self._handler = handler
         self._user_agent = user_agent
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         _ask(call)
         response = await self._handler(self._request(call))
-        return Answer(response.status, response.body, response.headers)
+        return ApiResponse(response.status, response.body, response.headers)
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         response = await self._handler(self._request(call))
         if response.stream is None:
             raise errors.from_answer(response.status, response.body, response.headers.get("Retry-After", ""))
@@ -224,7 +224,7 @@ class LocalTransport:
             # Not awaited itself: whoever is cancelled here must hear of it, or he would go on for ever.
             await asyncio.wait({pump})
 
-    def _request(self, call: Call) -> http_server.Request:
+    def _request(self, call: ApiRequest) -> http_server.Request:
         headers = {"accept": call.accept, "user-agent": self._user_agent}
         if call.content_type:
             headers["content-type"] = call.content_type

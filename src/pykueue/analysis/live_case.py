@@ -15,7 +15,7 @@ import msgspec
 from kubemachinery import yaml_documents
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import Call
+from kubemachinery.client.transport import ApiRequest
 from kubemachinery.yaml_documents import Document
 from pykueue.analysis import planner
 from pykueue.analysis.planner import Case
@@ -84,7 +84,7 @@ class Found(NamedTuple):
 async def configuration_of(client: ApiClient) -> Found:
     """The Configuration that the manager runs with. Where it cannot be read, the default one with a notice."""
     try:
-        answer = await client.ask(Call("GET", CONFIGURATION_PATH))
+        answer = await client.ask(ApiRequest("GET", CONFIGURATION_PATH))
         return Found(dict(msgspec.json.decode(answer.body)))
     except (errors.ApiError, msgspec.DecodeError):
         pass

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kubemachinery.client.client import ApiClient
     from kubemachinery.client.client_config import Target, Wish
-    from kubemachinery.client.transport import Answer, Call, Lines, Transport
+    from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 
 T = TypeVar("T")
 
@@ -183,11 +183,11 @@ class _Watched:
         self._way = way
         self._server = server
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         with progress.awaiting(f"waiting for {self._server}"):
             return await self._way.send(call)
 
-    def stream(self, call: Call) -> AbstractAsyncContextManager[Lines]:
+    def stream(self, call: ApiRequest) -> AbstractAsyncContextManager[Lines]:
         return self._way.stream(call)
 
     async def close(self) -> None:

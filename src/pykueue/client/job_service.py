@@ -17,7 +17,7 @@ from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubemachinery.client.retry import Outlasting, passes
-from kubemachinery.client.transport import Call
+from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import AnswerIsNo, UsageError
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kube, kueue, labels, registry
@@ -57,7 +57,7 @@ class Desk:
 
     async def runs_processes(self) -> bool:
         """Whether pods of this server run on this very machine, whatever their image."""
-        answer = await self._outlast(lambda: self._client.ask(Call("GET", "/version")))
+        answer = await self._outlast(lambda: self._client.ask(ApiRequest("GET", "/version")))
         return "+embedded." in str(msgspec.json.decode(answer.body).get("gitVersion", ""))
 
     async def runs_pods(self, now: Nanoseconds) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from kubemachinery import codec, meta
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import Call
+from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
 from kubemachinery.unstructured import Tree
 from pykueue.api import conditions, kube, kueue, labels, registry
@@ -103,7 +103,7 @@ async def in_line(client: ApiClient, namespace: str, local_queue: str) -> list[T
     group, version = visibility.GROUP, visibility.VERSIONS[0]
     path = f"/apis/{group}/{version}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
     try:
-        answer = await client.ask(Call("GET", path))
+        answer = await client.ask(ApiRequest("GET", path))
     except errors.ApiError:
         return []
     return msgspec.json.decode(answer.body).get("items") or []

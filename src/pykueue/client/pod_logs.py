@@ -12,7 +12,7 @@ from typing import Final
 
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import Call
+from kubemachinery.client.transport import ApiRequest
 from pykueue.api import kube, registry
 
 PODS: Final = registry.ALL.of(kube.Pod)
@@ -116,7 +116,7 @@ class Reader:
             return False
         return True
 
-    def _call(self, follow: bool) -> Call:
+    def _call(self, follow: bool) -> ApiRequest:
         wish, pod = self._wish, self._pod
         query = [("container", wish.container or pod.spec.containers[0].name)]
         query += [("follow", "true")] if follow else []
@@ -125,7 +125,7 @@ class Reader:
         query += [("tailLines", str(wish.tail))] if wish.tail is not None else []
         query += [("sinceTime", b"".join(self._last).decode())] if any(self._last) else []
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "log")
-        return Call("GET", path, tuple(query), accept="*/*")
+        return ApiRequest("GET", path, tuple(query), accept="*/*")
 
     def _noted(self, line: bytes) -> bytes:
         """A line without the moment at which it was said, as far as that was asked and answered."""

@@ -20,7 +20,7 @@ import msgspec
 
 from kubemachinery.client import errors
 from kubemachinery.client.errors import KubeError, Unanswered
-from kubemachinery.client.transport import Answer, Call, Lines, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 
 # name -> how likely it is in a story that has it: per request, or per line of a watch
 FAULTS: Final = {
@@ -116,7 +116,7 @@ class Weather:
         self.fired[name] += 1
         return True
 
-    def counts(self, call: Call) -> bool:
+    def counts(self, call: ApiRequest) -> bool:
         """Count a write; whether it is the one at which the manager is killed."""
         if call.method not in _WRITES or call.path.startswith(_EVENTS) or "/leases" in call.path:
             return False
@@ -171,10 +171,10 @@ class Stormy:
             self._connected.set()
             self.drop_watches()
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         self._alive()
         if not self._keeps_events and call.path.startswith(_EVENTS):
-            return Answer(201, b"{}")
+            return ApiResponse(201, b"{}")
         sent = asyncio.get_running_loop().create_task(self._carried(call), context=self._network)
         answer = await asyncio.shield(sent)
         self._alive()
@@ -182,7 +182,7 @@ class Stormy:
             raise answer
         return answer
 
-    async def _carried(self, call: Call) -> Answer | KubeError:
+    async def _carried(self, call: ApiRequest) -> ApiResponse | KubeError:
         """The way of a request to the server and back. It ends well for itself, though nobody may wait for it."""
         weather = self._weather
         await self._pass("slow")
@@ -215,7 +215,7 @@ class Stormy:
                 return _status(504, "Timeout", 0)
         return answer
 
-    async def _lost(self, call: Call) -> KubeError:
+    async def _lost(self, call: ApiRequest) -> KubeError:
         """Neither the request nor an answer comes through: whoever waits gives up after a while."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(call.timeout_seconds):
@@ -233,7 +233,7 @@ class Stormy:
         await asyncio.sleep(self._weather.rng.uniform(0.0, _SLOW_SECONDS) if slow else _USUAL_SECONDS)
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         self._alive()
         if not self._connected.is_set():
             raise await self._lost(call)
@@ -349,13 +349,13 @@ def _coalesced(lines: list[bytes]) -> list[bytes]:
     return kept[::-1]
 
 
-def _following(call: Call, listed: list[bytes]) -> Call:
+def _following(call: ApiRequest, listed: list[bytes]) -> ApiRequest:
     """The call that goes on where an older list ended."""
     revision = _read_line(listed[-1]).object.metadata.resource_version
     kept = [(name, value) for name, value in call.query if name not in ("sendInitialEvents", "resourceVersionMatch")]
     return replace(call, query=(*kept, ("resourceVersion", revision)))
 
 
-def _status(code: int, reason: str, seconds: int) -> Answer:
+def _status(code: int, reason: str, seconds: int) -> ApiResponse:
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "sim"}
-    return Answer(code, msgspec.json.encode(body), {"Retry-After": str(seconds)} if seconds else {})
+    return ApiResponse(code, msgspec.json.encode(body), {"Retry-After": str(seconds)} if seconds else {})

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from kubemachinery.client.errors import Unanswered
-from kubemachinery.client.transport import Answer, Call, Lines, LocalTransport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, LocalTransport
 from kubemachinery.clock import Clock
 from kubeserver.admission.chain import ACCEPTED, Hook, Review, Verdict, refused_by
 from kubeserver.assembly import Embedded, Find, Parts
@@ -215,7 +215,7 @@ class Server:
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: ApiRequest) -> ApiResponse:
         life = self._journal
         answer = await self._transport().send(call)
         if life.is_dead:
@@ -224,7 +224,7 @@ class Server:
             self._judge(call, answer)
         return answer
 
-    def _judge(self, call: Call, answer: Answer) -> None:
+    def _judge(self, call: ApiRequest, answer: ApiResponse) -> None:
         """Without room on the disk, reading goes on, and what cannot be kept is refused in a way that invites to come
         again, never acknowledged."""
         about = f"{call.method} {call.path}"
@@ -236,7 +236,7 @@ class Server:
                 self.wrong.append(f"{about} is acknowledged as revision {said}, which nobody keeps")
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Lines]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         async with self._transport().stream(call) as lines:
             yield lines
 

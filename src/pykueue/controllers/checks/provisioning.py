@@ -18,7 +18,7 @@ from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.errors import ApiError, Busy, KubeError, NotFound
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
-from kubemachinery.client.transport import Call
+from kubemachinery.client.transport import ApiRequest
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
 from pykueue.api import conditions, kueue, labels, registry
@@ -91,7 +91,7 @@ class ProvisioningController:
 
     async def _look_for_requests(self) -> bool:
         try:
-            await self._client.ask(Call("GET", REQUEST.path(), (("limit", "1"),)))
+            await self._client.ask(ApiRequest("GET", REQUEST.path(), (("limit", "1"),)))
             found = True
         except NotFound:
             found = False
