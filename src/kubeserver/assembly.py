@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
+from kubemachinery import status
 from kubemachinery.clock import Clock
 from kubeserver.admission import webhooks
 from kubeserver.admission.chain import Admission, Hook
@@ -23,7 +24,7 @@ from kubeserver.garbage_collection.collector import Collector
 from kubeserver.garbage_collection.event_expiry import OldNews
 from kubeserver.http.health import About
 from kubeserver.http.server import ApiServer
-from kubeserver.protocol import authentication, bodies, status
+from kubeserver.protocol import authentication, bodies
 from kubeserver.protocol.authentication import Access
 from kubeserver.protocol.cooperative import Workers
 from kubeserver.protocol.load_shedding import Caps, Shedder

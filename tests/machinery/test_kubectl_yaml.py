@@ -12,8 +12,8 @@ import yaml
 
 from kubemachinery import kubectl_yaml, yaml_documents
 from kubemachinery.errors import UsageError
+from kubemachinery.status import StatusError
 from kubeserver.protocol import bodies
-from kubeserver.protocol.status import StatusError
 
 # As `kubectl label --local -f - a=b -o json` writes them (kubectl 1.32). Integers from 2^63 on are left out: kubectl's
 # own JSON reader rounds them, whatever they were written in.

@@ -18,7 +18,7 @@ from controllers.conftest import Environment, told
 from kubemachinery import meta
 from kubemachinery.clock import SystemClock
 from kubemachinery.http_server import Request
-from kubeserver.http import extensions
+from kubemachinery.serving import aggregated_api
 from kubeserver.protocol import authentication
 from pykueue import app, settings
 from pykueue.api import kueue
@@ -319,7 +319,7 @@ async def test_a_replica_that_does_not_lead_shows_the_same(env: Environment) -> 
         return None
 
     async with follower.reading():
-        handler = extensions.handler(rows(follower.world, follower.informers), anybody)
+        handler = aggregated_api.handler(rows(follower.world, follower.informers), anybody)
         for queue in ("clusterqueues/cq", LOCAL):
             path = f"/apis/{visibility.GROUP}/v1beta2/{queue}/pendingworkloads"
             answer = await handler(Request("GET", path))

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from kubemachinery.clock import SystemClock
+from kubemachinery.status import StatusError
 from kubeserver.protocol.authentication import ADMIN, VIEWER, VIEWERS, User
 from kubeserver.protocol.load_shedding import LOG_STREAMS, WATCHES, Caps, Shedder
-from kubeserver.protocol.status import StatusError
 from pykueue import app
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, parts
 from waiting import until

@@ -20,8 +20,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from kubemachinery.status import StatusError
 from kubeserver.protocol import bodies
-from kubeserver.protocol.status import StatusError
 from pykueue import app
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, parts, widget
 from waiting import PATIENCE_SECONDS

@@ -12,12 +12,18 @@ from typing import Any
 
 import pytest
 
+from kubemachinery import status
 from kubemachinery.http_server import Handler, Request, Response, body_of
+from kubemachinery.serving import aggregated_api, discovery
+from kubemachinery.serving.paths import ResourcePath
+from kubemachinery.serving.views import QueryParameter, SubresourceView, VirtualResource
 from kubeserver.assembly import Embedded
-from kubeserver.http import extensions
-from kubeserver.protocol import authentication, status
-from kubeserver.protocol.paths import Address
-from kubeserver.registry.strategy import Parameter, Resource, View
+from kubeserver.http.discovery_documents import Pages
+from kubeserver.protocol import authentication
+from kubeserver.registry import extensions
+from kubeserver.registry.openapi import OpenApi
+from kubeserver.registry.registry import Registry
+from kubeserver.registry.strategy import Resource
 from pykueue import app
 from server.conftest import Running, parts
 
@@ -34,13 +40,22 @@ def tides(namespace: str, name: str, asked: Mapping[str, int]) -> Tree:
     return {"metadata": {}, "place": f"{namespace}/{name}", "heights": HEIGHTS[name][: asked["days"]]}
 
 
-def rows() -> tuple[Resource, ...]:
+def rows() -> tuple[VirtualResource, ...]:
     schema = {"type": "object", "properties": {"heights": {"type": "array", "items": {"type": "integer"}}}}
-    days = Parameter("For how many days.", default=3, maximum=1000)
-    view = View(kind="TideTable", read=tides, schema=lambda: schema, parameters={"days": days})
+    days = QueryParameter("For how many days.", default=3, maximum=1000)
+    view = SubresourceView(kind="TideTable", read=tides, schema=lambda: schema, parameters={"days": days})
     return (
-        extensions.resource("sea.example.com", "v1", "Harbour", "harbours", {"tides": view}),
-        extensions.resource("sea.example.com", "v1", "Ocean", "oceans", {"tides": view}, namespaced=False),
+        VirtualResource(
+            group="sea.example.com", version="v1", kind="Harbour", plural="harbours", views={"tides": view}
+        ),
+        VirtualResource(
+            group="sea.example.com",
+            version="v1",
+            kind="Ocean",
+            plural="oceans",
+            views={"tides": view},
+            namespaced=False,
+        ),
     )
 
 
@@ -48,12 +63,12 @@ def rows() -> tuple[Resource, ...]:
 async def embedded(tmp_path: Path) -> AsyncIterator[Embedded]:
     settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
     async with app.api_server(settings, parts()) as serving:
-        with serving.embedded.registry.extended(rows()):
+        with serving.embedded.registry.extended(extensions.resources(rows())):
             yield serving.embedded
 
 
 def extended(embedded: Embedded) -> AbstractContextManager[None]:
-    return embedded.registry.extended(rows())
+    return embedded.registry.extended(extensions.resources(rows()))
 
 
 async def ask(embedded: Embedded, path: str, method: str = "GET", accept: str = "", **query: str) -> Response:
@@ -203,13 +218,13 @@ class TestBehindAnotherServer:
     """The same rows served alone, as an aggregated API."""
 
     @staticmethod
-    def served(seen: list[Address | None]) -> Handler:
-        async def admit(request: Request, address: Address | None) -> None:
+    def served(seen: list[ResourcePath | None]) -> Handler:
+        async def admit(request: Request, address: ResourcePath | None) -> None:
             if request.headers.get("x-remote-user") != "ann":
                 raise status.unauthorized()
             seen.append(address)
 
-        return extensions.handler(rows(), admit)
+        return aggregated_api.handler(rows(), admit)
 
     @staticmethod
     async def ask(handler: Handler, path: str, user: str = "ann", method: str = "GET") -> tuple[int, Any]:
@@ -217,11 +232,11 @@ class TestBehindAnotherServer:
         return answer.status, json.loads(answer.body)
 
     async def test_it_shows_views_and_itself(self) -> None:
-        seen: list[Address | None] = []
+        seen: list[ResourcePath | None] = []
         handler = self.served(seen)
         code, table = await self.ask(handler, TIDES)
         assert (code, table["heights"]) == (200, [5, 1, 4])
-        assert seen == [Address("sea.example.com", "v1", "harbours", "north", "leith", "tides")]
+        assert seen == [ResourcePath("sea.example.com", "v1", "harbours", "north", "leith", "tides")]
         for path, kind in (
             ("/apis", "APIGroupList"),
             ("/apis/sea.example.com", "APIGroup"),
@@ -235,6 +250,21 @@ class TestBehindAnotherServer:
     @pytest.mark.parametrize("path", [TIDES, "/apis", GROUP, "/openapi/v3", "/elsewhere"])
     async def test_nobody_passes_the_door_unasked(self, path: str) -> None:
         assert (await self.ask(self.served([]), path, "bob"))[0] == 401
+
+    @pytest.mark.parametrize("path", ["/apis", "/apis/sea.example.com", GROUP, "/openapi/v3/apis/sea.example.com/v1"])
+    async def test_its_documents_equal_those_of_the_api_server(self, path: str) -> None:
+        registry = Registry(extensions.resources(rows()))
+        pages = Pages(registry, OpenApi(registry))
+        for accept in ("", discovery.AGGREGATED) if path == "/apis" else ("",):
+            request = Request("GET", path, headers={"accept": accept, "x-remote-user": "ann"})
+            expected = pages.answer(request, path.strip("/").split("/"), ())
+            found = await self.served([])(request)
+            assert expected is not None
+            assert (found.body, found.content_type) == (expected.body, expected.content_type)
+
+    async def test_its_open_api_index_equals_that_of_the_api_server(self) -> None:
+        index = OpenApi(Registry(extensions.resources(rows()))).index()
+        assert (await self.ask(self.served([]), "/openapi/v3"))[1] == index
 
     async def test_it_has_nothing_else(self) -> None:
         handler = self.served([])

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kubemachinery.clock import SystemClock
-from kubeserver.protocol.status import StatusError
+from kubemachinery.status import StatusError
 from kubeserver.storage import objects as objects_module
 from kubeserver.storage import sqlite as store_module
 from kubeserver.storage.objects import HistoryBounds, Objects

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from kubemachinery import status
 from kubemachinery.field_errors import FieldError
-from kubeserver.protocol import status
 from kubeserver.registry import metadata
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.registry.write_context import Call

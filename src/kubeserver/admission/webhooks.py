@@ -18,13 +18,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kubemachinery import patches
+from kubemachinery import patches, status
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.http_server import Sender, SendError
 from kubeserver.admission import webhook_matching
 from kubeserver.admission.chain import Review, refused_by
 from kubeserver.admission.webhook_matching import Unanswerable, Webhook
-from kubeserver.protocol import status
 from kubeserver.registry import namespaces, unsupported
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Resource, Tree

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from kubemachinery import quantity
+from kubemachinery import quantity, status
 from kubemachinery.quantity import Quantity
 from kubeserver.admission.chain import CREATE, UPDATE, Hook, Review
 from kubeserver.builtin import pods
-from kubeserver.protocol import status
 from kubeserver.registry.strategy import Tree
 
 Find: TypeAlias = Callable[[str, str], Iterable[Tree]]

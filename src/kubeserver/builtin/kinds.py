@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from kubemachinery import strategic_merge
+from kubemachinery import status, strategic_merge
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.apply import Shape
 from kubeserver.builtin import (
@@ -28,7 +28,6 @@ from kubeserver.builtin import (
 )
 from kubeserver.builtin.columns import PRINTED
 from kubeserver.builtin_types import schemas
-from kubeserver.protocol import status
 from kubeserver.registry import metadata
 from kubeserver.registry.strategy import ALL_VERBS, Action, Resource, Rules, Scaling, Tree
 

@@ -6,10 +6,9 @@ import copy
 from collections.abc import Iterator
 from typing import Final
 
-from kubemachinery import meta, quantity
+from kubemachinery import meta, quantity, status
 from kubeserver.builtin import checks, containers, placement
 from kubeserver.builtin.checks import Errors, Tree, forbidden, invalid, named, required
-from kubeserver.protocol import status
 
 _INT32_MAX: Final = 2**31 - 1
 # Pods stay bound to a node in trouble for this long, unless they say otherwise.

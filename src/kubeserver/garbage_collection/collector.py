@@ -11,11 +11,10 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from kubemachinery import meta
+from kubemachinery import meta, status
 from kubemachinery.clock import Clock
 from kubeserver.garbage_collection import event_expiry
 from kubeserver.garbage_collection.owner_graph import Node, Owners
-from kubeserver.protocol import status
 from kubeserver.registry import crd_registration, metadata, namespaces
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Tree

@@ -8,9 +8,8 @@ from typing import Final
 
 import msgspec
 
-from kubemachinery import meta
+from kubemachinery import meta, status
 from kubemachinery.clock import Clock
-from kubeserver.protocol import status
 from kubeserver.storage.entries import Entry
 from kubeserver.storage.objects import Objects
 from kubeserver.write.loopback_client import Hands

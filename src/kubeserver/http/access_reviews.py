@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from kubemachinery import status
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubeserver.protocol import authentication, status
+from kubeserver.protocol import authentication
 from kubeserver.protocol.authentication import Access, User
 from kubeserver.registry.strategy import Tree
 

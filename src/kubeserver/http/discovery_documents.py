@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kubemachinery import status
 from kubemachinery.http_server import Request, Response
+from kubemachinery.serving import discovery, negotiation
 from kubeserver.http import responses
-from kubeserver.protocol import bodies, status
-from kubeserver.registry import discovery, openapi, representations, unsupported
+from kubeserver.protocol import bodies
+from kubeserver.registry import discovery as registry_discovery
+from kubeserver.registry import openapi, unsupported
 from kubeserver.registry.openapi import OpenApi
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Tree
@@ -26,11 +29,11 @@ class Pages:
             case ["api"] | ["apis"]:
                 return self._discovery(request, core=parts == ["api"])
             case ["apis", group]:
-                return _listed(request, discovery.group(self._registry, group))
+                return _listed(request, discovery.group(self._groups(), group))
             case ["api", version]:
-                return _listed(request, discovery.resource_list(self._registry, "", version))
+                return _listed(request, discovery.resource_list(self._groups(), "", version))
             case ["apis", group, version]:
-                return _listed(request, discovery.resource_list(self._registry, group, version))
+                return _listed(request, discovery.resource_list(self._groups(), group, version))
             case ["openapi", "v3", *rest]:
                 return self._open_api(request, rest)
             case ["openapi", "v2"] if openapi.reads_only_v2_protobuf(request.headers.get("accept", "")):
@@ -43,6 +46,9 @@ class Pages:
                 responses.only_reading(request)
                 return responses.json({"paths": self._paths(beside)})
         return None
+
+    def _groups(self) -> discovery.Groups:
+        return registry_discovery.groups(self._registry)
 
     def _paths(self, beside: Iterable[str]) -> list[str]:
         found = ["/.well-known/embedded-limits", "/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3"]
@@ -59,18 +65,18 @@ class Pages:
         accept = request.headers.get("accept", "")
         whole = discovery.wants_aggregated(accept)
         if not whole:
-            representations.negotiate(accept)
+            negotiation.negotiate(accept)
         kind = discovery.AGGREGATED if whole else bodies.JSON
         # Each form has a tag of its own, and a 304 names the form: kubectl's cache keeps one answer for each path.
         headers = {"ETag": f'"{self._registry.etag}{"-v2" if whole else ""}"', "Vary": "Accept"}
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(status=304, content_type=kind, headers=headers)
         if whole:
-            tree = discovery.aggregated(self._registry, core=core)
+            tree = discovery.aggregated(self._groups(), core=core)
         elif core:
             tree = discovery.versions(request.headers.get("host", "localhost"))
         else:
-            tree = discovery.group_list(self._registry)
+            tree = discovery.group_list(self._groups())
         return Response(body=bodies.encode(tree), content_type=kind, headers=headers)
 
     def _open_api(self, request: Request, rest: list[str]) -> Response:
@@ -100,6 +106,6 @@ class Pages:
 def _listed(request: Request, tree: Tree | None) -> Response:
     if tree is None:
         raise status.no_such_path(request.path[:200])
-    representations.negotiate(request.headers.get("accept", ""))
+    negotiation.negotiate(request.headers.get("accept", ""))
     responses.only_get(request)
     return responses.json(tree)

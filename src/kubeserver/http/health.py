@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from kubemachinery.http_server import Request, Response
+from kubemachinery.serving import paths, query
 from kubeserver.http import responses
-from kubeserver.protocol import paths, query
 from kubeserver.registry.strategy import Tree
 from kubeserver.storage.objects import Objects
 

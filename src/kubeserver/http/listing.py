@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from kubemachinery import selectors
+from kubemachinery import selectors, status
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.http_server import Request
-from kubeserver.protocol import cooperative, query, status
+from kubemachinery.serving import query
+from kubeserver.protocol import cooperative
 from kubeserver.registry.representations import Presenter
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.storage.entries import Entry

@@ -8,14 +8,15 @@ from typing import Any, Final
 
 import msgspec
 
+from kubemachinery import status
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.http_server import Request
+from kubemachinery.serving import negotiation, query
+from kubemachinery.serving.negotiation import Representation
+from kubemachinery.serving.paths import ResourcePath
 from kubeserver.http import protobuf
-from kubeserver.protocol import bodies, query, status
+from kubeserver.protocol import bodies
 from kubeserver.protocol.authentication import User
-from kubeserver.protocol.paths import Address
-from kubeserver.registry import representations
-from kubeserver.registry.representations import Form
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.registry.write_context import Call
 
@@ -34,7 +35,7 @@ class Question:
 
     user: User
     request: Request
-    address: Address
+    address: ResourcePath
     resource: Resource
     warnings: list[str]
 
@@ -51,9 +52,9 @@ class Question:
         return "deletecollection" if verb == "delete" and not address.name else verb
 
     @property
-    def form(self) -> Form:
+    def form(self) -> Representation:
         """In which form the answer is wanted."""
-        return representations.negotiate(self.request.headers.get("accept", ""))
+        return negotiation.negotiate(self.request.headers.get("accept", ""))
 
     @property
     def media_type(self) -> str:

@@ -7,9 +7,10 @@ import gzip
 import logging
 from typing import Any, Final
 
+from kubemachinery import status
 from kubemachinery.http_server import BodyTooLarge, BodyTooSlow, Request, Response
-from kubeserver.protocol import bodies, status
-from kubeserver.registry.representations import Form
+from kubemachinery.serving.negotiation import Representation
+from kubeserver.protocol import bodies
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ def json(tree: Any) -> Response:
     return Response(body=bodies.encode(tree))
 
 
-async def formed(body: bytes, form: Form, code: int = 200) -> Response:
+async def formed(body: bytes, form: Representation, code: int = 200) -> Response:
     if form.yaml:
         # Off the loop: it takes a hundred times as long as JSON.
         body = await asyncio.to_thread(bodies.to_yaml, body)

@@ -12,15 +12,16 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 
-from kubemachinery import meta
+from kubemachinery import meta, status
 from kubemachinery.clock import Clock
 from kubemachinery.http_server import Handler, Request, Response, Write
+from kubemachinery.serving import paths
 from kubeserver.http import request_info, responses
 from kubeserver.http.discovery_documents import Pages
 from kubeserver.http.health import About, Health
 from kubeserver.http.request_info import Question
 from kubeserver.http.verbs import Door, Verbs
-from kubeserver.protocol import authentication, paths, status
+from kubeserver.protocol import authentication
 from kubeserver.protocol.authentication import Access, User
 from kubeserver.protocol.cooperative import Workers
 from kubeserver.protocol.load_shedding import LOG_STREAMS, WATCHES, Shedder

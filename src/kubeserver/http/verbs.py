@@ -7,17 +7,20 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
+from kubemachinery import status
 from kubemachinery.clock import Clock
 from kubemachinery.http_server import Request, Response, Write
-from kubeserver.http import access_reviews, extensions, listing, responses
+from kubemachinery.serving import views
+from kubemachinery.serving.negotiation import Representation
+from kubeserver.http import access_reviews, listing, responses
 from kubeserver.http.request_info import Question
-from kubeserver.protocol import authentication, bodies, cooperative, status
+from kubeserver.protocol import authentication, bodies, cooperative
 from kubeserver.protocol.authentication import Access
 from kubeserver.protocol.cooperative import Workers
 from kubeserver.protocol.scoped_rows import Lent
 from kubeserver.registry import discovery, scale, unsupported
 from kubeserver.registry.registry import Registry
-from kubeserver.registry.representations import Form, Presenter
+from kubeserver.registry.representations import Presenter
 from kubeserver.registry.strategy import Action, Scaling, Tree
 from kubeserver.registry.write_context import Call, Outcome
 from kubeserver.storage.objects import Objects
@@ -64,7 +67,7 @@ class Verbs:
             raise status.no_such_path(request.path[:200])
         if view := resource.views.get(address.subresource):
             authentication.check(asked.user, "get", resource.group, resource.plural, address.name)
-            return extensions.answer(request, address, resource, view)
+            return views.respond(request, address, view, namespaced=resource.namespaced)
         if door := self.doors.rows.get(f"{resource.group_resource}/{address.subresource}"):
             return await self._through(door, asked)
         if action := resource.actions.get(address.subresource):
@@ -95,7 +98,7 @@ class Verbs:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    async def _list(self, asked: Question, presenter: Presenter, form: Form) -> Response:
+    async def _list(self, asked: Question, presenter: Presenter, form: Representation) -> Response:
         options = listing.ListOptions.read(asked.request, asked.resource)
         namespace = asked.address.namespace
         entries, details = await listing.select(self._objects, asked.resource, namespace, options, presenter)
@@ -132,7 +135,7 @@ class Verbs:
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    async def _write(self, asked: Question, verb: str, presenter: Presenter, form: Form) -> Response:
+    async def _write(self, asked: Question, verb: str, presenter: Presenter, form: Representation) -> Response:
         if words := unsupported.warning(asked.resource.group):
             asked.warnings.append(words)
         body = await asked.body()
@@ -183,7 +186,7 @@ class Verbs:
         await self._rest.change(call, lambda tree: action.alter(tree, sent))
         return Response(status=201, body=bodies.encode(status.success()))
 
-    async def _scale(self, asked: Question, verb: str, form: Form) -> Response:
+    async def _scale(self, asked: Question, verb: str, form: Representation) -> Response:
         """The object behind is read and written; what is answered is its Scale."""
         resource, where = asked.resource, asked.resource.scaling
         assert where is not None, "the subresource is served where there is something to scale"
@@ -211,7 +214,7 @@ class Verbs:
         return await self._rest.patch_scale(call, asked.media_type, patch)
 
     async def _delete_collection(
-        self, asked: Question, call: Call, options: Mapping[str, Any], presenter: Presenter, form: Form
+        self, asked: Question, call: Call, options: Mapping[str, Any], presenter: Presenter, form: Representation
     ) -> Response:
         """Delete what is selected, one by one. Not atomic: what is gone meanwhile is gone."""
         chosen = listing.ListOptions.read(asked.request, call.resource)
@@ -245,7 +248,7 @@ class Verbs:
         return access_reviews.review(self._tokens, call.user, call.resource.kind, said, served)
 
     @staticmethod
-    async def _shown(outcome: Outcome, presenter: Presenter, form: Form) -> Response:
+    async def _shown(outcome: Outcome, presenter: Presenter, form: Representation) -> Response:
         if outcome.entry is not None:
             return await responses.formed(presenter.one(outcome.entry), form, outcome.code)
         tree = outcome.tree or {}

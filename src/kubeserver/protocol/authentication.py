@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kubemachinery import status
 from kubemachinery.http_server import Request
-from kubeserver.protocol import status
 
 ADMINISTRATORS: Final = "system:masters"
 VIEWERS: Final = "embedded:view"

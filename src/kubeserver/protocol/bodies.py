@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from kubemachinery import kubectl_yaml
-from kubeserver.protocol import status
+from kubemachinery import kubectl_yaml, status
+from kubemachinery.serving import negotiation
 
 BODY_BYTES: Final = 3 * 1024 * 1024
 OBJECT_BYTES: Final = 1536 * 1024
@@ -23,8 +23,8 @@ DEPTH_MAX: Final = 100
 # YAML takes a hundred times as long to read as JSON: this many values and ends of values, about half a second.
 YAML_EVENTS_MAX: Final = 100_000
 
-JSON: Final = "application/json"
-YAML: Final = "application/yaml"
+JSON: Final = negotiation.JSON
+YAML: Final = negotiation.YAML
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from kubemachinery import status
 from kubemachinery.clock import Clock
-from kubeserver.protocol import status
 from kubeserver.protocol.authentication import User
 
 WATCHES: Final = "watches"

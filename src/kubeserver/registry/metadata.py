@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kubemachinery import meta
+from kubemachinery import meta, status
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubeserver.protocol import status
 from kubeserver.registry.strategy import Resource, Tree
 
 FOREGROUND: Final = "foregroundDeletion"

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from kubeserver.protocol import status
+from kubemachinery import status
 from kubeserver.registry.strategy import Tree
 from kubeserver.registry.write_context import Call
 from kubeserver.storage.entries import Entry

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubemachinery import patches
+from kubemachinery import patches, status
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubeserver.protocol import bodies, status
+from kubeserver.protocol import bodies
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.registry.write_context import Call
 

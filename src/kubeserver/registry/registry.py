@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from kubemachinery.serving.discovery import version_rank
 from kubeserver import apply
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.storage.watch import WatchStream
@@ -15,22 +15,10 @@ from kubeserver.storage.watch import WatchStream
 # Gives an object in another version of its group; the argument is the whole `group/version`.
 Convert: TypeAlias = Callable[[Tree, str], Tree]
 
-_VERSION: Final = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
-_STAGES: Final = {None: 2, "beta": 1, "alpha": 0}
-
 
 def swap_version(tree: Tree, api_version: str) -> Tree:
     """Conversion where versions differ in nothing but their name."""
     return {**tree, "apiVersion": api_version}
-
-
-def version_rank(version: str) -> tuple[int, int, int, int, str]:
-    """Sorts versions, the preferred one first: stable before beta before alpha, higher before lower, odd ones last."""
-    found = _VERSION.fullmatch(version)
-    if found is None:
-        return (1, 0, 0, 0, version)
-    major, stage, minor = found.groups()
-    return (0, -_STAGES[stage], -int(major), -int(minor or 0), version)
 
 
 def _is_stored(resource: Resource) -> bool:

@@ -7,71 +7,24 @@ only other versions, Tables and metadata are decoded, and what they become is ke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from kubemachinery.clock import Clock
-from kubeserver.protocol import bodies, cooperative, status
+from kubemachinery.serving.negotiation import Representation
+from kubeserver.protocol import bodies, cooperative
 from kubeserver.registry import tables
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.storage.entries import Entry
-
-_PARTIAL: Final = frozenset({"PartialObjectMetadata", "PartialObjectMetadataList"})
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """`shape` is object, partial or table; `api_version` is that of the Table or the metadata."""
-
-    shape: str = "object"
-    api_version: str = "meta.k8s.io/v1"
-    yaml: bool = False
-
-    @property
-    def content_type(self) -> str:
-        return bodies.YAML if self.yaml else bodies.JSON
-
-
-@lru_cache(maxsize=256)
-def negotiate(accept: str) -> Form:
-    """The first form in an Accept header that is spoken here; raises 406 where there is none."""
-    if not accept.strip():
-        return Form()
-    for offer in accept.split(","):
-        kind, *rest = (part.strip() for part in offer.split(";"))
-        parameters = dict(part.partition("=")[::2] for part in rest)
-        form = _offered(kind.lower(), parameters)
-        if form is not None:
-            return form
-    raise status.not_acceptable()
-
-
-def _offered(kind: str, parameters: dict[str, str]) -> Form | None:
-    if kind not in (bodies.JSON, bodies.YAML, "*/*", "application/*"):
-        return None
-    yaml = kind == bodies.YAML
-    wanted = parameters.get("as", "")
-    if not wanted:
-        return Form(yaml=yaml)
-    if parameters.get("g") != "meta.k8s.io" or parameters.get("v") not in ("v1", "v1beta1"):
-        return None
-    api_version = f"meta.k8s.io/{parameters['v']}"
-    if wanted == "Table":
-        return Form("table", api_version, yaml)
-    if wanted in _PARTIAL:
-        return Form("partial", api_version, yaml)
-    return None
 
 
 class Presenter:
     """Objects of one resource in one form."""
 
     def __init__(
-        self, registry: Registry, clock: Clock, resource: Resource, form: Form, include: str = "Metadata"
+        self, registry: Registry, clock: Clock, resource: Resource, form: Representation, include: str = "Metadata"
     ) -> None:
         self._registry = registry
         self._clock = clock

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from kubemachinery import selectors, strategic_merge
+from kubemachinery import selectors, status, strategic_merge
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubeserver.protocol import status
 from kubeserver.registry.strategy import Column, Resource, Scaling, Tree
 
 NAME: Final = "scale"

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
 
 from kubemachinery.field_errors import FieldError
+from kubemachinery.serving.views import SubresourceView
 from kubeserver.apply import Shape
 
 Tree: TypeAlias = dict[str, Any]
@@ -87,29 +88,6 @@ class Column:
     format: str = ""
     description: str = ""
     priority: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A whole number in the query of a view. What is below `minimum` or above `maximum` is taken for these."""
-
-    meaning: str
-    default: int
-    minimum: int = 0
-    maximum: int = 2**63 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """A document about one object, made when somebody asks and never stored; `extensions` serves it.
-
-    `read(namespace, name, parameters)` gives its content, or raises `status.StatusError`.
-    """
-
-    kind: str
-    read: Callable[[str, str, Mapping[str, int]], Tree]
-    schema: Callable[[], Mapping[str, Any]] = dict
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +168,7 @@ class Resource:
     # Answered with the object that was sent, and never stored (reviews); or only there to be looked at through views.
     virtual: bool = False
     # By the last part of their path.
-    views: Mapping[str, View] = field(default_factory=dict)
+    views: Mapping[str, SubresourceView] = field(default_factory=dict)
     actions: Mapping[str, Action] = field(default_factory=dict)
     deprecated: str = ""
     # Objects written before this revision are defaulted again when they are read: the schema has changed since.

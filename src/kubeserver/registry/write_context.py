@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kubemachinery import status
 from kubemachinery.field_errors import FieldError
-from kubeserver.protocol import status
 from kubeserver.protocol.authentication import User
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.storage.entries import Entry

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kubemachinery import status
 from kubemachinery.clock import Clock
 from kubemachinery.meta import MINUTE
-from kubeserver.protocol import memory, status
+from kubeserver.protocol import memory
 from kubeserver.storage.entries import Change, Collection, Entry, Place
 from kubeserver.storage.sqlite import FIRST_REVISION, Journal, Key, Loaded, Op, Record
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
+from kubemachinery import status
 from kubemachinery.http_server import StreamDropped, Write
-from kubeserver.protocol import cooperative, status
+from kubeserver.protocol import cooperative
 from kubeserver.storage.entries import Change, Entry
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.sqlite import Op

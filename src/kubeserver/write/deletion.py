@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubemachinery import meta
+from kubemachinery import meta, status
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.meta import Nanoseconds
-from kubeserver.protocol import status
 from kubeserver.registry import metadata, namespaces
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.registry.write_context import Call

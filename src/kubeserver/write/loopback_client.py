@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from kubeserver.protocol import authentication, status
+from kubemachinery import status
+from kubeserver.protocol import authentication
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Tree
 from kubeserver.registry.write_context import Call

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubemachinery import status
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubeserver.protocol import status
 from kubeserver.registry import metadata
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.registry.write_context import Call

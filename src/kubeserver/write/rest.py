@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from kubemachinery import meta
+from kubemachinery import meta, status
 from kubemachinery.clock import Clock
 from kubemachinery.field_errors import ErrorType, FieldError
+from kubemachinery.serving.negotiation import Representation
 from kubeserver import apply
 from kubeserver.admission import chain
 from kubeserver.admission.chain import Admission
-from kubeserver.protocol import bodies, status
+from kubeserver.protocol import bodies
 from kubeserver.protocol.cooperative import LONG_BYTES, Workers
 from kubeserver.registry import metadata, namespaces, patching, representations, scale
 from kubeserver.registry.registry import Registry
@@ -73,7 +74,7 @@ class Rest:
 
     def tree(self, resource: Resource, entry: Entry) -> Tree:
         """A fresh tree of an entry, in the version of `resource`. The caller may change it."""
-        return representations.Presenter(self._registry, self._clock, resource, representations.Form()).tree(entry)
+        return representations.Presenter(self._registry, self._clock, resource, Representation()).tree(entry)
 
     # --- Create -------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
 from kubeserver.assembly import Embedded
 from kubeserver.protocol import authentication
+from kubeserver.registry import extensions
 from kubeserver.storage.sqlite import Durability
 from pykueue.api import config
 from pykueue.app import options, ports
@@ -62,7 +63,7 @@ async def embedded_manager(
         try:
             with (
                 ports.dashboard_pages(manager, Door(client, clock), clock, explain) as shown,
-                embedded.registry.extended(seen),
+                embedded.registry.extended(extensions.resources(seen)),
                 embedded.server.showing(pages),
                 embedded.server.hosting({PREFIX: shown.answer}),
             ):

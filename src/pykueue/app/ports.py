@@ -16,7 +16,7 @@ from kubemachinery import http_server
 from kubemachinery.client.delegated_auth import Door, guarded
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
-from kubeserver.http import extensions
+from kubemachinery.serving import aggregated_api
 from pykueue.api import config
 from pykueue.controllers import visibility
 from pykueue.controllers.aggregation import Aggregated
@@ -94,7 +94,7 @@ async def lists(
     tls = served.another_context()
     aggregated = Aggregated(door, tls, namespace, beside=not in_pod)
     await served.accompany(aggregated)
-    handler = extensions.handler(visibility.rows(manager.world, manager.informers), aggregated.admit)
+    handler = aggregated_api.handler(visibility.rows(manager.world, manager.informers), aggregated.admit)
     # Beside a cluster any port will do: the API server is told which one it is.
     address = (chosen.bind_address or EVERYWHERE, chosen.bind_port or BIND_PORT) if in_pod else (LOOPBACK[0], 0)
     async with _served("visibility API", handler, address, tls) as http:

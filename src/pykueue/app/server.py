@@ -19,12 +19,12 @@ from kubemachinery import http_server, tls
 from kubemachinery.certificates import write_private
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.errors import UsageError
+from kubemachinery.status import StatusError
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.builtin import admission, scheduling
 from kubeserver.builtin.kinds import RESOURCES
 from kubeserver.http.health import About
 from kubeserver.protocol import authentication, server_credentials
-from kubeserver.protocol.status import StatusError
 from kubeserver.storage.sqlite import Durability, Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
 from pykueue.api import conversion, registry, schema
 from pykueue.app import options

@@ -13,15 +13,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from kubemachinery import unstructured
+from kubemachinery import status, unstructured
 from kubemachinery.client import errors
 from kubemachinery.client.delegated_auth import SETTINGS_NAME, SETTINGS_NAMESPACE, Door, Front
 from kubemachinery.client.retry import put, until_done
 from kubemachinery.http_server import Request
 from kubemachinery.kinds import Kind, Scope, Version
+from kubemachinery.serving.paths import ResourcePath
 from kubemachinery.unstructured import Tree
-from kubeserver.protocol import status
-from kubeserver.protocol.paths import Address
 from pykueue.api import kube, registry
 from pykueue.observe import visibility
 
@@ -108,7 +107,7 @@ class Aggregated:
                 _SERVICE, {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
             )
 
-    async def admit(self, request: Request, address: Address | None) -> None:
+    async def admit(self, request: Request, address: ResourcePath | None) -> None:
         """Let a request pass, or raise why not."""
         refusal = await self._door.refusal(request, _wanted(request, address))
         if refusal is None:
@@ -120,7 +119,7 @@ class Aggregated:
         raise status.StatusError(refusal.code, reason, refusal.message)
 
 
-def _wanted(request: Request, address: Address | None) -> Tree:
+def _wanted(request: Request, address: ResourcePath | None) -> Tree:
     """What a request wants, in the words of a review."""
     verb = {"GET": "get", "HEAD": "get"}.get(request.method, request.method.lower())
     if address is None:

@@ -1,7 +1,7 @@
 """The visibility API: who waits where, answered from the memory of this very process and never stored.
 
 rows(world, views)                         what a server of this process is extended with
-extensions.handler(rows(...), admit)       the same behind the API server of a cluster
+aggregated_api.handler(rows(...), admit)   the same behind the API server of a cluster
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
+from kubemachinery import status
+from kubemachinery.serving.views import QueryParameter, SubresourceView, VirtualResource
 from kubemachinery.unstructured import Tree
-from kubeserver.http import extensions
-from kubeserver.protocol import status
-from kubeserver.registry.strategy import Parameter, Resource, View
 from pykueue.api import kueue
 from pykueue.controllers.informers import Informers
 from pykueue.lifecycle.facts import LocalQueueFacts
@@ -26,8 +25,8 @@ from pykueue.state.world import World
 Read: TypeAlias = Callable[[str, str, Mapping[str, int]], Tree]
 
 _PARAMETERS: Final = {
-    "offset": Parameter("How many to leave out before the first one.", default=0, maximum=2**31 - 1),
-    "limit": Parameter(
+    "offset": QueryParameter("How many to leave out before the first one.", default=0, maximum=2**31 - 1),
+    "limit": QueryParameter(
         "How many to show at most; 0 for as many as usual.", default=LIMIT, minimum=-1, maximum=LIMIT_MAX
     ),
 }
@@ -61,12 +60,12 @@ class _Lists:
         return self.informers.workloads.get(name, namespace)
 
 
-def rows(world: World, informers: Informers) -> tuple[Resource, ...]:
+def rows(world: World, informers: Informers) -> tuple[VirtualResource, ...]:
     """Both lists in both versions."""
     lists = _Lists(world, informers)
 
-    def shown(read: Read) -> Mapping[str, View]:
-        view = View(kind=KIND, read=read, schema=visibility.summary_schema, parameters=_PARAMETERS)
+    def shown(read: Read) -> Mapping[str, SubresourceView]:
+        view = SubresourceView(kind=KIND, read=read, schema=visibility.summary_schema, parameters=_PARAMETERS)
         return {"pendingworkloads": view}
 
     of_cluster_queue, of_local_queue = shown(lists.of_cluster_queue), shown(lists.of_local_queue)
@@ -74,7 +73,16 @@ def rows(world: World, informers: Informers) -> tuple[Resource, ...]:
         row
         for version in VERSIONS
         for row in (
-            extensions.resource(GROUP, version, "ClusterQueue", "clusterqueues", of_cluster_queue, namespaced=False),
-            extensions.resource(GROUP, version, "LocalQueue", "localqueues", of_local_queue),
+            VirtualResource(
+                group=GROUP,
+                version=version,
+                kind="ClusterQueue",
+                plural="clusterqueues",
+                namespaced=False,
+                views=of_cluster_queue,
+            ),
+            VirtualResource(
+                group=GROUP, version=version, kind="LocalQueue", plural="localqueues", views=of_local_queue
+            ),
         )
     )

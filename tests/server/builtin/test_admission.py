@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from kubemachinery import status
 from kubeserver.admission.chain import CREATE, Review
 from kubeserver.builtin import admission, events, scheduling
 from kubeserver.builtin.kinds import RESOURCES
-from kubeserver.protocol import status
 
 Tree = dict[str, Any]
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts import probing
+from kubemachinery import status
 from kubeserver.builtin.kinds import RESOURCES
 from kubeserver.http import protobuf
-from kubeserver.protocol import status
 from kubeserver.registry.strategy import Resource
 from laws.json_trees import json_values, replaced, routes
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from contracts import probing
+from kubemachinery import status
 from kubeserver.builtin.kinds import RESOURCES
-from kubeserver.protocol import status
 from kubeserver.registry.strategy import Resource
 
 Tree = dict[str, Any]
