@@ -32,7 +32,7 @@ import msgspec
 from kubemachinery import meta
 from pykueue.api import kube, kueue
 from pykueue.core.decision import Admit, Preempt
-from pykueue.core.policy import Policy, Strategy
+from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
 from pykueue.state.world import World
 
 NOW = meta.parse_time("2026-01-01T00:00:00Z")
@@ -149,7 +149,7 @@ Made: TypeAlias = tuple[World, Callable[[str], kueue.Workload]]
 
 def build(size: Size) -> Made:
     """The world, and a maker of further Workloads for a queue."""
-    policy = Policy(fair_sharing=tuple(Strategy)) if size.fair else Policy()
+    policy = SchedulingPolicy(fair_sharing=tuple(FairSharingStrategy)) if size.fair else SchedulingPolicy()
     world = World(policy)
     world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)), NOW)
     levels = ("example.com/block", "example.com/rack", "kubernetes.io/hostname")

@@ -32,7 +32,7 @@ from pykueue import app, settings
 from pykueue.api import kube, kueue, registry
 from pykueue.controllers.assembly import Manager
 from pykueue.core import requests
-from pykueue.core.policy import Policy
+from pykueue.core.policy import SchedulingPolicy
 from pykueue.state.world import World
 
 QUEUES: Final = 50
@@ -152,7 +152,7 @@ def _world(lists: bool, asked: tuple[str, ...]) -> Made:
     """As the first world of `decisions`: five cohorts of six queues, with 100 Workloads each."""
     own = tuple(f"vendor-{number}.example/" for number in range(PREFIXES)) if lists else ()
     everybody = tuple(f"global-{number}.example/" for number in range(PREFIXES)) if lists else ()
-    world = World(Policy(queue_exclusions=lists), accounting=requests.accounting(everybody))
+    world = World(SchedulingPolicy(queue_exclusions=lists), accounting=requests.accounting(everybody))
     world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)), NOW)
     world.put(kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="default")), NOW)
     names = [f"c{cohort}-q{queue}" for cohort in range(5) for queue in range(6)]

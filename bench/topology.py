@@ -22,33 +22,36 @@ from pathlib import Path
 
 from pykueue.core.topology import (
     HOSTNAME,
-    Domain,
-    Flavor,
+    DomainPods,
     Fleet,
-    Kind,
-    Node,
     PlacedPods,
-    Placement,
     PlacementRequest,
     SliceLayer,
-    Wish,
+    TopologyFlavor,
+    TopologyNode,
+    TopologyPlacement,
+    TopologyRequest,
+    TopologyRequestMode,
     place,
 )
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
-FLAVOR = Flavor("gpus", "racks", (BLOCK, RACK, HOSTNAME), (("pool", "gpus"),))
+FLAVOR = TopologyFlavor("gpus", "racks", (BLOCK, RACK, HOSTNAME), (("pool", "gpus"),))
 GIB = 2**30
 POD = (("cpu", 4_000), ("memory", 16 * GIB), ("nvidia.com/gpu", 1))
 HOSTS_PER_RACK, RACKS_PER_BLOCK = 16, 8
 
 WISHES = {
-    "required rack, 32 pods": (32, Wish(Kind.REQUIRED, RACK)),
-    "preferred rack, 32 pods": (32, Wish(Kind.PREFERRED, RACK)),
-    "preferred rack, 200 pods (several blocks)": (200, Wish(Kind.PREFERRED, RACK)),
-    "unconstrained, 8 pods": (8, Wish()),
-    "unconstrained, 100 pods": (100, Wish()),
-    "required block, slices of 8 per rack, 64 pods": (64, Wish(Kind.REQUIRED, BLOCK, (SliceLayer(RACK, 8),))),
-    "required rack, 1,000 pods (does not fit)": (1_000, Wish(Kind.REQUIRED, RACK)),
+    "required rack, 32 pods": (32, TopologyRequest(TopologyRequestMode.REQUIRED, RACK)),
+    "preferred rack, 32 pods": (32, TopologyRequest(TopologyRequestMode.PREFERRED, RACK)),
+    "preferred rack, 200 pods (several blocks)": (200, TopologyRequest(TopologyRequestMode.PREFERRED, RACK)),
+    "unconstrained, 8 pods": (8, TopologyRequest()),
+    "unconstrained, 100 pods": (100, TopologyRequest()),
+    "required block, slices of 8 per rack, 64 pods": (
+        64,
+        TopologyRequest(TopologyRequestMode.REQUIRED, BLOCK, (SliceLayer(RACK, 8),)),
+    ),
+    "required rack, 1,000 pods (does not fit)": (1_000, TopologyRequest(TopologyRequestMode.REQUIRED, RACK)),
 }
 
 
@@ -64,14 +67,14 @@ def cluster(size: int) -> Fleet:
             HOSTNAME: f"n{number:05}",
         }
         allocatable = {"cpu": 64_000, "memory": 512 * GIB, "nvidia.com/gpu": 8, "pods": 110}
-        fleet.put_node(Node(f"n{number:05}", labels, allocatable))
+        fleet.put_node(TopologyNode(f"n{number:05}", labels, allocatable))
     fleet.put_flavor(FLAVOR)
     fleet.book(usage(f"n{number:05}", (0, 4, 7)[number % 3]) for number in range(size) if number % 3)
     return fleet
 
 
 def usage(host: str, count: int) -> PlacedPods:
-    return PlacedPods(FLAVOR.name, POD, Placement((HOSTNAME,), (Domain((host,), count),)))
+    return PlacedPods(FLAVOR.name, POD, TopologyPlacement((HOSTNAME,), (DomainPods((host,), count),)))
 
 
 def median_microseconds(work: Callable[[], object], rounds: int, after: Callable[[], object] = lambda: None) -> float:
@@ -93,7 +96,7 @@ def measure(size: int, rounds: int) -> dict[str, float]:
         figures[f"{name}: first"] = _first(fleet, request)
         figures[f"{name}: decide"] = _decide(fleet, request, rounds)
         figures[f"{name}: again"] = median_microseconds(partial(place, fleet, [request]), rounds)
-    tight = PlacementRequest("main", FLAVOR.name, 120, POD, Wish(Kind.REQUIRED, RACK))
+    tight = PlacementRequest("main", FLAVOR.name, 120, POD, TopologyRequest(TopologyRequestMode.REQUIRED, RACK))
     figures["victim gone, asked, undone"] = _what_if(fleet, victims, tight, rounds)
     figures["mark, 1 assume, undo"] = _undo(fleet, victims[0])
     return figures

@@ -27,7 +27,7 @@ from bench.decisions import NAMESPACE, NOW, cluster_queue, local_queue, workload
 from kubemachinery import meta
 from pykueue.api import kube, kueue
 from pykueue.core.decision import Admit, Decision, Preempt
-from pykueue.core.policy import Policy, Strategy
+from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
 from pykueue.state import admission
 from pykueue.state.world import World
 
@@ -52,7 +52,7 @@ class Figures:
 class Drain:
     """One load on one world, event by event."""
 
-    def __init__(self, name: str, policy: Policy, share: float, latency: int) -> None:
+    def __init__(self, name: str, policy: SchedulingPolicy, share: float, latency: int) -> None:
         self.world = World(policy)
         self.latency = latency
         self.now = 0  # milliseconds
@@ -154,7 +154,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--share", type=float, default=0.04, help="how much of the load")
     parser.add_argument("--latency", type=int, default=20, help="milliseconds from a decision to its write")
     given = parser.parse_args(arguments)
-    policies = {"by priority": Policy(), "fair sharing": Policy(fair_sharing=tuple(Strategy))}
+    policies = {
+        "by priority": SchedulingPolicy(),
+        "fair sharing": SchedulingPolicy(fair_sharing=tuple(FairSharingStrategy)),
+    }
     figures = [Drain(name, policy, given.share, given.latency).run() for name, policy in policies.items()]
     columns = ("workloads", "admitted", "preempted", "judged each", "ms each", "longest ms")
     print(f"{'drain':14}" + "".join(f"{column:>12}" for column in columns))

@@ -130,4 +130,4 @@ def test_the_brain_is_switched_by_gates_that_exist() -> None:
 
 
 def test_the_brain_and_the_table_agree_on_defaults() -> None:
-    assert policy.Policy().with_gates(features.DEFAULTS) == policy.Policy()
+    assert policy.SchedulingPolicy().with_gates(features.DEFAULTS) == policy.SchedulingPolicy()

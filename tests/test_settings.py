@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kubemachinery.errors import ConfigurationError
 from pykueue import settings
 from pykueue.api import config
-from pykueue.core.policy import Policy, Strategy
+from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
 from pykueue.lifecycle.facts import Options
 
 
@@ -38,7 +38,7 @@ class TestDefaults:
         assert found.integrations is not None
         assert found.integrations.frameworks == ("batch/job",)
         assert found.fair_sharing is None
-        assert settings.defaults().policy == Policy()
+        assert settings.defaults().policy == SchedulingPolicy()
 
     def test_waiting_for_pods_is_on_with_half_an_hour_and_the_recovery_time_follows(self) -> None:
         ready = settings.defaults().configuration.wait_for_pods_ready
@@ -246,7 +246,7 @@ class TestOldVersion:
         assert ready is not None
         assert (ready.timeout, ready.recovery_timeout, ready.block_admission) == ("5m", "5m", True)
         assert fair is not None
-        assert found.policy.fair_sharing == tuple(Strategy)
+        assert found.policy.fair_sharing == tuple(FairSharingStrategy)
 
     def test_enable_false_means_off(self) -> None:
         found = load("v1beta1", waitForPodsReady={"enable": False, "timeout": "1m"}, fairSharing={"enable": False})

@@ -27,7 +27,7 @@ from pykueue.api import config, config_v1beta1, effects, labels, schema
 from pykueue.api.validation import configuration as rules
 from pykueue.api.validation.nearest import did_you_mean
 from pykueue.controllers import concurrency
-from pykueue.core.policy import Policy, Strategy, UsageHistory
+from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy, UsageHistory
 from pykueue.jobs import kinds
 
 ROW: Final = Kind(
@@ -76,13 +76,13 @@ class Settings:
         )
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> SchedulingPolicy:
         """The choices that a scheduling cycle runs under."""
         fair, history = self.configuration.fair_sharing, self.configuration.admission_fair_sharing
         ready = self.configuration.wait_for_pods_ready
         requeuing = ready.requeuing_strategy if ready else None
-        return Policy(
-            fair_sharing=tuple(Strategy(name) for name in fair.preemption_strategies) if fair else (),
+        return SchedulingPolicy(
+            fair_sharing=tuple(FairSharingStrategy(name) for name in fair.preemption_strategies) if fair else (),
             usage_history=_usage_history(history) if history and self.gates["AdmissionFairSharing"] else None,
             ignore_undeclared=self.ignores_undeclared,
             order_by_eviction=requeuing is None or requeuing.timestamp != config.RequeuingTimestamp.CREATION,

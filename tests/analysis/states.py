@@ -16,7 +16,7 @@ from pykueue.analysis.planner import Case, Configured
 from pykueue.api import kueue
 from pykueue.core.decision import Admit
 from pykueue.core.requests import PLAIN
-from pykueue.core.topology import Profile
+from pykueue.core.topology import PlacementOptions
 from pykueue.lifecycle import states
 from pykueue.state import workload_info
 
@@ -25,7 +25,7 @@ CYCLES = 10_000
 
 
 def case_of(world: WorldOf) -> Case:
-    return Case(Configured(world.policy, PLAIN, Profile()), ()).with_objects(world.things())  # type: ignore[arg-type]
+    return Case(Configured(world.policy, PLAIN, PlacementOptions()), ()).with_objects(world.things())  # type: ignore[arg-type]
 
 
 def recorded(rng: random.Random) -> Iterator[tuple[str, Case, int]]:

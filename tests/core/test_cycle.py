@@ -12,25 +12,33 @@ from pykueue.api.kube import NodeSelector, NodeSelectorRequirement, NodeSelector
 from pykueue.api.kueue import FlavorFungibilityPreference as Preference
 from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import cohort, cycle
-from pykueue.core.cohort import Tree
+from pykueue.core.cohort import CohortTree
 from pykueue.core.cycle import Cycle, Head
-from pykueue.core.decision import Admit, Decision, Evict, Kind, Retry, Wait
+from pykueue.core.decision import Admit, Decision, Evict, PreemptionMode, SecondPassFailed, Wait
 from pykueue.core.flavor_assigner import scaled
-from pykueue.core.flavor_fit import Grade, is_preferred
+from pykueue.core.flavor_fit import GranularMode, is_preferred
 from pykueue.core.ordering import in_visiting_order
-from pykueue.core.policy import GATES, Policy
-from pykueue.core.queue import FlavorResource, FlavorSpec, Preemption, QueueSpec, Quota, ResourceGroup
+from pykueue.core.policy import GATES, SchedulingPolicy
+from pykueue.core.queue import FlavorResource, FlavorSpec, PreemptionPolicies, QueueSpec, Quota, ResourceGroupInfo
 from pykueue.core.snapshot import Queue, Snapshot
-from pykueue.core.topology import Domain, Flavor, Fleet, NodeTerms, Placement, Wish
-from pykueue.core.workload import AssignedPodSet, Details, PodSet, Reservation, ScanMemory, Shape, Workload
+from pykueue.core.topology import DomainPods, Fleet, NodeTerms, TopologyFlavor, TopologyPlacement, TopologyRequest
+from pykueue.core.workload import (
+    AssignedPodSet,
+    PodSetResources,
+    Reservation,
+    ScanPosition,
+    WorkloadDetails,
+    WorkloadInfo,
+    WorkloadShape,
+)
 
 NO_TERMS = NodeTerms()
 
 
 def snapshot_of(*specs: QueueSpec, flavors: Mapping[str, FlavorSpec] | None = None) -> Snapshot:
     snapshot = Snapshot(Fleet())
-    for plan in cohort.survey(specs, {}).trees:
-        tree = Tree.grow(plan)
+    for plan in cohort.plan_trees(specs, {}).trees:
+        tree = CohortTree.grow(plan)
         for spec in plan.members():
             snapshot.queues[spec.name] = Queue(spec, tree.queues[spec.name])
             for group in spec.groups:
@@ -44,7 +52,7 @@ def queue_spec(name: str, cohort: str = "", **flavors: Mapping[str, int]) -> Que
     return QueueSpec(
         name,
         cohort=cohort,
-        groups=(ResourceGroup(resources, tuple(flavors)),),
+        groups=(ResourceGroupInfo(resources, tuple(flavors)),),
         quotas={
             FlavorResource(flavor, resource): Quota(amount)
             for flavor, of_flavor in flavors.items()
@@ -55,14 +63,16 @@ def queue_spec(name: str, cohort: str = "", **flavors: Mapping[str, int]) -> Que
 
 def pod_set(
     name: str, count: int = 1, group: str | None = None, terms: NodeTerms = NO_TERMS, **requests: int
-) -> PodSet:
+) -> PodSetResources:
     total = {resource: amount * count for resource, amount in requests.items()}
-    return PodSet(name, count, count, in_visiting_order(total), group=group, terms=terms)
+    return PodSetResources(name, count, count, in_visiting_order(total), group=group, terms=terms)
 
 
-def decide(snapshot: Snapshot, *pod_sets: PodSet, queue: str = "q", policy: Policy | None = None) -> Decision:
-    workload = Workload("ns/w", "u", Shape(pod_sets), cluster_queue=queue)
-    [decision] = cycle.run(snapshot, [Head(workload)], policy or Policy(), 0)
+def decide(
+    snapshot: Snapshot, *pod_sets: PodSetResources, queue: str = "q", policy: SchedulingPolicy | None = None
+) -> Decision:
+    workload = WorkloadInfo("ns/w", "u", WorkloadShape(pod_sets), cluster_queue=queue)
+    [decision] = cycle.run(snapshot, [Head(workload)], policy or SchedulingPolicy(), 0)
     return decision
 
 
@@ -147,10 +157,10 @@ def test_pods_are_counted_where_the_queue_covers_them() -> None:
 def test_scan_memory_goes_on_behind_the_flavor_where_the_search_stopped() -> None:
     """[FL20], [FL21] Even behind one that fit (W4)."""
     snapshot = snapshot_of(queue_spec("q", one={"cpu": 5}, two={"cpu": 5}, three={"cpu": 5}))
-    workload = Workload("ns/w", "u", Shape((pod_set("main", cpu=1),)), cluster_queue="q")
+    workload = WorkloadInfo("ns/w", "u", WorkloadShape((pod_set("main", cpu=1),)), cluster_queue="q")
     chosen = []
     for _ in range(4):
-        [decision] = cycle.run(snapshot, [Head(workload)], Policy(), 0)
+        [decision] = cycle.run(snapshot, [Head(workload)], SchedulingPolicy(), 0)
         workload.memory = decision.scan  # as `state` stores it
         chosen.append(flavors_of(decision)["main"]["cpu"])
     assert chosen == ["one", "two", "three", "one"]
@@ -158,13 +168,13 @@ def test_scan_memory_goes_on_behind_the_flavor_where_the_search_stopped() -> Non
 
 def test_scan_memory_is_forgotten_when_room_may_have_appeared_and_it_is_older_than_the_cycle_before() -> None:
     snapshot = snapshot_of(queue_spec("q", one={"cpu": 5}, two={"cpu": 5}))
-    shape = Shape((pod_set("main", cpu=1),))
+    shape = WorkloadShape((pod_set("main", cpu=1),))
     for generation, age, starts_at in ((0, 5, "two"), (1, 1, "two"), (1, 2, "one")):
         snapshot.queues["q"].generation = generation
-        workload = Workload("ns/w", "u", shape, cluster_queue="q")
-        workload.memory = ScanMemory(({"cpu": 0},), queue_generation=0, turn=0, shape=shape)
+        workload = WorkloadInfo("ns/w", "u", shape, cluster_queue="q")
+        workload.memory = ScanPosition(({"cpu": 0},), queue_generation=0, turn=0, shape=shape)
         workload.turn = age
-        [decision] = cycle.run(snapshot, [Head(workload)], Policy(), 0)
+        [decision] = cycle.run(snapshot, [Head(workload)], SchedulingPolicy(), 0)
         assert flavors_of(decision)["main"]["cpu"] == starts_at
 
 
@@ -175,13 +185,13 @@ class Poison:
         raise ZeroDivisionError("poison")
 
 
-POISON = Details(unhealthy_nodes=cast(Any, Poison()))
+POISON = WorkloadDetails(unhealthy_nodes=cast(Any, Poison()))
 
 
 def test_a_head_that_cannot_be_evaluated_does_not_change_the_decision_of_another() -> None:
     """`a` continues its scan at the second flavor, where an earlier entry takes its victim, so that it is assigned
     again from the first one. The cycle that starts over without the poison head must continue at the second, too."""
-    takes_back = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
+    takes_back = PreemptionPolicies(reclaim_within_cohort=PreemptionPolicy.ANY)
     specs = (
         replace(queue_spec("a", "c", f0={"cpu": 4}, f1={"cpu": 4}), preemption=takes_back),
         replace(queue_spec("b", "c", f1={"cpu": 4}), preemption=takes_back),
@@ -195,17 +205,21 @@ def test_a_head_that_cannot_be_evaluated_does_not_change_the_decision_of_another
         snapshot.queues["victim"].seat(held)
         snapshot.assume(snapshot.queues["victim"], held.numbers)
         heads = [
-            Head(Workload(f"ns/{name}", name, Shape((pod_set("main", cpu=4),)), cluster_queue=name, priority=priority))
+            Head(
+                WorkloadInfo(
+                    f"ns/{name}", name, WorkloadShape((pod_set("main", cpu=4),)), cluster_queue=name, priority=priority
+                )
+            )
             for name, priority in (("b", 2), ("a", 1), ("poison", 0))
             if name in names
         ]
         for head in heads:
             workload = head.workload
             if workload.key == "ns/a":
-                workload.memory = ScanMemory(({"cpu": 0},), queue_generation=0, turn=0, shape=workload.shape)
+                workload.memory = ScanPosition(({"cpu": 0},), queue_generation=0, turn=0, shape=workload.shape)
             if workload.key == "ns/poison":
                 workload.details = POISON
-        return {each.workload: each for each in cycle.run(snapshot, heads, Policy(), 0)}
+        return {each.workload: each for each in cycle.run(snapshot, heads, SchedulingPolicy(), 0)}
 
     alone, beside = decided("a", "b"), decided("a", "b", "poison")
     assert isinstance(alone["ns/a"], Wait)
@@ -214,22 +228,22 @@ def test_a_head_that_cannot_be_evaluated_does_not_change_the_decision_of_another
     assert isinstance(beside["ns/poison"].failure, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("details", [POISON, Details(checks=cast(Any, (None,)))], ids=["processing", "refusal"])
+@pytest.mark.parametrize("details", [POISON, WorkloadDetails(checks=cast(Any, (None,)))], ids=["processing", "refusal"])
 @pytest.mark.parametrize("is_reserved", [False, True])
 def test_the_exception_of_an_evaluation_that_failed_is_part_of_the_decision(
-    details: Details, is_reserved: bool
+    details: WorkloadDetails, is_reserved: bool
 ) -> None:
     held = Reservation("ns/w", "u", "q", "lq", (AssignedPodSet("main", 1, {"cpu": "f"}, (("cpu", 1),)),))
-    workload = Workload(
+    workload = WorkloadInfo(
         "ns/w",
         "u",
-        Shape((pod_set("main", cpu=1),)),
+        WorkloadShape((pod_set("main", cpu=1),)),
         cluster_queue="q",
         details=details,
         reservation=held if is_reserved else None,
     )
-    [decision] = cycle.run(snapshot_of(queue_spec("q", f={"cpu": 4})), [Head(workload)], Policy(), 0)
-    assert isinstance(decision, Retry if is_reserved else Wait)
+    [decision] = cycle.run(snapshot_of(queue_spec("q", f={"cpu": 4})), [Head(workload)], SchedulingPolicy(), 0)
+    assert isinstance(decision, SecondPassFailed if is_reserved else Wait)
     assert decision.failure is not None
     assert decision.failure.__traceback__ is not None
 
@@ -238,13 +252,21 @@ def test_decisions_are_in_scheduling_order() -> None:
     """By how far they borrow, then priority, then age; heads that are not nominated come last."""
     specs = [queue_spec(name, "c", f={"cpu": 2}) for name in "abcd"]
     heads = [
-        Head(Workload("ns/borrows", "1", Shape((pod_set("main", cpu=3),)), cluster_queue="a", priority=9)),
-        Head(Workload("ns/young", "2", Shape((pod_set("main", cpu=1),)), cluster_queue="b", created=2)),
-        Head(Workload("ns/old", "3", Shape((pod_set("main", cpu=1),)), cluster_queue="c", created=1)),
-        Head(Workload("ns/urgent", "4", Shape((pod_set("main", cpu=1),)), cluster_queue="d", created=3, priority=1)),
-        Head(Workload("ns/nowhere", "0", Shape((pod_set("main", cpu=1),)), cluster_queue="missing", priority=99)),
+        Head(WorkloadInfo("ns/borrows", "1", WorkloadShape((pod_set("main", cpu=3),)), cluster_queue="a", priority=9)),
+        Head(WorkloadInfo("ns/young", "2", WorkloadShape((pod_set("main", cpu=1),)), cluster_queue="b", created=2)),
+        Head(WorkloadInfo("ns/old", "3", WorkloadShape((pod_set("main", cpu=1),)), cluster_queue="c", created=1)),
+        Head(
+            WorkloadInfo(
+                "ns/urgent", "4", WorkloadShape((pod_set("main", cpu=1),)), cluster_queue="d", created=3, priority=1
+            )
+        ),
+        Head(
+            WorkloadInfo(
+                "ns/nowhere", "0", WorkloadShape((pod_set("main", cpu=1),)), cluster_queue="missing", priority=99
+            )
+        ),
     ]
-    decisions = cycle.run(snapshot_of(*specs), heads, Policy(), 0)
+    decisions = cycle.run(snapshot_of(*specs), heads, SchedulingPolicy(), 0)
     assert [each.workload for each in decisions] == ["ns/urgent", "ns/old", "ns/young", "ns/borrows", "ns/nowhere"]
 
 
@@ -259,8 +281,8 @@ def test_w16_a_claim_beyond_the_borrowing_limit_never_lowers_usage() -> None:
         held = Reservation("ns/v", "v", "q", "lq", (AssignedPodSet("main", 1, {"cpu": "f"}, (("cpu", 5),)),))
         queue.seat(held)
         snapshot.assume(queue, held.numbers)
-        running = Cycle(snapshot, Policy(departures=departures), 0)
-        workload = Workload("ns/w", "u", Shape((pod_set("main", cpu=1),)), cluster_queue="q")
+        running = Cycle(snapshot, SchedulingPolicy(departures=departures), 0)
+        workload = WorkloadInfo("ns/w", "u", WorkloadShape((pod_set("main", cpu=1),)), cluster_queue="q")
         running.run([Head(workload)])
         assert [dict(usage) for _, usage, _ in running.claims] == [{0: claimed}]
 
@@ -269,20 +291,20 @@ def test_w16_a_claim_beyond_the_borrowing_limit_never_lowers_usage() -> None:
 def test_a_lone_pod_keeps_its_placement_when_its_node_is_lost(is_owned_by_pod: bool, outcome: type[Decision]) -> None:
     """[TS24] The pass merely clears the list of unhealthy nodes; anybody else without a replacement is evicted."""
     snapshot = snapshot_of(queue_spec("q", f={"cpu": 4}), flavors={"f": FlavorSpec("f", topology="t")})
-    snapshot.fleet.put_flavor(Flavor("f", "t", ("kubernetes.io/hostname",)))
-    placement = Placement(("kubernetes.io/hostname",), (Domain(("n1",), 1),))
+    snapshot.fleet.put_flavor(TopologyFlavor("f", "t", ("kubernetes.io/hostname",)))
+    placement = TopologyPlacement(("kubernetes.io/hostname",), (DomainPods(("n1",), 1),))
     held = Reservation(
         "ns/w", "u", "q", "lq", (AssignedPodSet("main", 1, {"cpu": "f"}, (("cpu", 1),), placement),), admitted=True
     )
-    workload = Workload(
+    workload = WorkloadInfo(
         "ns/w",
         "u",
-        Shape((PodSet("main", 1, 1, (("cpu", 1),), pod=(("cpu", 1),), wish=Wish()),)),
+        WorkloadShape((PodSetResources("main", 1, 1, (("cpu", 1),), pod=(("cpu", 1),), wish=TopologyRequest()),)),
         cluster_queue="q",
-        details=Details(unhealthy_nodes=("n1",), is_owned_by_pod=is_owned_by_pod),
+        details=WorkloadDetails(unhealthy_nodes=("n1",), is_owned_by_pod=is_owned_by_pod),
         reservation=held,
     )
-    [decision] = cycle.run(snapshot, [Head(workload)], Policy(), 0)
+    [decision] = cycle.run(snapshot, [Head(workload)], SchedulingPolicy(), 0)
     assert isinstance(decision, outcome)
     if isinstance(decision, Admit):
         assert decision.pod_sets[0].placement == placement
@@ -291,26 +313,31 @@ def test_a_lone_pod_keeps_its_placement_when_its_node_is_lost(is_owned_by_pod: b
 def test_every_gate_of_the_policy_is_a_field_of_it() -> None:
     for field, gate in GATES.items():
         for value in (True, False):
-            assert getattr(Policy().with_gates({gate: value}), field) is value
+            assert getattr(SchedulingPolicy().with_gates({gate: value}), field) is value
 
 
 @pytest.mark.parametrize(
     ("a", "b", "by_borrowing", "by_preemption"),
     [
-        ((Kind.FIT, 0), (Kind.NO_FIT, 0), True, True),
-        ((Kind.NO_FIT, 0), (Kind.NO_CANDIDATES, 9), False, False),
-        ((Kind.NO_CANDIDATES, 0), (Kind.FIT, 2), False, False),  # 23. nobody to preempt loses, whatever the preference
-        ((Kind.PREEMPT, 0), (Kind.FIT, 1), False, True),
-        ((Kind.RECLAIM, 0), (Kind.PREEMPT, 0), True, True),
-        ((Kind.FIT, 1), (Kind.FIT, 0), False, False),
-        ((Kind.FIT, 0), (Kind.FIT, 0), False, False),
+        ((PreemptionMode.FIT, 0), (PreemptionMode.NO_FIT, 0), True, True),
+        ((PreemptionMode.NO_FIT, 0), (PreemptionMode.NO_CANDIDATES, 9), False, False),
+        (
+            (PreemptionMode.NO_CANDIDATES, 0),
+            (PreemptionMode.FIT, 2),
+            False,
+            False,
+        ),  # 23. nobody to preempt loses, whatever the preference
+        ((PreemptionMode.PREEMPT, 0), (PreemptionMode.FIT, 1), False, True),
+        ((PreemptionMode.RECLAIM, 0), (PreemptionMode.PREEMPT, 0), True, True),
+        ((PreemptionMode.FIT, 1), (PreemptionMode.FIT, 0), False, False),
+        ((PreemptionMode.FIT, 0), (PreemptionMode.FIT, 0), False, False),
     ],
 )
 def test_which_of_two_flavors_is_better(
-    a: tuple[Kind, int], b: tuple[Kind, int], by_borrowing: bool, by_preemption: bool
+    a: tuple[PreemptionMode, int], b: tuple[PreemptionMode, int], by_borrowing: bool, by_preemption: bool
 ) -> None:
-    assert is_preferred(Grade(*a), Grade(*b), Preference.BORROWING_OVER_PREEMPTION) is by_borrowing
-    assert is_preferred(Grade(*a), Grade(*b), Preference.PREEMPTION_OVER_BORROWING) is by_preemption
+    assert is_preferred(GranularMode(*a), GranularMode(*b), Preference.BORROWING_OVER_PREEMPTION) is by_borrowing
+    assert is_preferred(GranularMode(*a), GranularMode(*b), Preference.PREEMPTION_OVER_BORROWING) is by_preemption
 
 
 def test_scaling_counts_whole_pods() -> None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from pykueue.core import cohort, fair_sharing, quota
-from pykueue.core.cohort import Node, Tree
+from pykueue.core.cohort import CohortTree, QuotaNode
 from pykueue.core.queue import FlavorResource, QueueSpec, Quota
 
 CPU, MEMORY = FlavorResource("default", "cpu"), FlavorResource("default", "memory")
 
 
-def queues(**specs: tuple[int, float, int]) -> dict[str, Node]:
+def queues(**specs: tuple[int, float, int]) -> dict[str, QuotaNode]:
     """name -> nominal cpu, weight, usage; all in one cohort."""
-    plan = cohort.survey(
+    plan = cohort.plan_trees(
         [
             QueueSpec(name, cohort="c", quotas={CPU: Quota(nominal)}, weight=weight)
             for name, (nominal, weight, _) in specs.items()
         ],
         {},
     ).trees[0]
-    tree = Tree.grow(plan)
+    tree = CohortTree.grow(plan)
     for name, (_, _, used) in specs.items():
         quota.add(tree.queues[name], tree.number(*CPU), used, [])
     return tree.queues
@@ -26,37 +26,37 @@ def queues(**specs: tuple[int, float, int]) -> dict[str, Node]:
 
 def test_a_share_is_what_is_borrowed_per_thousand_of_what_can_be_lent_over_the_weight() -> None:
     nodes = queues(a=(4, 2.0, 7), b=(2, 1.0, 4), c=(6, 1.0, 0))
-    assert fair_sharing.share(nodes["a"]).rank == (False, 125.0)
-    assert fair_sharing.share(nodes["b"]).rank == (False, 2 * 1000.0 / 12)
-    assert fair_sharing.share(nodes["c"]).rank == (False, 0.0)
+    assert fair_sharing.dominant_resource_share(nodes["a"]).rank == (False, 125.0)
+    assert fair_sharing.dominant_resource_share(nodes["b"]).rank == (False, 2 * 1000.0 / 12)
+    assert fair_sharing.dominant_resource_share(nodes["c"]).rank == (False, 0.0)
 
 
 def test_within_its_own_quota_a_queue_of_weight_zero_has_no_share() -> None:
-    assert fair_sharing.share(queues(a=(4, 0.0, 4), b=(4, 1.0, 0))["a"]) == fair_sharing.NOTHING
+    assert fair_sharing.dominant_resource_share(queues(a=(4, 0.0, 4), b=(4, 1.0, 0))["a"]) == fair_sharing.NOTHING
 
 
 def test_beyond_it_a_queue_of_weight_zero_ranks_above_everybody_and_among_such_by_what_it_borrows() -> None:
     nodes = queues(a=(1, 0.0, 3), b=(1, 0.0, 2), c=(9, 0.001, 11))
-    ranks = [fair_sharing.share(nodes[name]).rank for name in "abc"]
+    ranks = [fair_sharing.dominant_resource_share(nodes[name]).rank for name in "abc"]
     assert ranks[2] < ranks[1] < ranks[0]
-    assert fair_sharing.share(nodes["a"]).is_boundless
+    assert fair_sharing.dominant_resource_share(nodes["a"]).is_boundless
 
 
 def test_borrowing_what_nobody_can_lend_is_borrowing_though_its_share_is_zero() -> None:
     nodes = queues(a=(0, 1.0, 2), b=(0, 1.0, 0))
-    share = fair_sharing.share(nodes["a"])
+    share = fair_sharing.dominant_resource_share(nodes["a"])
     assert share.rank == (False, 0.0)
     assert share.is_borrowing
 
 
 def test_the_dominant_resource_is_the_one_with_the_largest_ratio() -> None:
-    plan = cohort.survey(
+    plan = cohort.plan_trees(
         [QueueSpec(name, cohort="c", quotas={CPU: Quota(10), MEMORY: Quota(4)}) for name in "ab"], {}
     ).trees[0]
-    tree = Tree.grow(plan)
+    tree = CohortTree.grow(plan)
     quota.add(tree.queues["a"], tree.number(*CPU), 12, [])
     quota.add(tree.queues["a"], tree.number(*MEMORY), 6, [])
-    share = fair_sharing.share(tree.queues["a"])
+    share = fair_sharing.dominant_resource_share(tree.queues["a"])
     assert share.dominant_resource == "memory"
     assert share.rank == (False, 250.0)
-    assert fair_sharing.share(tree.root) == fair_sharing.NOTHING
+    assert fair_sharing.dominant_resource_share(tree.root) == fair_sharing.NOTHING

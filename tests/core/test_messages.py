@@ -10,19 +10,19 @@ from pykueue.core.decision import (
     Admit,
     Cause,
     Evict,
-    Finding,
     FlavorAttempt,
-    Kind,
+    FlavorFinding,
     PodSetExplanation,
     Preempt,
+    PreemptionMode,
     Requeue,
-    Retry,
-    Victim,
+    SecondPassFailed,
+    TargetWorkload,
     Wait,
 )
 
-SHORT = Finding(Cause.SHORT, "default", "cpu", requested=2000, room=1000)
-BEYOND = Finding(Cause.BEYOND_CAPACITY, "default", "cpu", requested=5000, room=4000, earlier=2000)
+SHORT = FlavorFinding(Cause.SHORT, "default", "cpu", requested=2000, room=1000)
+BEYOND = FlavorFinding(Cause.BEYOND_CAPACITY, "default", "cpu", requested=5000, room=4000, earlier=2000)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ BEYOND = Finding(Cause.BEYOND_CAPACITY, "default", "cpu", requested=5000, room=4
         (SHORT, "insufficient unused quota for cpu in flavor default, 1 more needed"),
         # What is owed is no part of what is needed.
         (
-            Finding(Cause.SHORT, "default", "cpu", requested=2000, room=-1000),
+            FlavorFinding(Cause.SHORT, "default", "cpu", requested=2000, room=-1000),
             "insufficient unused quota for cpu in flavor default, 2 more needed",
         ),
         (
@@ -41,22 +41,22 @@ BEYOND = Finding(Cause.BEYOND_CAPACITY, "default", "cpu", requested=5000, room=4
                 "current podset request (3) > maximum capacity (4)"
             ),
         ),
-        (Finding(Cause.UNDECLARED, resource="gpu"), "resource gpu unavailable in ClusterQueue"),
+        (FlavorFinding(Cause.UNDECLARED, resource="gpu"), "resource gpu unavailable in ClusterQueue"),
         (
-            Finding(Cause.OTHER_SLICE_FLAVOR, "spot", "cpu", detail="default"),
+            FlavorFinding(Cause.OTHER_SLICE_FLAVOR, "spot", "cpu", detail="default"),
             "could not assign spot flavor since the original workload is assigned: default",
         ),
         (
-            Finding(Cause.NOT_NOMINATED, "spot", "cpu"),
+            FlavorFinding(Cause.NOT_NOMINATED, "spot", "cpu"),
             "skipping flavor spot as it is not found in the nomination mapping for resource cpu",
         ),
         (
-            Finding(Cause.OTHER_VARIANT, "spot"),
+            FlavorFinding(Cause.OTHER_VARIANT, "spot"),
             "skipping flavor spot due to WorkloadAllowedResourceFlavorAnnotation annotation",
         ),
     ],
 )
-def test_reason_of_a_flavor_equals_kueue(finding: Finding, text: str) -> None:
+def test_reason_of_a_flavor_equals_kueue(finding: FlavorFinding, text: str) -> None:
     assert messages.of_finding(finding) == text
 
 
@@ -72,7 +72,7 @@ def wait(*pod_sets: PodSetExplanation, message: str = "") -> Wait:
 
 
 def test_message_lists_pod_sets_with_sorted_reasons() -> None:
-    taint = Finding(Cause.NOT_ELIGIBLE, "a", detail="flavor a doesn't match node affinity")
+    taint = FlavorFinding(Cause.NOT_ELIGIBLE, "a", detail="flavor a doesn't match node affinity")
     decision = wait(
         PodSetExplanation("driver", findings=(SHORT, taint)),
         PodSetExplanation("fits"),
@@ -86,7 +86,7 @@ def test_message_lists_pod_sets_with_sorted_reasons() -> None:
 
 
 def test_pod_set_that_cannot_be_evaluated_is_stated_alone() -> None:
-    broken = Finding(Cause.BROKEN, detail="no TAS flavor assigned")
+    broken = FlavorFinding(Cause.BROKEN, detail="no TAS flavor assigned")
     decision = wait(PodSetExplanation("a", findings=(SHORT,)), PodSetExplanation("b", findings=(broken,)))
     assert messages.message(decision) == "failed to assign flavors to pod set b: no TAS flavor assigned"
 
@@ -99,10 +99,10 @@ def test_message_of_a_skip_replaces_that_of_the_flavors() -> None:
 
 @pytest.mark.parametrize("is_second_pass", [False, True])
 def test_message_of_a_preemption_counts_its_targets(is_second_pass: bool) -> None:
-    victims = tuple(Victim(name, "other", PreemptedReason.IN_CLUSTER_QUEUE) for name in ("ns/a", "ns/b"))
+    victims = tuple(TargetWorkload(name, "other", PreemptedReason.IN_CLUSTER_QUEUE) for name in ("ns/a", "ns/b"))
     explanation = (PodSetExplanation("main", findings=(SHORT,)),)
     decision = (
-        Retry(workload="ns/w", cluster_queue="cq", explanation=explanation, victims=victims)
+        SecondPassFailed(workload="ns/w", cluster_queue="cq", explanation=explanation, victims=victims)
         if is_second_pass
         else Preempt(
             workload="ns/w",
@@ -126,16 +126,21 @@ def test_message_of_an_eviction_names_the_nodes() -> None:
 
 def test_considered_flavors_have_mode_borrowing_and_reasons() -> None:
     attempts = (
-        FlavorAttempt("spot", Kind.NO_CANDIDATES, 1, (SHORT,)),
-        FlavorAttempt("tainted", Kind.NO_FIT, 0, (Finding(Cause.NOT_ELIGIBLE, "tainted", detail="why"),)),
-        FlavorAttempt("used", Kind.FIT, 0),
+        FlavorAttempt("spot", PreemptionMode.NO_CANDIDATES, 1, (SHORT,)),
+        FlavorAttempt(
+            "tainted", PreemptionMode.NO_FIT, 0, (FlavorFinding(Cause.NOT_ELIGIBLE, "tainted", detail="why"),)
+        ),
+        FlavorAttempt("used", PreemptionMode.FIT, 0),
     )
     decision = Admit(
         workload="ns/w",
         cluster_queue="cq",
         pod_sets=(),
         is_admitted=True,
-        explanation=(PodSetExplanation("main", attempts), PodSetExplanation("fits", (FlavorAttempt("x", Kind.FIT),))),
+        explanation=(
+            PodSetExplanation("main", attempts),
+            PodSetExplanation("fits", (FlavorAttempt("x", PreemptionMode.FIT),)),
+        ),
     )
     assert messages.considered(decision) == (
         "main: spot(preemptionMode=NoCandidates;borrow=1;insufficient unused quota for cpu in flavor default, "

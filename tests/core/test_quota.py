@@ -6,23 +6,23 @@ import pytest
 
 from pykueue.core import cohort, quota
 from pykueue.core.amounts import UNLIMITED
-from pykueue.core.cohort import Node, Tree
-from pykueue.core.queue import CohortSpec, FlavorResource, QueueSpec, Quota
+from pykueue.core.cohort import CohortTree, QuotaNode
+from pykueue.core.queue import CohortInfo, FlavorResource, QueueSpec, Quota
 
 PAIR = FlavorResource("default", "cpu")
 
 
-def tree_of(queues: dict[str, tuple[str, Quota]], cohorts: dict[str, tuple[str, Quota]]) -> Tree:
-    forest = cohort.survey(
+def tree_of(queues: dict[str, tuple[str, Quota]], cohorts: dict[str, tuple[str, Quota]]) -> CohortTree:
+    forest = cohort.plan_trees(
         [QueueSpec(name, cohort=home, quotas={PAIR: quota}) for name, (home, quota) in queues.items()],
-        {name: CohortSpec(name, parent, {PAIR: quota}) for name, (parent, quota) in cohorts.items()},
+        {name: CohortInfo(name, parent, {PAIR: quota}) for name, (parent, quota) in cohorts.items()},
     )
     [plan] = forest.trees
-    return Tree.grow(plan)
+    return CohortTree.grow(plan)
 
 
 @pytest.fixture
-def example() -> dict[str, Node]:
+def example() -> dict[str, QuotaNode]:
     """Root R (0) over cohort X (10, lends 4) over queues a (6, lends 2) and b (4, borrows 3); queue c (5) under R."""
     tree = tree_of(
         {"a": ("X", Quota(6, lending_limit=2)), "b": ("X", Quota(4, borrowing_limit=3)), "c": ("R", Quota(5))},
@@ -35,32 +35,32 @@ def example() -> dict[str, Node]:
     return nodes
 
 
-def figures(nodes: dict[str, Node], names: str = "aXR") -> list[int]:
+def figures(nodes: dict[str, QuotaNode], names: str = "aXR") -> list[int]:
     return [nodes[name].usage[0] for name in names]
 
 
-def test_what_a_node_offers_its_parent(example: dict[str, Node]) -> None:
+def test_what_a_node_offers_its_parent(example: dict[str, QuotaNode]) -> None:
     assert {name: node.subtree[0] for name, node in example.items()} == {"R": 9, "X": 16, "a": 6, "b": 4, "c": 5}
     assert {name: node.guaranteed[0] for name, node in example.items()} == {"R": 0, "X": 12, "a": 4, "b": 0, "c": 0}
 
 
-def test_usage_shows_above_only_beyond_what_a_node_keeps_to_itself(example: dict[str, Node]) -> None:
+def test_usage_shows_above_only_beyond_what_a_node_keeps_to_itself(example: dict[str, QuotaNode]) -> None:
     assert figures(example) == [5, 7, 0]
 
 
-def test_available_and_potential(example: dict[str, Node]) -> None:
+def test_available_and_potential(example: dict[str, QuotaNode]) -> None:
     assert [quota.available(example[name], 0) for name in "abc"] == [14, 1, 9]
     assert [example[name].potential[0] for name in "abc"] == [25, 7, 9]
 
 
 @pytest.mark.parametrize(("amount", "expected"), [(1, (0, True)), (6, (1, True)), (14, (2, False)), (15, (2, False))])
 def test_the_level_is_the_height_of_the_lowest_cohort_that_holds_it(
-    example: dict[str, Node], amount: int, expected: tuple[int, bool]
+    example: dict[str, QuotaNode], amount: int, expected: tuple[int, bool]
 ) -> None:
     assert quota.level(example["a"], 0, amount) == expected
 
 
-def test_growing_and_shrinking(example: dict[str, Node]) -> None:
+def test_growing_and_shrinking(example: dict[str, QuotaNode]) -> None:
     log: quota.UndoLog = []
     quota.add(example["a"], 0, 8, log)
     assert figures(example) == [13, 15, 3]
@@ -94,9 +94,9 @@ def test_a_flavor_that_was_taken_from_running_work_still_counts_where_somebody_a
 
 
 def test_cohorts_in_a_circle_and_those_that_lead_into_it_are_left_out() -> None:
-    forest = cohort.survey(
+    forest = cohort.plan_trees(
         [QueueSpec("in", cohort="a"), QueueSpec("into", cohort="c"), QueueSpec("out", cohort="d")],
-        {"a": CohortSpec("a", "b"), "b": CohortSpec("b", "a"), "c": CohortSpec("c", "a")},
+        {"a": CohortInfo("a", "b"), "b": CohortInfo("b", "a"), "c": CohortInfo("c", "a")},
     )
     assert forest.in_cohort_cycle == {"in", "into"}
     assert [plan.root for plan in forest.trees] == ["d"]

@@ -25,7 +25,7 @@ from pykueue.api.kube import (
 )
 from pykueue.api.kueue import PodSetAssignment, ReclaimablePod, Workload
 from pykueue.core import amounts, requests
-from pykueue.core.requests import Invalidity, Limits, PodNeeds
+from pykueue.core.requests import Invalidity, LimitRangeSummary, PodRequirements
 
 Amounts = dict[str, Any]
 
@@ -44,7 +44,7 @@ def limit_range(name: str = "a", type: str = "Container", **bounds: Amounts) -> 
     return LimitRange(metadata=ObjectMeta(name=name), spec=LimitRangeSpec(limits=(item,)))
 
 
-def figure(spec: PodSpec, limits: Limits = requests.NO_LIMITS) -> dict[str, str]:
+def figure(spec: PodSpec, limits: LimitRangeSummary = requests.NO_LIMITS) -> dict[str, str]:
     return {name: str(q) for name, q in requests.read(spec, limits=limits).figure.items()}
 
 
@@ -106,7 +106,7 @@ def test_am8_of_several_limit_ranges_the_tightest_bounds_and_the_first_defaults_
             limit_range("d", type="PersistentVolumeClaim", max={"storage": "1Gi"}),
         ]
     )
-    assert limits.container == requests.Bounds(
+    assert limits.container == requests.LimitRangeBounds(
         max=asked(cpu="2"),
         min=asked(cpu="1"),
         default_limits=asked(cpu="2", memory="9"),
@@ -238,7 +238,7 @@ def test_am16_usage_shrinks_with_pods_that_are_done_and_stays_with_what_was_admi
 
 def refused(spec: PodSpec, *ranges: LimitRange) -> tuple[Invalidity, list[str]] | None:
     limits = requests.merge_limit_ranges(ranges)
-    refusal = requests.check_pods([PodNeeds(), requests.read(spec, limits=limits)], limits)
+    refusal = requests.check_pods([PodRequirements(), requests.read(spec, limits=limits)], limits)
     return None if refusal is None else (refusal.why, [error.path for error in refusal.errors])
 
 

@@ -13,22 +13,22 @@ from laws.worlds import NOW, WorldOf, worlds
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import ordering
 from pykueue.core.decision import Requeue
-from pykueue.core.policy import Policy
-from pykueue.core.workload import Shape, Workload
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.workload import WorkloadInfo, WorkloadShape
 from pykueue.state.pending_queue import PendingQueue
 from pykueue.state.world import World
 
 SMALL = settings(max_examples=60)
-SHAPES = [Shape(()), Shape(())]
+SHAPES = [WorkloadShape(()), WorkloadShape(())]
 
 workloads = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from("abc"), st.integers(0, 1)), max_size=12
 )
 
 
-def made(rows: list[tuple[int, int, str, int]]) -> list[Workload]:
+def made(rows: list[tuple[int, int, str, int]]) -> list[WorkloadInfo]:
     return [
-        Workload(f"ns/w{n}", uid, SHAPES[shape], local_queue="lq", priority=priority, created=created)
+        WorkloadInfo(f"ns/w{n}", uid, SHAPES[shape], local_queue="lq", priority=priority, created=created)
         for n, (priority, created, uid, shape) in enumerate(rows)
     ]
 
@@ -73,7 +73,7 @@ def test_a_pending_workload_is_in_exactly_one_place(
 
 @dataclass
 class _Entry:
-    workload: Workload
+    workload: WorkloadInfo
     level: int
     is_preemptor: bool = False
 
@@ -82,12 +82,14 @@ class _Entry:
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), max_size=8), st.randoms())
 def test_entries_are_ordered_alike_from_any_order(rows: list[tuple[int, int, int]], rng: random.Random) -> None:
     entries = [
-        _Entry(Workload(f"ns/w{n}", f"u{n}", SHAPES[0], priority=priority, created=created), level)
+        _Entry(WorkloadInfo(f"ns/w{n}", f"u{n}", SHAPES[0], priority=priority, created=created), level)
         for n, (priority, created, level) in enumerate(rows)
     ]
 
     def in_order() -> list[_Entry]:
-        return sorted(entries, key=lambda entry: ordering.classical_rank(cast("ordering.Entry", entry), Policy()))
+        return sorted(
+            entries, key=lambda entry: ordering.classical_rank(cast("ordering.OrderedEntry", entry), SchedulingPolicy())
+        )
 
     first = in_order()
     rng.shuffle(entries)

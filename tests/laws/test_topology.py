@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from pykueue.core.topology import (
     HOSTNAME,
-    Domain,
-    Flavor,
+    DomainPods,
     Fleet,
-    Kind,
-    Node,
-    Outcome,
     PlacedPods,
-    Placement,
+    PlacementOptions,
+    PlacementOutcome,
     PlacementRequest,
-    Profile,
     SliceLayer,
-    Wish,
+    TopologyFlavor,
+    TopologyNode,
+    TopologyPlacement,
+    TopologyRequest,
+    TopologyRequestMode,
     figure,
     place,
 )
@@ -48,16 +48,18 @@ class Host:
     def path(self) -> tuple[str, str, str]:
         return (f"b{self.block}", f"b{self.block}r{self.rack}", self.name)
 
-    def node(self) -> Node:
-        return Node(self.name, dict(zip(LEVELS, self.path, strict=True)), {"cpu": self.cores * CORE, "pods": self.pods})
+    def node(self) -> TopologyNode:
+        return TopologyNode(
+            self.name, dict(zip(LEVELS, self.path, strict=True)), {"cpu": self.cores * CORE, "pods": self.pods}
+        )
 
     def usage(self) -> PlacedPods:
         return pods_at({self.name: self.used}, CORE)
 
 
 def pods_at(counts: dict[str, int], millis: int) -> PlacedPods:
-    domains = tuple(Domain((name,), count) for name, count in counts.items())
-    return PlacedPods("f", figure({"cpu": millis}), Placement((HOSTNAME,), domains))
+    domains = tuple(DomainPods((name,), count) for name, count in counts.items())
+    return PlacedPods("f", figure({"cpu": millis}), TopologyPlacement((HOSTNAME,), domains))
 
 
 @st.composite
@@ -71,20 +73,22 @@ def clusters(draw: st.DrawFn) -> list[Host]:
 
 
 @st.composite
-def wishes(draw: st.DrawFn, kinds: tuple[Kind, ...] = tuple(Kind)) -> Wish:
+def wishes(draw: st.DrawFn, kinds: tuple[TopologyRequestMode, ...] = tuple(TopologyRequestMode)) -> TopologyRequest:
     kind = draw(st.sampled_from(kinds))
-    level = None if kind is Kind.UNCONSTRAINED else draw(st.integers(0, 2))
+    level = None if kind is TopologyRequestMode.UNCONSTRAINED else draw(st.integers(0, 2))
     layers: list[SliceLayer] = []
     size = 1
     for at in range(2, (level or 0) - 1, -1):
         if draw(st.booleans()):
             size *= draw(st.integers(1, 3))
             layers.insert(0, SliceLayer(LEVELS[at], size))
-    return Wish(kind, None if level is None else LEVELS[level], tuple(layers))
+    return TopologyRequest(kind, None if level is None else LEVELS[level], tuple(layers))
 
 
 @st.composite
-def groups(draw: st.DrawFn, kinds: tuple[Kind, ...] = tuple(Kind)) -> list[PlacementRequest]:
+def groups(
+    draw: st.DrawFn, kinds: tuple[TopologyRequestMode, ...] = tuple(TopologyRequestMode)
+) -> list[PlacementRequest]:
     """A pod set, alone or with a leader."""
     wish = draw(wishes(kinds))
     size = wish.slices[0].size if wish.slices else 1
@@ -95,12 +99,12 @@ def groups(draw: st.DrawFn, kinds: tuple[Kind, ...] = tuple(Kind)) -> list[Place
     return [workers, replace(workers, pod_set="leader", count=1, pod=figure({"cpu": draw(st.integers(0, 3)) * CORE}))]
 
 
-profiles = st.builds(Profile, mixed=st.booleans(), balanced=st.booleans())
+profiles = st.builds(PlacementOptions, mixed=st.booleans(), balanced=st.booleans())
 
 
-def fleet_of(hosts: list[Host], profile: Profile = Profile()) -> Fleet:  # noqa: B008 - frozen
+def fleet_of(hosts: list[Host], profile: PlacementOptions = PlacementOptions()) -> Fleet:  # noqa: B008 - frozen
     fleet = Fleet(profile)
-    fleet.put_flavor(Flavor("f", "t", LEVELS))
+    fleet.put_flavor(TopologyFlavor("f", "t", LEVELS))
     for host in hosts:
         fleet.put_node(host.node())
     fleet.book([host.usage() for host in hosts])
@@ -117,7 +121,7 @@ def figures(fleet: Fleet) -> dict[str, dict[str, list[int]]]:
     }
 
 
-def per_host(outcome: Outcome, pod_set: str) -> dict[str, int]:
+def per_host(outcome: PlacementOutcome, pod_set: str) -> dict[str, int]:
     placement = outcome.placements.get(pod_set)
     return {domain.values[-1]: domain.count for domain in placement.domains} if placement else {}
 
@@ -131,7 +135,7 @@ def room(host: Host, request: PlacementRequest) -> int:
 
 @given(clusters(), groups(), profiles)
 def test_every_pod_gets_a_place_and_no_host_more_than_it_has(
-    hosts: list[Host], group: list[PlacementRequest], profile: Profile
+    hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions
 ) -> None:
     outcome = place(fleet_of(hosts, profile), group)
     if not outcome.fits:
@@ -147,9 +151,9 @@ def test_every_pod_gets_a_place_and_no_host_more_than_it_has(
             assert spent == 0 or spent <= (host.cores - host.used) * CORE
 
 
-@given(clusters(), groups((Kind.REQUIRED,)), profiles)
+@given(clusters(), groups((TopologyRequestMode.REQUIRED,)), profiles)
 def test_a_required_level_holds_all_pods_in_one_domain(
-    hosts: list[Host], group: list[PlacementRequest], profile: Profile
+    hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions
 ) -> None:
     outcome = place(fleet_of(hosts, profile), group)
     if not outcome.fits:
@@ -160,7 +164,9 @@ def test_a_required_level_holds_all_pods_in_one_domain(
 
 
 @given(clusters(), groups(), profiles)
-def test_slices_stay_whole_at_every_layer(hosts: list[Host], group: list[PlacementRequest], profile: Profile) -> None:
+def test_slices_stay_whole_at_every_layer(
+    hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions
+) -> None:
     outcome = place(fleet_of(hosts, profile), group)
     if not outcome.fits:
         return
@@ -175,11 +181,11 @@ def test_slices_stay_whole_at_every_layer(hosts: list[Host], group: list[Placeme
 
 @given(clusters(), groups(), profiles)
 def test_single_pods_are_placed_exactly_when_there_is_room(
-    hosts: list[Host], group: list[PlacementRequest], profile: Profile
+    hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions
 ) -> None:
     """Counted the plain way: somewhere the workers fit beside the leader, in one domain where that is required."""
     workers, *leaders = [replace(request, wish=replace(request.wish, slices=())) for request in group]
-    level = LEVELS.index(workers.wish.level or "") if workers.wish.kind is Kind.REQUIRED else None
+    level = LEVELS.index(workers.wish.level or "") if workers.wish.kind is TopologyRequestMode.REQUIRED else None
     domains = {host.path[level] if level is not None else "" for host in hosts}
     possible = False
     for domain in domains:
@@ -203,7 +209,7 @@ def _loss(host: Host, workers: PlacementRequest, leader: PlacementRequest) -> in
 
 @given(clusters(), groups(), profiles, st.booleans())
 def test_looking_for_a_place_changes_nothing(
-    hosts: list[Host], group: list[PlacementRequest], profile: Profile, emptied: bool
+    hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions, emptied: bool
 ) -> None:
     fleet = fleet_of(hosts, profile)
     before = figures(fleet)
@@ -228,7 +234,7 @@ def test_undo_leaves_the_very_same_state(hosts: list[Host], data: st.DataObject)
 @settings(max_examples=60)
 @given(clusters(), st.lists(groups(), min_size=1, max_size=4), profiles, st.data())
 def test_figures_kept_up_by_differences_decide_as_figures_counted_anew(
-    hosts: list[Host], requests: list[list[PlacementRequest]], profile: Profile, data: st.DataObject
+    hosts: list[Host], requests: list[list[PlacementRequest]], profile: PlacementOptions, data: st.DataObject
 ) -> None:
     """Requests in between make the kept figures; then hosts change, and both ways must agree."""
     kept = fleet_of(hosts, profile)
@@ -244,7 +250,7 @@ def test_figures_kept_up_by_differences_decide_as_figures_counted_anew(
 
 @given(clusters(), groups(), profiles, st.randoms())
 def test_the_order_in_which_nodes_are_seen_does_not_matter(
-    hosts: list[Host], group: list[PlacementRequest], profile: Profile, random: object
+    hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions, random: object
 ) -> None:
     shuffled = hosts.copy()
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -253,7 +259,7 @@ def test_the_order_in_which_nodes_are_seen_does_not_matter(
 
 @given(clusters(), groups(), profiles, st.integers(0, 2), st.integers(0, 2), st.integers(0, 6))
 def test_an_empty_node_never_makes_a_placement_that_fitted_fail(
-    hosts: list[Host], group: list[PlacementRequest], profile: Profile, block: int, rack: int, cores: int
+    hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions, block: int, rack: int, cores: int
 ) -> None:
     if not place(fleet_of(hosts, profile), group).fits:
         return

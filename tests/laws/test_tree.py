@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from laws.worlds import NOW, WorldOf, figures, worlds
 from pykueue.core import amounts, invariants, quota
-from pykueue.core.cohort import Node
+from pykueue.core.cohort import QuotaNode
 from pykueue.core.quota import UndoLog
 from pykueue.state.world import World
 
 SMALL = settings(max_examples=60)
 
 
-def nodes(world: World) -> list[Node]:
+def nodes(world: World) -> list[QuotaNode]:
     trees = {id(queue.node.tree): queue.node.tree for queue in world.snapshot.queues.values()}
     return [node for tree in trees.values() for node in tree.nodes]
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from laws.worlds import NOW, WorldOf, figures, worlds
 from pykueue.core import cycle, preemption
 from pykueue.core.cycle import Head
-from pykueue.core.preemption import Search, Target
+from pykueue.core.preemption import PreemptionTarget, TargetSearch
 from pykueue.core.snapshot import Snapshot
-from pykueue.core.workload import Reservation, ScanMemory, Workload
+from pykueue.core.workload import Reservation, ScanPosition, WorkloadInfo
 
 SMALL = settings(max_examples=60)
 
@@ -23,13 +23,13 @@ def test_cycle_changes_neither_snapshot_nor_workloads(case: WorldOf) -> None:
     world = case.world()
     heads = [Head(workload) for queue in world.queues.values() if (workload := queue.pop()) is not None]
     for place, head in enumerate(heads):
-        head.workload.memory = ScanMemory(({"cpu": place % 2 - 1},), 0, 0, None)
+        head.workload.memory = ScanPosition(({"cpu": place % 2 - 1},), 0, 0, None)
     before = figures(world), _snapshot_values(world.snapshot), [_slots(head.workload) for head in heads]
     cycle.run(world.snapshot, heads, world.policy, NOW)
     assert (figures(world), _snapshot_values(world.snapshot), [_slots(head.workload) for head in heads]) == before
 
 
-def _slots(value: Workload | Reservation) -> dict[str, object]:
+def _slots(value: WorkloadInfo | Reservation) -> dict[str, object]:
     """Every slot of a Workload (its scan position included) or reservation; mappings are copied."""
     found = ((name, getattr(value, name)) for name in type(value).__slots__)
     return {name: dict(held) if isinstance(held, dict) else held for name, held in found}
@@ -54,7 +54,7 @@ def test_a_search_for_victims_leaves_the_picture_as_it_was(case: WorldOf, amount
         queue = world.snapshot.queues.get(name)
         if workload is None or queue is None or not queue.node.tree.pairs:
             continue
-        preemption.find(Search(world.snapshot, world.policy, NOW, workload, queue, frozenset((0,)), {0: amount}))
+        preemption.find(TargetSearch(world.snapshot, world.policy, NOW, workload, queue, frozenset((0,)), {0: amount}))
         assert figures(world) == before
 
 
@@ -89,7 +89,9 @@ def test_victims_make_room_and_each_of_them_is_needed(case: WorldOf) -> None:
         if workload is None or queue is None or not queue.node.tree.pairs:
             continue
         requests = dict(workload.shape.pod_sets[0].requests)
-        search = Search(snapshot, world.policy, NOW, workload, queue, frozenset((0,)), {0: requests.get("cpu", 0)})
+        search = TargetSearch(
+            snapshot, world.policy, NOW, workload, queue, frozenset((0,)), {0: requests.get("cpu", 0)}
+        )
         if search.fits(borrowing=True):
             continue
         victims = preemption.find(search)
@@ -105,7 +107,7 @@ def test_victims_make_room_and_each_of_them_is_needed(case: WorldOf) -> None:
             snapshot.undo(mark)
 
 
-def _is_minimal(search: Search, victims: Sequence[Target], *, borrowing: bool) -> bool:
+def _is_minimal(search: TargetSearch, victims: Sequence[PreemptionTarget], *, borrowing: bool) -> bool:
     for victim in victims:
         search.snapshot.restore(victim.reservation)
         is_needed = not search.fits(borrowing=borrowing)

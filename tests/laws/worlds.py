@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kubemachinery import meta
 from pykueue.api import kube, kueue
-from pykueue.core.policy import Policy, Strategy
+from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
 from pykueue.state.world import World
 
 NOW = meta.parse_time("2026-01-01T00:00:00Z")
@@ -116,8 +116,8 @@ class WorldOf:
     fair: bool
 
     @property
-    def policy(self) -> Policy:
-        return Policy(fair_sharing=tuple(Strategy)) if self.fair else Policy()
+    def policy(self) -> SchedulingPolicy:
+        return SchedulingPolicy(fair_sharing=tuple(FairSharingStrategy)) if self.fair else SchedulingPolicy()
 
     def things(self) -> Iterator[object]:
         yield kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE))

@@ -24,7 +24,7 @@ from pykueue.api.conditions import (
     WorkloadCondition,
 )
 from pykueue.api.config import CustomMetricLabel
-from pykueue.core.decision import Admit, Preempt, Requeue, Victim, Wait
+from pykueue.core.decision import Admit, Preempt, Requeue, TargetWorkload, Wait
 from pykueue.lifecycle.workload_changes import Admitted, Evicted, Finished, Released, Reserved, SetCondition
 from pykueue.observe.custom_labels import CustomLabels
 from pykueue.observe.gauges import Gauges, Sources
@@ -194,8 +194,8 @@ def test_a_cycle_is_a_success_when_somebody_got_in() -> None:
 
 def test_a_victim_is_counted_for_who_preempts_and_only_when_it_is_told_to_go() -> None:
     victims = (
-        Victim("x", "lender", PreemptedReason.IN_COHORT_RECLAMATION),
-        Victim("y", "lender", PreemptedReason.IN_COHORT_RECLAMATION, already_evicted=True),
+        TargetWorkload("x", "lender", PreemptedReason.IN_COHORT_RECLAMATION),
+        TargetWorkload("y", "lender", PreemptedReason.IN_COHORT_RECLAMATION, already_evicted=True),
     )
     metrics = Metrics(EVERYTHING)
     metrics.cycle(

@@ -26,18 +26,20 @@ from pykueue.api.conditions import QuotaReservedReason
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.visibility import rows
 from pykueue.core.decision import Requeue
-from pykueue.core.workload import PodSet, Shape, Workload
+from pykueue.core.workload import PodSetResources, WorkloadInfo, WorkloadShape
 from pykueue.observe import visibility
 from pykueue.state.pending_queue import PendingQueue
 
 Tree = dict[str, Any]
 
-SHAPE = Shape((PodSet("main", 1, 1, (("cpu", 1000),)),))
+SHAPE = WorkloadShape((PodSetResources("main", 1, 1, (("cpu", 1000),)),))
 VERSIONS = pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 
 
-def waiting(key: str, *, priority: int = 0, since: int = 0, queue: str = "lq", until: int | None = None) -> Workload:
-    return Workload(
+def waiting(
+    key: str, *, priority: int = 0, since: int = 0, queue: str = "lq", until: int | None = None
+) -> WorkloadInfo:
+    return WorkloadInfo(
         key=key,
         uid=key,
         shape=SHAPE,
@@ -51,7 +53,7 @@ def waiting(key: str, *, priority: int = 0, since: int = 0, queue: str = "lq", u
     )
 
 
-def queue_of(*workloads: Workload) -> PendingQueue:
+def queue_of(*workloads: WorkloadInfo) -> PendingQueue:
     queue = PendingQueue("cq")
     for workload in workloads:
         queue.put(workload, 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykueue.core.policy import GATES, Policy
+from pykueue.core.policy import GATES, SchedulingPolicy
 from pykueue.features import GATES as ALL_GATES
 from pykueue.jobs.interface import Job
 
@@ -55,7 +55,7 @@ def test_the_gate_of_the_page_is_the_field_of_the_page() -> None:
     (field,) = re.findall(r"`self\.policy\.(\w+)`", PAGE)
     assert gate in ALL_GATES
     assert GATES[field] == gate
-    assert isinstance(getattr(Policy(), field), bool)
+    assert isinstance(getattr(SchedulingPolicy(), field), bool)
 
 
 def test_the_page_names_every_question_that_a_job_kind_has_to_answer() -> None:

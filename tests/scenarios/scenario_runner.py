@@ -29,10 +29,10 @@ from kubemachinery import codec, meta
 from pykueue.api import kube, kueue, labels, topology_encoding
 from pykueue.api.config import ResourceTransformation
 from pykueue.core import messages, requests
-from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
-from pykueue.core.policy import GATES, Policy, Strategy, UsageHistory
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, SecondPassFailed, Wait
+from pykueue.core.policy import GATES, FairSharingStrategy, SchedulingPolicy, UsageHistory
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
-from pykueue.core.topology import Profile
+from pykueue.core.topology import PlacementOptions
 from pykueue.state.world import World
 
 DAY = meta.parse_time("2026-01-01T00:00:00Z")
@@ -79,7 +79,7 @@ def tell(scenario: Scenario) -> tuple[str, ...]:
 
 @dataclass
 class Teller:
-    policy: Policy = field(default_factory=Policy)
+    policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     transformations: list[ResourceTransformation] = field(default_factory=list)
     scenario_runner: list[str] = field(default_factory=list)
     _world: World | None = None
@@ -91,7 +91,7 @@ class Teller:
     @property
     def world(self) -> World:
         if self._world is None:
-            profile = Profile(elastic=self.policy.elastic_slices_with_topology)
+            profile = PlacementOptions(elastic=self.policy.elastic_slices_with_topology)
             self._world = World(self.policy, accounting=requests.accounting((), self.transformations), profile=profile)
             self._world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)), self.now)
         return self._world
@@ -114,7 +114,7 @@ class Teller:
         self.policy = self.policy.with_gates({name: value == "on" for name, value in said.items()})
 
     def fair_sharing(self, names: list[str], said: Words) -> None:
-        strategies = tuple(Strategy(name) for name in names) or tuple(Strategy)
+        strategies = tuple(FairSharingStrategy(name) for name in names) or tuple(FairSharingStrategy)
         self.policy = replace(self.policy, fair_sharing=strategies)
 
     def ignore_undeclared(self, names: list[str], said: Words) -> None:
@@ -576,7 +576,7 @@ def _told(decision: Decision) -> str:
         case Wait():
             why = "; ".join(messages.of_decision(decision))
             return f"{name} waits ({decision.reason})" + (f": {why}" if why else "")
-        case Retry():
+        case SecondPassFailed():
             return f"{name} tries again"
         case Evict():
             return f"{name} is evicted"

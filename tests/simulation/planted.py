@@ -33,7 +33,7 @@ from pykueue.core import workload as core_workload
 from pykueue.core.preemption import search
 from pykueue.core.requests import Accounting
 from pykueue.core.topology.nodes import Fleet
-from pykueue.core.workload import Workload
+from pykueue.core.workload import WorkloadInfo
 from pykueue.jobs import pod, podsets, reconcile, selection, slices, triggers, workload_matching, workloads
 from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
 from pykueue.lifecycle.rules import END
@@ -197,7 +197,7 @@ def _gives_up_when_nobody_answers(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ignores_back_off(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Workload, "may_compete", lambda self, now: True)
+    patch.setattr(WorkloadInfo, "may_compete", lambda self, now: True)
 
 
 def _opens_what_was_finished(patch: pytest.MonkeyPatch) -> None:
@@ -325,7 +325,7 @@ def _keeps_what_pods_had_that_are_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def _serves_the_newest_first(patch: pytest.MonkeyPatch) -> None:
-    def rank(workload: Workload) -> tuple[int, int, str, str]:
+    def rank(workload: WorkloadInfo) -> tuple[int, int, str, str]:
         return -workload.priority, -workload.queue_time, workload.uid, workload.key
 
     def first(self: pending_queue.Bucket) -> Any:

@@ -10,7 +10,7 @@ from kubemachinery.meta import MILLISECOND, SECOND
 from lifecycle.stories import START, Life, assigned, workload
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
-from pykueue.core.policy import Policy
+from pykueue.core.policy import SchedulingPolicy
 from pykueue.lifecycle import workload_changes
 from pykueue.state import workload_info
 
@@ -27,41 +27,41 @@ from pykueue.state import workload_info
     ],
 )
 def test_what_keeps_a_workload_out_of_the_queue(life: Life) -> None:
-    assert workload_info.may_queue(workload(), Policy())
-    assert not workload_info.may_queue(life.workload, Policy())
+    assert workload_info.may_queue(workload(), SchedulingPolicy())
+    assert not workload_info.may_queue(life.workload, SchedulingPolicy())
 
 
 def test_an_empty_gate_annotation_and_a_gate_that_is_off_hold_nobody() -> None:
-    assert workload_info.may_queue(Life().annotated(**{labels.ADMISSION_GATED_BY: ""}).workload, Policy())
+    assert workload_info.may_queue(Life().annotated(**{labels.ADMISSION_GATED_BY: ""}).workload, SchedulingPolicy())
     gated = Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).workload
-    assert workload_info.may_queue(gated, Policy(admission_gated_by=False))
+    assert workload_info.may_queue(gated, SchedulingPolicy(admission_gated_by=False))
 
 
 def test_the_place_in_the_queue_after_an_eviction() -> None:
     late = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PODS_READY_TIMEOUT).workload
-    assert workload_info.queue_time(late, Policy()) == START + 60 * SECOND
-    assert workload_info.queue_time(late, Policy(order_by_eviction=False)) == START
+    assert workload_info.queue_time(late, SchedulingPolicy()) == START + 60 * SECOND
+    assert workload_info.queue_time(late, SchedulingPolicy(order_by_eviction=False)) == START
     retried = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.ADMISSION_CHECK).workload
-    assert workload_info.queue_time(retried, Policy(order_by_eviction=False)) == START + 60 * SECOND
+    assert workload_info.queue_time(retried, SchedulingPolicy(order_by_eviction=False)) == START + 60 * SECOND
     victim = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED).workload
-    assert workload_info.queue_time(victim, Policy()) == START
+    assert workload_info.queue_time(victim, SchedulingPolicy()) == START
 
 
 def test_a_victim_of_a_borrower_goes_behind_it_where_cohorts_are_not_sorted() -> None:
     reason = PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
     victim = Life().after(60).told(WorkloadCondition.PREEMPTED, Status.TRUE, reason).workload
     assert (
-        workload_info.queue_time(victim, Policy(priority_sorting_within_cohort=False))
+        workload_info.queue_time(victim, SchedulingPolicy(priority_sorting_within_cohort=False))
         == START + 60 * SECOND + MILLISECOND
     )
-    assert workload_info.queue_time(victim, Policy()) == START
+    assert workload_info.queue_time(victim, SchedulingPolicy()) == START
 
 
 @pytest.mark.parametrize(("boost", "priority"), [("5", 15), ("-20", -10), ("lots", 10), ("", 10), (str(2**31), 10)])
 def test_the_boost_is_added_where_it_is_a_32_bit_number(boost: str, priority: int) -> None:
     found = Life(workload(priority=10)).annotated(**{labels.PRIORITY_BOOST: boost}).workload
-    assert workload_info.priority(found, Policy(priority_boost=True)) == priority
-    assert workload_info.priority(found, Policy()) == 10
+    assert workload_info.priority(found, SchedulingPolicy(priority_boost=True)) == priority
+    assert workload_info.priority(found, SchedulingPolicy()) == 10
 
 
 def test_a_second_pass_is_for_a_placement_that_waited_for_its_checks() -> None:

@@ -11,7 +11,7 @@ from kubemachinery import meta
 from laws.worlds import NAMESPACE, NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, figures
 from pykueue.api import kube, kueue
 from pykueue.core.decision import Admit, Preempt, Wait
-from pykueue.core.policy import Policy
+from pykueue.core.policy import SchedulingPolicy
 from pykueue.state import audit
 from pykueue.state.assumed import WriteStage
 from pykueue.state.world import World
@@ -168,7 +168,7 @@ def test_a_limit_range_names_the_workloads_that_read_differently_now() -> None:
 @pytest.mark.parametrize("is_on", [True, False])
 def test_a_queue_excludes_resources_from_its_quota_where_the_gate_is_on(is_on: bool) -> None:
     """KEP-5800: a change of the list reaches pending Workloads; what is reserved keeps what it was charged."""
-    world = World(Policy(queue_exclusions=is_on))
+    world = World(SchedulingPolicy(queue_exclusions=is_on))
     for thing in WorldOf((), (queue_of(nominal=1),), (WAITING,), fair=False).things():
         world.put(thing, NOW)
     assert [type(decision) for decision in world.decide(NOW)] == [Wait]
@@ -306,7 +306,7 @@ def test_an_admission_that_comes_back_by_the_watch_has_nobody_judged_anew() -> N
 
 
 def test_a_heartbeat_of_a_node_wakes_nobody_and_a_node_that_vanishes_does() -> None:
-    world = World(Policy())
+    world = World(SchedulingPolicy())
     level = kueue.TopologyLevel(node_label="kubernetes.io/hostname")
     world.put(kueue.Topology(metadata=meta.ObjectMeta(name="t"), spec=kueue.TopologySpec(levels=(level,))), NOW)
     for thing in WorldOf((), (queue_of("q"), queue_of("r")), (WorkloadOf(1, "q", 3, 0, 0),), fair=False).things():
@@ -347,7 +347,7 @@ def test_how_pods_are_to_be_spread_makes_a_workload_a_kind_of_its_own() -> None:
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_pods_that_claim_devices_are_refused_before_anybody_could_admit_them_uncounted(is_on: bool) -> None:
-    world = World(Policy(refuse_claims=is_on))
+    world = World(SchedulingPolicy(refuse_claims=is_on))
     for thing in WorldOf((), (queue_of(),), (), fair=False).things():
         world.put(thing, NOW)
     thing = WAITING.thing()

@@ -15,7 +15,7 @@ from pykueue.analysis import object_changes
 from pykueue.analysis.object_changes import Objects, Part
 from pykueue.api import conditions, kube, kueue, labels
 from pykueue.api.conditions import ActiveCondition, ClusterQueueActiveReason, Status, WorkloadCondition
-from pykueue.core.policy import Policy
+from pykueue.core.policy import SchedulingPolicy
 from pykueue.lifecycle import queues, states
 from pykueue.lifecycle.queues import References
 from pykueue.state import workload_info
@@ -30,7 +30,7 @@ class Gate:
 
 
 def gates(
-    objects: Objects, references: References, workload: kueue.Workload, policy: Policy, now: Nanoseconds
+    objects: Objects, references: References, workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds
 ) -> list[Gate]:
     """Everything in the way before quota is looked at, from the Workload to its ClusterQueue."""
     return [*_own(workload, policy, now), *_of_queues(objects, references, workload)]
@@ -39,7 +39,7 @@ def gates(
 _SAID_NO: Final = (kueue.CheckState.RETRY, kueue.CheckState.REJECTED)
 
 
-def _own(workload: kueue.Workload, policy: Policy, now: Nanoseconds) -> Iterator[Gate]:
+def _own(workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds) -> Iterator[Gate]:
     if not states.is_active(workload):
         yield Gate("it is deactivated", object_changes.Activate(states.key(workload)))
     if states.is_gated(workload, gates_count=policy.admission_gated_by):

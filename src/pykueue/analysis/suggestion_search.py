@@ -30,7 +30,7 @@ from pykueue.analysis.planner import Plan
 from pykueue.analysis.trial import Trial
 from pykueue.api import kueue, nodes
 from pykueue.core import amounts
-from pykueue.core.workload import Workload
+from pykueue.core.workload import WorkloadInfo
 from pykueue.state import workload_info
 
 # Beyond these a person would rather be told than shown: trials cost time, and long lists help nobody.
@@ -237,7 +237,7 @@ def _raised(queue: kueue.ClusterQueue, flavors: Sequence[str], asked: Sequence[s
     ]
 
 
-def _preferred(made: Plan, workload: Workload) -> list[Part]:
+def _preferred(made: Plan, workload: WorkloadInfo) -> list[Part]:
     policy = made.world.policy
     object_ = made.workloads[workload.key]
     highest = max(workload_info.priority(other, policy) for other in made.workloads.values())
@@ -246,7 +246,7 @@ def _preferred(made: Plan, workload: Workload) -> list[Part]:
     return [Prefer(workload.key, workload.priority, highest + 1)]
 
 
-def _ends(made: Plan, workload: Workload) -> list[Part]:
+def _ends(made: Plan, workload: WorkloadInfo) -> list[Part]:
     """Those who hold something in its tree, largest first: the end of the first ones matters most."""
     near = set(made.world.structure.companions(workload.cluster_queue)) or {workload.cluster_queue}
     asked = {resource for pod_set in workload.shape.pod_sets for resource, _ in pod_set.requests}
@@ -259,7 +259,7 @@ def _ends(made: Plan, workload: Workload) -> list[Part]:
     return [End(key) for _, key in sorted(sorted(held, reverse=True)[:_HOLDERS_TRIED])]
 
 
-def _ahead(made: Plan, workload: Workload) -> list[Part]:
+def _ahead(made: Plan, workload: WorkloadInfo) -> list[Part]:
     """Those who wait, and are tried before it or take what it could have."""
     near = set(made.world.structure.companions(workload.cluster_queue)) or {workload.cluster_queue}
     waiting = [
@@ -272,7 +272,7 @@ def _ahead(made: Plan, workload: Workload) -> list[Part]:
     return [Withdraw(other.key) for other in waiting[-_HOLDERS_TRIED:]]
 
 
-def _fitting(objects: Objects, queue: kueue.ClusterQueue, workload: Workload) -> list[Part]:
+def _fitting(objects: Objects, queue: kueue.ClusterQueue, workload: WorkloadInfo) -> list[Part]:
     """What its pods could give up to suit the flavors."""
     found: list[Part] = []
     thing = objects[kueue.Workload, *_split(workload.key)]

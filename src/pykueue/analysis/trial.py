@@ -14,7 +14,7 @@ from pykueue.api import kueue
 from pykueue.core import quota
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Admit
-from pykueue.core.queue import Preemption
+from pykueue.core.queue import PreemptionPolicies
 from pykueue.lifecycle import states
 from pykueue.state import workload_info
 from pykueue.state.preemption_loops import PreemptionLoop
@@ -135,7 +135,7 @@ def _cost(made: Plan) -> int:
         for decision in made.cycles[-1]
         if not isinstance(decision, Admit)
         and decision.cluster_queue in queues
-        and queues[decision.cluster_queue].spec.preemption != Preemption()
+        and queues[decision.cluster_queue].spec.preemption != PreemptionPolicies()
     ]
     looks = len(searched) * len(made.world.reservations)
     return _DECISION_COSTS * len(made.cycles[-1]) + looks // _LOOKED_AT_FOR_ONE

@@ -11,7 +11,7 @@ from pykueue.api import config
 from pykueue.controllers.assembly import ManagerOptions
 from pykueue.controllers.topology import NodeFailureOptions
 from pykueue.core import requests
-from pykueue.core.topology import Profile
+from pykueue.core.topology import PlacementOptions
 from pykueue.jobs import kinds as job_kinds
 from pykueue.jobs.options import Options as JobOptions
 from pykueue.observe.metrics import Choices as MetricChoices
@@ -36,7 +36,7 @@ def for_manager(settings: Settings) -> ManagerOptions:
     return ManagerOptions(
         policy=replace(settings.policy, departures=True),
         accounting=requests.accounting(prefixes, transformations),
-        profile=Profile.of(on),
+        profile=PlacementOptions.of(on),
         kinds=job_kinds.load(),
         jobs=JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
         nodes=NodeFailureOptions(

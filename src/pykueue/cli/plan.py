@@ -20,7 +20,7 @@ from pykueue.analysis import planner
 from pykueue.analysis.planner import Case, Plan
 from pykueue.cli import flags
 from pykueue.cli.progress import progress
-from pykueue.core.decision import Admit, Decision, Evict, Preempt, Retry, Wait
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, SecondPassFailed, Wait
 from pykueue.core.messages import of_decision
 
 _FILES: Final = (".yaml", ".yml", ".json")
@@ -235,7 +235,7 @@ def _outcome(decision: Decision) -> str:
             return f"preempts {len(decision.victims)}" if decision.victims else "migrates"
         case Wait():
             return f"waits: {decision.reason.value}"
-        case Retry():
+        case SecondPassFailed():
             return "keeps its quota, tries again"
         case Evict():
             return "evicted: NodeFailures"

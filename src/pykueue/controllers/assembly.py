@@ -40,8 +40,8 @@ from pykueue.controllers.variants import VariantsController
 from pykueue.controllers.workload import WorkloadController
 from pykueue.controllers.workload_writer import Writer
 from pykueue.core import requests
-from pykueue.core.policy import Policy
-from pykueue.core.topology import Profile
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.topology import PlacementOptions
 from pykueue.jobs.executor import Executor
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.options import Options
@@ -55,9 +55,9 @@ from pykueue.state.world import World
 class ManagerOptions:
     """What the operator chose, for each room in its own words."""
 
-    policy: Policy
+    policy: SchedulingPolicy
     accounting: requests.Accounting
-    profile: Profile
+    profile: PlacementOptions
     kinds: JobKinds
     jobs: Options
     nodes: NodeFailureOptions

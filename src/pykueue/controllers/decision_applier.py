@@ -23,7 +23,7 @@ from kubemachinery.clock import Clock
 from pykueue.api import conditions, kueue, labels
 from pykueue.api.conditions import EvictedReason, FinishedReason, QuotaReservedReason
 from pykueue.controllers.workload_writer import Writer, revision
-from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Retry, Victim, Wait
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, SecondPassFailed, TargetWorkload, Wait
 from pykueue.lifecycle import checks, eviction, finishing, pending_status, reservation, states
 from pykueue.lifecycle.facts import ClusterQueueFacts, Options
 from pykueue.lifecycle.workload_changes import Changes, EventType, Tell
@@ -120,7 +120,7 @@ class DecisionApplier:
                 self._queue_status(decision)
             case Wait():
                 self._queue_status(decision)
-            case Retry():
+            case SecondPassFailed():
                 for victim in decision.victims:
                     self.evict(victim, decision.workload, decision.cluster_queue)
                 self._emit_second_pass_failed(decision)
@@ -310,14 +310,14 @@ class DecisionApplier:
 
     # --- Evictions ----------------------------------------------------------------------------------------------------
 
-    def evict(self, victim: Victim, preemptor: str, cluster_queue: str) -> None:
+    def evict(self, victim: TargetWorkload, preemptor: str, cluster_queue: str) -> None:
         """Evict a preemption target for a Workload of a ClusterQueue, once."""
         if victim.already_evicted or victim.key in self._evicting:
             return
         self._evicting.add(victim.key)
         self._start(self._preempt(victim, preemptor, cluster_queue))
 
-    async def _preempt(self, victim: Victim, name: str, cluster_queue: str) -> None:
+    async def _preempt(self, victim: TargetWorkload, name: str, cluster_queue: str) -> None:
         try:
             preemptor = self._writer.current(key_of(name))
             paths = (self._world.cohort_path(queue) for queue in (cluster_queue, victim.cluster_queue))
@@ -390,7 +390,7 @@ class DecisionApplier:
             self._wake()
             raise
 
-    def _emit_second_pass_failed(self, decision: Retry) -> None:
+    def _emit_second_pass_failed(self, decision: SecondPassFailed) -> None:
         workload = self._writer.current(key_of(decision.workload))
         if workload is not None:
             news = Tell(EventType.WARNING, "SecondPassFailed", decision_messages.sentence(decision))

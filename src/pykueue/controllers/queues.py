@@ -27,7 +27,7 @@ from pykueue.controllers.admission_fair_sharing import UsageSampler
 from pykueue.controllers.informers import Informers, queue_of
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.core import amounts, fair_sharing
-from pykueue.core.cohort import Node
+from pykueue.core.cohort import QuotaNode
 from pykueue.core.workload import Reservation
 from pykueue.lifecycle import queues
 from pykueue.lifecycle.queues import Counted, Taken, Usage
@@ -207,10 +207,10 @@ class QueuesController:
         ]
         return replace(_taken(held, None), pending=self._world.lines.pending_in(str(key)))
 
-    def _share(self, node: Node | None) -> float | None:
+    def _share(self, node: QuotaNode | None) -> float | None:
         if not self._world.policy.is_fair:
             return None
-        share = fair_sharing.share(node) if node is not None else fair_sharing.NOTHING
+        share = fair_sharing.dominant_resource_share(node) if node is not None else fair_sharing.NOTHING
         return math.inf if share.is_boundless else share.rank[1]
 
 
@@ -218,7 +218,7 @@ def _said_by_people(queue: Queue) -> tuple[object, ...]:
     return queue.spec, queue.metadata.deletion_timestamp, queue.metadata.finalizers
 
 
-def _taken(held: Iterable[Reservation], node: Node | None) -> Counted:
+def _taken(held: Iterable[Reservation], node: QuotaNode | None) -> Counted:
     """What reservations take, and what those that are admitted take; borrowed where a cohort lends it."""
     reservations = list(held)
     admitted = [reservation for reservation in reservations if reservation.admitted]
@@ -230,7 +230,7 @@ def _taken(held: Iterable[Reservation], node: Node | None) -> Counted:
     )
 
 
-def _usage(held: list[Reservation], node: Node | None) -> Usage:
+def _usage(held: list[Reservation], node: QuotaNode | None) -> Usage:
     total: dict[tuple[str, str], int] = {}
     for reservation in held:
         for pair, amount in reservation.usage:
@@ -241,7 +241,7 @@ def _usage(held: list[Reservation], node: Node | None) -> Usage:
     }
 
 
-def _borrowed(node: Node | None, flavor: str, resource: str, amount: int) -> int:
+def _borrowed(node: QuotaNode | None, flavor: str, resource: str, amount: int) -> int:
     if node is None or node.parent is None:
         return 0
     return max(0, amounts.subtract(amount, node.subtree[node.tree.number(flavor, resource)]))

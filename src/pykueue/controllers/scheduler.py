@@ -18,7 +18,7 @@ from pykueue.api import kueue
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.controllers.decision_applier import DecisionApplier, FactsOf, key_of
 from pykueue.controllers.workload_writer import Writer
-from pykueue.core.decision import Admit, Decision, Victim
+from pykueue.core.decision import Admit, Decision, TargetWorkload
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.lifecycle import states
 from pykueue.lifecycle.facts import Options
@@ -230,7 +230,7 @@ class Scheduler:
         """Whether a reservation still holds, by the facts of this moment; None where the cache has none."""
         return self.world.recheck(name, self._clock.now()) if name in self.world.reservations else None
 
-    def preempt(self, name: str, victims: Iterable[Victim]) -> None:
+    def preempt(self, name: str, victims: Iterable[TargetWorkload]) -> None:
         """Evict the preemption targets that a reservation needs gone. Those that are being evicted are left alone."""
         cluster_queue = self.world.reservations[name].cluster_queue
         for victim in victims:

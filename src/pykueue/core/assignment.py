@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import ordering, topology
-from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind, PodSetExplanation
-from pykueue.core.policy import Policy
+from pykueue.core.decision import Cause, FlavorAttempt, FlavorFinding, PodSetExplanation, PreemptionMode
+from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.snapshot import Queue, Snapshot
-from pykueue.core.topology import PlacedPods, Placement
-from pykueue.core.workload import AssignedPodSet, PodSet, Requests, Reservation, ScanMemory, Workload
+from pykueue.core.topology import PlacedPods, TopologyPlacement
+from pykueue.core.workload import AssignedPodSet, PodSetResources, Requests, Reservation, ScanPosition, WorkloadInfo
 
 
-class Mode(IntEnum):
+class FlavorAssignmentMode(IntEnum):
     """How an assignment could come true, worst to best (§4)."""
 
     NO_FIT = 0
@@ -26,15 +26,15 @@ class Mode(IntEnum):
 
 
 MODE_OF = {
-    Kind.NO_FIT: Mode.NO_FIT,
-    Kind.NO_CANDIDATES: Mode.PREEMPT,
-    Kind.PREEMPT: Mode.PREEMPT,
-    Kind.RECLAIM: Mode.PREEMPT,
-    Kind.FIT: Mode.FIT,
+    PreemptionMode.NO_FIT: FlavorAssignmentMode.NO_FIT,
+    PreemptionMode.NO_CANDIDATES: FlavorAssignmentMode.PREEMPT,
+    PreemptionMode.PREEMPT: FlavorAssignmentMode.PREEMPT,
+    PreemptionMode.RECLAIM: FlavorAssignmentMode.PREEMPT,
+    PreemptionMode.FIT: FlavorAssignmentMode.FIT,
 }
 
 
-Simulation: TypeAlias = Callable[[int, int], tuple[Kind, int]]
+Simulation: TypeAlias = Callable[[int, int], tuple[PreemptionMode, int]]
 """(number, amount) -> what preemption could do for that flavor-resource, and the level it would then borrow at
 ([FL15])."""
 
@@ -49,38 +49,38 @@ class AssignmentInputs:
     """
 
     snapshot: Snapshot
-    policy: Policy
-    workload: Workload
+    policy: SchedulingPolicy
+    workload: WorkloadInfo
     queue: Queue
     simulate: Simulation
-    memory: ScanMemory | None = None
+    memory: ScanPosition | None = None
     replaced: Reservation | None = None
     pinned: Mapping[str, Mapping[str, str]] | None = None
 
 
 @dataclass(slots=True)
-class Choice:
+class FlavorAssignment:
     """The flavor chosen for one resource."""
 
     flavor: str
     number: int
-    mode: Mode
+    mode: FlavorAssignmentMode
     level: int = 0
     stopped_at: int = 0  # [FL20] where the walk over the flavors ended; -1 at the end of the list
 
 
 @dataclass(slots=True)
-class PodSetChoice:
+class PodSetFlavorAssignment:
     """What one pod set would get. Without findings and error it fits, whatever it was given."""
 
-    pod_set: PodSet
+    pod_set: PodSetResources
     count: int
     requests: Requests  # with `pods`, where the queue covers it
-    flavors: dict[str, Choice] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    flavors: dict[str, FlavorAssignment] = field(default_factory=dict)
+    findings: list[FlavorFinding] = field(default_factory=list)
     error: str = ""
     attempts: tuple[FlavorAttempt, ...] = ()
-    placement: Placement | None = None
+    placement: TopologyPlacement | None = None
     delayed: str | None = None
 
     @property
@@ -88,14 +88,14 @@ class PodSetChoice:
         return self.pod_set.name
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> FlavorAssignmentMode:
         if self.error:
-            return Mode.NO_FIT
+            return FlavorAssignmentMode.NO_FIT
         if not self.findings:
-            return Mode.FIT
-        return min((choice.mode for choice in self.flavors.values()), default=Mode.NO_FIT)
+            return FlavorAssignmentMode.FIT
+        return min((choice.mode for choice in self.flavors.values()), default=FlavorAssignmentMode.NO_FIT)
 
-    def set_mode(self, mode: Mode) -> None:
+    def set_mode(self, mode: FlavorAssignmentMode) -> None:
         for choice in self.flavors.values():
             choice.mode = mode
 
@@ -104,29 +104,29 @@ class PodSetChoice:
 class Assignment:
     """The answer for a whole Workload. `usage` is what it would add to its queue, by number of flavor-resource."""
 
-    pod_sets: list[PodSetChoice] = field(default_factory=list)
+    pod_sets: list[PodSetFlavorAssignment] = field(default_factory=list)
     usage: dict[int, int] = field(default_factory=dict)
     level: int = 0
-    memory: ScanMemory | None = None
+    memory: ScanPosition | None = None
     replaced: Reservation | None = None  # the elastic slice that the Workload takes over from
     reason: QuotaReservedReason | None = None  # why it is NoFit
-    _mode: Mode | None = None
+    _mode: FlavorAssignmentMode | None = None
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> FlavorAssignmentMode:
         """The worst of its pod sets, unless something decided otherwise since."""
         if not self.pod_sets:
-            return Mode.NO_FIT
+            return FlavorAssignmentMode.NO_FIT
         if self._mode is None:
             self._mode = min(choice.mode for choice in self.pod_sets)
         return self._mode
 
-    def set_mode(self, mode: Mode) -> None:
+    def set_mode(self, mode: FlavorAssignmentMode) -> None:
         self._mode = mode
         for choice in self.pod_sets:
             choice.set_mode(mode)
 
-    def set_mode_of(self, pod_set: str, mode: Mode) -> None:
+    def set_mode_of(self, pod_set: str, mode: FlavorAssignmentMode) -> None:
         self.of(pod_set).set_mode(mode)
         self._mode = mode
 
@@ -134,10 +134,10 @@ class Assignment:
         """The pod set cannot be evaluated; its mode, and with it the whole one, is worked out anew."""
         choice = self.of(pod_set)
         choice.error = error
-        choice.findings.append(Finding(Cause.BROKEN, detail=error))
+        choice.findings.append(FlavorFinding(Cause.BROKEN, detail=error))
         self._mode = None
 
-    def of(self, pod_set: str) -> PodSetChoice:
+    def of(self, pod_set: str) -> PodSetFlavorAssignment:
         return next(choice for choice in self.pod_sets if choice.name == pod_set)
 
     @property
@@ -147,7 +147,7 @@ class Assignment:
             choice.number
             for pod_set in self.pod_sets
             for choice in pod_set.flavors.values()
-            if choice.mode is Mode.PREEMPT
+            if choice.mode is FlavorAssignmentMode.PREEMPT
         )
 
     def placed(self, queue: Queue, held: Reservation | None, fleet: topology.Fleet) -> tuple[PlacedPods, ...]:
@@ -192,29 +192,29 @@ class Assignment:
         )
 
 
-def _beyond(placement: Placement, held: Placement | None) -> Placement:
+def _beyond(placement: TopologyPlacement, held: TopologyPlacement | None) -> TopologyPlacement:
     if held is None:
         return placement
     already: dict[tuple[str, ...], int] = {}
     for domain in held.domains:
         already[domain.values] = already.get(domain.values, 0) + domain.count
-    return Placement(
+    return TopologyPlacement(
         placement.levels,
         tuple(
-            topology.Domain(domain.values, domain.count - already.get(domain.values, 0))
+            topology.DomainPods(domain.values, domain.count - already.get(domain.values, 0))
             for domain in placement.domains
             if domain.count > already.get(domain.values, 0)
         ),
     )
 
 
-def _with_flavor(choice: PodSetChoice) -> Requests:
+def _with_flavor(choice: PodSetFlavorAssignment) -> Requests:
     requested = dict(choice.requests)
     resources = sorted(choice.flavors, key=ordering.visiting_order)
     return tuple((resource, requested.get(resource, 0)) for resource in resources)
 
 
-def assigned_of(workload: Workload, pod_set: PodSet) -> AssignedPodSet | None:
+def assigned_of(workload: WorkloadInfo, pod_set: PodSetResources) -> AssignedPodSet | None:
     """What the Workload's reservation, if it has one, records of the pod set."""
     if workload.reservation is None:
         return None

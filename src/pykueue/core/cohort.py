@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from pykueue.core import amounts
 from pykueue.core.amounts import UNLIMITED
-from pykueue.core.queue import CohortSpec, FlavorResource, QueueSpec, Quota
+from pykueue.core.queue import CohortInfo, FlavorResource, QueueSpec, Quota
 
 
-class Node:
+class QuotaNode:
     """A cohort or a queue, with its figures by number of flavor-resource.
 
     `subtree` is what its children offer it plus its own nominal quota (for a queue: the nominal quota), `guaranteed`
@@ -46,17 +46,19 @@ class Node:
         "weight",
     )
 
-    def __init__(self, tree: Tree, name: str, parent: Node | None, weight: float, *, is_queue: bool) -> None:
+    def __init__(self, tree: CohortTree, name: str, parent: QuotaNode | None, weight: float, *, is_queue: bool) -> None:
         self.tree = tree
         self.name = name
         self.parent = parent
-        self.ancestors: tuple[Node, ...] = () if parent is None else (parent, *parent.ancestors)
-        self.descent: tuple[Node, ...] = () if parent is None else (*parent.descent, self)  # from below the root to it
-        self.root: Node = self if parent is None else parent.root
+        self.ancestors: tuple[QuotaNode, ...] = () if parent is None else (parent, *parent.ancestors)
+        self.descent: tuple[QuotaNode, ...] = (
+            () if parent is None else (*parent.descent, self)
+        )  # from below the root to it
+        self.root: QuotaNode = self if parent is None else parent.root
         self.weight = weight
         self.is_queue = is_queue
-        self.cohorts: list[Node] = []  # child cohorts by name
-        self.queues: list[Node] = []  # child queues by name, those that are inactive left out
+        self.cohorts: list[QuotaNode] = []  # child cohorts by name
+        self.queues: list[QuotaNode] = []  # child queues by name, those that are inactive left out
         self.height = 0
         self.subtree: list[int] = []
         self.guaranteed: list[int] = []
@@ -69,7 +71,7 @@ class Node:
     def __repr__(self) -> str:
         return f"<{'queue' if self.is_queue else 'cohort'} {self.name}>"
 
-    def subtree_queues(self) -> Iterator[Node]:
+    def subtree_queues(self) -> Iterator[QuotaNode]:
         """Every active queue below: those of this cohort first, then cohort by cohort."""
         yield from self.queues
         for cohort in self.cohorts:
@@ -83,7 +85,7 @@ class Node:
         self.usage.append(0)
 
 
-class Tree:
+class CohortTree:
     """All nodes under one root, and the numbering of flavor-resources that their figures share."""
 
     __slots__ = ("nodes", "numbers", "pairs", "queues", "root")
@@ -91,9 +93,9 @@ class Tree:
     def __init__(self) -> None:
         self.pairs: list[FlavorResource] = []
         self.numbers: dict[FlavorResource, int] = {}
-        self.nodes: list[Node] = []  # parents before children
-        self.queues: dict[str, Node] = {}
-        self.root: Node
+        self.nodes: list[QuotaNode] = []  # parents before children
+        self.queues: dict[str, QuotaNode] = {}
+        self.root: QuotaNode
 
     def number(self, flavor: str, resource: str) -> int:
         """The number of a pair. One that no quota mentions (a flavor that was taken away from running work) gets a
@@ -109,14 +111,14 @@ class Tree:
         return len(self.pairs) - 1
 
     @staticmethod
-    def grow(plan: TreePlan) -> Tree:
+    def grow(plan: TreePlan) -> CohortTree:
         """Build the tree that the plan describes, with no usage in it."""
-        tree = Tree()
-        quotas: list[tuple[Node, Mapping[FlavorResource, Quota]]] = []
+        tree = CohortTree()
+        quotas: list[tuple[QuotaNode, Mapping[FlavorResource, Quota]]] = []
 
-        def plant(name: str, parent: Node | None) -> None:
+        def plant(name: str, parent: QuotaNode | None) -> None:
             spec = plan.cohorts.get(name)
-            node = Node(tree, name, parent, spec.weight if spec else 1.0, is_queue=False)
+            node = QuotaNode(tree, name, parent, spec.weight if spec else 1.0, is_queue=False)
             tree.nodes.append(node)
             quotas.append((node, spec.quotas if spec else {}))
             if parent is None:
@@ -138,8 +140,8 @@ class Tree:
         _fill(tree, quotas)
         return tree
 
-    def _seat(self, spec: QueueSpec, parent: Node | None) -> Node:
-        node = Node(self, spec.name, parent, spec.weight, is_queue=True)
+    def _seat(self, spec: QueueSpec, parent: QuotaNode | None) -> QuotaNode:
+        node = QuotaNode(self, spec.name, parent, spec.weight, is_queue=True)
         self.nodes.append(node)
         self.queues[spec.name] = node
         if parent is None:
@@ -149,9 +151,9 @@ class Tree:
         return node
 
 
-def _fill(tree: Tree, quotas: list[tuple[Node, Mapping[FlavorResource, Quota]]]) -> None:
+def _fill(tree: CohortTree, quotas: list[tuple[QuotaNode, Mapping[FlavorResource, Quota]]]) -> None:
     """Quotas bottom-up (what each node offers its parent), then potential and lendable top-down."""
-    offered: dict[Node, dict[int, int]] = {}
+    offered: dict[QuotaNode, dict[int, int]] = {}
     for node, own in reversed(quotas):
         known = {tree.numbers[pair] for pair in own} | offered.get(node, {}).keys()
         node.known = tuple(sorted(known))
@@ -190,7 +192,7 @@ class TreePlan:
 
     root: str
     single: QueueSpec | None = None  # a queue that is its own tree
-    cohorts: Mapping[str, CohortSpec] = field(default_factory=dict)  # implicit cohorts are not in here
+    cohorts: Mapping[str, CohortInfo] = field(default_factory=dict)  # implicit cohorts are not in here
     children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     queues: Mapping[str, tuple[QueueSpec, ...]] = field(default_factory=dict)
 
@@ -213,7 +215,7 @@ class Forest:
     in_cohort_cycle: frozenset[str]  # the names of queues
 
 
-def survey(queues: Iterable[QueueSpec], cohorts: Mapping[str, CohortSpec]) -> Forest:
+def plan_trees(queues: Iterable[QueueSpec], cohorts: Mapping[str, CohortInfo]) -> Forest:
     """Sort queues and cohorts into trees. A cohort that is only referred to exists, without quota or parent ([TR1])."""
     queues_of: dict[str, list[QueueSpec]] = {}
     singles: list[QueueSpec] = []

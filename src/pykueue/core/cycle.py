@@ -19,7 +19,7 @@ from typing import Final
 from kubemachinery.meta import Nanoseconds
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import amounts, deferred_preemption, ordering, quota, variants
-from pykueue.core.assignment import Assignment, Mode
+from pykueue.core.assignment import Assignment, FlavorAssignmentMode
 from pykueue.core.decision import (
     Admit,
     Decision,
@@ -28,16 +28,16 @@ from pykueue.core.decision import (
     Rank,
     Recomputation,
     Requeue,
-    Retry,
-    Victim,
+    SecondPassFailed,
+    TargetWorkload,
     Wait,
 )
 from pykueue.core.nomination import Nominator, has_lost_node
-from pykueue.core.policy import Policy
-from pykueue.core.preemption import Target
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.preemption import PreemptionTarget
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacedPods
-from pykueue.core.workload import AssignedPodSet, Reservation, ScanMemory, Workload
+from pykueue.core.workload import AssignedPodSet, Reservation, ScanPosition, WorkloadInfo
 
 # What Kueue writes of entries that lost to an earlier entry of the cycle; the last two are ours.
 _OVERLAP: Final = "Workload has overlapping preemption targets with another workload"
@@ -47,7 +47,7 @@ _LEFT_OUT: Final = "Another workload of the ClusterQueue was processed first in 
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NominationRefusal:
     """Why a head is not even nominated (§5.2)."""
 
     reason: QuotaReservedReason
@@ -59,9 +59,9 @@ class Refusal:
 class Head:
     """A Workload that the cycle is to decide. `refusal` is what is known against it beforehand (namespace, limits)."""
 
-    workload: Workload
+    workload: WorkloadInfo
     is_preemptor: bool = False
-    refusal: Refusal | None = None
+    refusal: NominationRefusal | None = None
 
 
 class _Fits(Enum):
@@ -71,13 +71,13 @@ class _Fits(Enum):
 
 
 @dataclass(slots=True)
-class Entry:
+class CycleEntry:
     """A head after nomination."""
 
     head: Head
     queue: Queue
     assignment: Assignment
-    targets: list[Target]
+    targets: list[PreemptionTarget]
     placed: tuple[PlacedPods, ...] = ()
     keeps_memory: bool = True  # of where the search for flavors stopped
     rank: Rank = ()  # where the order without fair sharing put it
@@ -85,7 +85,7 @@ class Entry:
     skips_preemption: bool = False
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> WorkloadInfo:
         return self.head.workload
 
     @property
@@ -97,7 +97,7 @@ class Entry:
         return self.assignment.level
 
     @property
-    def scan(self) -> ScanMemory | None:
+    def scan(self) -> ScanPosition | None:
         """Where the next scan of its flavors continues; None: at the first."""
         return self.assignment.memory if self.keeps_memory else None
 
@@ -106,7 +106,7 @@ class Entry:
         return {} if self.workload.reservation is not None else self.assignment.usage
 
 
-def run(snapshot: Snapshot, heads: Iterable[Head], policy: Policy, now: Nanoseconds) -> list[Decision]:
+def run(snapshot: Snapshot, heads: Iterable[Head], policy: SchedulingPolicy, now: Nanoseconds) -> list[Decision]:
     """Decide every head and return the decisions in the order in which the heads were processed, then those that were
     not processed. The snapshot and the Workloads are afterwards as they were.
 
@@ -142,7 +142,7 @@ def _set_aside(failure: _Unjudged) -> Decision:
     workload, error = failure.head.workload, failure.__cause__
     message = f"could not be judged ({type(error).__name__}: {error}) and is left out until it changes"
     if workload.reservation is not None:
-        return Retry(
+        return SecondPassFailed(
             workload=workload.key,
             cluster_queue=workload.cluster_queue,
             scan=workload.memory,
@@ -161,7 +161,7 @@ def _set_aside(failure: _Unjudged) -> Decision:
 
 
 class Cycle:
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: Nanoseconds) -> None:
+    def __init__(self, snapshot: Snapshot, policy: SchedulingPolicy, now: Nanoseconds) -> None:
         self.snapshot = snapshot
         self.policy = policy
         self.now = now
@@ -179,7 +179,7 @@ class Cycle:
 
     def _run(self, heads: Iterable[Head]) -> list[Decision]:
         refused: list[Decision] = []
-        entries: list[Entry] = []
+        entries: list[CycleEntry] = []
         for head in heads:
             with _judging(head):
                 refusal = self._refusal(head)
@@ -189,7 +189,7 @@ class Cycle:
             queue = self.snapshot.queues[head.workload.cluster_queue]
             with _judging(head):
                 assignment, targets = self.nominator.find(head.workload, queue, head.workload.memory)
-            entries.append(Entry(head, queue, assignment, targets))
+            entries.append(CycleEntry(head, queue, assignment, targets))
         decided: dict[str, Decision] = {}
         for entry in self._in_order(entries):
             with _judging(entry.head):
@@ -206,7 +206,7 @@ class Cycle:
         ]
         return [*decided.values(), *left_out, *refused]
 
-    def _in_order(self, entries: Sequence[Entry]) -> Iterator[Entry]:
+    def _in_order(self, entries: Sequence[CycleEntry]) -> Iterator[CycleEntry]:
         if self.policy.is_fair:
             return ordering.tournament(entries, self.policy, self.snapshot)
         for entry in entries:
@@ -215,23 +215,25 @@ class Cycle:
 
     # Nomination.
 
-    def _refusal(self, head: Head) -> Refusal | None:
+    def _refusal(self, head: Head) -> NominationRefusal | None:
         workload = head.workload
         if workload.details.has_failed_checks:
-            return Refusal(QuotaReservedReason.PENDING_EVALUATION, "The workload has failed admission checks")
+            return NominationRefusal(QuotaReservedReason.PENDING_EVALUATION, "The workload has failed admission checks")
         name = workload.cluster_queue
         if name in self.snapshot.inactive:
-            return Refusal(QuotaReservedReason.SUSPENDED, f"ClusterQueue {name} is inactive")
+            return NominationRefusal(QuotaReservedReason.SUSPENDED, f"ClusterQueue {name} is inactive")
         if name not in self.snapshot.queues:
-            return Refusal(QuotaReservedReason.MISCONFIGURED, f"ClusterQueue {name} not found")
+            return NominationRefusal(QuotaReservedReason.MISCONFIGURED, f"ClusterQueue {name} not found")
         if self.policy.concurrent_admission and variants.is_unmarked_parent(workload, self.snapshot.queues[name]):
             # It is about to be marked as a parent. Until the mark is seen, it must not take quota itself.
-            return Refusal(QuotaReservedReason.PENDING_EVALUATION, "its variants compete for quota in its place")
+            return NominationRefusal(
+                QuotaReservedReason.PENDING_EVALUATION, "its variants compete for quota in its place"
+            )
         return head.refusal
 
     # Processing.
 
-    def _process(self, entry: Entry) -> Decision:
+    def _process(self, entry: CycleEntry) -> Decision:
         """§5.6, step by step: what is against it, and otherwise what it gets."""
         if self.policy.concurrent_admission and variants.better_sibling(entry.workload, entry.queue) is not None:
             why = "A more favorable variant is already admitted"
@@ -239,14 +241,14 @@ class Cycle:
         fits = self._refresh(entry)
         return self._unassigned(entry) or self._overtaken(entry, fits) or self._granted(entry)
 
-    def _unassigned(self, entry: Entry) -> Decision | None:
+    def _unassigned(self, entry: CycleEntry) -> Decision | None:
         """It has no flavors, or none that it could have now."""
         workload, mode = entry.workload, entry.assignment.mode
-        if self.policy.node_replacement_fail_fast and has_lost_node(workload) and mode is not Mode.FIT:
+        if self.policy.node_replacement_fail_fast and has_lost_node(workload) and mode is not FlavorAssignmentMode.FIT:
             return Evict(workload=workload.key, cluster_queue=entry.queue.name, nodes=workload.details.unhealthy_nodes)
-        if mode is Mode.NO_FIT:
+        if mode is FlavorAssignmentMode.NO_FIT:
             return self._wait(entry, entry.assignment.reason or QuotaReservedReason.NO_MATCHING_FLAVOR, Requeue.NO_FIT)
-        if mode is Mode.PREEMPT:
+        if mode is FlavorAssignmentMode.PREEMPT:
             if not entry.targets:
                 self._reserve_claim(entry)
                 return self._wait(entry, QuotaReservedReason.WAITING_FOR_QUOTA, Requeue.PREEMPTION_NO_CANDIDATES)
@@ -255,7 +257,7 @@ class Cycle:
                 entry.keeps_memory = False
                 why = "Workload requires preemption, but it's gated"
                 return self._wait(entry, QuotaReservedReason.ADMISSION_GATED, Requeue.PREEMPTION_GATED, why)
-        if mode is Mode.DEFERRED_FIT:
+        if mode is FlavorAssignmentMode.DEFERRED_FIT:
             entry.keeps_memory = False
             self._claim(entry, entry.quota_usage())
             return self._wait(
@@ -266,34 +268,40 @@ class Cycle:
             )
         return None
 
-    def _overtaken(self, entry: Entry, fits: _Fits) -> Decision | None:
+    def _overtaken(self, entry: CycleEntry, fits: _Fits) -> Decision | None:
         """An earlier entry of this cycle took its preemption targets or its quota."""
         if self._has_taken_targets(entry):
             entry.skips_preemption = True
             return self._skip(entry, _OVERLAP)
         if fits is not _Fits.YES:
-            entry.skips_preemption = entry.assignment.mode is Mode.PREEMPT
+            entry.skips_preemption = entry.assignment.mode is FlavorAssignmentMode.PREEMPT
             return self._skip(entry, _NO_LONGER_FITS)
-        must_fit_now = entry.assignment.mode is Mode.FIT and bool(self.issued) and self.policy.departures
+        must_fit_now = (
+            entry.assignment.mode is FlavorAssignmentMode.FIT and bool(self.issued) and self.policy.departures
+        )
         if must_fit_now and self._fits_beside_victims(entry) is not _Fits.YES:
             return self._skip(entry, f"{_NO_LONGER_FITS}. {_STILL_HELD}")
         return None
 
-    def _granted(self, entry: Entry) -> Decision:
+    def _granted(self, entry: CycleEntry) -> Decision:
         """Room is made for it, or it gets the room there is."""
         workload, mode = entry.workload, entry.assignment.mode
         victims = tuple(
-            Victim(target.reservation.key, target.reservation.cluster_queue, target.reason, target.reservation.evicted)
+            TargetWorkload(
+                target.reservation.key, target.reservation.cluster_queue, target.reason, target.reservation.evicted
+            )
             for target in entry.targets
             if target.reason is not None
         )
-        if mode is Mode.PREEMPT and deferred_preemption.may_wait(workload, entry.queue, entry.assignment.recorded()):
+        if mode is FlavorAssignmentMode.PREEMPT and deferred_preemption.may_wait(
+            workload, entry.queue, entry.assignment.recorded()
+        ):
             self._hide(entry)
             self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
             return self._admit(entry, assumes=victims)
         for target in entry.targets:
             self.issued[target.reservation.key] = target.reservation
-        if mode is Mode.PREEMPT:
+        if mode is FlavorAssignmentMode.PREEMPT:
             entry.keeps_memory = False
             self._claim(entry, entry.quota_usage())
             return self._preempt(entry, victims)
@@ -303,7 +311,7 @@ class Cycle:
             return self._migrate(entry, sibling)
         return self._admit(entry)
 
-    def _refresh(self, entry: Entry) -> _Fits:
+    def _refresh(self, entry: CycleEntry) -> _Fits:
         """§5.7 Assign anew where earlier entries took the victims or the place; whether it fits then."""
         is_shared = any(target.reservation.key in self.issued for target in entry.targets)
         recomputes_targets = self._has_taken_targets(entry) and self.policy.recompute_on_overlap
@@ -315,8 +323,8 @@ class Cycle:
             with self.snapshot.treating_as_ended((*self.issued, *self.vanished)):
                 self._assign_anew(entry)
             self.snapshot.undo(mark)
-            if is_shared and entry.assignment.mode is Mode.FIT:
-                entry.assignment.set_mode(Mode.DEFERRED_FIT)
+            if is_shared and entry.assignment.mode is FlavorAssignmentMode.FIT:
+                entry.assignment.set_mode(FlavorAssignmentMode.DEFERRED_FIT)
         elif fits is _Fits.NO_PLACE and self.policy.recompute_placement:
             self._assign_anew(entry)
         else:
@@ -326,23 +334,23 @@ class Cycle:
             entry.recomputation = self._recomputation(entry, fits)
         return fits
 
-    def _has_taken_targets(self, entry: Entry) -> bool:
+    def _has_taken_targets(self, entry: CycleEntry) -> bool:
         """Whether an earlier entry of this cycle preempts one of its targets, now or once checks have passed."""
         return any(t.reservation.key in self.issued or t.reservation.key in self.vanished for t in entry.targets)
 
-    def _recomputation(self, entry: Entry, fits: _Fits) -> Recomputation:
-        if entry.assignment.mode is Mode.DEFERRED_FIT:
+    def _recomputation(self, entry: CycleEntry, fits: _Fits) -> Recomputation:
+        if entry.assignment.mode is FlavorAssignmentMode.DEFERRED_FIT:
             return Recomputation.DEFERRED_FIT
         if entry.targets and fits is _Fits.YES and not self._has_taken_targets(entry):
             return Recomputation.NEW_TARGETS
         return Recomputation.SKIPPED
 
-    def _assign_anew(self, entry: Entry) -> None:
+    def _assign_anew(self, entry: CycleEntry) -> None:
         """[CY6] From the first flavor, but never to another flavor than the one nominated."""
         pinned = entry.assignment.pinned()
         entry.assignment, entry.targets = self.nominator.find(entry.workload, entry.queue, None, pinned or None)
 
-    def _fits(self, entry: Entry) -> _Fits:
+    def _fits(self, entry: CycleEntry) -> _Fits:
         """[CY1] With the victims issued so far, and its own, gone."""
         entry.placed = entry.assignment.placed(entry.queue, entry.workload.reservation, self.snapshot.fleet)
         gone = dict(self.issued)
@@ -357,7 +365,7 @@ class Cycle:
         self.snapshot.undo(mark)
         return fits
 
-    def _fits_beside_victims(self, entry: Entry) -> _Fits:
+    def _fits_beside_victims(self, entry: CycleEntry) -> _Fits:
         """W2: whoever is admitted at once must have room while the victims of others still run. What those others are
         to get does not count: they wait."""
         mark = self.snapshot.mark()
@@ -369,7 +377,7 @@ class Cycle:
         self.snapshot.undo(mark)
         return fits
 
-    def _has_room(self, entry: Entry) -> _Fits:
+    def _has_room(self, entry: CycleEntry) -> _Fits:
         """Whether the entry fits on the picture as it stands."""
         if any(amount > quota.available(entry.queue.node, n) for n, amount in entry.quota_usage().items()):
             return _Fits.NO_QUOTA
@@ -377,7 +385,7 @@ class Cycle:
             return _Fits.NO_PLACE
         return _Fits.YES
 
-    def _reserve_claim(self, entry: Entry) -> None:
+    def _reserve_claim(self, entry: CycleEntry) -> None:
         """[CY8] A queue that cannot count on reclaiming keeps others off what its head is waiting for."""
         spec, node = entry.queue.spec, entry.queue.node
         if spec.preemption.can_always_reclaim and not (self.policy.prioritize_preemptors and entry.is_preemptor):
@@ -396,12 +404,12 @@ class Cycle:
                     claim[number] = max(0, claim[number])  # W16
         self._claim(entry, claim)
 
-    def _claim(self, entry: Entry, usage: Mapping[int, int]) -> None:
+    def _claim(self, entry: CycleEntry, usage: Mapping[int, int]) -> None:
         """Room that the entry is to get, kept from everybody behind it for the rest of the cycle."""
         self.claims.append((entry.queue, usage, entry.placed))
         self.snapshot.assume(entry.queue, usage.items(), entry.placed)
 
-    def _hide(self, entry: Entry) -> None:
+    def _hide(self, entry: CycleEntry) -> None:
         """From now on the victims and their successor count together; and nobody else in this cycle may have them."""
         victims = [target.reservation for target in entry.targets]
         self.vanished.update((victim.key, victim) for victim in victims)
@@ -412,7 +420,7 @@ class Cycle:
 
     # Decisions.
 
-    def _migrate(self, entry: Entry, sibling: Reservation) -> Decision:
+    def _migrate(self, entry: CycleEntry, sibling: Reservation) -> Decision:
         workload = entry.workload
         if not variants.may_migrate(workload, entry.queue):
             return self._wait(
@@ -430,7 +438,7 @@ class Cycle:
             migrates=sibling.key,
         )
 
-    def _admit(self, entry: Entry, assumes: tuple[Victim, ...] = ()) -> Admit:
+    def _admit(self, entry: CycleEntry, assumes: tuple[TargetWorkload, ...] = ()) -> Admit:
         workload, assignment = entry.workload, entry.assignment
         pod_sets = assignment.recorded()
         old = next((target.reservation for target in entry.targets if target.reason is None), None)
@@ -449,10 +457,10 @@ class Cycle:
             assumes=assumes,
         )
 
-    def _preempt(self, entry: Entry, victims: tuple[Victim, ...]) -> Decision:
+    def _preempt(self, entry: CycleEntry, victims: tuple[TargetWorkload, ...]) -> Decision:
         workload = entry.workload
         if workload.reservation is not None:
-            return Retry(
+            return SecondPassFailed(
                 workload=workload.key,
                 cluster_queue=entry.queue.name,
                 explanation=entry.assignment.explanation(),
@@ -468,17 +476,17 @@ class Cycle:
         )
 
     def _skip(
-        self, entry: Entry, message: str, reason: QuotaReservedReason = QuotaReservedReason.WAITING_FOR_QUOTA
+        self, entry: CycleEntry, message: str, reason: QuotaReservedReason = QuotaReservedReason.WAITING_FOR_QUOTA
     ) -> Decision:
         """[CY3] Straight back into the queue; the scan goes on where it was, unless that is switched off."""
         if not self.policy.preserve_scan_progress:
             entry.keeps_memory = False
         return self._wait(entry, reason, Requeue.FAILED_AFTER_NOMINATION, message)
 
-    def _wait(self, entry: Entry, reason: QuotaReservedReason, requeue: Requeue, message: str = "") -> Decision:
+    def _wait(self, entry: CycleEntry, reason: QuotaReservedReason, requeue: Requeue, message: str = "") -> Decision:
         workload = entry.workload
         if workload.reservation is not None:
-            return Retry(
+            return SecondPassFailed(
                 workload=workload.key,
                 cluster_queue=entry.queue.name,
                 explanation=entry.assignment.explanation(),
@@ -493,10 +501,10 @@ class Cycle:
             message=message,
         )
 
-    def _refuse(self, head: Head, refusal: Refusal) -> Decision:
+    def _refuse(self, head: Head, refusal: NominationRefusal) -> Decision:
         workload = head.workload
         if workload.reservation is not None:
-            return Retry(
+            return SecondPassFailed(
                 workload=workload.key,
                 cluster_queue=workload.cluster_queue,
                 scan=workload.memory,
@@ -511,7 +519,7 @@ class Cycle:
             message=refusal.message,
         )
 
-    def _left_out(self, entry: Entry) -> Decision:
+    def _left_out(self, entry: CycleEntry) -> Decision:
         """An entry that the order never came to: fair sharing takes one of each queue."""
         return self._wait(
             entry,
@@ -524,7 +532,7 @@ class Cycle:
         return reason if self.policy.precise_reasons else QuotaReservedReason.PENDING
 
 
-def is_admitted(workload: Workload, queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> bool:
+def is_admitted(workload: WorkloadInfo, queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> bool:
     """§10.2 Whether nothing is left to wait for: every check that its flavors require is listed, every check listed is
     Ready, and no placement is outstanding."""
     return (

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from pykueue.api.conditions import PreemptedReason, QuotaReservedReason
 from pykueue.core.topology import PlacedPods
-from pykueue.core.workload import AssignedPodSet, ScanMemory
+from pykueue.core.workload import AssignedPodSet, ScanPosition
 
 Rank: TypeAlias = tuple[bool, bool, int, int, int, str, str] | tuple[()]
 """The place of an entry in a cycle without fair sharing. It means the same in every tree; empty: it has none."""
@@ -47,7 +47,7 @@ class Recomputation(StrEnum):
     SKIPPED = "skipped"  # neither: it waits for another cycle
 
 
-class Kind(IntEnum):
+class PreemptionMode(IntEnum):
     """How well a flavor suits, worst to best (§4.4)."""
 
     NO_FIT = 0
@@ -72,7 +72,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FlavorFinding:
     """One thing that stood in the way: of which flavor and resource, and by how much. `requested` includes `earlier`,
     what pod sets before this one were given. `room` is below zero where the tree is in debt: that much has to come back
     before any Workload gets quota."""
@@ -95,9 +95,9 @@ class FlavorAttempt:
     """One flavor that was looked at for a group of pod sets, with its worst outcome over their resources."""
 
     flavor: str
-    kind: Kind
+    kind: PreemptionMode
     level: int = 0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[FlavorFinding, ...] = ()
     reason: QuotaReservedReason | None = None
 
 
@@ -107,11 +107,11 @@ class PodSetExplanation:
 
     pod_set: str
     attempts: tuple[FlavorAttempt, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[FlavorFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Victim:
+class TargetWorkload:
     """A reserving Workload that is to make room. One that is being evicted already is not evicted twice."""
 
     key: str
@@ -134,7 +134,7 @@ class Decision:
     workload: str
     cluster_queue: str
     explanation: tuple[PodSetExplanation, ...] = ()
-    scan: ScanMemory | None = field(default=None, repr=False, compare=False)
+    scan: ScanPosition | None = field(default=None, repr=False, compare=False)
     rank: Rank = field(default=(), repr=False, compare=False)
     failure: BaseException | None = field(default=None, repr=False, compare=False)
     recomputation: Recomputation | None = field(default=None, repr=False, compare=False)
@@ -157,7 +157,7 @@ class Admit(Decision):
     repairs_node: bool = False
     replaces: str = ""
     borrowing_level: int = 0
-    assumes: tuple[Victim, ...] = ()
+    assumes: tuple[TargetWorkload, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class Preempt(Decision):
     """`migrates` is a less favorable variant of the same Workload that is to give way."""
 
     reason: QuotaReservedReason
-    victims: tuple[Victim, ...] = ()
+    victims: tuple[TargetWorkload, ...] = ()
     migrates: str = ""
 
 
@@ -177,9 +177,9 @@ class Wait(Decision):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retry(Decision):
+class SecondPassFailed(Decision):
     message: str = ""
-    victims: tuple[Victim, ...] = ()
+    victims: tuple[TargetWorkload, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from pykueue.core.queue import FlavorResource
 from pykueue.core.snapshot import Queue
-from pykueue.core.workload import AssignedPodSet, Reservation, Workload
+from pykueue.core.workload import AssignedPodSet, Reservation, WorkloadInfo
 
 
 def required_checks(queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> frozenset[str]:
@@ -20,7 +20,7 @@ def required_checks(queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> frozens
     return frozenset(check for check, applies_to in queue.spec.checks.items() if not flavors.isdisjoint(applies_to))
 
 
-def may_wait(workload: Workload, queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> bool:
+def may_wait(workload: WorkloadInfo, queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> bool:
     """Whether some check that the flavors require asks for preemptions to wait, and none asks for them now."""
     if not queue.spec.deferring_checks or workload.reservation is not None:
         return False

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykueue.api import nodes
-from pykueue.core.decision import Cause, Finding
-from pykueue.core.policy import Policy
-from pykueue.core.queue import FlavorSpec, ResourceGroup
+from pykueue.core.decision import Cause, FlavorFinding
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.queue import FlavorSpec, ResourceGroupInfo
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import NodeTerms
-from pykueue.core.workload import PodSet
+from pykueue.core.workload import PodSetResources
 
 _REMEMBERED = 65_536
 
 
 def obstacle(
     snapshot: Snapshot,
-    policy: Policy,
+    policy: SchedulingPolicy,
     queue: Queue,
     flavor: str,
-    group: ResourceGroup,
-    pod_sets: Sequence[PodSet],
-) -> Finding | None:
+    group: ResourceGroupInfo,
+    pod_sets: Sequence[PodSetResources],
+) -> FlavorFinding | None:
     """The first thing that keeps any of the pod sets off the flavor.
 
     It depends on nothing that a cycle changes, so it is found once; whoever changes flavors, topologies or queues wipes
@@ -43,27 +43,32 @@ def obstacle(
 
 
 def _obstacle(
-    snapshot: Snapshot, policy: Policy, queue: Queue, flavor: str, group: ResourceGroup, pod_set: PodSet
-) -> Finding | None:
+    snapshot: Snapshot,
+    policy: SchedulingPolicy,
+    queue: Queue,
+    flavor: str,
+    group: ResourceGroupInfo,
+    pod_set: PodSetResources,
+) -> FlavorFinding | None:
     spec = snapshot.flavors.get(flavor)
     if spec is None:
-        return Finding(Cause.NOT_ELIGIBLE, flavor, detail=f"flavor {flavor} not found")
+        return FlavorFinding(Cause.NOT_ELIGIBLE, flavor, detail=f"flavor {flavor} not found")
     if policy.topology:
         mismatch = _topology_mismatch(snapshot, queue, spec, group, pod_set)
         if mismatch:
-            return Finding(Cause.NOT_ELIGIBLE, flavor, detail=mismatch)
+            return FlavorFinding(Cause.NOT_ELIGIBLE, flavor, detail=mismatch)
     taint = nodes.untolerated(spec.taints, (*pod_set.terms.tolerations, *spec.tolerations))
     if taint is not None:
         # The form in which Kueue writes a taint.
         told = f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor}"
-        return Finding(Cause.NOT_ELIGIBLE, flavor, detail=told)
+        return FlavorFinding(Cause.NOT_ELIGIBLE, flavor, detail=told)
     if any(spec.node_labels[key] != value for key, value in pod_set.terms.node_selector if key in spec.node_labels):
-        return Finding(Cause.NOT_ELIGIBLE, flavor, detail=f"flavor {flavor} doesn't match node affinity")
+        return FlavorFinding(Cause.NOT_ELIGIBLE, flavor, detail=f"flavor {flavor} doesn't match node affinity")
     return _affinity_obstacle(pod_set.terms, spec)
 
 
 def _topology_mismatch(
-    snapshot: Snapshot, queue: Queue, flavor: FlavorSpec, group: ResourceGroup, pod_set: PodSet
+    snapshot: Snapshot, queue: Queue, flavor: FlavorSpec, group: ResourceGroupInfo, pod_set: PodSetResources
 ) -> str:
     """§4.3 Why flavor and pod set do not agree about topology; empty where they do."""
     if pod_set.wish is None:
@@ -82,7 +87,7 @@ def _topology_mismatch(
     return ""
 
 
-def _affinity_obstacle(terms: NodeTerms, flavor: FlavorSpec) -> Finding | None:
+def _affinity_obstacle(terms: NodeTerms, flavor: FlavorSpec) -> FlavorFinding | None:
     """[FL11] Against a pretend node that has exactly the flavor's labels, looking only at keys that the flavor has."""
     if terms.required_affinity is None:
         return None
@@ -94,5 +99,5 @@ def _affinity_obstacle(terms: NodeTerms, flavor: FlavorSpec) -> Finding | None:
         return None
     complaints = [complaint for term in alternatives for complaint in term.complaints]
     if complaints:
-        return Finding(Cause.BROKEN, flavor.name, detail=f"node affinity is malformed: {complaints[0]}")
-    return Finding(Cause.NOT_ELIGIBLE, flavor.name, detail=f"flavor {flavor.name} doesn't match node affinity")
+        return FlavorFinding(Cause.BROKEN, flavor.name, detail=f"node affinity is malformed: {complaints[0]}")
+    return FlavorFinding(Cause.NOT_ELIGIBLE, flavor.name, detail=f"flavor {flavor.name} doesn't match node affinity")

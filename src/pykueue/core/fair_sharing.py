@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykueue.core import amounts
-from pykueue.core.cohort import Node
+from pykueue.core.cohort import QuotaNode
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class DominantResourceShare:
     """`rank` orders shares: a node of weight zero that borrows comes after everybody else, and among such nodes the one
     that borrows less comes first ([FS6])."""
 
@@ -31,12 +31,12 @@ class Share:
         return self.rank[0]
 
 
-NOTHING = Share((False, 0.0))
+NOTHING = DominantResourceShare((False, 0.0))
 LESS_THAN_ANY = (False, -1.0)
 """Below the rank of every share."""
 
 
-def share(node: Node) -> Share:
+def dominant_resource_share(node: QuotaNode) -> DominantResourceShare:
     """The share of a node in its parent, on the usage as it stands. A root shares with nobody."""
     if node.parent is None:
         return NOTHING
@@ -58,7 +58,7 @@ def share(node: Node) -> Share:
             if of_resource > ratio:
                 ratio, dominant = of_resource, resource
     if ratio == 0.0:
-        return Share((False, 0.0), borrowed, dominant)
+        return DominantResourceShare((False, 0.0), borrowed, dominant)
     if node.weight == 0.0:
-        return Share((True, ratio), borrowed, dominant)
-    return Share((False, ratio / node.weight), borrowed, dominant)
+        return DominantResourceShare((True, ratio), borrowed, dominant)
+    return DominantResourceShare((False, ratio / node.weight), borrowed, dominant)

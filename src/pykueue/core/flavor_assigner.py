@@ -11,12 +11,19 @@ from collections.abc import Mapping, Sequence
 
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import amounts, topology_request
-from pykueue.core.assignment import Assignment, AssignmentInputs, Choice, Mode, PodSetChoice, assigned_of
-from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind
+from pykueue.core.assignment import (
+    Assignment,
+    AssignmentInputs,
+    FlavorAssignment,
+    FlavorAssignmentMode,
+    PodSetFlavorAssignment,
+    assigned_of,
+)
+from pykueue.core.decision import Cause, FlavorAttempt, FlavorFinding, PreemptionMode
 from pykueue.core.flavor_fit import SEVERITY, FlavorSearch, merge_attempts
 from pykueue.core.ordering import in_visiting_order
 from pykueue.core.snapshot import Queue
-from pykueue.core.workload import PodSet, Requests, Reservation, ScanMemory
+from pykueue.core.workload import PodSetResources, Requests, Reservation, ScanPosition
 
 
 def assign(inputs: AssignmentInputs, counts: Sequence[int] | None = None) -> Assignment:
@@ -27,7 +34,7 @@ def assign(inputs: AssignmentInputs, counts: Sequence[int] | None = None) -> Ass
     choices = [_start(inputs, index, pod_set, counts) for index, pod_set in enumerate(pod_sets)]
     # [FL5] The first group that fails ends the assignment: `all` does not look at later groups.
     all_given = all(_assign_group(inputs, assignment, choices, indices) for indices in _groups(pod_sets))
-    assignment.memory = ScanMemory(
+    assignment.memory = ScanPosition(
         stopped_at=tuple(
             {resource: chosen.stopped_at for resource, chosen in choice.flavors.items()}
             for choice in assignment.pod_sets
@@ -36,14 +43,16 @@ def assign(inputs: AssignmentInputs, counts: Sequence[int] | None = None) -> Ass
         turn=inputs.workload.turn,
         shape=inputs.workload.shape if inputs.policy.equivalence_hashing else None,
     )
-    if all_given and assignment.mode is not Mode.NO_FIT and inputs.policy.topology:
+    if all_given and assignment.mode is not FlavorAssignmentMode.NO_FIT and inputs.policy.topology:
         topology_request.place(inputs, assignment)
-    if assignment.mode is Mode.NO_FIT:
+    if assignment.mode is FlavorAssignmentMode.NO_FIT:
         assignment.reason = _reason(assignment, inputs.queue)
     return assignment
 
 
-def _start(inputs: AssignmentInputs, index: int, pod_set: PodSet, counts: Sequence[int] | None) -> PodSetChoice:
+def _start(
+    inputs: AssignmentInputs, index: int, pod_set: PodSetResources, counts: Sequence[int] | None
+) -> PodSetFlavorAssignment:
     """The pod set with its counts and, in a second pass, the flavors it was given already ([FL6])."""
     assigned = assigned_of(inputs.workload, pod_set)
     if assigned is not None:
@@ -55,11 +64,11 @@ def _start(inputs: AssignmentInputs, index: int, pod_set: PodSet, counts: Sequen
     if amounts.PODS in inputs.queue.group_of:
         others = {resource: amount for resource, amount in requests if resource != amounts.PODS}
         requests = in_visiting_order({**others, amounts.PODS: count})
-    choice = PodSetChoice(pod_set, count, requests)
+    choice = PodSetFlavorAssignment(pod_set, count, requests)
     if assigned is not None and inputs.policy.topology:
         tree = inputs.queue.node.tree
         choice.flavors = {
-            resource: Choice(flavor, tree.number(flavor, resource), Mode.FIT)
+            resource: FlavorAssignment(flavor, tree.number(flavor, resource), FlavorAssignmentMode.FIT)
             for resource, flavor in assigned.flavors.items()
         }
         choice.delayed = assigned.delayed
@@ -68,16 +77,16 @@ def _start(inputs: AssignmentInputs, index: int, pod_set: PodSet, counts: Sequen
 
 
 def _assign_group(
-    inputs: AssignmentInputs, assignment: Assignment, choices: list[PodSetChoice], indices: Sequence[int]
+    inputs: AssignmentInputs, assignment: Assignment, choices: list[PodSetFlavorAssignment], indices: Sequence[int]
 ) -> bool:
     """Choose flavors for the pod sets of one group together; whether all of them got what they request ([FL2])."""
     group = [choices[index] for index in indices]
     requests = _total(group)
-    found: dict[str, Choice] = {}
+    found: dict[str, FlavorAssignment] = {}
     for choice in group:
         found.update(choice.flavors)
     attempts: dict[str, FlavorAttempt] = {}
-    findings: list[Finding] = []
+    findings: list[FlavorFinding] = []
     error = ""
     for resource, amount in requests:
         resource_group = inputs.queue.group_of.get(resource)
@@ -87,7 +96,7 @@ def _assign_group(
             continue  # [FL3] given together with another resource of its resource group
         if resource_group is None:
             found = {}
-            findings = [Finding(Cause.UNDECLARED, resource=resource, requested=amount)]
+            findings = [FlavorFinding(Cause.UNDECLARED, resource=resource, requested=amount)]
             break
         search = FlavorSearch(inputs, indices, requests, resource_group, resource, assignment.usage)
         search.run()
@@ -97,7 +106,7 @@ def _assign_group(
             found, findings, error = {}, search.findings, search.error
             break
         found.update(search.best)
-        if search.grade.kind is not Kind.FIT:
+        if search.grade.kind is not PreemptionMode.FIT:
             findings += search.findings
     succeeded = True
     tried = tuple(attempts[flavor] for flavor in sorted(attempts))
@@ -112,25 +121,27 @@ def _assign_group(
     return succeeded
 
 
-def _own_flavors(inputs: AssignmentInputs, choice: PodSetChoice, found: Mapping[str, Choice]) -> dict[str, Choice]:
+def _own_flavors(
+    inputs: AssignmentInputs, choice: PodSetFlavorAssignment, found: Mapping[str, FlavorAssignment]
+) -> dict[str, FlavorAssignment]:
     """The flavors of what the pod set itself requests. A pod set that requests nothing, but is placed together with
     others, takes their topology flavors, so that it can be placed ([FL2])."""
     if choice.requests:
         return {
-            resource: Choice(c.flavor, c.number, c.mode, c.level, c.stopped_at)
+            resource: FlavorAssignment(c.flavor, c.number, c.mode, c.level, c.stopped_at)
             for resource, _ in choice.requests
             if (c := found.get(resource)) is not None
         }
     if choice.pod_set.group is not None:
         return {
-            resource: Choice(c.flavor, c.number, c.mode, c.level, c.stopped_at)
+            resource: FlavorAssignment(c.flavor, c.number, c.mode, c.level, c.stopped_at)
             for resource, c in found.items()
             if inputs.snapshot.fleet.has_flavor(c.flavor)
         }
     return {}
 
 
-def _append(inputs: AssignmentInputs, assignment: Assignment, choice: PodSetChoice) -> None:
+def _append(inputs: AssignmentInputs, assignment: Assignment, choice: PodSetFlavorAssignment) -> None:
     """Add the pod set to the assignment, with its usage beyond that of the slice it replaces."""
     assignment.pod_sets.append(choice)
     requested = dict(choice.requests)
@@ -141,7 +152,7 @@ def _append(inputs: AssignmentInputs, assignment: Assignment, choice: PodSetChoi
         assignment.usage[chosen.number] = amounts.add(assignment.usage.get(chosen.number, 0), amount)
 
 
-def _groups(pod_sets: Sequence[PodSet]) -> list[list[int]]:
+def _groups(pod_sets: Sequence[PodSetResources]) -> list[list[int]]:
     """The indices of pod sets that get their flavors together, in the order of the first of each group ([FL1])."""
     groups: dict[str | int, list[int]] = {}
     for index, pod_set in enumerate(pod_sets):
@@ -149,7 +160,7 @@ def _groups(pod_sets: Sequence[PodSet]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _total(group: Sequence[PodSetChoice]) -> Requests:
+def _total(group: Sequence[PodSetFlavorAssignment]) -> Requests:
     if len(group) == 1:
         return group[0].requests
     total: dict[str, int] = {}
@@ -179,14 +190,14 @@ def _reason(assignment: Assignment, queue: Queue) -> QuotaReservedReason:
     reason, no flavor matched (W15: an empty reason would be invalid)."""
     overall: QuotaReservedReason | None = None
     for choice in assignment.pod_sets:
-        if choice.mode is not Mode.NO_FIT:
+        if choice.mode is not FlavorAssignmentMode.NO_FIT:
             continue
         if not choice.attempts:
             overall = QuotaReservedReason.NO_MATCHING_FLAVOR
             continue
         mildest: dict[int, QuotaReservedReason | None] = {}
         for attempt in choice.attempts:
-            if attempt.kind is not Kind.NO_FIT:
+            if attempt.kind is not PreemptionMode.NO_FIT:
                 continue
             for index, group in enumerate(queue.spec.groups):
                 if attempt.flavor in group.flavors and (

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.kueue import FlavorFungibilityPreference, PreemptionPolicy
 from pykueue.core import amounts, eligibility, quota
-from pykueue.core.assignment import MODE_OF, AssignmentInputs, Choice
-from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind
-from pykueue.core.queue import Fungibility, ResourceGroup
-from pykueue.core.snapshot import Column
+from pykueue.core.assignment import MODE_OF, AssignmentInputs, FlavorAssignment
+from pykueue.core.decision import Cause, FlavorAttempt, FlavorFinding, PreemptionMode
+from pykueue.core.queue import Fungibility, ResourceGroupInfo
+from pykueue.core.snapshot import GroupFlavor
 from pykueue.core.workload import Requests
 
 SEVERITY: Final[Mapping[QuotaReservedReason | None, int]] = {
@@ -29,15 +29,15 @@ SEVERITY: Final[Mapping[QuotaReservedReason | None, int]] = {
 """[FL35] The order of the reasons of a NoFit, mildest first."""
 
 
-class Grade(NamedTuple):
+class GranularMode(NamedTuple):
     """How well a flavor suits: what it takes to use it, and how high up the cohort tree it borrows."""
 
-    kind: Kind
+    kind: PreemptionMode
     level: int
 
 
-_BEST: Final = Grade(Kind.FIT, 0)
-_WORST: Final = Grade(Kind.NO_FIT, 1 << 30)
+_BEST: Final = GranularMode(PreemptionMode.FIT, 0)
+_WORST: Final = GranularMode(PreemptionMode.NO_FIT, 1 << 30)
 
 
 class FlavorSearch:
@@ -54,7 +54,7 @@ class FlavorSearch:
         inputs: AssignmentInputs,
         indices: Sequence[int],
         requests: Requests,
-        group: ResourceGroup,
+        group: ResourceGroupInfo,
         resource: str,
         taken: Mapping[int, int],
     ) -> None:
@@ -65,9 +65,9 @@ class FlavorSearch:
         self.group = group
         self.resource = resource
         self.taken = taken
-        self.best: dict[str, Choice] = {}
+        self.best: dict[str, FlavorAssignment] = {}
         self.grade = _WORST
-        self.findings: list[Finding] = []
+        self.findings: list[FlavorFinding] = []
         self.attempts: list[FlavorAttempt] = []
         self.error = ""
 
@@ -88,7 +88,7 @@ class FlavorSearch:
                 if obstacle.cause not in (Cause.NOT_NOMINATED, Cause.OTHER_VARIANT):
                     self.attempts.append(
                         FlavorAttempt(
-                            column.flavor, Kind.NO_FIT, 0, (obstacle,), QuotaReservedReason.NO_MATCHING_FLAVOR
+                            column.flavor, PreemptionMode.NO_FIT, 0, (obstacle,), QuotaReservedReason.NO_MATCHING_FLAVOR
                         )
                     )
                 if obstacle.cause is Cause.BROKEN:
@@ -105,7 +105,7 @@ class FlavorSearch:
                     self.best, self.grade = choices, grade
             elif grade.kind > self.grade.kind:
                 self.best, self.grade = choices, grade
-                if grade.kind is Kind.FIT:
+                if grade.kind is PreemptionMode.FIT:
                     break
         if policy.flavor_fungibility:
             # [FL20] Where the walk ended, not which flavor it chose: the next attempt continues behind everything that
@@ -113,26 +113,26 @@ class FlavorSearch:
             for choice in self.best.values():
                 choice.stopped_at = -1 if stopped_at == len(columns) - 1 else stopped_at
 
-    def _obstacle(self, column: Column) -> Finding | None:
+    def _obstacle(self, column: GroupFlavor) -> FlavorFinding | None:
         """What makes the flavor ineligible before any quota is looked at ([FL32])."""
         inputs = self.inputs
         if inputs.pinned is not None and not any(
             inputs.pinned.get(pod_set.name, {}).get(self.resource) == column.flavor for pod_set in self.pod_sets
         ):
-            return Finding(Cause.NOT_NOMINATED, column.flavor, self.resource)
+            return FlavorFinding(Cause.NOT_NOMINATED, column.flavor, self.resource)
         allowed = inputs.workload.details.allowed_flavors
         if inputs.policy.concurrent_admission and allowed is not None and column.flavor not in allowed:
-            return Finding(Cause.OTHER_VARIANT, flavor=column.flavor)
+            return FlavorFinding(Cause.OTHER_VARIANT, flavor=column.flavor)
         return eligibility.obstacle(
             inputs.snapshot, inputs.policy, inputs.queue, column.flavor, self.group, self.pod_sets
         )
 
-    def _judge(self, column: Column) -> tuple[dict[str, Choice], Grade]:
+    def _judge(self, column: GroupFlavor) -> tuple[dict[str, FlavorAssignment], GranularMode]:
         """Grade an eligible flavor: it is as good as its worst resource, while each resource keeps its own mode and
         borrowing level ([FL16])."""
-        choices: dict[str, Choice] = {}
+        choices: dict[str, FlavorAssignment] = {}
         grade = _BEST
-        findings: list[Finding] = []
+        findings: list[FlavorFinding] = []
         worst_reason: QuotaReservedReason | None = None
         highest = 0
         preference = self.inputs.queue.spec.fungibility.preference
@@ -146,7 +146,7 @@ class FlavorSearch:
                     if on != column.flavor:
                         grade = _WORST
                         findings.append(
-                            Finding(Cause.OTHER_SLICE_FLAVOR, column.flavor, resource, requested, detail=on)
+                            FlavorFinding(Cause.OTHER_SLICE_FLAVOR, column.flavor, resource, requested, detail=on)
                         )
                         worst_reason = QuotaReservedReason.NO_MATCHING_FLAVOR
                         break
@@ -157,19 +157,19 @@ class FlavorSearch:
             if finding is not None:
                 findings.append(finding)
                 worst_reason = max(worst_reason, reason, key=SEVERITY.__getitem__)
-            if is_preferred(grade, Grade(kind, level), preference):
-                grade = Grade(kind, level)
+            if is_preferred(grade, GranularMode(kind, level), preference):
+                grade = GranularMode(kind, level)
             # Once one resource does not fit, the flavor is lost; the remaining ones are still tested, so that their
             # findings are reported, too.
-            if grade.kind is not Kind.NO_FIT:
-                choices[resource] = Choice(column.flavor, number, MODE_OF[kind], level)
+            if grade.kind is not PreemptionMode.NO_FIT:
+                choices[resource] = FlavorAssignment(column.flavor, number, MODE_OF[kind], level)
         self.findings += findings
         self.attempts.append(FlavorAttempt(column.flavor, grade.kind, highest, tuple(findings), worst_reason))
         return choices, grade
 
     def _fit(
         self, flavor: str, resource: str, number: int, requested: int
-    ) -> tuple[Kind, int, Finding | None, QuotaReservedReason | None]:
+    ) -> tuple[PreemptionMode, int, FlavorFinding | None, QuotaReservedReason | None]:
         """Test one flavor-resource: its kind, the borrowing level, and what was short ([FL12] to [FL15])."""
         queue = self.inputs.queue
         node, preemption = queue.node, queue.spec.preemption
@@ -177,13 +177,13 @@ class FlavorSearch:
         amount = amounts.add(earlier, requested)
         potential = node.potential[number]
         if amount > potential:
-            short = Finding(Cause.BEYOND_CAPACITY, flavor, resource, amount, potential, earlier=earlier)
-            return Kind.NO_FIT, 0, short, QuotaReservedReason.EXCEEDS_MAX_QUOTA
+            short = FlavorFinding(Cause.BEYOND_CAPACITY, flavor, resource, amount, potential, earlier=earlier)
+            return PreemptionMode.NO_FIT, 0, short, QuotaReservedReason.EXCEEDS_MAX_QUOTA
         level, is_below_root = quota.level(node, number, amount)
         balance = quota.balance(node, number)
         if amount <= max(0, balance):
-            return Kind.FIT, level, None, None
-        short = Finding(Cause.SHORT, flavor, resource, amount, balance, earlier=earlier)
+            return PreemptionMode.FIT, level, None, None
+        short = FlavorFinding(Cause.SHORT, flavor, resource, amount, balance, earlier=earlier)
         # The search for targets is the costly part of an attempt, so it runs only where preemption can help at all.
         if (
             node.subtree[number] >= amount
@@ -193,33 +193,33 @@ class FlavorSearch:
         ):
             kind, level = self.inputs.simulate(number, amount)
             return kind, level, short, None
-        return Kind.NO_FIT, level, short, QuotaReservedReason.WAITING_FOR_QUOTA
+        return PreemptionMode.NO_FIT, level, short, QuotaReservedReason.WAITING_FOR_QUOTA
 
 
-def is_preferred(a: Grade, b: Grade, preference: FlavorFungibilityPreference) -> bool:
+def is_preferred(a: GranularMode, b: GranularMode, preference: FlavorFungibilityPreference) -> bool:
     """Whether a is better than b. Equal grades are not, so that the earlier flavor stays ([FL34])."""
-    if a.kind is Kind.NO_FIT:
+    if a.kind is PreemptionMode.NO_FIT:
         return False
-    if b.kind is Kind.NO_FIT:
+    if b.kind is PreemptionMode.NO_FIT:
         return True
-    if (a.kind is Kind.NO_CANDIDATES) is not (b.kind is Kind.NO_CANDIDATES):
-        return b.kind is Kind.NO_CANDIDATES
+    if (a.kind is PreemptionMode.NO_CANDIDATES) is not (b.kind is PreemptionMode.NO_CANDIDATES):
+        return b.kind is PreemptionMode.NO_CANDIDATES
     if preference is FlavorFungibilityPreference.PREEMPTION_OVER_BORROWING:
         return (-a.level, a.kind) > (-b.level, b.kind)
     return (a.kind, -a.level) > (b.kind, -b.level)
 
 
-def should_try_next_flavor(grade: Grade, fungibility: Fungibility) -> bool:
+def should_try_next_flavor(grade: GranularMode, fungibility: Fungibility) -> bool:
     """Whether the walk continues behind a flavor of this grade: it does not fit, or it preempts or borrows and the
     policy is TryNextFlavor ([FL18])."""
-    if grade.kind in (Kind.NO_FIT, Kind.NO_CANDIDATES):
+    if grade.kind in (PreemptionMode.NO_FIT, PreemptionMode.NO_CANDIDATES):
         return True
-    if grade.kind is not Kind.FIT and not fungibility.stop_at_preempting:
+    if grade.kind is not PreemptionMode.FIT and not fungibility.stop_at_preempting:
         return True
     return grade.level > 0 and not fungibility.stop_at_borrowing
 
 
-def merge_attempts(into: dict[str, FlavorAttempt], attempts: Sequence[FlavorAttempt], group: ResourceGroup) -> None:
+def merge_attempts(into: dict[str, FlavorAttempt], attempts: Sequence[FlavorAttempt], group: ResourceGroupInfo) -> None:
     """Keep the worst result for each flavor over the walks of one group of pod sets. A flavor that an earlier walk
     tried, and that this one stopped before, does not serve the whole group: it becomes a NoFit."""
     for attempt in attempts:
@@ -240,5 +240,5 @@ def merge_attempts(into: dict[str, FlavorAttempt], attempts: Sequence[FlavorAtte
             before = into.get(flavor)
             if before is not None and flavor not in seen:
                 into[flavor] = FlavorAttempt(
-                    flavor, Kind.NO_FIT, before.level, before.findings, QuotaReservedReason.NO_MATCHING_FLAVOR
+                    flavor, PreemptionMode.NO_FIT, before.level, before.findings, QuotaReservedReason.NO_MATCHING_FLAVOR
                 )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pykueue.core import amounts
 from pykueue.core.amounts import UNLIMITED
-from pykueue.core.cohort import Node, Tree
+from pykueue.core.cohort import CohortTree, QuotaNode
 from pykueue.core.snapshot import Queue, Snapshot
 
 
@@ -19,9 +19,9 @@ def broken(snapshot: Snapshot) -> list[str]:
     return found
 
 
-def usage_adds_up(tree: Tree) -> Iterator[str]:
+def usage_adds_up(tree: CohortTree) -> Iterator[str]:
     """§3.2 A cohort uses what its children use beyond what they keep to themselves."""
-    children: dict[Node, list[Node]] = {}
+    children: dict[QuotaNode, list[QuotaNode]] = {}
     for node in tree.nodes:
         if node.parent is not None:
             children.setdefault(node.parent, []).append(node)
@@ -60,7 +60,7 @@ def over_quota(snapshot: Snapshot) -> set[tuple[str, str]]:
     return found
 
 
-def _nodes(queues: Iterable[Queue]) -> Iterator[Node]:
+def _nodes(queues: Iterable[Queue]) -> Iterator[QuotaNode]:
     trees = {id(queue.node.tree): queue.node.tree for queue in queues}
     for tree in trees.values():
         yield from tree.nodes

@@ -14,14 +14,25 @@ from typing import Final
 
 from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import amounts, quota
-from pykueue.core.cohort import Node
-from pykueue.core.decision import Admit, Cause, Decision, Evict, Finding, FlavorAttempt, Kind, Preempt, Retry, Wait
+from pykueue.core.cohort import QuotaNode
+from pykueue.core.decision import (
+    Admit,
+    Cause,
+    Decision,
+    Evict,
+    FlavorAttempt,
+    FlavorFinding,
+    Preempt,
+    PreemptionMode,
+    SecondPassFailed,
+    Wait,
+)
 from pykueue.core.preemption.search import may_take
 from pykueue.core.snapshot import Snapshot
-from pykueue.core.workload import Reservation, Workload
+from pykueue.core.workload import Reservation, WorkloadInfo
 
 
-def of_finding(finding: Finding) -> str:
+def of_finding(finding: FlavorFinding) -> str:
     """What was in the way of a pod set, in the words of Kueue."""
     flavor, resource = finding.flavor, finding.resource
     match finding.cause:
@@ -46,7 +57,7 @@ def of_finding(finding: Finding) -> str:
             return finding.detail
 
 
-def _amount(finding: Finding, amount: int) -> str:
+def _amount(finding: FlavorFinding, amount: int) -> str:
     return amounts.text(finding.resource, amount)
 
 
@@ -55,9 +66,9 @@ def message(decision: Decision) -> str:
     match decision:
         case Preempt():
             return ". ".join(filter(None, (_unassigned(decision), _pending(decision))))
-        case Retry(message="") if decision.victims:
+        case SecondPassFailed(message="") if decision.victims:
             return ". ".join(filter(None, (_unassigned(decision), _pending(decision))))
-        case Wait() | Retry():
+        case Wait() | SecondPassFailed():
             return decision.message or _unassigned(decision)
         case Evict():
             return f"Workload was evicted as there was no replacement for unhealthy node(s): {','.join(decision.nodes)}"
@@ -65,7 +76,7 @@ def message(decision: Decision) -> str:
             return ""
 
 
-def _pending(decision: Preempt | Retry) -> str:
+def _pending(decision: Preempt | SecondPassFailed) -> str:
     if isinstance(decision, Preempt) and decision.migrates:
         return "Pending the migration of 1 workload(s)"
     return f"Pending the preemption of {len(decision.victims)} workload(s)"
@@ -95,7 +106,7 @@ def details(decision: Decision) -> Iterator[str]:
             if decision.borrowing_level:
                 yield "borrows from its cohort"
             return
-        case Preempt() | Retry():
+        case Preempt() | SecondPassFailed():
             for victim in decision.victims:
                 yield f"preempts {victim.key} of ClusterQueue {victim.cluster_queue} ({victim.reason.value})"
             if isinstance(decision, Preempt) and decision.migrates:
@@ -113,7 +124,7 @@ def _figures(decision: Decision) -> Iterator[str]:
                 )
                 yield f"{finding.resource} in flavor {finding.flavor}: {figures}{debt}"
         for attempt in explained.attempts:
-            if attempt.kind is Kind.NO_CANDIDATES:
+            if attempt.kind is PreemptionMode.NO_CANDIDATES:
                 yield f"flavor {attempt.flavor}: no preemption candidates"
 
 
@@ -124,7 +135,11 @@ def of_decision(decision: Decision) -> Iterator[str]:
     yield from details(decision)
 
 
-_POSSIBILITY: Final = {Kind.NO_CANDIDATES: "NoCandidates", Kind.PREEMPT: "Preempt", Kind.RECLAIM: "Reclaim"}
+_POSSIBILITY: Final = {
+    PreemptionMode.NO_CANDIDATES: "NoCandidates",
+    PreemptionMode.PREEMPT: "Preempt",
+    PreemptionMode.RECLAIM: "Reclaim",
+}
 
 
 def considered(decision: Decision) -> str:
@@ -132,7 +147,9 @@ def considered(decision: Decision) -> str:
     pod_sets = []
     for explained in decision.explanation:
         tried = [
-            _attempt(attempt) for attempt in explained.attempts if attempt.kind is not Kind.FIT or attempt.level > 0
+            _attempt(attempt)
+            for attempt in explained.attempts
+            if attempt.kind is not PreemptionMode.FIT or attempt.level > 0
         ]
         if tried:
             pod_sets.append(f"{explained.pod_set}: {', '.join(tried)}")
@@ -141,7 +158,13 @@ def considered(decision: Decision) -> str:
 
 def _attempt(attempt: FlavorAttempt) -> str:
     possibility = _POSSIBILITY.get(attempt.kind)
-    mode = "Fit" if attempt.kind is Kind.FIT else "NoFit" if possibility is None else f"preemptionMode={possibility}"
+    mode = (
+        "Fit"
+        if attempt.kind is PreemptionMode.FIT
+        else "NoFit"
+        if possibility is None
+        else f"preemptionMode={possibility}"
+    )
     borrow = [f"borrow={attempt.level}"] if attempt.level > 0 else []
     reasons = sorted(set(map(of_finding, attempt.findings)))
     return f"{attempt.flavor}({';'.join((mode, *borrow, *reasons))})"
@@ -157,7 +180,7 @@ class Holder:
     protected_by: str
 
 
-def holders(snapshot: Snapshot, workload: Workload, flavor: str, resource: str) -> list[Holder]:
+def holders(snapshot: Snapshot, workload: WorkloadInfo, flavor: str, resource: str) -> list[Holder]:
     """Who holds a flavor's resource in the Workload's tree: most first, and the rule that protects each."""
     queue = snapshot.queues.get(workload.cluster_queue)
     if queue is None:
@@ -176,7 +199,7 @@ def holders(snapshot: Snapshot, workload: Workload, flavor: str, resource: str) 
     return sorted(found, key=lambda holder: (-holder.amount, holder.workload))
 
 
-def _protection(snapshot: Snapshot, workload: Workload, held: Reservation, node: Node, number: int) -> str:
+def _protection(snapshot: Snapshot, workload: WorkloadInfo, held: Reservation, node: QuotaNode, number: int) -> str:
     """[PR2], [PR3] The first rule that forbids taking the reservation's place."""
     preemption = snapshot.queues[workload.cluster_queue].spec.preemption
     is_own = held.cluster_queue == workload.cluster_queue

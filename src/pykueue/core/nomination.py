@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.core import amounts, flavor_assigner, preemption, quota, topology, topology_request
-from pykueue.core.assignment import Assignment, AssignmentInputs, Mode, assigned_of
-from pykueue.core.decision import Kind
+from pykueue.core.assignment import Assignment, AssignmentInputs, FlavorAssignmentMode, assigned_of
+from pykueue.core.decision import PreemptionMode
 from pykueue.core.flavor_assigner import scaled
-from pykueue.core.policy import Policy
-from pykueue.core.preemption import Search, Target
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.preemption import PreemptionTarget, TargetSearch
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacementRequest
-from pykueue.core.workload import Reservation, ScanMemory, Workload
+from pykueue.core.workload import Reservation, ScanPosition, WorkloadInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,16 @@ class Nominator:
     """The circumstances of one cycle."""
 
     snapshot: Snapshot
-    policy: Policy
+    policy: SchedulingPolicy
     now: Nanoseconds
 
     def find(
         self,
-        workload: Workload,
+        workload: WorkloadInfo,
         queue: Queue,
-        memory: ScanMemory | None,
+        memory: ScanPosition | None,
         pinned: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> tuple[Assignment, list[Target]]:
+    ) -> tuple[Assignment, list[PreemptionTarget]]:
         """§5.3 The best assignment, with the victims that make it possible. `memory` is where the last scan stopped."""
         if memory is not None and self._is_outdated(memory, workload, queue):
             memory = None
@@ -55,11 +55,11 @@ class Nominator:
         self._reserve_places(inputs, assignment, targets)
         return assignment, targets
 
-    def _assign(self, inputs: AssignmentInputs, victims: _Victims) -> tuple[Assignment, list[Target]]:
+    def _assign(self, inputs: AssignmentInputs, victims: _Victims) -> tuple[Assignment, list[PreemptionTarget]]:
         """Whole if possible, then partly, else whole without victims."""
-        old = [Target(inputs.replaced, None)] if inputs.replaced is not None else []
+        old = [PreemptionTarget(inputs.replaced, None)] if inputs.replaced is not None else []
         full = flavor_assigner.assign(inputs)
-        if full.mode is Mode.FIT:
+        if full.mode is FlavorAssignmentMode.FIT:
             return full, old
         targets = victims.of(inputs, full)
         if targets:
@@ -70,27 +70,29 @@ class Nominator:
                 return partial[0], old + partial[1]
         return full, []
 
-    def _assign_partly(self, inputs: AssignmentInputs, victims: _Victims) -> tuple[Assignment, list[Target]] | None:
+    def _assign_partly(
+        self, inputs: AssignmentInputs, victims: _Victims
+    ) -> tuple[Assignment, list[PreemptionTarget]] | None:
         """§4.10 The largest counts that fit or find victims, by bisection over how much is cut."""
         pod_sets = inputs.workload.shape.pod_sets
         cuts = [p.spec_count - (p.spec_count if p.min_count is None else p.min_count) for p in pod_sets]
         deepest = sum(cuts)
         if deepest <= 0:
             return None
-        best: tuple[Assignment, list[Target]] | None = None
+        best: tuple[Assignment, list[PreemptionTarget]] | None = None
         low, high = 0, deepest + 1
         while low < high:
             step = (low + high) // 2
             counts = [p.spec_count - cut * step // deepest for p, cut in zip(pod_sets, cuts, strict=True)]
             assignment = flavor_assigner.assign(inputs, counts)
             targets = victims.of(inputs, assignment)
-            if assignment.mode is Mode.FIT or targets:
+            if assignment.mode is FlavorAssignmentMode.FIT or targets:
                 best, high = (assignment, targets), step
             else:
                 low = step + 1
         return best if low <= deepest else None
 
-    def _is_outdated(self, memory: ScanMemory, workload: Workload, queue: Queue) -> bool:
+    def _is_outdated(self, memory: ScanPosition, workload: WorkloadInfo, queue: Queue) -> bool:
         """[FL23]"""
         if self.policy.preserve_scan_progress:
             if memory.shape is not None and memory.shape is not workload.shape:
@@ -99,7 +101,7 @@ class Nominator:
                 return False
         return queue.generation > memory.queue_generation
 
-    def _replaced(self, workload: Workload, queue: Queue) -> Reservation | None:
+    def _replaced(self, workload: WorkloadInfo, queue: Queue) -> Reservation | None:
         """[FL28] The elastic slice that the Workload takes over from, if it still holds quota in the same queue."""
         key = workload.details.replaces
         if not self.policy.elastic_slices or not key or key in self.snapshot.ended:
@@ -107,11 +109,13 @@ class Nominator:
         old = queue.reservations.get(key)
         return old if old is not None and old.namespace == workload.namespace else None
 
-    def _reserve_places(self, inputs: AssignmentInputs, assignment: Assignment, targets: Sequence[Target]) -> None:
+    def _reserve_places(
+        self, inputs: AssignmentInputs, assignment: Assignment, targets: Sequence[PreemptionTarget]
+    ) -> None:
         """§5.3(5) Where it would go once its victims are gone, or in an emptied cluster, so that nobody of lower rank
         takes that room in the meantime."""
         workload, queue = inputs.workload, inputs.queue
-        if not self.policy.topology or assignment.mode is not Mode.PREEMPT:
+        if not self.policy.topology or assignment.mode is not FlavorAssignmentMode.PREEMPT:
             return
         if not (workload.shape.wants_topology or queue.spec.is_topology_only) or has_lost_node(workload):
             return
@@ -133,15 +137,15 @@ class _Victims:
     """Whom to evict for one head, while it is looked at. Most ask for one thing, and who would have to go was found
     when its flavor was judged: then the question for the whole Workload is the same, and so is the answer."""
 
-    def __init__(self, nominator: Nominator, workload: Workload, queue: Queue) -> None:
+    def __init__(self, nominator: Nominator, workload: WorkloadInfo, queue: Queue) -> None:
         self._nominator = nominator
         self._workload = workload
         self._queue = queue
-        self._found: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], list[Target]] = {}
+        self._found: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], list[PreemptionTarget]] = {}
 
-    def of(self, inputs: AssignmentInputs, assignment: Assignment) -> list[Target]:
+    def of(self, inputs: AssignmentInputs, assignment: Assignment) -> list[PreemptionTarget]:
         policy = self._nominator.policy
-        if assignment.mode is not Mode.PREEMPT:
+        if assignment.mode is not FlavorAssignmentMode.PREEMPT:
             return []
         requests = requested(self._workload, assignment, with_pods=policy.departures)
         placements = topology_request.placement_requests(inputs, assignment) if policy.topology else ()
@@ -149,21 +153,21 @@ class _Victims:
             return preemption.find(self._search(assignment.contested, requests, placements))
         return self._find(assignment.contested, requests)
 
-    def simulate(self, number: int, amount: int) -> tuple[Kind, int]:
+    def simulate(self, number: int, amount: int) -> tuple[PreemptionMode, int]:
         """[FL15] What preemption could do for one flavor-resource alone, without topology."""
         snapshot, queue = self._nominator.snapshot, self._queue
         targets = self._find(frozenset((number,)), {number: amount})
         if not targets:
-            return Kind.NO_CANDIDATES, quota.level(queue.node, number, amount)[0]
+            return PreemptionMode.NO_CANDIDATES, quota.level(queue.node, number, amount)[0]
         mark = snapshot.mark()
         for target in targets:
             snapshot.remove(target.reservation)
         level, _ = quota.level(queue.node, number, amount)
         snapshot.undo(mark)
         is_own = any(target.reservation.cluster_queue == queue.name for target in targets)
-        return (Kind.PREEMPT if is_own else Kind.RECLAIM), level
+        return (PreemptionMode.PREEMPT if is_own else PreemptionMode.RECLAIM), level
 
-    def _find(self, contested: frozenset[int], requests: Mapping[int, int]) -> list[Target]:
+    def _find(self, contested: frozenset[int], requests: Mapping[int, int]) -> list[PreemptionTarget]:
         question = contested, frozenset(requests.items())
         if question not in self._found:
             self._found[question] = preemption.find(self._search(contested, requests))
@@ -171,14 +175,14 @@ class _Victims:
 
     def _search(
         self, contested: frozenset[int], requests: Mapping[int, int], placements: Sequence[PlacementRequest] = ()
-    ) -> Search:
+    ) -> TargetSearch:
         asking = self._nominator
-        return Search(
+        return TargetSearch(
             asking.snapshot, asking.policy, asking.now, self._workload, self._queue, contested, requests, placements
         )
 
 
-def requested(workload: Workload, assignment: Assignment, *, with_pods: bool) -> dict[int, int]:
+def requested(workload: WorkloadInfo, assignment: Assignment, *, with_pods: bool) -> dict[int, int]:
     """What victims have to make room for: the Workload's own totals at the counts assigned, and its pods where the
     queue counts pods (W1). Of an elastic slice only what it has more than the one it replaces."""
     total: dict[int, int] = {}
@@ -204,7 +208,7 @@ def requested(workload: Workload, assignment: Assignment, *, with_pods: bool) ->
     return total
 
 
-def has_lost_node(workload: Workload) -> bool:
+def has_lost_node(workload: WorkloadInfo) -> bool:
     """Whether an admitted Workload has pods placed on a node that is unhealthy."""
     reservation = workload.reservation
     if reservation is None or not reservation.admitted or not workload.details.unhealthy_nodes:

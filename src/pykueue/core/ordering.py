@@ -7,12 +7,12 @@ from functools import cache
 from typing import Generic, Protocol, TypeVar
 
 from pykueue.core import fair_sharing
-from pykueue.core.cohort import Node
+from pykueue.core.cohort import QuotaNode
 from pykueue.core.decision import Rank
-from pykueue.core.fair_sharing import Share
-from pykueue.core.policy import Policy
+from pykueue.core.fair_sharing import DominantResourceShare
+from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.snapshot import Queue, Snapshot
-from pykueue.core.workload import Requests, Workload
+from pykueue.core.workload import Requests, WorkloadInfo
 
 _FNV_OFFSET = 0xCBF29CE484222325
 _FNV_PRIME = 0x100000001B3
@@ -33,16 +33,16 @@ def in_visiting_order(requests: Mapping[str, int]) -> Requests:
     return tuple(sorted(requests.items(), key=lambda item: visiting_order(item[0])))
 
 
-def in_queue(workload: Workload) -> tuple[int, int, str, str]:
+def in_queue(workload: WorkloadInfo) -> tuple[int, int, str, str]:
     """§2.2 keys 2 to 4: higher priority, earlier, smaller UID; the name only where even UIDs are equal."""
     return -workload.priority, workload.queue_time, workload.uid, workload.key
 
 
-class Entry(Protocol):
+class OrderedEntry(Protocol):
     """What ordering needs to know of an entry of the cycle."""
 
     @property
-    def workload(self) -> Workload: ...
+    def workload(self) -> WorkloadInfo: ...
     @property
     def queue(self) -> Queue: ...
     @property
@@ -52,10 +52,10 @@ class Entry(Protocol):
     def quota_usage(self) -> Mapping[int, int]: ...
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=OrderedEntry)
 
 
-def classical_rank(entry: Entry, policy: Policy) -> Rank:
+def classical_rank(entry: OrderedEntry, policy: SchedulingPolicy) -> Rank:
     """§5.4 Second passes, then whoever borrows from less far away, then priority, then age."""
     workload = entry.workload
     return (
@@ -69,7 +69,7 @@ def classical_rank(entry: Entry, policy: Policy) -> Rank:
     )
 
 
-def tournament(entries: Sequence[E], policy: Policy, snapshot: Snapshot) -> Iterator[E]:
+def tournament(entries: Sequence[E], policy: SchedulingPolicy, snapshot: Snapshot) -> Iterator[E]:
     """§7.3 Fair sharing: before every pop the entries of a tree compete, bottom-up, on the usage as it is by then.
 
     A queue enters with one entry; where a second pass and a head meet in one queue, the head does (W3).
@@ -88,13 +88,13 @@ def tournament(entries: Sequence[E], policy: Policy, snapshot: Snapshot) -> Iter
 class _Round(Generic[E]):
     """One round of the tournament, with every entry's shares on its way up."""
 
-    def __init__(self, waiting: Mapping[str, E], policy: Policy, snapshot: Snapshot) -> None:
+    def __init__(self, waiting: Mapping[str, E], policy: SchedulingPolicy, snapshot: Snapshot) -> None:
         self.waiting = waiting
         self.policy = policy
         self.snapshot = snapshot
-        self.shares: dict[tuple[str, str], Share] = {}
+        self.shares: dict[tuple[str, str], DominantResourceShare] = {}
 
-    def winner(self, root: Node) -> E:
+    def winner(self, root: QuotaNode) -> E:
         for queue in root.subtree_queues():
             if queue.name in self.waiting:
                 self._measure(self.waiting[queue.name])
@@ -109,11 +109,11 @@ class _Round(Generic[E]):
         self.snapshot.assume(entry.queue, entry.quota_usage().items())
         node = entry.queue.node
         for ancestor in node.ancestors:
-            self.shares[ancestor.name, entry.queue.name] = fair_sharing.share(node)
+            self.shares[ancestor.name, entry.queue.name] = fair_sharing.dominant_resource_share(node)
             node = ancestor
         self.snapshot.undo(mark)
 
-    def _compete(self, cohort: Node) -> E | None:
+    def _compete(self, cohort: QuotaNode) -> E | None:
         """[FS8] One winner goes up; of equals the one listed first, child cohorts before queues."""
         best: E | None = None
         contenders = (
@@ -125,7 +125,7 @@ class _Round(Generic[E]):
                 best = contender
         return best
 
-    def _rank(self, entry: E, cohort: Node) -> tuple[bool, bool, tuple[bool, float], int, int]:
+    def _rank(self, entry: E, cohort: QuotaNode) -> tuple[bool, bool, tuple[bool, float], int, int]:
         """[FS9]"""
         policy = self.policy
         share = self.shares[cohort.name, entry.queue.name]

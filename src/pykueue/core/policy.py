@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 
-class Strategy(StrEnum):
+class FairSharingStrategy(StrEnum):
     """When fair sharing lets one queue take from another (§7.6)."""
 
     LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
@@ -29,10 +29,10 @@ class UsageHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SchedulingPolicy:
     """Every fork of the brain, with the defaults of the release whose decisions we share."""
 
-    fair_sharing: tuple[Strategy, ...] = ()  # empty: fair sharing is off
+    fair_sharing: tuple[FairSharingStrategy, ...] = ()  # empty: fair sharing is off
     usage_history: UsageHistory | None = None
     ignore_undeclared: bool = False
     order_by_eviction: bool = True  # waitForPodsReady.requeuingStrategy.timestamp is Eviction
@@ -70,7 +70,7 @@ class Policy:
     def is_fair(self) -> bool:
         return bool(self.fair_sharing)
 
-    def with_gates(self, gates: Mapping[str, bool]) -> Policy:
+    def with_gates(self, gates: Mapping[str, bool]) -> SchedulingPolicy:
         """The same policy with every gate that it knows set as given."""
         chosen: dict[str, Any] = {field: gates[gate] for field, gate in GATES.items() if gate in gates}
         return replace(self, **chosen)

@@ -31,7 +31,7 @@ class Quota(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
+class PreemptionPolicies:
     within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
     reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
     borrow_within_cohort: bool = False
@@ -52,7 +52,7 @@ class Fungibility:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ResourceGroup:
+class ResourceGroupInfo:
     """Resources that are always given together, from one flavor of an ordered list; compared by identity."""
 
     resources: frozenset[str]
@@ -60,7 +60,7 @@ class ResourceGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class CohortSpec:
+class CohortInfo:
     name: str
     parent: str = ""
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
@@ -73,10 +73,10 @@ class QueueSpec:
 
     name: str
     cohort: str = ""
-    groups: tuple[ResourceGroup, ...] = ()
+    groups: tuple[ResourceGroupInfo, ...] = ()
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
-    preemption: Preemption = Preemption()
+    preemption: PreemptionPolicies = PreemptionPolicies()
     fungibility: Fungibility = Fungibility()
     weight: float = 1.0
     checks: Mapping[str, frozenset[str]] = field(default_factory=dict)  # check -> the flavors it applies to
@@ -94,7 +94,7 @@ class QueueSpec:
         """The resources that it declares quota for."""
         return frozenset[str]().union(*(group.resources for group in self.groups))
 
-    def group_of(self, resource: str) -> ResourceGroup | None:
+    def group_of(self, resource: str) -> ResourceGroupInfo | None:
         return next((group for group in self.groups if resource in group.resources), None)
 
 

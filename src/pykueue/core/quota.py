@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from pykueue.core import amounts
 from pykueue.core.amounts import UNLIMITED
-from pykueue.core.cohort import Node
+from pykueue.core.cohort import QuotaNode
 
 Usage: TypeAlias = tuple[tuple[int, int], ...]
 """(number, amount) pairs: what a workload uses of its tree."""
@@ -29,7 +29,7 @@ def undo(log: UndoLog, mark: int) -> None:
         usage[number] = before
 
 
-def headroom(node: Node, number: int) -> int:
+def headroom(node: QuotaNode, number: int) -> int:
     """What is left of the quota that a node keeps to itself."""
     kept, used = node.guaranteed[number], node.usage[number]
     if kept <= used:
@@ -37,9 +37,9 @@ def headroom(node: Node, number: int) -> int:
     return amounts.subtract(kept, used)
 
 
-def add(node: Node, number: int, amount: int, log: UndoLog) -> None:
+def add(node: QuotaNode, number: int, amount: int, log: UndoLog) -> None:
     """[TR5] Usage fills a node's own room first; only what exceeds it shows at the parent."""
-    at: Node | None = node
+    at: QuotaNode | None = node
     while at is not None:
         room = headroom(at, number)
         before = at.usage[number]
@@ -51,9 +51,9 @@ def add(node: Node, number: int, amount: int, log: UndoLog) -> None:
         at = at.parent
 
 
-def remove(node: Node, number: int, amount: int, log: UndoLog) -> None:
+def remove(node: QuotaNode, number: int, amount: int, log: UndoLog) -> None:
     """[TR6] What was stored at the parent comes back first."""
-    at: Node | None = node
+    at: QuotaNode | None = node
     while at is not None:
         usage, kept = at.usage, at.guaranteed[number]
         before = usage[number]
@@ -65,17 +65,17 @@ def remove(node: Node, number: int, amount: int, log: UndoLog) -> None:
         at = at.parent
 
 
-def add_all(node: Node, usage: Iterable[tuple[int, int]], log: UndoLog) -> None:
+def add_all(node: QuotaNode, usage: Iterable[tuple[int, int]], log: UndoLog) -> None:
     for number, amount in usage:
         add(node, number, amount, log)
 
 
-def remove_all(node: Node, usage: Iterable[tuple[int, int]], log: UndoLog) -> None:
+def remove_all(node: QuotaNode, usage: Iterable[tuple[int, int]], log: UndoLog) -> None:
     for number, amount in usage:
         remove(node, number, amount, log)
 
 
-def balance(node: Node, number: int) -> int:
+def balance(node: QuotaNode, number: int) -> int:
     """[TR8] What the node may still use; negative where it, or a cohort above it, is in debt."""
     root = node.root
     free = amounts.subtract(root.subtree[number], root.usage[number])
@@ -90,17 +90,17 @@ def balance(node: Node, number: int) -> int:
     return free
 
 
-def available(queue: Node, number: int) -> int:
+def available(queue: QuotaNode, number: int) -> int:
     """What a queue may still use: a debt is nobody's room."""
     return max(0, balance(queue, number))
 
 
-def borrows_with(node: Node, number: int, amount: int) -> bool:
+def borrows_with(node: QuotaNode, number: int, amount: int) -> bool:
     """[TR10] Whether a node would use more than the quota of its own subtree."""
     return amounts.add(node.usage[number], amount) > node.subtree[number]
 
 
-def is_borrowing_any(node: Node, numbers: Iterable[int]) -> bool:
+def is_borrowing_any(node: QuotaNode, numbers: Iterable[int]) -> bool:
     usage, subtree = node.usage, node.subtree
     for number in numbers:  # noqa: SIM110 - asked for every queue of a tree, so the loop is written out
         if usage[number] > subtree[number]:
@@ -108,12 +108,12 @@ def is_borrowing_any(node: Node, numbers: Iterable[int]) -> bool:
     return False
 
 
-def borrowing(nodes: Iterable[Node], numbers: Iterable[int]) -> list[Node]:
+def borrowing(nodes: Iterable[QuotaNode], numbers: Iterable[int]) -> list[QuotaNode]:
     """Those of the nodes that use more than their quota of any of the numbers."""
     return [node for node in nodes if is_borrowing_any(node, numbers)]
 
 
-def level(queue: Node, number: int, amount: int) -> tuple[int, bool]:
+def level(queue: QuotaNode, number: int, amount: int) -> tuple[int, bool]:
     """[TR12] How high up the tree the quota for an amount must come from, and whether that is below the root."""
     if queue.parent is None or not borrows_with(queue, number, amount):
         return 0, queue.parent is not None
@@ -125,7 +125,7 @@ def level(queue: Node, number: int, amount: int) -> tuple[int, bool]:
     return queue.root.height, False
 
 
-def fits_in_subtree(node: Node, requests: Mapping[int, int]) -> tuple[bool, dict[int, int]]:
+def fits_in_subtree(node: QuotaNode, requests: Mapping[int, int]) -> tuple[bool, dict[int, int]]:
     """[PR4] Whether the requests fit in the node's own quota, and what of them reaches its parent."""
     fits = True
     rest: dict[int, int] = {}

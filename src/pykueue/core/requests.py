@@ -52,7 +52,7 @@ def _merged(a: Quantities, b: Quantities, choose: Callable[[Quantity, Quantity],
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class LimitRangeBounds:
     """What all LimitRanges of a namespace together say of one sort of thing."""
 
     max: Quantities = field(default_factory=dict)
@@ -62,31 +62,31 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LimitRangeSummary:
     """What a namespace's LimitRanges say of containers and of pods."""
 
-    container: Bounds = Bounds()
-    pod: Bounds = Bounds()
+    container: LimitRangeBounds = LimitRangeBounds()
+    pod: LimitRangeBounds = LimitRangeBounds()
 
 
-NO_LIMITS: Final = Limits()
+NO_LIMITS: Final = LimitRangeSummary()
 
 
-def merge_limit_ranges(ranges: Iterable[LimitRange]) -> Limits:
+def merge_limit_ranges(ranges: Iterable[LimitRange]) -> LimitRangeSummary:
     """[AM8] Of several, the tightest bounds hold, and of several defaults the first by the name of its LimitRange.
 
     A quantity that is none is passed over: a LimitRange that nobody can read binds nobody.
     """
-    merged = {"Container": Bounds(), "Pod": Bounds()}
+    merged = {"Container": LimitRangeBounds(), "Pod": LimitRangeBounds()}
     for item in (i for r in sorted(ranges, key=lambda r: r.metadata.name) for i in r.spec.limits if i.type in merged):
         before = merged[item.type]
-        merged[item.type] = Bounds(
+        merged[item.type] = LimitRangeBounds(
             max=_merged(before.max, _readable(item.max), min),
             min=_merged(before.min, _readable(item.min), max),
             default_limits={**_readable(item.default), **before.default_limits},
             default_requests={**_readable(item.default_request), **before.default_requests},
         )
-    return Limits(merged["Container"], merged["Pod"])
+    return LimitRangeSummary(merged["Container"], merged["Pod"])
 
 
 def _readable(texts: Mapping[str, QuantityText]) -> Quantities:
@@ -97,7 +97,7 @@ def _readable(texts: Mapping[str, QuantityText]) -> Quantities:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ContainerRequirements:
     """Requests and limits of a container, or of a pod as a whole."""
 
     path: str
@@ -107,12 +107,12 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class PodNeeds:
+class PodRequirements:
     """What a pod asks for, with everything filled in that its spec leaves to others."""
 
-    containers: tuple[Needs, ...] = ()
-    init_containers: tuple[Needs, ...] = ()
-    pod: Needs | None = None
+    containers: tuple[ContainerRequirements, ...] = ()
+    init_containers: tuple[ContainerRequirements, ...] = ()
+    pod: ContainerRequirements | None = None
     overhead: Quantities = field(default_factory=dict)
     malformed: tuple[FieldError, ...] = ()
 
@@ -150,8 +150,8 @@ def _is_pod_level(resource: str) -> bool:
 
 
 def read(
-    spec: PodSpec, *, runtime_classes: Mapping[str, RuntimeClass] | None = None, limits: Limits = NO_LIMITS
-) -> PodNeeds:
+    spec: PodSpec, *, runtime_classes: Mapping[str, RuntimeClass] | None = None, limits: LimitRangeSummary = NO_LIMITS
+) -> PodRequirements:
     """[AM7] to [AM9] What a pod with this spec asks for in a namespace with these limits."""
     malformed: list[FieldError] = []
     overhead = spec.overhead
@@ -159,14 +159,16 @@ def read(
         runtime = (runtime_classes or {}).get(spec.runtime_class_name)
         overhead = runtime.overhead.pod_fixed if runtime is not None and runtime.overhead is not None else {}
 
-    def needs(path: str, given: ResourceRequirements, bounds: Bounds, is_sidecar: bool = False) -> Needs:
+    def needs(
+        path: str, given: ResourceRequirements, bounds: LimitRangeBounds, is_sidecar: bool = False
+    ) -> ContainerRequirements:
         own = _parsed(given.limits, f"{path}.limits", malformed)
         allowed = {**bounds.default_limits, **own}
         asked = _parsed(given.requests, f"{path}.requests", malformed)
         # Limits come last, so that a namespace's default request beats a container's own limit.
-        return Needs(path, {**allowed, **bounds.default_requests, **asked}, allowed, is_sidecar)
+        return ContainerRequirements(path, {**allowed, **bounds.default_requests, **asked}, allowed, is_sidecar)
 
-    return PodNeeds(
+    return PodRequirements(
         containers=tuple(
             needs(f"containers[{i}].resources", c.resources, limits.container) for i, c in enumerate(spec.containers)
         ),
@@ -331,7 +333,7 @@ class Invalidity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class InvalidRequests:
     """What is wrong, in one word for programs and in words for people, with the fields concerned."""
 
     why: Invalidity
@@ -343,9 +345,9 @@ class Refusal:
         return f"{self.why.value}: {listed}"
 
 
-def check_pods(pod_sets: Sequence[PodNeeds], limits: Limits = NO_LIMITS) -> Refusal | None:
+def check_pods(pod_sets: Sequence[PodRequirements], limits: LimitRangeSummary = NO_LIMITS) -> InvalidRequests | None:
     """§1.10, 3 and 4: what the pods of a Workload ask for is in order. `pod_sets` are in the order of the spec."""
-    checks: tuple[tuple[Invalidity, Callable[[PodNeeds], Iterable[FieldError]]], ...] = (
+    checks: tuple[tuple[Invalidity, Callable[[PodRequirements], Iterable[FieldError]]], ...] = (
         (Invalidity.MALFORMED, lambda pod: pod.malformed),
         (Invalidity.REQUESTS_OVER_LIMITS, _over_limits),
         (Invalidity.OUTSIDE_LIMIT_RANGE, lambda pod: _outside(pod, limits)),
@@ -357,7 +359,7 @@ def check_pods(pod_sets: Sequence[PodNeeds], limits: Limits = NO_LIMITS) -> Refu
             for error in check(pod)
         )
         if errors:
-            return Refusal(why, errors)
+            return InvalidRequests(why, errors)
     return None
 
 
@@ -365,12 +367,12 @@ def _seen_from(above: str, error: FieldError) -> FieldError:
     return FieldError(f"{above}.{error.path}" if error.path else above, error.type, error.message, error.value)
 
 
-def _over_limits(pod: PodNeeds) -> Iterator[FieldError]:
+def _over_limits(pod: PodRequirements) -> Iterator[FieldError]:
     for needs in (*pod.init_containers, *pod.containers, *([pod.pod] if pod.pod is not None else [])):
         yield from _above(needs.path, needs.requests, needs.limits, "requests must not exceed its limits")
 
 
-def _outside(pod: PodNeeds, limits: Limits) -> Iterator[FieldError]:
+def _outside(pod: PodRequirements, limits: LimitRangeSummary) -> Iterator[FieldError]:
     for needs in (*pod.init_containers, *pod.containers):
         most = _merged(needs.requests, needs.limits, max)
         least = _merged(needs.requests, needs.limits, min)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.core import eligibility, preemption, quota
-from pykueue.core.decision import Victim
-from pykueue.core.policy import Policy
-from pykueue.core.preemption import Search, Target
+from pykueue.core.decision import TargetWorkload
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.preemption import PreemptionTarget, TargetSearch
 from pykueue.core.snapshot import Queue, Snapshot
-from pykueue.core.workload import Reservation, Shape, Workload
+from pykueue.core.workload import Reservation, WorkloadInfo, WorkloadShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Holds:
 class HoldsAfter:
     """There is room for it once these are gone. Those that are being evicted already need no second eviction."""
 
-    victims: tuple[Victim, ...]
+    victims: tuple[TargetWorkload, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ def recheck(
     snapshot: Snapshot,
     queue: Queue | None,
     reservation: Reservation,
-    policy: Policy,
+    policy: SchedulingPolicy,
     now: Nanoseconds,
-    leaving: Iterable[Target] = (),
+    leaving: Iterable[PreemptionTarget] = (),
 ) -> Holds | HoldsAfter | Lost:
     """Evaluate the reservation as if its Workload asked its queue for the same flavors and amounts now.
 
@@ -71,7 +71,7 @@ def recheck(
             snapshot.remove(target.reservation)
         if _has_room(snapshot, queue, reservation):
             return HoldsAfter(_victims(leaving))
-        targets: list[Target] = []
+        targets: list[PreemptionTarget] = []
         if queue.name in snapshot.queues:
             # Neither the reservation itself nor a Workload that is being evicted already can be a new target.
             with snapshot.treating_as_ended((reservation.key, *(target.reservation.key for target in leaving))):
@@ -83,7 +83,7 @@ def recheck(
         snapshot.undo(mark)
 
 
-def _unusable_flavor(snapshot: Snapshot, queue: Queue, reservation: Reservation, policy: Policy) -> str:
+def _unusable_flavor(snapshot: Snapshot, queue: Queue, reservation: Reservation, policy: SchedulingPolicy) -> str:
     """Why the Workload could not get one of its flavors now; empty where it could."""
     shape = {pod_set.name: pod_set for pod_set in reservation.shape.pod_sets} if reservation.shape is not None else {}
     for assigned in reservation.pod_sets:
@@ -109,19 +109,21 @@ def _short(queue: Queue, reservation: Reservation) -> frozenset[int]:
     return frozenset(n for n, amount in reservation.numbers if amount > quota.available(queue.node, n))
 
 
-def _search(snapshot: Snapshot, queue: Queue, reservation: Reservation, policy: Policy, now: Nanoseconds) -> Search:
+def _search(
+    snapshot: Snapshot, queue: Queue, reservation: Reservation, policy: SchedulingPolicy, now: Nanoseconds
+) -> TargetSearch:
     """The search of a cycle for the same amounts, and the same places on the nodes."""
-    asking = Workload(
+    asking = WorkloadInfo(
         reservation.key,
         reservation.uid,
-        Shape(()),
+        WorkloadShape(()),
         cluster_queue=queue.name,
         priority=reservation.priority,
         queue_time=reservation.queue_time,
     )
     # Where only the nodes are full, whatever the Workload uses is contested.
     contested = _short(queue, reservation) or reservation.uses
-    return Search(
+    return TargetSearch(
         snapshot,
         policy,
         now,
@@ -133,9 +135,11 @@ def _search(snapshot: Snapshot, queue: Queue, reservation: Reservation, policy: 
     )
 
 
-def _victims(targets: Iterable[Target]) -> tuple[Victim, ...]:
+def _victims(targets: Iterable[PreemptionTarget]) -> tuple[TargetWorkload, ...]:
     return tuple(
-        Victim(target.reservation.key, target.reservation.cluster_queue, target.reason, target.reservation.evicted)
+        TargetWorkload(
+            target.reservation.key, target.reservation.cluster_queue, target.reason, target.reservation.evicted
+        )
         for target in targets
         if target.reason is not None
     )

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from pykueue.core import quota
-from pykueue.core.cohort import Node
-from pykueue.core.decision import Finding
-from pykueue.core.queue import FlavorSpec, QueueSpec, ResourceGroup
+from pykueue.core.cohort import QuotaNode
+from pykueue.core.decision import FlavorFinding
+from pykueue.core.queue import FlavorSpec, QueueSpec, ResourceGroupInfo
 from pykueue.core.topology import Fleet, PlacedPods
-from pykueue.core.workload import PodSet, Reservation
+from pykueue.core.workload import PodSetResources, Reservation
 
 
-class Column(NamedTuple):
+class GroupFlavor(NamedTuple):
     """One flavor of a resource group, with the tree's number for each resource."""
 
     flavor: str
@@ -40,7 +40,7 @@ class Queue:
         "spec",
     )
 
-    def __init__(self, spec: QueueSpec, node: Node, generation: int = 0) -> None:
+    def __init__(self, spec: QueueSpec, node: QuotaNode, generation: int = 0) -> None:
         self.name = spec.name
         self.spec = spec
         self.node = node
@@ -49,13 +49,13 @@ class Queue:
         self._priorities: dict[int, int] = {}  # how many reservations there are of each
         self.local_usage: Callable[[str], float] | None = None  # of a LocalQueue, in a usage-based queue
         tree = node.tree
-        self.group_of: dict[str, ResourceGroup] = {}
-        self.columns: dict[ResourceGroup, tuple[Column, ...]] = {}
+        self.group_of: dict[str, ResourceGroupInfo] = {}
+        self.columns: dict[ResourceGroupInfo, tuple[GroupFlavor, ...]] = {}
         for group in spec.groups:
             for resource in group.resources:
                 self.group_of.setdefault(resource, group)
             self.columns[group] = tuple(
-                Column(flavor, {resource: tree.number(flavor, resource) for resource in sorted(group.resources)})
+                GroupFlavor(flavor, {resource: tree.number(flavor, resource) for resource in sorted(group.resources)})
                 for flavor in group.flavors
             )
 
@@ -98,7 +98,7 @@ class Snapshot:
         self.inactive: set[str] = set()  # the names of those that cannot, for now
         self.flavors: dict[str, FlavorSpec] = {}
         self.fleet = fleet
-        self.verdicts: dict[tuple[str, str, PodSet], Finding | None] = {}  # see `core.eligibility`
+        self.verdicts: dict[tuple[str, str, PodSetResources], FlavorFinding | None] = {}  # see `core.eligibility`
         self.ended: frozenset[str] = frozenset()  # keys of reservations that a what-if treats as ended
         self._log: quota.UndoLog = []
 

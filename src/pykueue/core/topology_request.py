@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import topology
-from pykueue.core.assignment import Assignment, AssignmentInputs, Mode, PodSetChoice
-from pykueue.core.decision import Cause, Finding, FlavorAttempt, Kind
-from pykueue.core.topology import PlacementRequest, Wish
+from pykueue.core.assignment import Assignment, AssignmentInputs, FlavorAssignmentMode, PodSetFlavorAssignment
+from pykueue.core.decision import Cause, FlavorAttempt, FlavorFinding, PreemptionMode
+from pykueue.core.topology import PlacementRequest, TopologyRequest
 
 DELAYED_PENDING = "Pending"
 DELAYED_READY = "Ready"
@@ -25,21 +25,21 @@ def place(inputs: AssignmentInputs, assignment: Assignment) -> None:
     """
     requests = placement_requests(inputs, assignment)
     fleet = inputs.snapshot.fleet
-    if assignment.mode is Mode.FIT:
-        outcome = topology.place(fleet, requests) if requests else topology.Outcome()
+    if assignment.mode is FlavorAssignmentMode.FIT:
+        outcome = topology.place(fleet, requests) if requests else topology.PlacementOutcome()
         if outcome.failure is not None:
             assignment.of(outcome.failure.pod_set).findings.append(_no_placement(outcome.failure))
-            assignment.set_mode_of(outcome.failure.pod_set, Mode.PREEMPT)
+            assignment.set_mode_of(outcome.failure.pod_set, FlavorAssignmentMode.PREEMPT)
         else:
             record_placements(assignment, outcome)
     # A Workload that replaces a lost node keeps its other pods where they are, so an emptied cluster means nothing.
-    if assignment.mode is Mode.PREEMPT and not inputs.workload.details.unhealthy_nodes:
-        outcome = topology.place(fleet, requests, emptied=True) if requests else topology.Outcome()
+    if assignment.mode is FlavorAssignmentMode.PREEMPT and not inputs.workload.details.unhealthy_nodes:
+        outcome = topology.place(fleet, requests, emptied=True) if requests else topology.PlacementOutcome()
         if outcome.failure is not None:
             _record_failure(assignment, outcome.failure)
         else:
             for request in requests:
-                assignment.set_mode_of(request.pod_set, Mode.PREEMPT)
+                assignment.set_mode_of(request.pod_set, FlavorAssignmentMode.PREEMPT)
 
 
 def _record_failure(assignment: Assignment, failure: topology.PlacementFailure) -> None:
@@ -47,7 +47,7 @@ def _record_failure(assignment: Assignment, failure: topology.PlacementFailure) 
     choice.attempts = tuple(
         FlavorAttempt(
             attempt.flavor,
-            Kind.NO_FIT,
+            PreemptionMode.NO_FIT,
             attempt.level,
             attempt.findings,
             QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED,
@@ -58,14 +58,14 @@ def _record_failure(assignment: Assignment, failure: topology.PlacementFailure) 
     )
     if not any(finding.cause is Cause.NO_PLACEMENT for finding in choice.findings):
         choice.findings.append(_no_placement(failure))
-    assignment.set_mode_of(failure.pod_set, Mode.NO_FIT)
+    assignment.set_mode_of(failure.pod_set, FlavorAssignmentMode.NO_FIT)
 
 
-def _no_placement(failure: topology.PlacementFailure) -> Finding:
-    return Finding(Cause.NO_PLACEMENT, flavor=failure.flavor, detail=str(failure))
+def _no_placement(failure: topology.PlacementFailure) -> FlavorFinding:
+    return FlavorFinding(Cause.NO_PLACEMENT, flavor=failure.flavor, detail=str(failure))
 
 
-def record_placements(assignment: Assignment, outcome: topology.Outcome) -> None:
+def record_placements(assignment: Assignment, outcome: topology.PlacementOutcome) -> None:
     """Write the placements found into the assignment; a delayed topology request is thereby Ready."""
     for name, placement in outcome.placements.items():
         choice = assignment.of(name)
@@ -98,7 +98,7 @@ def _keeps_placement(inputs: AssignmentInputs) -> bool:
     return inputs.policy.keep_pod_owned_placements and inputs.workload.details.is_owned_by_pod
 
 
-def _lost_node(inputs: AssignmentInputs, choice: PodSetChoice) -> str | None:
+def _lost_node(inputs: AssignmentInputs, choice: PodSetFlavorAssignment) -> str | None:
     """The first unhealthy node that the pod set has pods on."""
     if choice.placement is None:
         return None
@@ -107,12 +107,12 @@ def _lost_node(inputs: AssignmentInputs, choice: PodSetChoice) -> str | None:
 
 
 def _placement_request(
-    inputs: AssignmentInputs, assignment: Assignment, choice: PodSetChoice, lost: str | None
+    inputs: AssignmentInputs, assignment: Assignment, choice: PodSetFlavorAssignment, lost: str | None
 ) -> PlacementRequest | None:
     fleet, spec, details = inputs.snapshot.fleet, inputs.queue.spec, inputs.workload.details
-    wish = choice.pod_set.wish or Wish()
+    wish = choice.pod_set.wish or TopologyRequest()
     is_elastic = inputs.policy.elastic_slices_with_topology and details.is_elastic
-    if is_elastic and wish.kind is not topology.Kind.UNCONSTRAINED:
+    if is_elastic and wish.kind is not topology.TopologyRequestMode.UNCONSTRAINED:
         assignment.fail(choice.name, f"{wish.kind.value} topology is not supported with ElasticJobsViaWorkloadSlices")
         return None
     of_queue = {flavor for group in spec.groups for flavor in group.flavors}
@@ -133,7 +133,7 @@ def _placement_request(
         previous = old.placement if old is not None else None
     repair = None
     if choice.placement is not None and lost is not None:
-        repair = topology.Repair(choice.placement, lost)
+        repair = topology.NodeReplacement(choice.placement, lost)
     return PlacementRequest(
         pod_set=choice.name,
         flavor=flavors[0],

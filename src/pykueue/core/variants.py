@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from pykueue.core.snapshot import Queue
-from pykueue.core.workload import Reservation, Workload
+from pykueue.core.workload import Reservation, WorkloadInfo
 
 
-def is_unmarked_parent(workload: Workload, queue: Queue) -> bool:
+def is_unmarked_parent(workload: WorkloadInfo, queue: Queue) -> bool:
     """Whether a Workload that waits is to be tried by variants, and is none itself."""
     return queue.spec.has_variants and not workload.details.parent_uid and workload.reservation is None
 
 
-def better_sibling(workload: Workload, queue: Queue) -> Reservation | None:
+def better_sibling(workload: WorkloadInfo, queue: Queue) -> Reservation | None:
     """An admitted variant of the same parent on a flavor that the queue lists before this one's."""
     return next((sibling for place, sibling in _siblings(workload, queue) if place < _place(workload, queue)), None)
 
 
-def worse_sibling(workload: Workload, queue: Queue) -> Reservation | None:
+def worse_sibling(workload: WorkloadInfo, queue: Queue) -> Reservation | None:
     """An admitted variant of the same parent on a flavor that the queue lists behind this one's."""
     return next((sibling for place, sibling in _siblings(workload, queue) if place > _place(workload, queue)), None)
 
 
-def may_migrate(workload: Workload, queue: Queue) -> bool:
+def may_migrate(workload: WorkloadInfo, queue: Queue) -> bool:
     """Whether its flavor is not behind the last one that is worth moving to."""
     last = queue.spec.last_acceptable_flavor
     return last is None or _place(workload, queue) <= queue.spec.groups[0].flavors.index(last)
 
 
-def _place(workload: Workload, queue: Queue) -> int:
+def _place(workload: WorkloadInfo, queue: Queue) -> int:
     return queue.spec.groups[0].flavors.index(workload.details.variant_flavor)
 
 
-def _siblings(workload: Workload, queue: Queue) -> list[tuple[int, Reservation]]:
+def _siblings(workload: WorkloadInfo, queue: Queue) -> list[tuple[int, Reservation]]:
     details = workload.details
     flavors = queue.spec.groups[0].flavors if queue.spec.groups else ()
     if not details.parent_uid or details.variant_flavor not in flavors:

@@ -15,7 +15,7 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.api.conditions import PreemptedReason
 from pykueue.core import amounts
 from pykueue.core.queue import FlavorResource
-from pykueue.core.topology import Figure, NodeTerms, PlacedPods, Placement, Wish
+from pykueue.core.topology import Figure, NodeTerms, PlacedPods, TopologyPlacement, TopologyRequest
 
 Requests: TypeAlias = tuple[tuple[str, int], ...]
 """(resource, amount) pairs in the order in which flavors are searched for them (§0.3)."""
@@ -25,7 +25,7 @@ NO_TERMS = NodeTerms()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PodSet:
+class PodSetResources:
     """One pod set: what its pods ask for together, and what each asks of its node. Compared by identity.
 
     `requests` is the total for `count` pods as quota sees it; `pod` is what one pod really uses on a node. `wish` is
@@ -39,7 +39,7 @@ class PodSet:
     pod: Figure = ()
     min_count: int | None = None
     terms: NodeTerms = NO_TERMS
-    wish: Wish | None = None
+    wish: TopologyRequest | None = None
     group: str | None = None
 
     @property
@@ -48,10 +48,10 @@ class PodSet:
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Shape:
+class WorkloadShape:
     """All that makes two Workloads alike to the brain, but for priority; compared by identity, so it is interned."""
 
-    pod_sets: tuple[PodSet, ...]
+    pod_sets: tuple[PodSetResources, ...]
     problem: str = ""  # why no Workload of this shape can ever be admitted (§1.10, 3 and 4)
 
     @property
@@ -67,7 +67,7 @@ class AssignedPodSet:
     count: int
     flavors: Mapping[str, str]  # resource -> flavor
     requests: Requests
-    placement: Placement | None = None
+    placement: TopologyPlacement | None = None
     delayed: str | None = None  # the state of a delayed topology request
 
 
@@ -116,7 +116,7 @@ class Reservation:
         placed: tuple[PlacedPods, ...] = (),
         parent_uid: str = "",
         variant_flavor: str = "",
-        shape: Shape | None = None,
+        shape: WorkloadShape | None = None,
         assumed_victims: Mapping[str, PreemptedReason] | None = None,
     ) -> None:
         self.key = key
@@ -180,13 +180,13 @@ def _usage(pod_sets: tuple[AssignedPodSet, ...]) -> tuple[tuple[FlavorResource, 
 
 
 @dataclass(frozen=True, slots=True)
-class ScanMemory:
+class ScanPosition:
     """Where the search for flavors stopped in the last attempt, so that the next one goes on behind it (§4.8)."""
 
     stopped_at: tuple[Mapping[str, int], ...]  # per pod set: resource -> index in its flavor list, -1 at the end
     queue_generation: int
     turn: int  # of the queue, when the attempt was made
-    shape: Shape | None  # None: shapes are not compared
+    shape: WorkloadShape | None  # None: shapes are not compared
 
     @property
     def has_untried_flavors(self) -> bool:
@@ -201,7 +201,7 @@ class ScanMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckState:
+class CheckInfo:
     """An admission check that a Workload lists, and how far it is."""
 
     name: str
@@ -210,10 +210,10 @@ class CheckState:
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
+class WorkloadDetails:
     """What few Workloads have; the others share `NO_DETAILS`."""
 
-    checks: tuple[CheckState, ...] = ()
+    checks: tuple[CheckInfo, ...] = ()
     replaces: str = ""  # the key of the elastic slice that this one takes over from
     has_closed_gate: bool = False
     allowed_flavors: frozenset[str] | None = None  # of a variant (ConcurrentAdmission)
@@ -233,10 +233,10 @@ class Details:
         return all(check.state == "Ready" for check in self.checks)
 
 
-NO_DETAILS = Details()
+NO_DETAILS = WorkloadDetails()
 
 
-class Workload:
+class WorkloadInfo:
     """A Workload that asks to be decided: a waiting one, or one with a reservation that needs a second pass."""
 
     __slots__ = (
@@ -263,7 +263,7 @@ class Workload:
         self,
         key: str,
         uid: str,
-        shape: Shape,
+        shape: WorkloadShape,
         *,
         local_queue: str = "",
         cluster_queue: str = "",
@@ -273,7 +273,7 @@ class Workload:
         generation: int = 0,
         held_back: bool = False,
         back_off_until: Nanoseconds | None = None,
-        details: Details = NO_DETAILS,
+        details: WorkloadDetails = NO_DETAILS,
         reservation: Reservation | None = None,
     ) -> None:
         self.key = key
@@ -290,7 +290,7 @@ class Workload:
         self.back_off_until = back_off_until
         self.details = details
         self.reservation = reservation
-        self.memory: ScanMemory | None = None
+        self.memory: ScanPosition | None = None
         self.set_aside = False  # something is wrong with it that no change elsewhere can mend
         self.turn = 0  # how many heads its queue had offered when it was last taken as one
 
@@ -302,7 +302,7 @@ class Workload:
         return self.key.partition("/")[0]
 
     @property
-    def kind(self) -> tuple[Shape, int, frozenset[str] | None]:
+    def kind(self) -> tuple[WorkloadShape, int, frozenset[str] | None]:
         """[QU12] Its equivalence class within a queue: Workloads of one kind get one verdict."""
         return self.shape, self.priority, self.details.allowed_flavors
 
@@ -313,7 +313,7 @@ class Workload:
             return ()
         return tuple(tuple(sorted(by_resource.items())) for by_resource in self.memory.stopped_at)
 
-    def differs_from(self, other: Workload) -> bool:
+    def differs_from(self, other: WorkloadInfo) -> bool:
         """Whether what decides about it has changed, other than by a decision: its spec, priority, checks, back-off."""
         return (
             self.generation != other.generation

@@ -21,8 +21,8 @@ from pykueue.api import conditions, kueue
 from pykueue.api.conditions import ActiveCondition
 from pykueue.core import amounts, quota
 from pykueue.core.amounts import UNLIMITED
-from pykueue.core.cohort import Node
-from pykueue.core.cohort import Tree as CohortTree
+from pykueue.core.cohort import CohortTree as CohortTree
+from pykueue.core.cohort import QuotaNode
 from pykueue.core.queue import FlavorResource
 from pykueue.dashboard.workload_table import Table, Word
 from pykueue.state.world import World
@@ -140,7 +140,7 @@ class Overview:
             self._cohorts_in.setdefault(parent, []).append(node.name)
             self.cohorts[node.name] = self._sum(node, parent, offered.get(node, {}))
 
-    def _sum(self, node: Node, parent: str, offered: Mapping[int, int]) -> Entry:
+    def _sum(self, node: QuotaNode, parent: str, offered: Mapping[int, int]) -> Entry:
         whole = Entry(node.name, False, parent, 0, 0, 0, {})
         for part in self._parts(node.name):
             whole.pending += part.pending
@@ -252,7 +252,7 @@ QUEUE_SORTS: Final[Mapping[str, Callable[[Entry], Any]]] = {
 # --- One node ---------------------------------------------------------------------------------------------------------
 
 
-def _queue(queue: kueue.ClusterQueue, node: Node | None, counts: Table) -> Entry:
+def _queue(queue: kueue.ClusterQueue, node: QuotaNode | None, counts: Table) -> Entry:
     name = queue.metadata.name
     admitted, reserved = (counts.count(name, word) for word in (Word.ADMITTED, Word.RESERVED))
     return Entry(
@@ -268,20 +268,20 @@ def _queue(queue: kueue.ClusterQueue, node: Node | None, counts: Table) -> Entry
     )
 
 
-def _concerned(node: Node) -> Iterator[int]:
+def _concerned(node: QuotaNode) -> Iterator[int]:
     """The pairs that a queue has quota for, and those that it uses although it has none."""
     known = set(node.known)
     return (number for number, used in enumerate(node.usage) if number in known or used)
 
 
-def _figures(node: Node, number: int) -> Amounts:
+def _figures(node: QuotaNode, number: int) -> Amounts:
     nominal, used = node.subtree[number], node.usage[number]
     return Amounts(nominal, used, _above(used, nominal), _lent(node, number), node.potential[number])
 
 
-def _offered(trees: Iterable[CohortTree]) -> dict[Node, dict[int, int]]:
+def _offered(trees: Iterable[CohortTree]) -> dict[QuotaNode, dict[int, int]]:
     """What the members of each cohort offer it; the rest of its quota is its own."""
-    found: dict[Node, dict[int, int]] = {}
+    found: dict[QuotaNode, dict[int, int]] = {}
     for member in (node for tree in trees for node in tree.nodes):
         if member.parent is not None:
             above = found.setdefault(member.parent, {})
@@ -291,7 +291,7 @@ def _offered(trees: Iterable[CohortTree]) -> dict[Node, dict[int, int]]:
     return found
 
 
-def _lent(node: Node, number: int) -> int:
+def _lent(node: QuotaNode, number: int) -> int:
     unused = amounts.subtract(node.subtree[number], node.usage[number])
     return max(0, amounts.subtract(unused, quota.available(node, number))) if unused > 0 else 0
 
@@ -300,7 +300,7 @@ def _above(used: int, nominal: int) -> int:
     return max(0, amounts.subtract(used, nominal))
 
 
-def _name(node: Node | None) -> str:
+def _name(node: QuotaNode | None) -> str:
     return node.name if node is not None else ""
 
 

@@ -19,9 +19,9 @@ from pykueue.api import conditions, kueue
 from pykueue.api.conditions import ActiveCondition, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
 from pykueue.core import amounts, fair_sharing
-from pykueue.core.cohort import Node
+from pykueue.core.cohort import QuotaNode
 from pykueue.core.queue import FlavorResource, Quota
-from pykueue.core.workload import Reservation, Workload
+from pykueue.core.workload import Reservation, WorkloadInfo
 from pykueue.lifecycle import states, variants
 from pykueue.observe.metrics import BY_NAME, Metrics, TenantCounts, Type, When
 from pykueue.state.world import World
@@ -201,7 +201,7 @@ class Gauges(Collector):
 
     # --- Queues -------------------------------------------------------------------------------------------------------
 
-    def _lines(self) -> Iterator[tuple[str, list[Workload], list[Workload]]]:
+    def _lines(self) -> Iterator[tuple[str, list[WorkloadInfo], list[WorkloadInfo]]]:
         """Every ClusterQueue with those in line and those who are parked; nobody is in line at a closed one."""
         for name, queue in sorted(self._world.queues.items()):
             in_line = [*queue.active(), *queue.in_flight.values()]
@@ -335,7 +335,7 @@ class Gauges(Collector):
         for name in self._names():
             node = self._world.structure.node(name)
             if node is not None:
-                share = fair_sharing.share(node)
+                share = fair_sharing.dominant_resource_share(node)
                 yield (name, _parent(node)), math.nan if share.is_boundless else share.rank[1]
 
     # --- Cohorts ------------------------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ class Gauges(Collector):
         """Show the series of a cohort again: it was created, a child was changed, or a Workload below it was."""
         self._deleted_cohorts.discard(name)
 
-    def _cohorts(self) -> Iterator[Node]:
+    def _cohorts(self) -> Iterator[QuotaNode]:
         """Every cohort, implicit ones included."""
         yield from sorted(
             (node for node in self._world.structure.cohort_nodes() if node.name not in self._deleted_cohorts),
@@ -361,7 +361,7 @@ class Gauges(Collector):
         explicit = {cohort.metadata.name for cohort in self._sources.cohorts()}
         for node in self._cohorts():
             if node.name in explicit:
-                share = fair_sharing.share(node)
+                share = fair_sharing.dominant_resource_share(node)
                 yield (node.name,), math.inf if share.is_boundless else share.rank[1]
 
     def _subtree_quota(self) -> Iterator[Sample]:
@@ -389,7 +389,7 @@ class Gauges(Collector):
         for node in self._cohorts():
             yield (node.name,), admitted[node.name]
 
-    def _ancestors(self) -> Iterator[tuple[str, tuple[Node, ...]]]:
+    def _ancestors(self) -> Iterator[tuple[str, tuple[QuotaNode, ...]]]:
         """Every ClusterQueue with the cohorts above it. Inactive ones are included: what they hold is reserved."""
         for name in self._names():
             node = self._world.structure.node(name)
@@ -441,7 +441,7 @@ def _tenant(reservation: Reservation) -> tuple[str, str]:
     return reservation.local_queue, reservation.key.partition("/")[0]
 
 
-def _parent(node: Node | None) -> str:
+def _parent(node: QuotaNode | None) -> str:
     return node.parent.name if node is not None and node.parent is not None else ""
 
 

@@ -30,7 +30,7 @@ from kubemachinery.selectors import Selector
 from pykueue.api import config, kueue
 from pykueue.api.conditions import PodsReadyReason, Status, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
-from pykueue.core.decision import Admit, Decision, Preempt, Retry
+from pykueue.core.decision import Admit, Decision, Preempt, SecondPassFailed
 from pykueue.lifecycle import states
 from pykueue.lifecycle.workload_changes import Admitted, Change, Evicted, Finished, Released, Reserved, SetCondition
 from pykueue.observe.custom_labels import CustomLabels
@@ -570,7 +570,7 @@ class Metrics:
             if decision.recomputation is not None:
                 result = str(decision.recomputation)
                 self._add("kueue_preemption_target_recomputations_total", decision.cluster_queue, result)
-            for victim in decision.victims if isinstance(decision, Preempt | Retry) else ():
+            for victim in decision.victims if isinstance(decision, Preempt | SecondPassFailed) else ():
                 if not victim.already_evicted:
                     self._add("kueue_preempted_workloads_total", decision.cluster_queue, str(victim.reason))
         # A cycle without skips leaves the figure of the last one that had some, as Kueue does.

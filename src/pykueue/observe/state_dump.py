@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from pykueue.core import amounts
-from pykueue.core.cohort import Node
+from pykueue.core.cohort import QuotaNode
 from pykueue.state.world import World
 
 log: Final = logging.getLogger("pykueue.dumper")
@@ -81,7 +81,7 @@ def _cluster_queues(world: World) -> Iterator[Line]:
 
 
 def _cohorts(world: World) -> Iterator[Line]:
-    found: dict[str, Node] = {}
+    found: dict[str, QuotaNode] = {}
     for name in world.structure.cluster_queues:
         node = world.structure.node(name)
         found |= {above.name: above for above in (node.ancestors if node is not None else ())}
@@ -94,7 +94,7 @@ def _cohorts(world: World) -> Iterator[Line]:
         yield Line("Found cohort", {"cohort": name, "resources": quota, "usage": _usage(node)})
 
 
-def _usage(node: Node) -> dict[str, str]:
+def _usage(node: QuotaNode) -> dict[str, str]:
     pairs = ((node.tree.pairs[number], amount) for number, amount in enumerate(node.usage) if amount)
     return {f"{pair.flavor}/{pair.resource}": amounts.text(pair.resource, amount) for pair, amount in sorted(pairs)}
 

@@ -23,7 +23,7 @@ from kubemachinery.meta import ApiStruct, OwnerReference
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, schema
 from pykueue.core import ordering
-from pykueue.core.workload import Workload
+from pykueue.core.workload import WorkloadInfo
 from pykueue.state.pending_queue import PendingQueue
 
 GROUP: Final = "visibility.kueue.x-k8s.io"
@@ -62,7 +62,7 @@ def in_local_queue(queue: PendingQueue, namespace: str, name: str) -> Iterator[P
     return (place for place in in_cluster_queue(queue) if place.local_queue == f"{namespace}/{name}")
 
 
-def _in_order(queue: PendingQueue) -> list[Workload]:
+def _in_order(queue: PendingQueue) -> list[WorkloadInfo]:
     """By what its LocalQueue has used, where that counts; then the one for whom others were evicted; then as always.
 
     Sorting keeps the order of equals, so the last key comes first here. One by one they are cheap, and there may be a
@@ -78,7 +78,7 @@ def _in_order(queue: PendingQueue) -> list[Workload]:
     return waiting
 
 
-def _local_queue(workload: Workload) -> str:
+def _local_queue(workload: WorkloadInfo) -> str:
     return f"{workload.namespace}/{workload.local_queue}"
 
 

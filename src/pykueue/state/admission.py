@@ -9,8 +9,8 @@ import msgspec
 
 from pykueue.api import kueue, topology_encoding
 from pykueue.core.requests import shown
-from pykueue.core.topology import Placement
-from pykueue.core.workload import AssignedPodSet, Shape
+from pykueue.core.topology import TopologyPlacement
+from pykueue.core.workload import AssignedPodSet, WorkloadShape
 
 
 def tree(cluster_queue: str, pod_sets: Iterable[AssignedPodSet], *, by_hostname_prefix: bool = True) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def typed(
     return msgspec.convert(tree(cluster_queue, pod_sets, by_hostname_prefix=by_hostname_prefix), kueue.Admission)
 
 
-def requests(shape: Shape) -> tuple[kueue.PodSetRequest, ...]:
+def requests(shape: WorkloadShape) -> tuple[kueue.PodSetRequest, ...]:
     """`status.resourceRequests`: what each pod set asks for altogether, as quota would count it."""
     return tuple(
         kueue.PodSetRequest(name=pod_set.name, resources=shown(pod_set.requests)) for pod_set in shape.pod_sets
@@ -47,6 +47,6 @@ def _assignment(pod_set: AssignedPodSet, by_hostname_prefix: bool) -> dict[str, 
     return found
 
 
-def _placement(placement: Placement, by_hostname_prefix: bool) -> dict[str, Any]:
+def _placement(placement: TopologyPlacement, by_hostname_prefix: bool) -> dict[str, Any]:
     domains = [topology_encoding.Domain(domain.values, domain.count) for domain in placement.domains]
     return topology_encoding.encode(placement.levels, domains, by_hostname_prefix=by_hostname_prefix)

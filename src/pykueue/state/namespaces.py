@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from pykueue.api import kube
 from pykueue.api.conditions import QuotaReservedReason
-from pykueue.core.cycle import Refusal
+from pykueue.core.cycle import NominationRefusal
 from pykueue.core.decision import Requeue
-from pykueue.core.workload import Workload
+from pykueue.core.workload import WorkloadInfo
 from pykueue.state.structure import Structure
 
 
@@ -35,26 +35,26 @@ class Namespaces:
     def drop(self, name: str) -> None:
         self._labels.pop(name, None)
 
-    def are_right_for(self, workload: Workload) -> bool:
+    def are_right_for(self, workload: WorkloadInfo) -> bool:
         """Whether the Workload's queue is there and takes its namespace."""
         labels = self._labels.get(workload.namespace)
         selector = self._structure.selectors.get(workload.cluster_queue)
         return labels is not None and selector is not None and selector.matches(labels)
 
-    def refusal(self, workload: Workload) -> Refusal | None:
+    def refusal(self, workload: WorkloadInfo) -> NominationRefusal | None:
         """Namespace, selector, and then the problem of its own that the Workload may have."""
         labels = self._labels.get(workload.namespace)
         if labels is None:
-            return Refusal(
+            return NominationRefusal(
                 QuotaReservedReason.MISCONFIGURED, f'workload namespace "{workload.namespace}" does not exist'
             )
         selector = self._structure.selectors.get(workload.cluster_queue)
         if selector is not None and not selector.matches(labels):
-            return Refusal(
+            return NominationRefusal(
                 QuotaReservedReason.MISCONFIGURED,
                 "workload namespace doesn't match ClusterQueue selector",
                 Requeue.NAMESPACE_MISMATCH,
             )
         if workload.shape.problem:
-            return Refusal(QuotaReservedReason.MISCONFIGURED, workload.shape.problem)
+            return NominationRefusal(QuotaReservedReason.MISCONFIGURED, workload.shape.problem)
         return None

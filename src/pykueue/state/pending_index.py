@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kubemachinery.meta import Nanoseconds
-from pykueue.core.workload import Workload
+from pykueue.core.workload import WorkloadInfo
 from pykueue.state.pending_queue import PendingQueue
 from pykueue.state.scheduling_scope import SchedulingScopes
 
@@ -30,7 +30,7 @@ class PendingIndex:
         self.queues: dict[str, PendingQueue] = {}  # by ClusterQueue
         self._waking = waking
         self._local_queues: dict[str, LocalQueue] = {}
-        self._waiting: dict[str, dict[str, Workload]] = {}  # LocalQueue -> pending Workloads, in a line or not
+        self._waiting: dict[str, dict[str, WorkloadInfo]] = {}  # LocalQueue -> pending Workloads, in a line or not
         self._local_queue_of: dict[str, str] = {}
 
     # Queues.
@@ -93,7 +93,7 @@ class PendingIndex:
 
     # Workloads.
 
-    def put(self, workload: Workload, now: Nanoseconds) -> None:
+    def put(self, workload: WorkloadInfo, now: Nanoseconds) -> None:
         """A Workload waits. One of which nothing has changed that could let it in keeps its place."""
         key, local_queue = workload.key, f"{workload.namespace}/{workload.local_queue}"
         if self._local_queue_of.get(key, local_queue) != local_queue:
@@ -130,7 +130,7 @@ class PendingIndex:
             line.drop(key)
             self._waking.mark_ready(line.name)
 
-    def set_aside(self, workload: Workload, now: Nanoseconds) -> None:
+    def set_aside(self, workload: WorkloadInfo, now: Nanoseconds) -> None:
         """Leave a Workload out until it changes."""
         workload.set_aside = True
         line = self.queues.get(workload.cluster_queue)
@@ -152,13 +152,13 @@ class PendingIndex:
             if line.wake(now):
                 self._waking.mark_ready(line.name)
 
-    def _is_in_line(self, workload: Workload) -> bool:
+    def _is_in_line(self, workload: WorkloadInfo) -> bool:
         line = self.queues.get(workload.cluster_queue)
         return line is not None and workload.key in line
 
     # Questions.
 
-    def pending(self, key: str) -> Workload | None:
+    def pending(self, key: str) -> WorkloadInfo | None:
         """A Workload that waits, in a line or for one."""
         local_queue = self._local_queue_of.get(key)
         return self._waiting[local_queue].get(key) if local_queue is not None else None
@@ -184,7 +184,7 @@ class PendingIndex:
         return (self.target(key) for key in self._waiting if key.startswith(f"{namespace}/"))
 
 
-def _may_matter(before: Workload, after: Workload) -> bool:
+def _may_matter(before: WorkloadInfo, after: WorkloadInfo) -> bool:
     """§2.7(a) Whether a waiting Workload changed in a way that could let it in."""
     return (
         before.uid != after.uid

@@ -19,10 +19,10 @@ from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.kueue import QueueingStrategy
 from pykueue.core import ordering
 from pykueue.core.decision import Requeue
-from pykueue.core.workload import ScanMemory, Shape, Workload
+from pykueue.core.workload import ScanPosition, WorkloadInfo, WorkloadShape
 
 Rank: TypeAlias = tuple[int, int, str, str]
-WorkloadKind: TypeAlias = tuple[Shape, int, frozenset[str] | None]
+WorkloadKind: TypeAlias = tuple[WorkloadShape, int, frozenset[str] | None]
 
 AT_ONCE = frozenset(
     {
@@ -62,11 +62,11 @@ class Bucket:
         self.serial = serial
         self.kind = kind
         self.local_queue = local_queue
-        self.members: dict[str, Workload] = {}
+        self.members: dict[str, WorkloadInfo] = {}
         self.is_parked = False
         self._heap: list[Rank] = []
 
-    def add(self, workload: Workload) -> None:
+    def add(self, workload: WorkloadInfo) -> None:
         self.members[workload.key] = workload
         heapq.heappush(self._heap, ordering.in_queue(workload))
 
@@ -115,8 +115,8 @@ class PendingQueue:
         self.name = name
         self.strategy = strategy
         self.local_usage: Callable[[str], float] | None = None  # of a LocalQueue, where the queue goes by usage
-        self.pool: dict[str, Workload] = {}  # parked one by one; whole kinds are parked in their buckets
-        self.in_flight: dict[str, Workload] = {}
+        self.pool: dict[str, WorkloadInfo] = {}  # parked one by one; whole kinds are parked in their buckets
+        self.in_flight: dict[str, WorkloadInfo] = {}
         # Those parked who came with a back-off that has not ended, and of whom nothing was written since. Until then
         # Kueue has them in no queue, and counts them nowhere.
         self.resting: set[str] = set()
@@ -139,13 +139,13 @@ class PendingQueue:
     def __contains__(self, key: str) -> bool:
         return key in self._where or key in self.pool or key in self.in_flight
 
-    def get(self, key: str) -> Workload | None:
+    def get(self, key: str) -> WorkloadInfo | None:
         bucket = self._where.get(key)
         if bucket is not None:
             return bucket.members[key]
         return self.pool.get(key) or self.in_flight.get(key)
 
-    def active(self) -> Iterator[Workload]:
+    def active(self) -> Iterator[WorkloadInfo]:
         """Those in line, in no particular order."""
         for bucket in self._buckets.values():
             if not bucket.is_parked:
@@ -161,7 +161,7 @@ class PendingQueue:
         """How many wait, as people count them: without those who rest."""
         return len(self) - len(self.resting)
 
-    def parked(self, *, with_resting: bool = True) -> Iterator[Workload]:
+    def parked(self, *, with_resting: bool = True) -> Iterator[WorkloadInfo]:
         yield from (workload for key, workload in self.pool.items() if with_resting or key not in self.resting)
         for bucket in self._buckets.values():
             if bucket.is_parked:
@@ -173,7 +173,7 @@ class PendingQueue:
 
     # Coming and going.
 
-    def put(self, workload: Workload, now: Nanoseconds) -> None:
+    def put(self, workload: WorkloadInfo, now: Nanoseconds) -> None:
         """A Workload arrived or changed. While it is being decided it stays where it is: the requeue re-reads it."""
         key = workload.key
         if key in self.in_flight:
@@ -195,7 +195,7 @@ class PendingQueue:
         """Something was written about a Workload that waits: if it rests, it is counted from here on."""
         self.resting.discard(key)
 
-    def _park(self, workload: Workload) -> None:
+    def _park(self, workload: WorkloadInfo) -> None:
         self.pool[workload.key] = workload
         if workload.back_off_until is not None:
             heapq.heappush(self._timers, (workload.back_off_until, workload.key))
@@ -233,7 +233,7 @@ class PendingQueue:
             for bucket in self._buckets.values():
                 self._line_up(bucket)
 
-    def _join(self, workload: Workload) -> None:
+    def _join(self, workload: WorkloadInfo) -> None:
         kind, local_queue = workload.kind, f"{workload.namespace}/{workload.local_queue}"
         verdict = self.inadmissible_classes.get(kind)
         if verdict is not None and workload.queue_time < verdict.queue_time:
@@ -273,7 +273,7 @@ class PendingQueue:
 
     # Heads.
 
-    def pop(self) -> Workload | None:
+    def pop(self) -> WorkloadInfo | None:
         """[QU8] The head, which is then in flight."""
         self._pops += 1
         head = self.head()
@@ -284,7 +284,7 @@ class PendingQueue:
             head.turn = self._pops
         return head
 
-    def is_preemptor(self, workload: Workload) -> bool:
+    def is_preemptor(self, workload: WorkloadInfo) -> bool:
         """[QU6] Whether this head issued preemptions and its spec has not changed since."""
         return self.preemptor == (workload.key, workload.generation)
 
@@ -300,12 +300,12 @@ class PendingQueue:
             self.preemptor = (key, memory.generation)
             self.sticky = key if memory.is_sticky else None
 
-    def head(self) -> Workload | None:
+    def head(self) -> WorkloadInfo | None:
         """§2.2 By LocalQueue usage where that counts, then the sticky preemptor, then priority, time and UID."""
         sticky = self._sticky_in_line()
         if self.local_usage is None:
             return sticky or self._first(self._fronts.get("", []))
-        best: tuple[tuple[float, bool, Rank], Workload] | None = None
+        best: tuple[tuple[float, bool, Rank], WorkloadInfo] | None = None
         for local_queue, front in self._fronts.items():
             first = self._first(front)
             if sticky is not None and f"{sticky.namespace}/{sticky.local_queue}" == local_queue:
@@ -316,13 +316,13 @@ class PendingQueue:
                     best = rank, first
         return None if best is None else best[1]
 
-    def _sticky_in_line(self) -> Workload | None:
+    def _sticky_in_line(self) -> WorkloadInfo | None:
         bucket = self._where.get(self.sticky) if self.sticky is not None else None
         if bucket is None or bucket.is_parked or self.sticky is None:
             return None
         return bucket.members[self.sticky]
 
-    def _first(self, front: list[tuple[Rank, int]]) -> Workload | None:
+    def _first(self, front: list[tuple[Rank, int]]) -> WorkloadInfo | None:
         while front:
             rank, serial = front[0]
             bucket = self._buckets.get(serial)
@@ -335,12 +335,12 @@ class PendingQueue:
 
     def requeue(
         self,
-        workload: Workload,
+        workload: WorkloadInfo,
         requeue: Requeue,
         reason: QuotaReservedReason,
         now: Nanoseconds,
         *,
-        scan: ScanMemory | None = None,
+        scan: ScanPosition | None = None,
         parks_class: bool = True,
     ) -> None:
         """§2.5 A head that got no reservation goes back: in line, or parked with all of its kind. Its next scan of
@@ -366,7 +366,7 @@ class PendingQueue:
         else:
             self._park(newest)
 
-    def _park_class(self, workload: Workload, reason: QuotaReservedReason, now: Nanoseconds) -> None:
+    def _park_class(self, workload: WorkloadInfo, reason: QuotaReservedReason, now: Nanoseconds) -> None:
         """[QU13] The verdict holds for the whole kind: park them without asking again."""
         self.inadmissible_classes[workload.kind] = InadmissibleClass(reason, workload.queue_time)
         for bucket in self._of_kind.get(workload.kind, {}).values():
@@ -383,7 +383,7 @@ class PendingQueue:
             bucket.is_parked = False
             self._line_up(bucket)
 
-    def release(self, may_return: Callable[[Workload], bool]) -> None:
+    def release(self, may_return: Callable[[WorkloadInfo], bool]) -> None:
         """§2.7(b) Something changed that may let parked Workloads in: those that may return compete again.
 
         Whoever is parked with its kind has no back-off to wait for, so one of a bucket answers for all: what is left to

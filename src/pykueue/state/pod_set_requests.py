@@ -16,9 +16,9 @@ import msgspec
 
 from pykueue.api import kube, kueue
 from pykueue.core import requests, topology
-from pykueue.core.policy import Policy
-from pykueue.core.requests import PLAIN, Accounting, Exclusion, Limits, PodNeeds, Quantities
-from pykueue.core.workload import PodSet, Shape
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.requests import PLAIN, Accounting, Exclusion, LimitRangeSummary, PodRequirements, Quantities
+from pykueue.core.workload import PodSetResources, WorkloadShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Rules:
     """What decides, beside the pods themselves, how much a Workload asks for; compared by identity."""
 
     accounting: Accounting = PLAIN
-    limits: Limits = requests.NO_LIMITS
+    limits: LimitRangeSummary = requests.NO_LIMITS
     runtime_classes: Mapping[str, kube.RuntimeClass] = field(default_factory=dict)
 
-    def needs(self, pod_set: kueue.PodSet) -> PodNeeds:
+    def needs(self, pod_set: kueue.PodSet) -> PodRequirements:
         """What one pod of the set needs."""
         return requests.read(pod_set.template.spec, runtime_classes=self.runtime_classes, limits=self.limits)
 
@@ -37,7 +37,7 @@ class Rules:
 class Demands:
     """Knows the rules of every namespace and queue, and reads Workloads under them."""
 
-    def __init__(self, policy: Policy, accounting: Accounting) -> None:
+    def __init__(self, policy: SchedulingPolicy, accounting: Accounting) -> None:
         self.policy = policy
         # OnlyDeclared looks at no list of exclusions, neither the global one nor a queue's own (KEP-7513).
         self.by_queue = policy.queue_exclusions and not policy.ignore_undeclared
@@ -65,7 +65,7 @@ class Demands:
         self._runtime_classes.pop(runtime_class.metadata.name, None)
         self._forget()
 
-    def shape(self, workload: kueue.Workload, excluded: tuple[str, ...] = ()) -> Shape:
+    def shape(self, workload: kueue.Workload, excluded: tuple[str, ...] = ()) -> WorkloadShape:
         """What a Workload asks for, without what its queue excludes."""
         return self._shapes.read(workload, self._rules_of(workload.metadata.namespace, excluded), self.policy)
 
@@ -104,11 +104,11 @@ class _Shapes:
     """Reads pod sets into shapes and keeps one value per shape, however many Workloads have it."""
 
     def __init__(self, remembered: int = 4096) -> None:
-        self._shapes: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
-        self._recent: OrderedDict[tuple[bytes, int], Shape] = OrderedDict()
+        self._shapes: WeakValueDictionary[bytes, WorkloadShape] = WeakValueDictionary()
+        self._recent: OrderedDict[tuple[bytes, int], WorkloadShape] = OrderedDict()
         self._remembered = remembered
 
-    def read(self, workload: kueue.Workload, rules: Rules, policy: Policy) -> Shape:
+    def read(self, workload: kueue.Workload, rules: Rules, policy: SchedulingPolicy) -> WorkloadShape:
         """The shape of a Workload. Pod sets that were read before, under the same rules, are not read again."""
         reclaimable = workload.status.reclaimable_pods if policy.reclaimable_pods else ()
         source = (msgspec.json.encode((workload.spec.pod_sets, reclaimable)), id(rules))
@@ -130,8 +130,8 @@ class _Shapes:
         pod_sets: Sequence[kueue.PodSet],
         reclaimable: Sequence[kueue.ReclaimablePod],
         rules: Rules,
-        policy: Policy,
-    ) -> Shape:
+        policy: SchedulingPolicy,
+    ) -> WorkloadShape:
         needs = [rules.needs(pod_set) for pod_set in pod_sets]
         refusal = requests.check_pods(needs, rules.limits)
         problem = str(refusal) if refusal is not None else ""
@@ -143,7 +143,7 @@ class _Shapes:
             figure = need.figure
             count = requests.remaining_count(pod_set.name, pod_set.count, reclaimable)
             request = pod_set.topology_request
-            one = PodSet(
+            one = PodSetResources(
                 name=pod_set.name,
                 count=count,
                 spec_count=pod_set.count,
@@ -151,7 +151,7 @@ class _Shapes:
                 pod=topology.figure(requests.in_amounts(figure)),
                 min_count=pod_set.min_count,
                 terms=topology.terms_of(pod_set.template.spec),
-                wish=topology.wish_of(request) if asks_for_topology(request) else None,
+                wish=topology.topology_request_of(request) if asks_for_topology(request) else None,
                 group=request.pod_set_group_name if request is not None else None,
             )
             read.append(one)
@@ -159,7 +159,7 @@ class _Shapes:
         mark = msgspec.json.encode((marks, problem), order="sorted")
         shape = self._shapes.get(mark)
         if shape is None:
-            shape = self._shapes[mark] = Shape(tuple(read), problem)
+            shape = self._shapes[mark] = WorkloadShape(tuple(read), problem)
         return shape
 
 
@@ -175,7 +175,7 @@ def asks_for_topology(request: kueue.PodSetTopologyRequest | None) -> bool:
     )
 
 
-def _marks(spec: kube.PodSpec, needs: PodNeeds) -> Any:
+def _marks(spec: kube.PodSpec, needs: PodRequirements) -> Any:
     """[QU12] What of a pod makes its Workload a kind of its own: what it asks for and where it may run."""
 
     def written(asked: Quantities) -> dict[str, str]:

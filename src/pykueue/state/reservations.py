@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.core import deferred_preemption
 from pykueue.core.decision import Admit
-from pykueue.core.policy import Policy
-from pykueue.core.preemption import Target
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.preemption import PreemptionTarget
 from pykueue.core.queue import FlavorResource
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost, recheck
-from pykueue.core.workload import Reservation, Workload
+from pykueue.core.workload import Reservation, WorkloadInfo
 from pykueue.state.preemption_loops import LoopDetector
 from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.structure import Structure
@@ -48,7 +48,7 @@ class Reservations:
         self._reserve(reservation)
         return reservation
 
-    def assume(self, workload: Workload, decision: Admit, now: Nanoseconds) -> None:
+    def assume(self, workload: WorkloadInfo, decision: Admit, now: Nanoseconds) -> None:
         """What was decided counts from now on; after a second pass, in the place of what was held before."""
         before = self.held.get(workload.key)
         if before is not None:
@@ -93,7 +93,7 @@ class Reservations:
         self.held[key].evicted = True
         self._waking.invalidate(self.held[key].cluster_queue)
 
-    def recheck(self, key: str, policy: Policy, now: Nanoseconds) -> Holds | HoldsAfter | Lost:
+    def recheck(self, key: str, policy: SchedulingPolicy, now: Nanoseconds) -> Holds | HoldsAfter | Lost:
         """Whether a reservation still holds, and which targets it needs gone.
 
         The targets assumed so far count for themselves while the question is answered, and those of the answer are
@@ -102,7 +102,7 @@ class Reservations:
         held = self.held[key]
         assumed = held.assumed_victims
         leaving = [
-            Target(victim, reason)
+            PreemptionTarget(victim, reason)
             for who, reason in assumed.items()
             if (victim := self.held.get(who)) is not None
             and victim.evicted

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from pykueue.core.workload import Workload
+from pykueue.core.workload import WorkloadInfo
 
-HeadSet: TypeAlias = tuple[tuple[Workload, bool, tuple[object, ...]], ...]
+HeadSet: TypeAlias = tuple[tuple[WorkloadInfo, bool, tuple[object, ...]], ...]
 """The heads of a district: each with whether it is the preemptor, and where its search for flavors goes on."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kubemachinery.meta import SECOND, Nanoseconds
-from pykueue.core.workload import Reservation, ScanMemory, Workload
+from pykueue.core.workload import Reservation, ScanPosition, WorkloadInfo
 
 _LONGEST_PAUSE_SECONDS: Final = 30
 
@@ -16,10 +16,10 @@ class SecondPasses:
     """Those who are to be looked at, each as a head of its queue."""
 
     def __init__(self) -> None:
-        self.heads: dict[str, Workload] = {}
+        self.heads: dict[str, WorkloadInfo] = {}
         self._tries: dict[str, int] = {}  # those that did not work
 
-    def put(self, head: Workload, reservation: Reservation) -> None:
+    def put(self, head: WorkloadInfo, reservation: Reservation) -> None:
         head.reservation = reservation
         head.held_back, head.back_off_until = False, None  # what holds back a pending one means nothing here
         self.heads[head.key] = head
@@ -27,7 +27,7 @@ class SecondPasses:
     def drop(self, key: str) -> None:
         self.heads.pop(key, None)
 
-    def pop(self, key: str) -> Workload:
+    def pop(self, key: str) -> WorkloadInfo:
         """It worked."""
         return self.heads.pop(key)
 
@@ -36,13 +36,13 @@ class SecondPasses:
         self.heads.pop(key, None)
         self._tries.pop(key, None)
 
-    def due(self, now: Nanoseconds) -> Iterator[Workload]:
+    def due(self, now: Nanoseconds) -> Iterator[WorkloadInfo]:
         for key in sorted(self.heads):
             head = self.heads[key]
             if head.may_compete(now):
                 yield head
 
-    def try_later(self, key: str, now: Nanoseconds, scan: ScanMemory | None = None) -> None:
+    def try_later(self, key: str, now: Nanoseconds, scan: ScanPosition | None = None) -> None:
         """[TS26] A failed second pass is tried again, at ever longer intervals. Its next scan continues at `scan`."""
         tries = self._tries[key] = self._tries.get(key, 0) + 1
         self.heads[key].memory = scan

@@ -14,16 +14,16 @@ from kubemachinery import quantity
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue, labels
 from pykueue.core import amounts
-from pykueue.core.policy import Policy
+from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.queue import (
-    CohortSpec,
+    CohortInfo,
     FlavorResource,
     FlavorSpec,
     Fungibility,
-    Preemption,
+    PreemptionPolicies,
     QueueSpec,
     Quota,
-    ResourceGroup,
+    ResourceGroupInfo,
 )
 from pykueue.lifecycle import queues
 from pykueue.lifecycle.queues import References
@@ -43,8 +43,8 @@ def flavor_spec(flavor: kueue.ResourceFlavor) -> FlavorSpec:
     )
 
 
-def cohort_spec(cohort: kueue.Cohort) -> CohortSpec:
-    return CohortSpec(
+def cohort_spec(cohort: kueue.Cohort) -> CohortInfo:
+    return CohortInfo(
         name=cohort.metadata.name,
         parent=cohort.spec.parent_name or "",
         quotas=_quotas(cohort.spec.resource_groups),
@@ -56,7 +56,7 @@ def cohort_spec(cohort: kueue.Cohort) -> CohortSpec:
 class Surroundings:
     """What a ClusterQueue depends on."""
 
-    policy: Policy
+    policy: SchedulingPolicy
     references: References
     checks: Mapping[str, kueue.AdmissionCheck]
 
@@ -73,7 +73,7 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQ
     """The spec, and [QU7] whether the queue is inactive; why it is, its status says."""
     spec, references = cluster_queue.spec, around.references
     groups = tuple(
-        ResourceGroup(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
+        ResourceGroupInfo(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
         for group in spec.resource_groups
     )
     flavors = frozenset(flavor for group in groups for flavor in group.flavors)
@@ -160,11 +160,11 @@ def past_usage(local_queue: kueue.LocalQueue) -> PastUsage | None:
     return PastUsage(consumed, time_of(usage.last_update))
 
 
-def _preemption(preemption: kueue.ClusterQueuePreemption | None) -> Preemption:
+def _preemption(preemption: kueue.ClusterQueuePreemption | None) -> PreemptionPolicies:
     if preemption is None:
-        return Preemption()
+        return PreemptionPolicies()
     never, borrow = kueue.PreemptionPolicy.NEVER, preemption.borrow_within_cohort
-    return Preemption(
+    return PreemptionPolicies(
         within_cluster_queue=_enum(kueue.PreemptionPolicy, preemption.within_cluster_queue, never),
         reclaim_within_cohort=_enum(kueue.PreemptionPolicy, preemption.reclaim_within_cohort, never),
         borrow_within_cohort=borrow is not None and (borrow.policy or never) != never,

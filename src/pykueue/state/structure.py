@@ -12,9 +12,9 @@ from typing import NamedTuple
 from kubemachinery import selectors
 from pykueue.api import kueue
 from pykueue.core import cohort, topology
-from pykueue.core.cohort import Node, Tree, TreePlan
-from pykueue.core.policy import Policy
-from pykueue.core.queue import CohortSpec
+from pykueue.core.cohort import CohortTree, QuotaNode, TreePlan
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.queue import CohortInfo
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.workload import Reservation
 from pykueue.lifecycle.queues import References
@@ -25,17 +25,17 @@ from pykueue.state.specs import ReadQueue, Surroundings
 class _Grown(NamedTuple):
     plan: TreePlan
     ingredients: frozenset[int]
-    tree: Tree
+    tree: CohortTree
 
 
 class Structure:
     """The objects that shape trees, the trees, and the reservations seated in them."""
 
-    def __init__(self, policy: Policy, snapshot: Snapshot) -> None:
+    def __init__(self, policy: SchedulingPolicy, snapshot: Snapshot) -> None:
         self.policy = policy
         self.snapshot = snapshot
         self.cluster_queues: dict[str, kueue.ClusterQueue] = {}
-        self.cohorts: dict[str, CohortSpec] = {}
+        self.cohorts: dict[str, CohortInfo] = {}
         self.checks: dict[str, kueue.AdmissionCheck] = {}
         self.flavors: dict[str, kueue.ResourceFlavor] = {}
         self.topologies: dict[str, kueue.Topology] = {}
@@ -73,7 +73,7 @@ class Structure:
         self._to_read.discard(name)
         self._is_reshaped = True
 
-    def put_cohort(self, spec: CohortSpec) -> bool:
+    def put_cohort(self, spec: CohortInfo) -> bool:
         if self.cohorts.get(spec.name) == spec:
             return False
         self.cohorts[spec.name] = spec
@@ -158,7 +158,7 @@ class Structure:
         flavor = self.flavors[name]
         found = self.topologies.get(flavor.spec.topology_name or "")
         if found is not None:
-            self.snapshot.fleet.put_flavor(topology.flavor_of(flavor, found))
+            self.snapshot.fleet.put_flavor(topology.topology_flavor_of(flavor, found))
         elif self.snapshot.fleet.has_flavor(name):
             self.snapshot.fleet.drop_flavor(name)
 
@@ -183,7 +183,7 @@ class Structure:
         return changed | self._regrow()
 
     def _regrow(self) -> set[str]:
-        forest = cohort.survey((read.spec for read in self.read.values()), self.cohorts)
+        forest = cohort.plan_trees((read.spec for read in self.read.values()), self.cohorts)
         trees: dict[tuple[bool, str], _Grown] = {}
         moved: set[str] = set()
         seats: dict[str, Queue] = {}
@@ -195,7 +195,7 @@ class Structure:
                 trees[name] = grown
                 seats.update((spec.name, self._seats[spec.name]) for spec in plan.members())
                 continue
-            tree = Tree.grow(plan)
+            tree = CohortTree.grow(plan)
             trees[name] = _Grown(plan, ingredients, tree)
             for spec in plan.members():
                 before = self._seats.get(spec.name)
@@ -263,16 +263,16 @@ class Structure:
         """The queue in its tree, active or not."""
         return self._seats.get(cluster_queue)
 
-    def node(self, cluster_queue: str) -> Node | None:
+    def node(self, cluster_queue: str) -> QuotaNode | None:
         """The queue's place in its tree, active or not."""
         seat = self._seats.get(cluster_queue)
         return seat.node if seat is not None else None
 
-    def cohort_node(self, cohort_name: str) -> Node | None:
+    def cohort_node(self, cohort_name: str) -> QuotaNode | None:
         """A cohort's place in its tree, declared or not."""
         return next((node for node in self.cohort_nodes() if node.name == cohort_name), None)
 
-    def cohort_nodes(self) -> Iterator[Node]:
+    def cohort_nodes(self) -> Iterator[QuotaNode]:
         """Every cohort in its tree: those with a Cohort object, and those that only a parentName or cohortName names.
         Cohorts of a cycle are in no tree."""
         for grown in self._trees.values():

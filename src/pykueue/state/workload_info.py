@@ -13,9 +13,17 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.api import conditions, kueue, labels, topology_encoding
 from pykueue.api.conditions import EvictedReason, PreemptedReason, Status, WorkloadCondition
 from pykueue.core import requests, topology
-from pykueue.core.policy import Policy
-from pykueue.core.topology import PlacedPods, Placement
-from pykueue.core.workload import NO_DETAILS, AssignedPodSet, CheckState, Details, Reservation, Shape, Workload
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.topology import PlacedPods, TopologyPlacement
+from pykueue.core.workload import (
+    NO_DETAILS,
+    AssignedPodSet,
+    CheckInfo,
+    Reservation,
+    WorkloadDetails,
+    WorkloadInfo,
+    WorkloadShape,
+)
 from pykueue.lifecycle import states, variants
 
 # Looked up once, as in `lifecycle.states`: every event asks.
@@ -46,7 +54,7 @@ def holds_quota(workload: kueue.Workload) -> bool:
     )
 
 
-def may_queue(workload: kueue.Workload, policy: Policy) -> bool:
+def may_queue(workload: kueue.Workload, policy: SchedulingPolicy) -> bool:
     """[QU1]"""
     return (
         states.is_active(workload)
@@ -68,12 +76,12 @@ def was_preempted(workload: kueue.Workload, held: Reservation) -> bool:
     return evicted is None or evicted.status != Status.TRUE or evicted.reason == EvictedReason.PREEMPTED
 
 
-def has_variants(workload: kueue.Workload, policy: Policy) -> bool:
+def has_variants(workload: kueue.Workload, policy: SchedulingPolicy) -> bool:
     """Whether others compete in the Workload's place, each for a flavor of its own."""
     return policy.concurrent_admission and variants.is_parent(workload)
 
 
-def priority(workload: kueue.Workload, policy: Policy) -> int:
+def priority(workload: kueue.Workload, policy: SchedulingPolicy) -> int:
     """[AM20] A boost that is no 32-bit integer counts as none."""
     base = workload.spec.priority or 0
     if policy.priority_boost:
@@ -86,7 +94,7 @@ def priority(workload: kueue.Workload, policy: Policy) -> int:
     return base
 
 
-def queue_time(workload: kueue.Workload, policy: Policy) -> Nanoseconds:
+def queue_time(workload: kueue.Workload, policy: SchedulingPolicy) -> Nanoseconds:
     """§2.2 The time that counts for a place in line."""
     found = workload.status.conditions
     evicted = conditions.find(found, _EVICTED)
@@ -109,11 +117,13 @@ def queue_time(workload: kueue.Workload, policy: Policy) -> Nanoseconds:
 # --- Waiting ----------------------------------------------------------------------------------------------------------
 
 
-def pending(workload: kueue.Workload, shape: Shape, cluster_queue: str, policy: Policy) -> Workload:
+def pending(
+    workload: kueue.Workload, shape: WorkloadShape, cluster_queue: str, policy: SchedulingPolicy
+) -> WorkloadInfo:
     """A Workload that waits, or, with a reservation, one that needs a second pass."""
     status = workload.status
     requeue_at = status.requeue_state.requeue_at if status.requeue_state is not None else None
-    return Workload(
+    return WorkloadInfo(
         key=states.key(workload),
         uid=workload.metadata.uid,
         shape=shape,
@@ -129,7 +139,7 @@ def pending(workload: kueue.Workload, shape: Shape, cluster_queue: str, policy: 
     )
 
 
-def _details(workload: kueue.Workload, policy: Policy) -> Details:
+def _details(workload: kueue.Workload, policy: SchedulingPolicy) -> WorkloadDetails:
     annotations, status = workload.metadata.annotations, workload.status
     parent = variants.parent_of(workload)
     allowed = annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS)
@@ -138,8 +148,8 @@ def _details(workload: kueue.Workload, policy: Policy) -> Details:
         if check.state == kueue.CheckState.READY:
             for update in check.pod_set_updates:
                 updates.setdefault(update.name, []).append(update)
-    details = Details(
-        checks=tuple(CheckState(check.name, check.state) for check in status.admission_checks),
+    details = WorkloadDetails(
+        checks=tuple(CheckInfo(check.name, check.state) for check in status.admission_checks),
         replaces=annotations.get(labels.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),
         has_closed_gate=_has_closed_gate(workload),
         allowed_flavors=_listed(allowed) if allowed is not None and policy.concurrent_admission else None,
@@ -171,7 +181,7 @@ def _has_closed_gate(workload: kueue.Workload) -> bool:
 # --- Holding quota ----------------------------------------------------------------------------------------------------
 
 
-def reservation(workload: kueue.Workload, shape: Shape, policy: Policy) -> Reservation:
+def reservation(workload: kueue.Workload, shape: WorkloadShape, policy: SchedulingPolicy) -> Reservation:
     """A Workload that holds quota, as its status records it."""
     admission = workload.status.admission
     assert admission is not None, "a reservation is read from a Workload that has one"
@@ -196,7 +206,7 @@ def reservation(workload: kueue.Workload, shape: Shape, policy: Policy) -> Reser
     )
 
 
-def _assigned(assignment: kueue.PodSetAssignment, workload: kueue.Workload, policy: Policy) -> AssignedPodSet:
+def _assigned(assignment: kueue.PodSetAssignment, workload: kueue.Workload, policy: SchedulingPolicy) -> AssignedPodSet:
     size = next((pod_set.count for pod_set in workload.spec.pod_sets if pod_set.name == assignment.name), 0)
     reclaimable = workload.status.reclaimable_pods if policy.reclaimable_pods else ()
     remaining = requests.remaining_count(assignment.name, size, reclaimable)
@@ -211,14 +221,16 @@ def _assigned(assignment: kueue.PodSetAssignment, workload: kueue.Workload, poli
     )
 
 
-def placement_of(assignment: kueue.TopologyAssignment | None) -> Placement | None:
+def placement_of(assignment: kueue.TopologyAssignment | None) -> TopologyPlacement | None:
     if assignment is None:
         return None
     domains = topology_encoding.decode(codec.to_tree(assignment)) or []
-    return Placement(tuple(assignment.levels), tuple(topology.Domain(domain.values, domain.pods) for domain in domains))
+    return TopologyPlacement(
+        tuple(assignment.levels), tuple(topology.DomainPods(domain.values, domain.pods) for domain in domains)
+    )
 
 
-def placed_pods(pod_sets: Iterable[AssignedPodSet], shape: Shape) -> tuple[PlacedPods, ...]:
+def placed_pods(pod_sets: Iterable[AssignedPodSet], shape: WorkloadShape) -> tuple[PlacedPods, ...]:
     """[TS4] What placements take on the nodes: each pod its own figure, on every flavor of its pod set."""
     figures = {pod_set.name: pod_set.pod for pod_set in shape.pod_sets}
     return tuple(

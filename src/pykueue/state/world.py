@@ -14,13 +14,13 @@ from pykueue.api import kube, kueue
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import cycle, requests, topology
 from pykueue.core.cycle import Head
-from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Retry, Victim, Wait
-from pykueue.core.policy import Policy
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, SecondPassFailed, TargetWorkload, Wait
+from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.requests import Exclusion
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.core.snapshot import Snapshot
-from pykueue.core.topology import Fleet, Profile
-from pykueue.core.workload import Reservation, Workload
+from pykueue.core.topology import Fleet, PlacementOptions
+from pykueue.core.workload import Reservation, WorkloadInfo
 from pykueue.lifecycle import states
 from pykueue.state import assumed, specs, workload_info
 from pykueue.state.assumed import AssumedReservations, ReadOutcome
@@ -42,10 +42,10 @@ class World:
 
     def __init__(
         self,
-        policy: Policy = Policy(),  # noqa: B008 - frozen
+        policy: SchedulingPolicy = SchedulingPolicy(),  # noqa: B008 - frozen
         *,
         accounting: requests.Accounting = requests.PLAIN,
-        profile: Profile | None = None,
+        profile: PlacementOptions | None = None,
     ) -> None:
         self.policy = policy
         self.snapshot = Snapshot(Fleet() if profile is None else Fleet(profile))
@@ -81,7 +81,7 @@ class World:
         return self._reservations.held
 
     @property
-    def second_passes(self) -> Mapping[str, Workload]:
+    def second_passes(self) -> Mapping[str, WorkloadInfo]:
         """Who of them has to be looked at once more."""
         return self._second_passes.heads
 
@@ -206,7 +206,7 @@ class World:
     def _put_node(self, node: kube.Node, now: Nanoseconds) -> None:
         if not self.policy.topology:
             return
-        read = topology.node_of(node)
+        read = topology.topology_node_of(node)
         if read is None:
             self._drop_node(node, now)
         elif self.snapshot.fleet.put_node(read):
@@ -320,7 +320,7 @@ class World:
         self.lines.wake(now)
         released = self.waking.take_released()
 
-        def may_return(workload: Workload) -> bool:
+        def may_return(workload: WorkloadInfo) -> bool:
             return workload.may_compete(now) and self._namespaces.are_right_for(workload)
 
         for name in sorted({companion for one in released for companion in self.structure.companions(one)}):
@@ -499,7 +499,7 @@ class World:
                 if decision.requeue is Requeue.SET_ASIDE:
                     self.queues[decision.cluster_queue].in_flight[decision.workload].set_aside = True
                 self._requeue(decision, decision.requeue, now)
-            case Retry():
+            case SecondPassFailed():
                 self._evict(decision.victims)
                 self._second_passes.try_later(decision.workload, now, decision.scan)
             case Evict():
@@ -508,12 +508,12 @@ class World:
 
     def _compare_preemption(self, decision: Decision, queues: tuple[str, ...], now: Nanoseconds) -> None:
         """Let the loop detector compare a decision that evicts Workloads which were not being evicted before."""
-        if isinstance(decision, Preempt | Retry):
+        if isinstance(decision, Preempt | SecondPassFailed):
             targets = tuple(sorted(victim.key for victim in decision.victims if not victim.already_evicted))
             if targets:
                 self._loops.preempted(queues, decision.cluster_queue, decision.workload, targets, now)
 
-    def _evict(self, victims: Iterable[Victim]) -> None:
+    def _evict(self, victims: Iterable[TargetWorkload]) -> None:
         for victim in victims:
             if not victim.already_evicted:
                 self._reservations.mark_evicted(victim.key)
@@ -540,7 +540,7 @@ class World:
         if decision.replaces and decision.replaces in self.reservations:
             self._end(decision.replaces)
 
-    def _charge(self, workload: Workload, decision: Admit, now: Nanoseconds) -> None:
+    def _charge(self, workload: WorkloadInfo, decision: Admit, now: Nanoseconds) -> None:
         """[AF5]"""
         spec = self.structure.read[decision.cluster_queue].spec
         if self.usage_history is None or not spec.is_usage_based:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from core.topology.worlds import ask, ask_led, fleet
-from pykueue.core.topology import Profile
+from pykueue.core.topology import PlacementOptions
 
-BALANCED = Profile(balanced=True)
+BALANCED = PlacementOptions(balanced=True)
 
 
 @pytest.mark.parametrize(

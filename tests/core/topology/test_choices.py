@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core.topology.worlds import ask, ask_led, fleet, request, terms, told
-from pykueue.core.topology import Profile, place
+from pykueue.core.topology import PlacementOptions, place
 
 FIVE_HOSTS = """
     b1 r1 h1  3
@@ -66,7 +66,7 @@ def test_a_leader_that_fits_no_host_of_a_rack_keeps_the_group_out_of_it() -> Non
 
 def test_without_the_mixed_profile_unconstrained_pods_are_packed_too() -> None:
     """Best fit everywhere: the largest host first, instead of using up small ones."""
-    assert ask(fleet(FIVE_HOSTS, profile=Profile(mixed=False)), "unconstrained", 7) == "h2:1 h5:6"
+    assert ask(fleet(FIVE_HOSTS, profile=PlacementOptions(mixed=False)), "unconstrained", 7) == "h2:1 h5:6"
 
 
 def test_slices_alone_start_from_the_top_and_use_up_small_domains() -> None:

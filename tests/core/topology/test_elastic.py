@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from core.topology.worlds import ask, fleet, placement, request, told
-from pykueue.core.topology import Profile, place
+from pykueue.core.topology import PlacementOptions, place
 
-ELASTIC = Profile(elastic=True)
+ELASTIC = PlacementOptions(elastic=True)
 THREE_HOSTS = "b1 r1 h1 4 \n b1 r1 h2 2 \n b1 r2 h3 4"
 
 
-def resize(before: str, count: int, *, profile: Profile = ELASTIC) -> str:
+def resize(before: str, count: int, *, profile: PlacementOptions = ELASTIC) -> str:
     return ask(fleet(THREE_HOSTS, profile=profile), "unconstrained", count, previous=placement(before))
 
 
@@ -36,8 +36,8 @@ def test_when_a_host_is_gone_everything_is_placed_afresh() -> None:
 
 
 def test_without_the_gate_the_old_placement_is_not_looked_at() -> None:
-    assert resize("h1:3", 5, profile=Profile()) == "h1:3 h2:2"
-    assert resize("h3:1", 2, profile=Profile()) == "h2:2"
+    assert resize("h1:3", 5, profile=PlacementOptions()) == "h1:3 h2:2"
+    assert resize("h3:1", 2, profile=PlacementOptions()) == "h2:2"
 
 
 def test_the_leader_stays_too() -> None:

@@ -10,7 +10,7 @@ from pykueue.api.kube import (
     PreferredSchedulingTerm,
     Toleration,
 )
-from pykueue.core.topology import NodeTerms, Profile
+from pykueue.core.topology import NodeTerms, PlacementOptions
 
 SPOT = Toleration(key="spot", operator="Exists")
 
@@ -77,7 +77,7 @@ def test_preferences_of_pods_count_only_under_their_gate() -> None:
     picky = NodeTerms(preferred_affinity=(likes(10, "disk", "ssd"),))
     text = "b1 r1 h1 2 disk=hdd \n b1 r1 h2 4 disk=ssd"
     assert ask(fleet(text), "required host", 2, terms=picky) == "h1:2"
-    gated = fleet(text, profile=Profile(preferred_affinity=True))
+    gated = fleet(text, profile=PlacementOptions(preferred_affinity=True))
     assert ask(gated, "required host", 2, terms=picky) == "h2:2"
 
 
@@ -85,7 +85,7 @@ def test_liked_hosts_are_used_up_before_others_and_never_exclude_them() -> None:
     picky = NodeTerms(preferred_affinity=(likes(10, "disk", "ssd"), likes(1, "disk", "hdd")))
     world = fleet(
         "b1 r1 h1 9 disk=tape \n b1 r1 h2 2 disk=ssd \n b1 r1 h3 2 disk=hdd",
-        profile=Profile(preferred_affinity=True),
+        profile=PlacementOptions(preferred_affinity=True),
     )
     assert ask(world, "unconstrained", 5, terms=picky) == "h1:5", "one host that holds all comes first"
     assert ask(world, "preferred host", 10, terms=picky) == "h1:6 h2:2 h3:2"
@@ -95,6 +95,6 @@ def test_liked_hosts_are_used_up_before_others_and_never_exclude_them() -> None:
 def test_within_a_chosen_rack_liked_hosts_come_first_too() -> None:
     picky = NodeTerms(preferred_affinity=(likes(10, "disk", "ssd"),))
     text = "b1 r1 h1 4 disk=hdd \n b1 r1 h2 4 disk=ssd"
-    world = fleet(text, profile=Profile(preferred_affinity=True))
+    world = fleet(text, profile=PlacementOptions(preferred_affinity=True))
     assert ask(world, "required rack", 5, terms=picky) == "h1:1 h2:4"
     assert ask(fleet(text), "required rack", 5, terms=picky) == "h1:4 h2:1"

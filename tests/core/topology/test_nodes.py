@@ -7,15 +7,23 @@ from dataclasses import replace
 import pytest
 
 from core.topology.worlds import FLAVOR, LEVELS, ask, fleet, request, told, usage
-from pykueue.core.topology import HOSTNAME, Flavor, Fleet, Node, Profile, Wish, place
+from pykueue.core.topology import (
+    HOSTNAME,
+    Fleet,
+    PlacementOptions,
+    TopologyFlavor,
+    TopologyNode,
+    TopologyRequest,
+    place,
+)
 
 TWO_HOSTS = "b1 r1 h1 4 \n b1 r1 h2 4"
 LEVEL_KEYS = (LEVELS["block"], LEVELS["rack"], HOSTNAME)
 
 
-def node(name: str, cores: int, **labels: str) -> Node:
+def node(name: str, cores: int, **labels: str) -> TopologyNode:
     path = {LEVELS["block"]: "b1", LEVELS["rack"]: "r1", HOSTNAME: name}
-    return Node(name, path | {"pool": "all"} | labels, {"cpu": cores * 1000, "pods": 100})
+    return TopologyNode(name, path | {"pool": "all"} | labels, {"cpu": cores * 1000, "pods": 100})
 
 
 def test_a_booked_placement_is_in_use_until_it_is_released() -> None:
@@ -112,26 +120,26 @@ def test_a_placement_found_earlier_fits_as_long_as_each_host_has_room() -> None:
 
 
 def test_flavors_on_the_same_hosts_see_each_others_reservations() -> None:
-    world = _overlapping(Profile())
+    world = _overlapping(PlacementOptions())
     world.book([usage("h1:3", flavor="other")])
     assert ask(world, "required host", 2) == "no: " + _room_for(1)
 
 
 def test_without_the_gate_for_overlapping_flavors_each_sees_its_own_only() -> None:
-    world = _overlapping(Profile(overlapping_flavors=False))
+    world = _overlapping(PlacementOptions(overlapping_flavors=False))
     world.book([usage("h1:3", flavor="other")])
     assert ask(world, "required host", 2) == "h1:2"
 
 
 def test_a_what_if_is_seen_by_the_flavor_it_names_only() -> None:
     """As recorded of the reference: within a cycle, a booking on one flavor is not seen by another on the same node."""
-    world = _overlapping(Profile())
+    world = _overlapping(PlacementOptions())
     world.assume([usage("h1:3", flavor="other")])
     assert ask(world, "required host", 2) == "h1:2"
 
 
 def test_pod_sets_of_one_workload_leave_each_other_room_even_across_flavors() -> None:
-    world = _overlapping(Profile())
+    world = _overlapping(PlacementOptions())
     pair = [
         request("required host", 3, pod_set="a"),
         replace(request("required host", 2, pod_set="b"), flavor="other"),
@@ -146,7 +154,7 @@ def test_pod_sets_of_one_workload_leave_each_other_room_even_across_flavors() ->
 def test_where_leaves_are_racks_only_the_flavors_own_reservations_count() -> None:
     world = Fleet()
     for name in ("one", "two"):
-        world.put_flavor(Flavor(name, "racks", LEVEL_KEYS[:2]))
+        world.put_flavor(TopologyFlavor(name, "racks", LEVEL_KEYS[:2]))
     world.put_node(node("h1", 4))
     world.book([usage("b1/r1:3", flavor="two", levels=("block", "rack"))])
     wanted = replace(request("required rack", 4), flavor="one")
@@ -157,8 +165,8 @@ def test_where_leaves_are_racks_only_the_flavors_own_reservations_count() -> Non
 def test_a_flavor_is_known_with_its_levels_until_it_is_dropped() -> None:
     world = fleet(TWO_HOSTS)
     assert world.has_flavor(FLAVOR)
-    assert world.has_levels(FLAVOR, Wish(level=LEVELS["rack"]))
-    assert not world.has_levels(FLAVOR, Wish(level=LEVELS["zone"]))
+    assert world.has_levels(FLAVOR, TopologyRequest(level=LEVELS["rack"]))
+    assert not world.has_levels(FLAVOR, TopologyRequest(level=LEVELS["zone"]))
     world.drop_flavor(FLAVOR)
     assert not world.has_flavor(FLAVOR)
     assert ask(world, "unconstrained", 1) == 'no: Flavor "fast" information missing in TAS cache'
@@ -173,7 +181,7 @@ def test_what_is_left_is_told_by_leaf_and_may_be_less_than_nothing() -> None:
 
 def test_a_topology_without_levels_is_as_good_as_unknown() -> None:
     world = fleet(TWO_HOSTS)
-    world.put_flavor(Flavor(FLAVOR, "tree", ()))
+    world.put_flavor(TopologyFlavor(FLAVOR, "tree", ()))
     assert not world.has_flavor(FLAVOR)
 
 
@@ -188,9 +196,9 @@ def test_a_flavor_without_nodes_has_no_domains() -> None:
     assert ask(fleet(""), "required rack", 1) == "no: no topology domains at level: example.com/rack"
 
 
-def _overlapping(profile: Profile) -> Fleet:
+def _overlapping(profile: PlacementOptions) -> Fleet:
     world = fleet("b1 r1 h1 4", profile=profile)
-    world.put_flavor(Flavor("other", "hosts", (HOSTNAME,)))
+    world.put_flavor(TopologyFlavor("other", "hosts", (HOSTNAME,)))
     return world
 
 

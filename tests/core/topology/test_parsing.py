@@ -31,15 +31,15 @@ from pykueue.api.kueue import (
 )
 from pykueue.core.topology import (
     HOSTNAME,
-    Kind,
     SliceLayer,
-    Wish,
+    TopologyRequest,
+    TopologyRequestMode,
     counts_outside,
     figure,
-    flavor_of,
-    node_of,
     terms_of,
-    wish_of,
+    topology_flavor_of,
+    topology_node_of,
+    topology_request_of,
 )
 
 BLOCK, RACK = LEVELS["block"], LEVELS["rack"]
@@ -51,7 +51,7 @@ def test_a_ready_node_offers_its_allocatable_in_request_units() -> None:
     status = NodeStatus(
         allocatable={"cpu": "1500m", "memory": "1Ki", "pods": 10, "odd": "1.2", "bad": "x"}, conditions=READY
     )
-    read = node_of(Node(metadata=ObjectMeta(name="n1", labels={"a": "b"}), status=status))
+    read = topology_node_of(Node(metadata=ObjectMeta(name="n1", labels={"a": "b"}), status=status))
     assert read is not None
     assert (read.name, read.labels) == ("n1", {"a": "b"})
     assert read.allocatable == {"cpu": 1500, "memory": 1024, "pods": 10, "odd": 2}
@@ -68,14 +68,17 @@ def test_a_ready_node_offers_its_allocatable_in_request_units() -> None:
 def test_a_node_that_is_cordoned_or_not_ready_does_not_exist(
     spec: NodeSpec, conditions: tuple[NodeCondition, ...]
 ) -> None:
-    assert node_of(Node(metadata=ObjectMeta(name="n1"), spec=spec, status=NodeStatus(conditions=conditions))) is None
+    assert (
+        topology_node_of(Node(metadata=ObjectMeta(name="n1"), spec=spec, status=NodeStatus(conditions=conditions)))
+        is None
+    )
 
 
 def test_a_flavor_takes_its_levels_from_the_topology() -> None:
     levels = (TopologyLevel(node_label=RACK), TopologyLevel(node_label=HOSTNAME))
     topology = Topology(metadata=ObjectMeta(name="t"), spec=TopologySpec(levels=levels))
     spec = ResourceFlavorSpec(node_labels={"b": "2", "a": "1"}, topology_name="t")
-    read = flavor_of(ResourceFlavor(metadata=ObjectMeta(name="f"), spec=spec), topology)
+    read = topology_flavor_of(ResourceFlavor(metadata=ObjectMeta(name="f"), spec=spec), topology)
     assert (read.name, read.topology, read.levels) == ("f", "t", (RACK, HOSTNAME))
     assert read.node_labels == (("a", "1"), ("b", "2"))
     assert read.is_host_topology
@@ -99,18 +102,18 @@ def test_pods_that_use_a_node_without_a_placement(pod: Pod, counts: bool) -> Non
 @pytest.mark.parametrize(
     ("request_", "wish"),
     [
-        (None, Wish()),
-        (PodSetTopologyRequest(pod_set_group_name="g"), Wish()),
-        (PodSetTopologyRequest(unconstrained=True), Wish()),
-        (PodSetTopologyRequest(required=RACK), Wish(Kind.REQUIRED, RACK)),
-        (PodSetTopologyRequest(preferred=RACK), Wish(Kind.PREFERRED, RACK)),
+        (None, TopologyRequest()),
+        (PodSetTopologyRequest(pod_set_group_name="g"), TopologyRequest()),
+        (PodSetTopologyRequest(unconstrained=True), TopologyRequest()),
+        (PodSetTopologyRequest(required=RACK), TopologyRequest(TopologyRequestMode.REQUIRED, RACK)),
+        (PodSetTopologyRequest(preferred=RACK), TopologyRequest(TopologyRequestMode.PREFERRED, RACK)),
         (
             PodSetTopologyRequest(required=BLOCK, pod_set_slice_required_topology=RACK, pod_set_slice_size=4),
-            Wish(Kind.REQUIRED, BLOCK, (SliceLayer(RACK, 4),)),
+            TopologyRequest(TopologyRequestMode.REQUIRED, BLOCK, (SliceLayer(RACK, 4),)),
         ),
         (
             PodSetTopologyRequest(pod_set_slice_required_topology=RACK, pod_set_slice_size=4),
-            Wish(Kind.UNCONSTRAINED, None, (SliceLayer(RACK, 4),)),
+            TopologyRequest(TopologyRequestMode.UNCONSTRAINED, None, (SliceLayer(RACK, 4),)),
         ),
         (
             PodSetTopologyRequest(
@@ -120,16 +123,16 @@ def test_pods_that_use_a_node_without_a_placement(pod: Pod, counts: bool) -> Non
                     PodsetSliceRequiredTopologyConstraint(topology=HOSTNAME, size=2),
                 ),
             ),
-            Wish(Kind.PREFERRED, BLOCK, (SliceLayer(RACK, 4), SliceLayer(HOSTNAME, 2))),
+            TopologyRequest(TopologyRequestMode.PREFERRED, BLOCK, (SliceLayer(RACK, 4), SliceLayer(HOSTNAME, 2))),
         ),
     ],
 )
-def test_a_topology_request_becomes_a_wish(request_: PodSetTopologyRequest | None, wish: Wish) -> None:
-    assert wish_of(request_) == wish
+def test_a_topology_request_becomes_a_wish(request_: PodSetTopologyRequest | None, wish: TopologyRequest) -> None:
+    assert topology_request_of(request_) == wish
 
 
 def test_a_slice_size_without_a_level_names_a_level_that_no_topology_has() -> None:
-    assert wish_of(PodSetTopologyRequest(pod_set_slice_size=2)).levels() == ("",)
+    assert topology_request_of(PodSetTopologyRequest(pod_set_slice_size=2)).levels() == ("",)
 
 
 def test_terms_are_the_pods_own_and_what_ready_checks_added() -> None:

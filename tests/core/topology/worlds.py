@@ -16,19 +16,19 @@ from typing import Any
 from pykueue.api.kube import Taint
 from pykueue.core.topology import (
     HOSTNAME,
-    Domain,
-    Flavor,
+    DomainPods,
     Fleet,
-    Kind,
-    Node,
     NodeTerms,
-    Outcome,
     PlacedPods,
-    Placement,
+    PlacementOptions,
+    PlacementOutcome,
     PlacementRequest,
-    Profile,
     SliceLayer,
-    Wish,
+    TopologyFlavor,
+    TopologyNode,
+    TopologyPlacement,
+    TopologyRequest,
+    TopologyRequestMode,
     figure,
     place,
 )
@@ -42,13 +42,13 @@ def fleet(
     text: str,
     *,
     levels: tuple[str, ...] = BLOCKS_RACKS_HOSTS,
-    profile: Profile | None = None,
+    profile: PlacementOptions | None = None,
     **of_flavor: object,
 ) -> Fleet:
     """A fleet of the nodes in the text, all of them of one flavor."""
-    made = Fleet(profile or Profile())
+    made = Fleet(profile or PlacementOptions())
     keys = tuple(LEVELS[level] for level in levels)
-    made.put_flavor(Flavor(FLAVOR, "tree", keys, **of_flavor))  # type: ignore[arg-type]
+    made.put_flavor(TopologyFlavor(FLAVOR, "tree", keys, **of_flavor))  # type: ignore[arg-type]
     for line in filter(None, map(str.strip, text.splitlines())):
         node, used = _node(line.split(), keys)
         made.put_node(node)
@@ -57,21 +57,21 @@ def fleet(
     return made
 
 
-def _node(words: list[str], keys: tuple[str, ...]) -> tuple[Node, int]:
+def _node(words: list[str], keys: tuple[str, ...]) -> tuple[TopologyNode, int]:
     path, cores, rest = words[: len(keys)], words[len(keys)], dict(word.split("=") for word in words[len(keys) + 1 :])
     taint, _, effect = rest.pop("taint", "").partition(":")
     amounts = {"cpu": int(cores) * 1000, "pods": int(rest.pop("pods", "100"))}
     used = int(rest.pop("used", "0"))
     labels = dict(zip(keys, path, strict=True)) | {"pool": "all"} | rest
     name = rest.pop("name", path[-1])
-    return Node(name, labels, amounts, (Taint(key=taint, effect=effect),) if taint else ()), used
+    return TopologyNode(name, labels, amounts, (Taint(key=taint, effect=effect),) if taint else ()), used
 
 
-def wish(text: str) -> Wish:
+def wish(text: str) -> TopologyRequest:
     first, *slices = text.split(", ")
     layers = tuple(SliceLayer(LEVELS[level], int(size)) for size, _, level in (phrase.split() for phrase in slices))
     kind, *level = first.split()
-    return Wish(Kind(kind), LEVELS[level[0]] if level else None, layers)
+    return TopologyRequest(TopologyRequestMode(kind), LEVELS[level[0]] if level else None, layers)
 
 
 def request(text: str, count: int, *, cpu: float = 1, pod_set: str = "main", **more: object) -> PlacementRequest:
@@ -93,22 +93,22 @@ def ask_led(world: Fleet, text: str, workers: int, *, leader_cpu: float, cpu: fl
     return told(place(world, pair), "leader", "workers")
 
 
-def told(outcome: Outcome, *pod_sets: str) -> str:
+def told(outcome: PlacementOutcome, *pod_sets: str) -> str:
     if outcome.failure is not None:
         return f"no: {outcome.failure}"
     return " | ".join(picture(outcome.placements[name]) for name in pod_sets or ("main",))
 
 
-def picture(placement: Placement) -> str:
+def picture(placement: TopologyPlacement) -> str:
     return " ".join(f"{'/'.join(domain.values)}:{domain.count}" for domain in placement.domains)
 
 
-def placement(text: str, levels: tuple[str, ...] = ("host",)) -> Placement:
+def placement(text: str, levels: tuple[str, ...] = ("host",)) -> TopologyPlacement:
     """The placement that a picture shows."""
     domains = (word.split(":") for word in text.split())
-    return Placement(
+    return TopologyPlacement(
         tuple(LEVELS[level] for level in levels),
-        tuple(Domain(tuple(path.split("/")), int(count)) for path, count in domains),
+        tuple(DomainPods(tuple(path.split("/")), int(count)) for path, count in domains),
     )
 
 

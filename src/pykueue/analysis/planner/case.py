@@ -16,8 +16,8 @@ from pykueue import settings
 from pykueue.api import config, defaults, kube, kueue, labels, own_schemas, registry, validation
 from pykueue.api.validation.nearest import did_you_mean, field_meant
 from pykueue.core import requests
-from pykueue.core.policy import Policy
-from pykueue.core.topology import Profile
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.topology import PlacementOptions
 from pykueue.jobs import offline
 from pykueue.jobs.options import Options
 
@@ -46,9 +46,9 @@ CLASSES: Final = (kueue.WorkloadPriorityClass, kube.PriorityClass)
 class Configured:
     """What a Configuration means for decisions."""
 
-    policy: Policy
+    policy: SchedulingPolicy
     accounting: requests.Accounting
-    profile: Profile
+    profile: PlacementOptions
     jobs: Options = field(default_factory=Options)
     # The gates that are on.
     on: frozenset[str] = frozenset()
@@ -194,7 +194,7 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
             loaded.policy.with_gates(extra), ignore_undeclared=loaded.policy.ignore_undeclared or only_declared
         ),
         accounting=accounting,
-        profile=Profile.of(loaded.gates),
+        profile=PlacementOptions.of(loaded.gates),
         jobs=Options.of(loaded.configuration, loaded.gates, loaded.pod_namespace_selector),
         on=frozenset(name for name, is_on in {**loaded.gates, **extra}.items() if is_on),
     )

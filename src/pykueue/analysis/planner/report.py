@@ -8,7 +8,17 @@ from typing import Any, Final
 from pykueue.analysis.planner.cycles import Plan
 from pykueue.api.conditions import EvictedReason
 from pykueue.core import amounts, messages
-from pykueue.core.decision import Admit, Cause, Decision, Evict, FlavorAttempt, Preempt, Retry, Victim, Wait
+from pykueue.core.decision import (
+    Admit,
+    Cause,
+    Decision,
+    Evict,
+    FlavorAttempt,
+    Preempt,
+    SecondPassFailed,
+    TargetWorkload,
+    Wait,
+)
 from pykueue.state.preemption_loops import PreemptionLoop
 from pykueue.state.world import World
 
@@ -102,8 +112,8 @@ def _preempted(decisions: Iterable[Decision]) -> Iterator[tuple[str, dict[str, s
             yield victim.key, {"by": decision.workload, "reason": victim.reason.value}
 
 
-def _ordered_victims(decision: Decision) -> tuple[Victim, ...]:
-    victims = decision.victims if isinstance(decision, (Preempt, Retry)) else ()
+def _ordered_victims(decision: Decision) -> tuple[TargetWorkload, ...]:
+    victims = decision.victims if isinstance(decision, (Preempt, SecondPassFailed)) else ()
     return tuple(victim for victim in victims if not victim.already_evicted)
 
 
@@ -144,7 +154,7 @@ def _events(decisions: Iterable[Decision]) -> Iterator[tuple[str, str, str]]:
                 yield decision.workload, "Warning", decision.reason.value
             case Wait():
                 yield decision.workload, "Warning", decision.reason.value
-            case Retry():
+            case SecondPassFailed():
                 yield decision.workload, "Warning", "SecondPassFailed"
             case Evict():
                 yield decision.workload, "Normal", "EvictedDueToNodeFailures"

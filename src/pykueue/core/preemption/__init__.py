@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from pykueue.core.preemption import classical, fair
-from pykueue.core.preemption.search import Search, Target
+from pykueue.core.preemption.search import PreemptionTarget, TargetSearch
 
-__all__ = ["Search", "Target", "find"]
+__all__ = ["PreemptionTarget", "TargetSearch", "find"]
 
 
-def find(search: Search) -> list[Target]:
+def find(search: TargetSearch) -> list[PreemptionTarget]:
     """The victims that make room for the Workload, none if no permitted set of victims does."""
     if search.policy.is_fair:
         return fair.find(search)

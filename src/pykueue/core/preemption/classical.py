@@ -16,12 +16,12 @@ from typing import NamedTuple
 from pykueue.api.conditions import PreemptedReason
 from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import quota
-from pykueue.core.cohort import Node
-from pykueue.core.preemption.search import Search, Target
+from pykueue.core.cohort import QuotaNode
+from pykueue.core.preemption.search import PreemptionTarget, TargetSearch
 from pykueue.core.workload import Reservation
 
 
-class Variant(Enum):
+class PreemptionVariant(Enum):
     """§6.3 On what terms a candidate may be taken."""
 
     WITHIN_QUEUE = auto()
@@ -31,22 +31,22 @@ class Variant(Enum):
 
 
 _REASONS = {
-    Variant.WITHIN_QUEUE: PreemptedReason.IN_CLUSTER_QUEUE,
-    Variant.RECLAIM: PreemptedReason.IN_COHORT_RECLAMATION,
-    Variant.RECLAIM_WITHOUT_BORROWING: PreemptedReason.IN_COHORT_RECLAMATION,
-    Variant.RECLAIM_WHILE_BORROWING: PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING,
+    PreemptionVariant.WITHIN_QUEUE: PreemptedReason.IN_CLUSTER_QUEUE,
+    PreemptionVariant.RECLAIM: PreemptedReason.IN_COHORT_RECLAMATION,
+    PreemptionVariant.RECLAIM_WITHOUT_BORROWING: PreemptedReason.IN_COHORT_RECLAMATION,
+    PreemptionVariant.RECLAIM_WHILE_BORROWING: PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING,
 }
 
 
 class Candidate(NamedTuple):
     reservation: Reservation
-    variant: Variant
-    between: tuple[Node, ...]  # the candidate's queue and the cohorts below the one it shares with the preemptor
+    variant: PreemptionVariant
+    between: tuple[QuotaNode, ...]  # the candidate's queue and the cohorts below the one it shares with the preemptor
 
 
-def find(search: Search) -> list[Target]:
+def find(search: TargetSearch) -> list[PreemptionTarget]:
     own = [
-        Candidate(reservation, Variant.WITHIN_QUEUE, ())
+        Candidate(reservation, PreemptionVariant.WITHIN_QUEUE, ())
         for reservation in search.candidates(search.queue, search.queue.spec.preemption.within_cluster_queue)
     ]
     hierarchy, priority = _elsewhere(search)
@@ -62,12 +62,12 @@ def find(search: Search) -> list[Target]:
     ]
     mark = search.snapshot.mark()
     for borrowing in _attempts(search, has_hierarchy=bool(hierarchy), has_others=bool(hierarchy or priority)):
-        targets: list[Target] = []
+        targets: list[PreemptionTarget] = []
         for candidate in candidates:
             if not _is_valid(search, candidate, borrowing=borrowing):
                 continue
             search.snapshot.remove(candidate.reservation)
-            targets.append(Target(candidate.reservation, _REASONS[candidate.variant]))
+            targets.append(PreemptionTarget(candidate.reservation, _REASONS[candidate.variant]))
             if search.fits(borrowing=borrowing):
                 targets = search.put_back(targets, borrowing=borrowing)
                 search.snapshot.undo(mark)
@@ -76,7 +76,7 @@ def find(search: Search) -> list[Target]:
     return []
 
 
-def _attempts(search: Search, *, has_hierarchy: bool, has_others: bool) -> tuple[bool, ...]:
+def _attempts(search: TargetSearch, *, has_hierarchy: bool, has_others: bool) -> tuple[bool, ...]:
     """§6.5 Whether to try with borrowing allowed, without, or both, and in which order."""
     preemption = search.queue.spec.preemption
     node = search.queue.node
@@ -90,16 +90,16 @@ def _attempts(search: Search, *, has_hierarchy: bool, has_others: bool) -> tuple
     return (True, False)
 
 
-def _is_valid(search: Search, candidate: Candidate, *, borrowing: bool) -> bool:
+def _is_valid(search: TargetSearch, candidate: Candidate, *, borrowing: bool) -> bool:
     """[PR5] Judged on the state as it is now: earlier victims may have brought a candidate's queue within its quota."""
-    if candidate.variant is Variant.WITHIN_QUEUE:
+    if candidate.variant is PreemptionVariant.WITHIN_QUEUE:
         return True
-    if borrowing and candidate.variant is Variant.RECLAIM_WITHOUT_BORROWING:
+    if borrowing and candidate.variant is PreemptionVariant.RECLAIM_WITHOUT_BORROWING:
         return False
     return all(quota.is_borrowing_any(node, search.contested) for node in candidate.between)
 
 
-def _elsewhere(search: Search) -> tuple[list[Candidate], list[Candidate]]:
+def _elsewhere(search: TargetSearch) -> tuple[list[Candidate], list[Candidate]]:
     """§6.2 Candidates of other queues, collected on the way from the preemptor's cohort up to the root.
 
     As soon as the request fits in some subtree on the way, everything collected above it is a hierarchy candidate.
@@ -111,7 +111,7 @@ def _elsewhere(search: Search) -> tuple[list[Candidate], list[Candidate]]:
     if policy is PreemptionPolicy.NEVER:
         return hierarchy, priority
     has_advantage, rest = quota.fits_in_subtree(node, search.requests)
-    below: Node = node
+    below: QuotaNode = node
     for cohort in node.ancestors:
         found = hierarchy if has_advantage else priority
         for between in _over_quota(cohort, below, search.contested):
@@ -126,7 +126,7 @@ def _elsewhere(search: Search) -> tuple[list[Candidate], list[Candidate]]:
     return hierarchy, priority
 
 
-def _over_quota(cohort: Node, visited: Node, contested: frozenset[int]) -> Iterator[tuple[Node, ...]]:
+def _over_quota(cohort: QuotaNode, visited: QuotaNode, contested: frozenset[int]) -> Iterator[tuple[QuotaNode, ...]]:
     """[PR3] Queues under the cohort that exceed their quota, with everything between them and the cohort doing so too;
     each as (queue, ..., child of the cohort). The part already visited is left out."""
     for child in quota.borrowing(cohort.cohorts, contested):
@@ -138,9 +138,9 @@ def _over_quota(cohort: Node, visited: Node, contested: frozenset[int]) -> Itera
             yield (queue,)
 
 
-def _variant(search: Search, candidate: Reservation, *, has_advantage: bool) -> Variant:
+def _variant(search: TargetSearch, candidate: Reservation, *, has_advantage: bool) -> PreemptionVariant:
     if has_advantage:
-        return Variant.RECLAIM
+        return PreemptionVariant.RECLAIM
     preemption = search.queue.spec.preemption
     threshold = preemption.max_priority_threshold
     if (
@@ -148,10 +148,10 @@ def _variant(search: Search, candidate: Reservation, *, has_advantage: bool) -> 
         or candidate.priority >= search.workload.priority
         or (threshold is not None and candidate.priority > threshold)
     ):
-        return Variant.RECLAIM_WITHOUT_BORROWING
-    return Variant.RECLAIM_WHILE_BORROWING
+        return PreemptionVariant.RECLAIM_WITHOUT_BORROWING
+    return PreemptionVariant.RECLAIM_WHILE_BORROWING
 
 
-def _in_order(search: Search, candidates: list[Candidate]) -> list[Candidate]:
+def _in_order(search: TargetSearch, candidates: list[Candidate]) -> list[Candidate]:
     by_key = {candidate.reservation.key: candidate for candidate in candidates}
     return [by_key[reservation.key] for reservation in search.ordered(c.reservation for c in candidates)]

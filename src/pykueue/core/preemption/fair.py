@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pykueue.api.conditions import PreemptedReason
 from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import fair_sharing, quota
-from pykueue.core.cohort import Node
-from pykueue.core.policy import Strategy
-from pykueue.core.preemption.search import Search, Target
+from pykueue.core.cohort import QuotaNode
+from pykueue.core.policy import FairSharingStrategy
+from pykueue.core.preemption.search import PreemptionTarget, TargetSearch
 from pykueue.core.workload import Reservation
 
 
-def find(search: Search) -> list[Target]:
+def find(search: TargetSearch) -> list[PreemptionTarget]:
     found = _candidates(search)
     if search.is_hopeless(found):
         return []
@@ -35,7 +35,7 @@ def find(search: Search) -> list[Target]:
     return targets
 
 
-def _candidates(search: Search) -> list[Reservation]:
+def _candidates(search: TargetSearch) -> list[Reservation]:
     """[FS11] The own queue's, and those of every queue of the tree that borrows something contested."""
     preemption = search.queue.spec.preemption
     found = search.candidates(search.queue, preemption.within_cluster_queue)
@@ -50,12 +50,12 @@ def _candidates(search: Search) -> list[Reservation]:
 class _Hunt:
     """One search, with the victims so far and the candidates that did not pass the first strategy."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: TargetSearch) -> None:
         self.search = search
-        self.targets: list[Target] = []
+        self.targets: list[PreemptionTarget] = []
         self.set_aside: list[Reservation] = []
 
-    def run(self, candidates: list[Reservation]) -> list[Target] | None:
+    def run(self, candidates: list[Reservation]) -> list[PreemptionTarget] | None:
         first, *more = self.search.policy.fair_sharing
         if self._first_pass(candidates, first) or (more and self._second_pass()):
             return self.targets
@@ -64,7 +64,7 @@ class _Hunt:
     def _take(self, reservation: Reservation, reason: PreemptedReason) -> bool:
         """Count the reservation as a victim; whether the Workload fits now."""
         self.search.snapshot.remove(reservation)
-        self.targets.append(Target(reservation, reason))
+        self.targets.append(PreemptionTarget(reservation, reason))
         return self._fits()
 
     def _fits(self) -> bool:
@@ -76,7 +76,7 @@ class _Hunt:
         search.snapshot.undo(mark)
         return fits
 
-    def _first_pass(self, candidates: list[Reservation], strategy: Strategy) -> bool:
+    def _first_pass(self, candidates: list[Reservation], strategy: FairSharingStrategy) -> bool:
         search = self.search
         own = search.queue.node
         # [FS14] Judged once, with the request counted: a queue within its nominal quota takes back what is its own.
@@ -93,10 +93,10 @@ class _Hunt:
                     return True
                 continue
             mine, theirs = _rivals(own, node)
-            preemptor, before = fair_sharing.share(mine), fair_sharing.share(theirs)
+            preemptor, before = fair_sharing.dominant_resource_share(mine), fair_sharing.dominant_resource_share(theirs)
             while waiting:
                 candidate = waiting.pop(0)
-                if strategy is Strategy.LESS_THAN_INITIAL_SHARE:
+                if strategy is FairSharingStrategy.LESS_THAN_INITIAL_SHARE:
                     passes = preemptor.rank < before.rank
                 else:
                     passes = preemptor.rank <= self._share_without(candidate, node, theirs)
@@ -108,11 +108,11 @@ class _Hunt:
                 break  # shares have changed: perhaps another queue is next
         return False
 
-    def _share_without(self, candidate: Reservation, node: Node, theirs: Node) -> tuple[bool, float]:
+    def _share_without(self, candidate: Reservation, node: QuotaNode, theirs: QuotaNode) -> tuple[bool, float]:
         snapshot = self.search.snapshot
         mark = snapshot.mark()
         snapshot.withdraw(snapshot.queues[node.name], candidate.numbers)
-        rank = fair_sharing.share(theirs).rank
+        rank = fair_sharing.dominant_resource_share(theirs).rank
         snapshot.undo(mark)
         return rank
 
@@ -123,9 +123,9 @@ class _Hunt:
         for node in ladder:
             candidate = ladder.waiting[node.name].pop(0)
             mine, theirs = _rivals(own, node)
-            if fair_sharing.share(mine).rank < fair_sharing.share(theirs).rank and self._take(
-                candidate, PreemptedReason.IN_COHORT_FAIR_SHARING
-            ):
+            if fair_sharing.dominant_resource_share(mine).rank < fair_sharing.dominant_resource_share(
+                theirs
+            ).rank and self._take(candidate, PreemptedReason.IN_COHORT_FAIR_SHARING):
                 return True
             ladder.pruned.add(node)
         return False
@@ -138,14 +138,14 @@ class _Ladder:
     borrows, unless the preemptor is below it: there may be unfairness among its children.
     """
 
-    def __init__(self, search: Search, candidates: list[Reservation]) -> None:
+    def __init__(self, search: TargetSearch, candidates: list[Reservation]) -> None:
         self.search = search
         self.waiting: dict[str, list[Reservation]] = {}
         for candidate in candidates:
             self.waiting.setdefault(candidate.cluster_queue, []).append(candidate)
-        self.pruned: set[Node] = set()
+        self.pruned: set[QuotaNode] = set()
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[QuotaNode]:
         own = self.search.queue.node
         root = own.root
         if own.parent is None:
@@ -157,7 +157,7 @@ class _Ladder:
             if node is not None:
                 yield node
 
-    def _descend(self, cohort: Node) -> Node | None:
+    def _descend(self, cohort: QuotaNode) -> QuotaNode | None:
         queue, queue_rank = self._largest_queue(cohort)
         child, child_rank = self._largest_cohort(cohort)
         if child is not None and child_rank >= queue_rank:  # the cohort wins ties
@@ -166,13 +166,13 @@ class _Ladder:
             self.pruned.add(cohort)
         return queue
 
-    def _largest_queue(self, cohort: Node) -> tuple[Node | None, tuple[bool, float]]:
-        best: Node | None = None
+    def _largest_queue(self, cohort: QuotaNode) -> tuple[QuotaNode | None, tuple[bool, float]]:
+        best: QuotaNode | None = None
         best_rank = fair_sharing.LESS_THAN_ANY
         for queue in cohort.queues:
             if queue in self.pruned:
                 continue
-            share = fair_sharing.share(queue)
+            share = fair_sharing.dominant_resource_share(queue)
             if not self.waiting.get(queue.name) or not (share.is_borrowing or queue is self.search.queue.node):
                 self.pruned.add(queue)
             elif best is None or share.rank > best_rank:
@@ -181,17 +181,17 @@ class _Ladder:
                 best = queue
         return best, best_rank
 
-    def _offers_first(self, queue: Node, other: Node) -> bool:
+    def _offers_first(self, queue: QuotaNode, other: QuotaNode) -> bool:
         first, second = self.waiting[queue.name][0], self.waiting[other.name][0]
         return self.search.ordered((first, second), by_local_usage=False)[0] is first
 
-    def _largest_cohort(self, cohort: Node) -> tuple[Node | None, tuple[bool, float]]:
-        best: Node | None = None
+    def _largest_cohort(self, cohort: QuotaNode) -> tuple[QuotaNode | None, tuple[bool, float]]:
+        best: QuotaNode | None = None
         best_rank = fair_sharing.LESS_THAN_ANY
         for child in cohort.cohorts:
             if child in self.pruned:
                 continue
-            share = fair_sharing.share(child)
+            share = fair_sharing.dominant_resource_share(child)
             if not share.is_borrowing and child not in self.search.queue.node.ancestors:
                 self.pruned.add(child)
             elif best is None or share.rank > best_rank:
@@ -199,11 +199,11 @@ class _Ladder:
         return best, best_rank
 
 
-def _rivals(own: Node, target: Node) -> tuple[Node, Node]:
+def _rivals(own: QuotaNode, target: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
     """The children, on either way down, of the lowest cohort that holds both queues."""
     shared = next(ancestor for ancestor in target.ancestors if ancestor in own.ancestors)
     return _child_towards(own, shared), _child_towards(target, shared)
 
 
-def _child_towards(node: Node, ancestor: Node) -> Node:
+def _child_towards(node: QuotaNode, ancestor: QuotaNode) -> QuotaNode:
     return next(step for step in (node, *node.ancestors) if step.parent is ancestor)

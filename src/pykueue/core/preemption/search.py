@@ -11,13 +11,13 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.api.conditions import PreemptedReason
 from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import quota, topology
-from pykueue.core.policy import Policy
+from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacedPods, PlacementRequest
-from pykueue.core.workload import Reservation, Workload
+from pykueue.core.workload import Reservation, WorkloadInfo
 
 
-class Target(NamedTuple):
+class PreemptionTarget(NamedTuple):
     """A reservation that is to end, and on what grounds. An elastic slice that is taken over has none."""
 
     reservation: Reservation
@@ -25,13 +25,13 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class TargetSearch:
     """`contested` are the flavor-resources that are short; `requests` is everything the Workload needs."""
 
     snapshot: Snapshot
-    policy: Policy
+    policy: SchedulingPolicy
     now: Nanoseconds
-    workload: Workload
+    workload: WorkloadInfo
     queue: Queue
     contested: frozenset[int]
     requests: Mapping[int, int]
@@ -81,7 +81,7 @@ class Search:
                     lacking[number] -= amount
         return any(missing > 0 for missing in lacking.values())
 
-    def put_back(self, targets: list[Target], *, borrowing: bool) -> list[Target]:
+    def put_back(self, targets: list[PreemptionTarget], *, borrowing: bool) -> list[PreemptionTarget]:
         """[PR7] Spare, from the second-to-last victim backwards, whoever need not go after all; the snapshot ends up
         with exactly the returned targets removed. The last one found is always needed."""
         kept = list(targets)
@@ -130,7 +130,7 @@ class Search:
         return sorted(sorted(candidates, key=rank), key=functools.cmp_to_key(compare))
 
 
-def may_take(policy: PreemptionPolicy, workload: Workload, candidate: Reservation) -> bool:
+def may_take(policy: PreemptionPolicy, workload: WorkloadInfo, candidate: Reservation) -> bool:
     """[PR2] Whether the policy lets the Workload take the candidate's place."""
     if policy is PreemptionPolicy.ANY:
         return True

@@ -6,23 +6,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pykueue.core.topology import elastic, node_replacement
-from pykueue.core.topology.failures import Outcome, PlacementFailure
+from pykueue.core.topology.failures import PlacementFailure, PlacementOutcome
 from pykueue.core.topology.nodes import Fleet
-from pykueue.core.topology.search import Search
-from pykueue.core.topology.values import Placement, PlacementRequest
+from pykueue.core.topology.search import PlacementSearch
+from pykueue.core.topology.values import PlacementRequest, TopologyPlacement
 
 
 def place(
     fleet: Fleet, requests: Sequence[PlacementRequest], *, emptied: bool = False, explain: bool = True
-) -> Outcome:
+) -> PlacementOutcome:
     """Place the pod sets of one workload, given in the order of its spec.
 
     `emptied` ignores the usage of all placed workloads. Without `explain` a failure does not count which nodes were
     kept out by what, which spares a search that asks again and again the only costly part of the answer.
     """
     flavors = sorted({request.flavor for request in requests})
-    search = Search(fleet, flavors, emptied=emptied, explain=explain)
-    placements: dict[str, Placement] = {}
+    search = PlacementSearch(fleet, flavors, emptied=emptied, explain=explain)
+    placements: dict[str, TopologyPlacement] = {}
     failures: dict[str, PlacementFailure] = {}
     try:
         for flavor in flavors:
@@ -35,7 +35,7 @@ def place(
     finally:
         search.give_back()
     failed = next((failures[request.pod_set] for request in requests if request.pod_set in failures), None)
-    return Outcome(placements, failed)
+    return PlacementOutcome(placements, failed)
 
 
 def _groups(requests: Iterable[PlacementRequest]) -> Iterable[list[PlacementRequest]]:
@@ -46,7 +46,9 @@ def _groups(requests: Iterable[PlacementRequest]) -> Iterable[list[PlacementRequ
     return groups.values()
 
 
-def _place_group(search: Search, group: list[PlacementRequest]) -> dict[str, Placement] | PlacementFailure:
+def _place_group(
+    search: PlacementSearch, group: list[PlacementRequest]
+) -> dict[str, TopologyPlacement] | PlacementFailure:
     if any(request.repair for request in group):
         return node_replacement.mend(search, group)
     workers, leader = _workers_and_leader(group)

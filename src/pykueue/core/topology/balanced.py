@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from pykueue.core.topology import domain_counts
 from pykueue.core.topology.domain_counts import Counts, Tally
-from pykueue.core.topology.domain_selection import Ask, by_room
-from pykueue.core.topology.leaf_distribution import Share, descend
+from pykueue.core.topology.domain_selection import SliceRequest, by_room
+from pykueue.core.topology.leaf_distribution import DomainShare, descend
 
 
 class _Use(NamedTuple):
@@ -36,7 +36,7 @@ class _Candidate(NamedTuple):
     used: int
 
 
-def spread(tally: Tally, level: int, ask: Ask) -> list[Share] | None:
+def spread(tally: Tally, level: int, ask: SliceRequest) -> list[DomainShare] | None:
     """Even shares for a *preferred* request, or None where best fit has to do."""
     best: _Candidate | None = None
     for siblings in _sibling_sets(tally, level):
@@ -67,7 +67,9 @@ def _is_better(candidate: _Candidate, best: _Candidate) -> bool:
     return (candidate.threshold, -candidate.used) > (best.threshold, -best.used)
 
 
-def _candidate(tally: Tally, level: int, siblings: Sequence[int], ask: Ask, at_least: int) -> _Candidate | None:
+def _candidate(
+    tally: Tally, level: int, siblings: Sequence[int], ask: SliceRequest, at_least: int
+) -> _Candidate | None:
     """The set with its threshold, or None where it does not hold everything or cannot beat what is there."""
     looked_at, domains = level, siblings
     if level < tally.measure.slice_level:
@@ -100,7 +102,7 @@ def _threshold(counts: Counts, use: _Use, slices: int) -> int:
     return min(figures)
 
 
-def _greedy(tally: Tally, level: int, domains: Iterable[int], ask: Ask) -> _Use | None:
+def _greedy(tally: Tally, level: int, domains: Iterable[int], ask: SliceRequest) -> _Use | None:
     """How many domains it takes, the leader's first and then the largest; None where they do not suffice."""
     counts, scores = tally.level(level), tally.scores_at(level)
     left, used, leads, last = ask.slices, 0, None, None
@@ -177,7 +179,7 @@ def _by_evenness(tally: Tally, level: int) -> Callable[[int], tuple[float, ...]]
 
 
 def _smallest_group(
-    tally: Tally, level: int, domains: Iterable[int], ask: Ask, order: Callable[[int], tuple[float, ...]]
+    tally: Tally, level: int, domains: Iterable[int], ask: SliceRequest, order: Callable[[int], tuple[float, ...]]
 ) -> list[int] | None:
     """As few domains as the greedy way needs, with as little room to spare as possible; the first such in order."""
     domains = list(domains)
@@ -201,7 +203,9 @@ def _smallest_group(
     return complete[max(complete)] if complete else None
 
 
-def _hand_out(tally: Tally, level: int, domains: Sequence[int], ask: Ask, threshold: int) -> list[Share] | None:
+def _hand_out(
+    tally: Tally, level: int, domains: Sequence[int], ask: SliceRequest, threshold: int
+) -> list[DomainShare] | None:
     """The threshold for everyone, and the rest in order of room."""
     group = _smallest_group(tally, level, domains, ask, lambda domain: (domain,))
     if group is None or ask.slices < len(group) * threshold:
@@ -209,11 +213,11 @@ def _hand_out(tally: Tally, level: int, domains: Sequence[int], ask: Ask, thresh
     counts, size = tally.level(level), tally.measure.slice_size
     rest = ask.slices - len(group) * threshold
     has_leader = tally.measure.leads
-    shares: list[Share] = []
+    shares: list[DomainShare] = []
     for domain in by_room(group, counts, tally.scores_at(level), best_fit=True, led=True):
         held = counts.slices_led[domain] if has_leader else counts.slices[domain]
         extra = min(held - threshold, rest) if has_leader or rest > 0 else 0
         rest -= extra
-        shares.append(Share(domain, (threshold + extra) * size, has_leader))
+        shares.append(DomainShare(domain, (threshold + extra) * size, has_leader))
         has_leader = False
     return None if rest > 0 or has_leader else shares

@@ -24,7 +24,7 @@ from typing import Final
 
 from pykueue.core.topology.capacity import UNBOUNDED, Capacity
 from pykueue.core.topology.node_matching import Match
-from pykueue.core.topology.tree import Tree
+from pykueue.core.topology.tree import DomainTree
 from pykueue.core.topology.values import PODS, Figure, NodeTerms
 
 TALLIES_MAX: Final = 64
@@ -92,7 +92,7 @@ class Tally:
 
     __slots__ = ("_allowed", "_epoch", "_levels", "_seen", "measure", "scores", "tree")
 
-    def __init__(self, tree: Tree, measure: Measure, match: Match, within: range | None = None) -> None:
+    def __init__(self, tree: DomainTree, measure: Measure, match: Match, within: range | None = None) -> None:
         self.tree = tree
         self.measure = measure
         self._allowed = _allowed(match, within)
@@ -171,7 +171,9 @@ class Tally:
             counts.slices_led[leaf] = self.measure.slices_in(self.tree.finest, led)
 
 
-def roll_up(tree: Tree, measure: Measure, level: int, counts: Counts, children: Counts, domains: Sequence[int]) -> None:
+def roll_up(
+    tree: DomainTree, measure: Measure, level: int, counts: Counts, children: Counts, domains: Sequence[int]
+) -> None:
     """Sum the figures of children into the given domains of a level."""
     starts, multiple = tree.first_child[level], measure.multiples[level + 1]
     for domain in domains:
@@ -210,7 +212,7 @@ class Tallies:
 
     __slots__ = ("capacity", "kept", "tree")
 
-    def __init__(self, tree: Tree, capacity: Capacity) -> None:
+    def __init__(self, tree: DomainTree, capacity: Capacity) -> None:
         self.tree = tree
         self.capacity = capacity
         self.kept: OrderedDict[tuple[Measure, NodeTerms], Tally] = OrderedDict()
@@ -285,7 +287,7 @@ def _fitting(capacity: Capacity, resource: str, amount: int, leaf: int, taken: M
     return 0 if column is None else max(0, (column[leaf] - taken.get(resource, 0)) // amount)
 
 
-def _summed(tree: Tree, leaves: Sequence[int]) -> list[list[int]]:
+def _summed(tree: DomainTree, leaves: Sequence[int]) -> list[list[int]]:
     """Scores of all levels: the sum over the leaves below."""
     levels = [list(leaves)]
     for starts in reversed(tree.first_child):

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pykueue.core.topology.domain_counts import Counts, Tally
-from pykueue.core.topology.values import Kind
+from pykueue.core.topology.values import TopologyRequestMode
 
 Figures: TypeAlias = Sequence[int] | Mapping[int, int]
 """Units that a domain holds, by domain."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DomainCapacity:
     """What domains of one level hold, in the units that are handed out.
 
     As long as `leader` is not empty the leader is still to be placed, and the figures beside it are those that count.
@@ -43,16 +43,16 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SliceRequest:
     """What is to be placed, in whole slices, and how."""
 
     slices: int
-    kind: Kind
+    kind: TopologyRequestMode
     best_fit: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartDomains:
     """The level at which everything fits, and the domains to take, in the order in which they are filled."""
 
     level: int
@@ -67,24 +67,24 @@ class Shortage:
     fitting: int
 
 
-def choose(tally: Tally, level: int, ask: Ask) -> Start | Shortage:
+def choose(tally: Tally, level: int, ask: SliceRequest) -> StartDomains | Shortage:
     """The start domains of a request, or how far it fell short."""
     while True:
         counts, scores = tally.level(level), tally.scores_at(level)
         one = _one(counts, scores, ask)
         if one is not None:
-            return Start(level, [one])
-        if ask.kind is Kind.REQUIRED:
+            return StartDomains(level, [one])
+        if ask.kind is TopologyRequestMode.REQUIRED:
             roomiest = min(range(len(counts.pods)), key=_by_room(counts, scores, best_fit=True, led=True))
             return Shortage(level, counts.slices[roomiest])
-        if ask.kind is Kind.UNCONSTRAINED or level == 0:
+        if ask.kind is TopologyRequestMode.UNCONSTRAINED or level == 0:
             return _several(counts, scores, level, ask)
         level -= 1
 
 
-def slices_of(counts: Counts, scores: Sequence[int] | None) -> Room:
+def slices_of(counts: Counts, scores: Sequence[int] | None) -> DomainCapacity:
     """Room counted in whole slices."""
-    return Room(counts.slices, counts.slices_led, counts.leader, scores)
+    return DomainCapacity(counts.slices, counts.slices_led, counts.leader, scores)
 
 
 def by_room(
@@ -113,7 +113,7 @@ def _by_room(
     )
 
 
-def tightest(order: Sequence[int], room: Room, need: int) -> int:
+def tightest(order: Sequence[int], room: DomainCapacity, need: int) -> int:
     """The domain with the least room that still covers the need, first listed on ties; the first if none does.
 
     Preferences come before tightness: only the domains that share the first one's score are looked at.
@@ -128,7 +128,7 @@ def tightest(order: Sequence[int], room: Room, need: int) -> int:
     return best
 
 
-def leader_first(order: list[int], room: Room, need: int) -> list[int]:
+def leader_first(order: list[int], room: DomainCapacity, need: int) -> list[int]:
     """Move to the front the first domain that can host the leader and still leaves room enough for all workers."""
     if not room.leader or len(order) < 2:
         return order
@@ -139,7 +139,7 @@ def leader_first(order: list[int], room: Room, need: int) -> list[int]:
     return order
 
 
-def _one(counts: Counts, scores: Sequence[int] | None, ask: Ask) -> int | None:
+def _one(counts: Counts, scores: Sequence[int] | None, ask: SliceRequest) -> int | None:
     """The one domain that takes everything."""
     if scores is not None:
         return _one_preferred(counts, scores, ask)
@@ -152,19 +152,19 @@ def _one(counts: Counts, scores: Sequence[int] | None, ask: Ask) -> int | None:
     return min(fitting, key=lambda d: (slices[d], pods[d], d), default=None)
 
 
-def _one_preferred(counts: Counts, scores: Sequence[int], ask: Ask) -> int | None:
+def _one_preferred(counts: Counts, scores: Sequence[int], ask: SliceRequest) -> int | None:
     """As `_one`, where the score comes first: an ill-liked domain is taken alone only if nothing else will do."""
     order = by_room(range(len(counts.pods)), counts, scores, best_fit=ask.best_fit, led=True)
     room = slices_of(counts, scores)
     for position, domain in enumerate(order):
         if room.holds(domain, ask.slices):
             return tightest(order[position:], room, ask.slices) if ask.best_fit else domain
-        if ask.best_fit and ask.kind is not Kind.REQUIRED:
+        if ask.best_fit and ask.kind is not TopologyRequestMode.REQUIRED:
             return None  # the best liked domain is too small: rather look higher, or take several
     return None
 
 
-def _several(counts: Counts, scores: Sequence[int] | None, level: int, ask: Ask) -> Start | Shortage:
+def _several(counts: Counts, scores: Sequence[int] | None, level: int, ask: SliceRequest) -> StartDomains | Shortage:
     """Domains, one after the other, until everything has a place; the leader's comes first."""
     room = slices_of(counts, scores)
     chosen: list[int] = []
@@ -189,4 +189,4 @@ def _several(counts: Counts, scores: Sequence[int] | None, level: int, ask: Ask)
             domain = tightest(rest[position:], room, left)
         chosen.append(domain)
         left -= counts.slices[domain]
-    return Shortage(level, ask.slices - left) if left > 0 else Start(level, chosen)
+    return Shortage(level, ask.slices - left) if left > 0 else StartDomains(level, chosen)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pykueue.core.topology.failures import PlacementFailure
-from pykueue.core.topology.free_capacity import Domains
+from pykueue.core.topology.free_capacity import FlavorDomains
 from pykueue.core.topology.node_replacement import merge
-from pykueue.core.topology.search import Search
-from pykueue.core.topology.values import Domain, Placement, PlacementRequest
+from pykueue.core.topology.search import PlacementSearch
+from pykueue.core.topology.values import DomainPods, PlacementRequest, TopologyPlacement
 
 
 def resize(
-    search: Search, workers: PlacementRequest, leader: PlacementRequest | None
-) -> dict[str, Placement] | PlacementFailure | None:
+    search: PlacementSearch, workers: PlacementRequest, leader: PlacementRequest | None
+) -> dict[str, TopologyPlacement] | PlacementFailure | None:
     """The placements of the new size; None where a node of the old one is gone and all must be placed afresh."""
     domains = search.fleet.domains(workers.flavor)
     previous = workers.previous
@@ -30,26 +30,26 @@ def resize(
     return placements
 
 
-def truncated(placement: Placement, count: int) -> Placement:
+def truncated(placement: TopologyPlacement, count: int) -> TopologyPlacement:
     """The first `count` pods of a placement: scaling down lets go from the end of the list."""
-    kept: list[Domain] = []
+    kept: list[DomainPods] = []
     for domain in placement.domains:
         if count <= 0:
             break
-        kept.append(Domain(domain.values, min(domain.count, count)))
+        kept.append(DomainPods(domain.values, min(domain.count, count)))
         count -= domain.count
-    return Placement(placement.levels, tuple(kept))
+    return TopologyPlacement(placement.levels, tuple(kept))
 
 
 def _grow(
-    search: Search,
-    domains: Domains,
+    search: PlacementSearch,
+    domains: FlavorDomains,
     workers: PlacementRequest,
-    previous: Placement,
+    previous: TopologyPlacement,
     leader: PlacementRequest | None,
-) -> dict[str, Placement] | PlacementFailure:
+) -> dict[str, TopologyPlacement] | PlacementFailure:
     search.take(workers, previous)
-    placements: dict[str, Placement] = {}
+    placements: dict[str, TopologyPlacement] = {}
     unplaced = leader
     if leader is not None and leader.previous is not None:
         search.take(leader, leader.previous)
@@ -66,5 +66,5 @@ def _grow(
     return placements
 
 
-def _stands(domains: Domains, placement: Placement) -> bool:
+def _stands(domains: FlavorDomains, placement: TopologyPlacement) -> bool:
     return all(domains.leaf(domain.values) is not None for domain in placement.domains)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pykueue.core.topology.values import Placement
+from pykueue.core.topology.values import TopologyPlacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ class PlacementFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlacementOutcome:
     """The answer for all pod sets of a workload: a placement each, or the first failure in the order they were given.
 
     With a failure, `placements` still holds the pod sets that did find a place.
     """
 
-    placements: Mapping[str, Placement] = field(default_factory=dict)
+    placements: Mapping[str, TopologyPlacement] = field(default_factory=dict)
     failure: PlacementFailure | None = None
 
     @property

@@ -8,12 +8,12 @@ from pykueue.core.topology import capacity, node_matching, tree
 from pykueue.core.topology.capacity import Capacity
 from pykueue.core.topology.domain_counts import Tallies
 from pykueue.core.topology.node_matching import Match
-from pykueue.core.topology.values import Flavor, Node, NodeTerms, Profile
+from pykueue.core.topology.values import NodeTerms, PlacementOptions, TopologyFlavor, TopologyNode
 
 MATCHES_MAX = 256
 
 
-class Domains:
+class FlavorDomains:
     """The tree of one flavor and two capacities over its leaves.
 
     `free` is what nodes offer less what pods without a placement use; `remaining` is `free` less the usage of placed
@@ -22,10 +22,10 @@ class Domains:
 
     __slots__ = ("_matches", "_of_free", "_of_remaining", "flavor", "free", "profile", "remaining", "tree")
 
-    def __init__(self, flavor: Flavor, nodes: Iterable[Node], profile: Profile) -> None:
+    def __init__(self, flavor: TopologyFlavor, nodes: Iterable[TopologyNode], profile: PlacementOptions) -> None:
         self.flavor = flavor
         self.profile = profile
-        self.tree = tree.grow(flavor, nodes)
+        self.tree = tree.build(flavor, nodes)
         leaves = len(self.tree.nodes)
         amounts = capacity.columns([node.allocatable for node in at_leaf] for at_leaf in self.tree.nodes)
         self.free = Capacity(amounts, leaves)

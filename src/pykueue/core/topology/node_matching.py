@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pykueue.api import kube, nodes
 from pykueue.core.topology.failures import Exclusions
-from pykueue.core.topology.tree import Tree
+from pykueue.core.topology.tree import DomainTree
 from pykueue.core.topology.values import NodeTerms
 
 
@@ -24,7 +24,7 @@ class Match:
     problem: str = ""
 
 
-def match(tree: Tree, terms: NodeTerms, tolerations: tuple[kube.Toleration, ...], *, with_scores: bool) -> Match:
+def match(tree: DomainTree, terms: NodeTerms, tolerations: tuple[kube.Toleration, ...], *, with_scores: bool) -> Match:
     """Ask every node; leaves that are not single nodes all take part, whatever their nodes look like."""
     total = len(tree.nodes)
     affinity = None if terms.required_affinity is None else nodes.compile(terms.required_affinity)
@@ -56,7 +56,7 @@ def match(tree: Tree, terms: NodeTerms, tolerations: tuple[kube.Toleration, ...]
     return Match(None if len(leaves) == total else tuple(leaves), exclusions, scores)
 
 
-def _scores(tree: Tree, leaves: list[int], wishes: nodes.Preferred) -> tuple[int, ...]:
+def _scores(tree: DomainTree, leaves: list[int], wishes: nodes.Preferred) -> tuple[int, ...]:
     """Per leaf the summed weight of the wishes its node fulfils; 0 where the pod may not run anyway."""
     scores = [0] * len(tree.nodes)
     for leaf in leaves:

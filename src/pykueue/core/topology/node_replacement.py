@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pykueue.core.topology.failures import PlacementFailure
-from pykueue.core.topology.free_capacity import Domains
-from pykueue.core.topology.search import Search
-from pykueue.core.topology.tree import Tree
-from pykueue.core.topology.values import Domain, Kind, Placement, PlacementRequest
+from pykueue.core.topology.free_capacity import FlavorDomains
+from pykueue.core.topology.search import PlacementSearch
+from pykueue.core.topology.tree import DomainTree
+from pykueue.core.topology.values import DomainPods, PlacementRequest, TopologyPlacement, TopologyRequestMode
 
 
-def mend(search: Search, group: Sequence[PlacementRequest]) -> dict[str, Placement] | PlacementFailure:
+def mend(search: PlacementSearch, group: Sequence[PlacementRequest]) -> dict[str, TopologyPlacement] | PlacementFailure:
     """The placements of a group's pod sets, each with its lost node replaced."""
-    placements: dict[str, Placement] = {}
+    placements: dict[str, TopologyPlacement] = {}
     for request in group:
         if request.repair is None:
             continue
@@ -25,12 +25,12 @@ def mend(search: Search, group: Sequence[PlacementRequest]) -> dict[str, Placeme
     return placements
 
 
-def _mend_one(search: Search, request: PlacementRequest) -> Placement | PlacementFailure:
+def _mend_one(search: PlacementSearch, request: PlacementRequest) -> TopologyPlacement | PlacementFailure:
     domains = search.fleet.domains(request.flavor)
     if domains is None or request.repair is None:
         return _problem(request, "", f'Flavor "{request.flavor}" information missing in TAS cache')
     held, lost = request.repair.held, request.repair.lost
-    kept = Placement(held.levels, tuple(domain for domain in held.domains if domain.values[-1:] != (lost,)))
+    kept = TopologyPlacement(held.levels, tuple(domain for domain in held.domains if domain.values[-1:] != (lost,)))
     gone = next((domain for domain in kept.domains if domains.leaf(domain.values) is None), None)
     if gone is not None:
         stale = "existing topologyAssignment is invalid, as it contains the stale domain"
@@ -52,16 +52,18 @@ def _mend_one(search: Search, request: PlacementRequest) -> Placement | Placemen
     return merge(domains, found.workers, kept)
 
 
-def merge(domains: Domains, added: Placement, kept: Placement) -> Placement:
+def merge(domains: FlavorDomains, added: TopologyPlacement, kept: TopologyPlacement) -> TopologyPlacement:
     """One placement of two, in path order, counts on equal leaves added up."""
     pods: dict[int, int] = {}
     for domain in (*added.domains, *kept.domains):
         leaf = domains.tree.leaf_by_values[domain.values]
         pods[leaf] = pods.get(leaf, 0) + domain.count
-    return Placement(added.levels, tuple(Domain(domains.tree.recorded(leaf), pods[leaf]) for leaf in sorted(pods)))
+    return TopologyPlacement(
+        added.levels, tuple(DomainPods(domains.tree.recorded(leaf), pods[leaf]) for leaf in sorted(pods))
+    )
 
 
-def _where(tree: Tree, missing: PlacementRequest, kept: Placement) -> range | None:
+def _where(tree: DomainTree, missing: PlacementRequest, kept: TopologyPlacement) -> range | None:
     """The leaves that the replacement must stay on; None for anywhere.
 
     A loss that is not whole slices left some domain with a broken one, and only there can it be made whole; with
@@ -74,13 +76,13 @@ def _where(tree: Tree, missing: PlacementRequest, kept: Placement) -> range | No
         level = tree.level(broken.level)
         return None if level is None else _incomplete(tree, kept, level, missing.count, broken.size)
     level = None if missing.wish.level is None else tree.level(missing.wish.level)
-    if missing.wish.kind is not Kind.REQUIRED or level is None:
+    if missing.wish.kind is not TopologyRequestMode.REQUIRED or level is None:
         return None
     leaf = tree.leaf_by_values[kept.domains[0].values]
     return tree.leaves_below(level, tree.ancestor(leaf, level))
 
 
-def _incomplete(tree: Tree, kept: Placement, level: int, missing: int, size: int) -> range | None:
+def _incomplete(tree: DomainTree, kept: TopologyPlacement, level: int, missing: int, size: int) -> range | None:
     """The first domain, by path, that the missing pods would make whole."""
     pods: dict[int, int] = {}
     for domain in kept.domains:

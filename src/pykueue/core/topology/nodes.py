@@ -7,8 +7,17 @@ from collections.abc import Iterable, Mapping
 
 from pykueue.core.topology import tree
 from pykueue.core.topology.capacity import Capacity
-from pykueue.core.topology.free_capacity import Domains
-from pykueue.core.topology.values import DEFAULT, PODS, Figure, Flavor, Node, PlacedPods, Profile, Wish
+from pykueue.core.topology.free_capacity import FlavorDomains
+from pykueue.core.topology.values import (
+    DEFAULT,
+    PODS,
+    Figure,
+    PlacedPods,
+    PlacementOptions,
+    TopologyFlavor,
+    TopologyNode,
+    TopologyRequest,
+)
 
 
 class Fleet:
@@ -17,20 +26,20 @@ class Fleet:
     A lasting change while a what-if is open would be lost when that is undone, so it is refused.
     """
 
-    def __init__(self, profile: Profile = DEFAULT) -> None:
+    def __init__(self, profile: PlacementOptions = DEFAULT) -> None:
         self.profile = profile
-        self._nodes: dict[str, Node] = {}
-        self._flavors: dict[str, Flavor] = {}
+        self._nodes: dict[str, TopologyNode] = {}
+        self._flavors: dict[str, TopologyFlavor] = {}
         self._outside: dict[str, dict[str, int]] = {}
         # Per flavor and leaf, the amounts that standing reservations use. Kept apart from the trees, so that a tree can
         # be grown anew, and so that usage on a node that went away is there again when the node returns.
         self._booked: dict[str, dict[tuple[str, ...], Counter[str]]] = {}
-        self._grown: dict[str, Domains] = {}
+        self._grown: dict[str, FlavorDomains] = {}
         self._what_ifs: list[tuple[Capacity, int, Figure, int]] = []
 
     # What watched objects say; lasting.
 
-    def put_node(self, node: Node) -> bool:
+    def put_node(self, node: TopologyNode) -> bool:
         """A Ready, schedulable node appeared or changed; whether it did: an unchanged one costs nothing."""
         known = self._nodes.get(node.name)
         if known == node:
@@ -51,7 +60,7 @@ class Fleet:
         self._fell([node])
         return True
 
-    def put_flavor(self, flavor: Flavor) -> None:
+    def put_flavor(self, flavor: TopologyFlavor) -> None:
         """A ResourceFlavor whose topology is known appeared or changed; one without levels is as good as unknown."""
         if not flavor.levels:
             self.drop_flavor(flavor.name)
@@ -95,7 +104,7 @@ class Fleet:
         """Whether the flavor's topology is known."""
         return name in self._flavors
 
-    def has_levels(self, flavor: str, wish: Wish) -> bool:
+    def has_levels(self, flavor: str, wish: TopologyRequest) -> bool:
         """Whether the flavor's topology has every level the wish names."""
         known = self._flavors.get(flavor)
         return known is not None and all(level in known.levels for level in wish.levels())
@@ -126,7 +135,7 @@ class Fleet:
             for values, leaf in domains.tree.leaf_by_values.items()
         }
 
-    def domains(self, flavor: str) -> Domains | None:
+    def domains(self, flavor: str) -> FlavorDomains | None:
         """The flavor's tree, grown when first asked for after its nodes changed; None where it is not known."""
         grown = self._grown.get(flavor)
         if grown is None:
@@ -192,9 +201,9 @@ class Fleet:
                     if leaf is not None:
                         domains.remaining.add_pods(leaf, pods.pod, -count)
 
-    def _grow(self, flavor: Flavor) -> Domains:
+    def _grow(self, flavor: TopologyFlavor) -> FlavorDomains:
         nodes = [node for node in self._nodes.values() if tree.selects(flavor, node)]
-        domains = Domains(flavor, nodes, self.profile)
+        domains = FlavorDomains(flavor, nodes, self.profile)
         for node in nodes:
             if outside := self._outside.get(node.name):
                 domains.use_outside(node.name, outside)
@@ -206,7 +215,7 @@ class Fleet:
                         domains.remaining.add(leaf, [(resource, -amount) for resource, amount in amounts.items()])
         return domains
 
-    def _fell(self, nodes: Iterable[Node]) -> None:
+    def _fell(self, nodes: Iterable[TopologyNode]) -> None:
         """Trees in which one of these nodes stands, or should, are grown anew when next asked for."""
         for node in nodes:
             for name in [name for name, grown in self._grown.items() if tree.selects(grown.flavor, node)]:

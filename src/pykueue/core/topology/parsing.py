@@ -9,7 +9,14 @@ from kubemachinery import quantity
 from kubemachinery.quantity import QuantityError, QuantityText
 from pykueue.api import kube, kueue, labels, nodes
 from pykueue.core import amounts
-from pykueue.core.topology.values import Flavor, Kind, Node, NodeTerms, SliceLayer, Wish
+from pykueue.core.topology.values import (
+    NodeTerms,
+    SliceLayer,
+    TopologyFlavor,
+    TopologyNode,
+    TopologyRequest,
+    TopologyRequestMode,
+)
 
 _PLACED_BY: Final = (
     labels.PODSET_REQUIRED_TOPOLOGY,
@@ -24,17 +31,17 @@ NOWHERE: Final = ""
 """The level of a wish that names none though it should; no topology has it, so it fits nowhere."""
 
 
-def node_of(node: kube.Node) -> Node | None:
+def topology_node_of(node: kube.Node) -> TopologyNode | None:
     """The node as placement sees it, or None while it is not Ready or is unschedulable."""
     is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
     if node.spec.unschedulable or not is_ready:
         return None
-    return Node(node.metadata.name, node.metadata.labels, _amounts(node.status.allocatable), node.spec.taints)
+    return TopologyNode(node.metadata.name, node.metadata.labels, _amounts(node.status.allocatable), node.spec.taints)
 
 
-def flavor_of(flavor: kueue.ResourceFlavor, topology: kueue.Topology) -> Flavor:
+def topology_flavor_of(flavor: kueue.ResourceFlavor, topology: kueue.Topology) -> TopologyFlavor:
     """A flavor with its topology's levels."""
-    return Flavor(
+    return TopologyFlavor(
         name=flavor.metadata.name,
         topology=topology.metadata.name,
         levels=tuple(level.node_label for level in topology.spec.levels),
@@ -49,24 +56,24 @@ def counts_outside(pod: kube.Pod) -> bool:
     return bool(pod.spec.node_name) and not has_ended and pod.metadata.annotations.keys().isdisjoint(_PLACED_BY)
 
 
-def wish_of(request: kueue.PodSetTopologyRequest | None) -> Wish:
+def topology_request_of(request: kueue.PodSetTopologyRequest | None) -> TopologyRequest:
     """What a pod set asks of the topology; None, or nothing asked, is the implied unconstrained wish."""
     if request is None:
-        return Wish()
+        return TopologyRequest()
     slices = tuple(
         SliceLayer(layer.topology, layer.size) for layer in request.podset_slice_required_topology_constraints
     )
     if not slices and request.pod_set_slice_required_topology is not None:
         slices = (SliceLayer(request.pod_set_slice_required_topology, request.pod_set_slice_size or 0),)
     if request.required is not None:
-        return Wish(Kind.REQUIRED, request.required, slices)
+        return TopologyRequest(TopologyRequestMode.REQUIRED, request.required, slices)
     if request.preferred is not None:
-        return Wish(Kind.PREFERRED, request.preferred, slices)
+        return TopologyRequest(TopologyRequestMode.PREFERRED, request.preferred, slices)
     # A slice size without a level, or `unconstrained: false`, asks for a topology without saying for which.
     is_vague = request.pod_set_slice_size is not None or request.unconstrained is False
     if is_vague and not slices and not request.unconstrained:
-        return Wish(Kind.UNCONSTRAINED, NOWHERE)
-    return Wish(Kind.UNCONSTRAINED, None, slices)
+        return TopologyRequest(TopologyRequestMode.UNCONSTRAINED, NOWHERE)
+    return TopologyRequest(TopologyRequestMode.UNCONSTRAINED, None, slices)
 
 
 def terms_of(spec: kube.PodSpec, updates: Iterable[kueue.PodSetUpdate] = ()) -> NodeTerms:

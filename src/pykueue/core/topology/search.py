@@ -9,25 +9,33 @@ from dataclasses import dataclass, replace
 from pykueue.core.topology import balanced, domain_counts, domain_selection, leaf_distribution
 from pykueue.core.topology.capacity import Capacity
 from pykueue.core.topology.domain_counts import Measure, Tally
-from pykueue.core.topology.domain_selection import Ask, Shortage
+from pykueue.core.topology.domain_selection import Shortage, SliceRequest
 from pykueue.core.topology.failures import Exclusions, LayerFit, PlacementFailure
-from pykueue.core.topology.free_capacity import Domains
-from pykueue.core.topology.leaf_distribution import Share
+from pykueue.core.topology.free_capacity import FlavorDomains
+from pykueue.core.topology.leaf_distribution import DomainShare
 from pykueue.core.topology.node_matching import Match
 from pykueue.core.topology.nodes import Fleet
-from pykueue.core.topology.tree import Tree
-from pykueue.core.topology.values import Domain, Figure, Kind, PlacedPods, Placement, PlacementRequest, Wish
+from pykueue.core.topology.tree import DomainTree
+from pykueue.core.topology.values import (
+    DomainPods,
+    Figure,
+    PlacedPods,
+    PlacementRequest,
+    TopologyPlacement,
+    TopologyRequest,
+    TopologyRequestMode,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlacement:
     """Where the pods go, and the leader if there is one."""
 
-    workers: Placement
-    leader: Placement | None = None
+    workers: TopologyPlacement
+    leader: TopologyPlacement | None = None
 
 
-class Search:
+class PlacementSearch:
     """Looks on behalf of one workload: what its earlier pod sets were given is gone for the later ones.
 
     Whatever is taken is given back at the end, so that the fleet is as it was. `flavors` are those it will look at.
@@ -41,7 +49,7 @@ class Search:
         self._to_take: list[PlacedPods] = []
         self._taken: list[tuple[Capacity, int, Figure, int]] = []
 
-    def take(self, request: PlacementRequest, placement: Placement) -> None:
+    def take(self, request: PlacementRequest, placement: TopologyPlacement) -> None:
         """Count a placement as used from the next search on, by its flavor and those that may select the same nodes."""
         self._to_take.append(PlacedPods(request.flavor, request.pod, placement))
 
@@ -66,7 +74,7 @@ class Search:
 
     def find(
         self, request: PlacementRequest, leader: PlacementRequest | None = None, within: range | None = None
-    ) -> Found | PlacementFailure:
+    ) -> FoundPlacement | PlacementFailure:
         """A place for the pods of one request; `within` are the leaves that may be used, all if absent."""
         self._take_all()
         domains = self.fleet.domains(request.flavor)
@@ -90,18 +98,18 @@ class Search:
         measure = Measure(request.pod, leads, shape.slice_size, shape.slice_level, shape.multiples)
         tallies = domains.tallies(emptied=self._emptied)
         tally = tallies.of(measure, request.terms, match) if within is None else tallies.within(within, measure, match)
-        ask = Ask(
+        ask = SliceRequest(
             slices=request.count // shape.slice_size,
             kind=request.wish.kind,
-            best_fit=not (request.wish.kind is Kind.UNCONSTRAINED and self.fleet.profile.mixed),
+            best_fit=not (request.wish.kind is TopologyRequestMode.UNCONSTRAINED and self.fleet.profile.mixed),
         )
         shares = self._shares(tally, shape.level, ask)
         if isinstance(shares, Shortage):
             return self._failure(domains, request, tally, match, ask, shares, within)
         return _found(domains.tree, shares, leader is not None)
 
-    def _shares(self, tally: Tally, level: int, ask: Ask) -> list[Share] | Shortage:
-        if self.fleet.profile.balanced and ask.kind is Kind.PREFERRED:
+    def _shares(self, tally: Tally, level: int, ask: SliceRequest) -> list[DomainShare] | Shortage:
+        if self.fleet.profile.balanced and ask.kind is TopologyRequestMode.PREFERRED:
             even = balanced.spread(tally, level, ask)
             if even is not None:
                 return even
@@ -111,16 +119,16 @@ class Search:
         shares = leaf_distribution.spread(tally, start, ask)
         return Shortage(start.level, 0) if shares is None else shares
 
-    def _capacity(self, domains: Domains) -> Capacity:
+    def _capacity(self, domains: FlavorDomains) -> Capacity:
         return domains.tallies(emptied=self._emptied).capacity
 
     def _failure(
         self,
-        domains: Domains,
+        domains: FlavorDomains,
         request: PlacementRequest,
         tally: Tally,
         match: Match,
-        ask: Ask,
+        ask: SliceRequest,
         shortage: Shortage,
         within: range | None,
     ) -> PlacementFailure:
@@ -151,7 +159,7 @@ class _Shape:
     multiples: tuple[int, ...]
 
 
-def _shape(tree: Tree, wish: Wish) -> _Shape | str:
+def _shape(tree: DomainTree, wish: TopologyRequest) -> _Shape | str:
     """The levels and sizes a wish stands for here, or what is wrong with it."""
     default = 0 if wish.slices else tree.finest
     level = default if wish.level is None else tree.level(wish.level)
@@ -184,16 +192,16 @@ def _shape(tree: Tree, wish: Wish) -> _Shape | str:
     return _Shape(level, slice_level, outer.size, tuple(multiples))
 
 
-def _found(tree: Tree, shares: Sequence[Share], has_leader: bool) -> Found:
+def _found(tree: DomainTree, shares: Sequence[DomainShare], has_leader: bool) -> FoundPlacement:
     by_path = sorted(shares)
-    workers = Placement(
+    workers = TopologyPlacement(
         tree.recorded_levels,
-        tuple(Domain(tree.recorded(share.domain), share.pods) for share in by_path if share.pods),
+        tuple(DomainPods(tree.recorded(share.domain), share.pods) for share in by_path if share.pods),
     )
     if not has_leader:
-        return Found(workers)
-    hosts = tuple(Domain(tree.recorded(share.domain), 1) for share in by_path if share.leader)
-    return Found(workers, Placement(tree.recorded_levels, hosts))
+        return FoundPlacement(workers)
+    hosts = tuple(DomainPods(tree.recorded(share.domain), 1) for share in by_path if share.leader)
+    return FoundPlacement(workers, TopologyPlacement(tree.recorded_levels, hosts))
 
 
 def _layers(tally: Tally, level: int, request: PlacementRequest) -> tuple[LayerFit, ...]:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from pykueue.core.topology.values import Flavor, Node
+from pykueue.core.topology.values import TopologyFlavor, TopologyNode
 
 Path: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class DomainTree:
     """Domains per level, coarse to fine; `levels[-1]` are the leaves."""
 
     levels: tuple[str, ...]
@@ -30,7 +30,7 @@ class Tree:
     # Children of domain d at level k: first_child[k][d] up to first_child[k][d + 1], at level k + 1.
     first_child: tuple[tuple[int, ...], ...]
     parents: tuple[tuple[int, ...], ...]  # parents[0] is empty
-    nodes: tuple[tuple[Node, ...], ...]  # per leaf, by name; more than one only where a leaf is not a host
+    nodes: tuple[tuple[TopologyNode, ...], ...]  # per leaf, by name; more than one only where a leaf is not a host
     leaf_by_values: dict[Path, int]
     leaf_by_node: dict[str, int]
 
@@ -67,7 +67,7 @@ class Tree:
         return self.levels[-1:] if self.is_host else self.levels
 
 
-def selects(flavor: Flavor, node: Node) -> bool:
+def selects(flavor: TopologyFlavor, node: TopologyNode) -> bool:
     """Whether the node is one of the flavor's: all its labels with equal values, and every level label."""
     labels = node.labels
     return all(labels.get(key) == value for key, value in flavor.node_labels) and all(
@@ -75,11 +75,11 @@ def selects(flavor: Flavor, node: Node) -> bool:
     )
 
 
-def grow(flavor: Flavor, nodes: Iterable[Node]) -> Tree:
+def build(flavor: TopologyFlavor, nodes: Iterable[TopologyNode]) -> DomainTree:
     """The tree of a flavor over the nodes that it selects."""
     is_host = flavor.is_host_topology
     path_of: dict[Path, Path] = {}
-    nodes_at: dict[Path, list[Node]] = {}
+    nodes_at: dict[Path, list[TopologyNode]] = {}
     for node in sorted(nodes, key=lambda node: node.name):
         path = tuple(node.labels[key] for key in flavor.levels)
         values = path[-1:] if is_host else path
@@ -89,7 +89,7 @@ def grow(flavor: Flavor, nodes: Iterable[Node]) -> Tree:
     leaves = sorted(path_of, key=path_of.__getitem__)
     paths = _paths_per_level([path_of[values] for values in leaves], len(flavor.levels))
     parents, first_child = _edges(paths)
-    return Tree(
+    return DomainTree(
         levels=flavor.levels,
         is_host=is_host,
         paths=paths,

@@ -28,7 +28,7 @@ def figure(amounts: Mapping[str, int]) -> Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TopologyNode:
     """What a Ready, schedulable node is to placement. A node that is neither simply does not exist here."""
 
     name: str
@@ -38,7 +38,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Flavor:
+class TopologyFlavor:
     """A ResourceFlavor with a topology: which nodes are its own, and how they are nested (coarse to fine)."""
 
     name: str
@@ -54,7 +54,7 @@ class Flavor:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class PlacementOptions:
     """The choices placement runs under; each is one feature gate."""
 
     mixed: bool = True  # least free capacity for unconstrained requests, else best fit everywhere
@@ -74,10 +74,10 @@ class Profile:
         )
 
 
-DEFAULT = Profile()
+DEFAULT = PlacementOptions()
 
 
-class Kind(Enum):
+class TopologyRequestMode(Enum):
     """How strongly a pod set holds to the level it names."""
 
     REQUIRED = "required"
@@ -94,13 +94,13 @@ class SliceLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TopologyRequest:
     """The topology request of a pod set. `level` None is the finest level, or the coarsest where slices are given.
 
     `slices` runs from the outermost layer inwards; none means that single pods are placed.
     """
 
-    kind: Kind = Kind.UNCONSTRAINED
+    kind: TopologyRequestMode = TopologyRequestMode.UNCONSTRAINED
     level: str | None = None
     slices: tuple[SliceLayer, ...] = ()
 
@@ -121,7 +121,7 @@ class NodeTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class DomainPods:
     """Pods on one leaf: the level values that `Placement.levels` names, and how many pods."""
 
     values: tuple[str, ...]
@@ -129,11 +129,11 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class TopologyPlacement:
     """A topology assignment: the levels recorded and the pods per domain, in ascending order of the full path."""
 
     levels: tuple[str, ...]
-    domains: tuple[Domain, ...]
+    domains: tuple[DomainPods, ...]
 
     @property
     def count(self) -> int:
@@ -141,10 +141,10 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class NodeReplacement:
     """A placement held by a running pod set, and the node of it that is lost."""
 
-    held: Placement
+    held: TopologyPlacement
     lost: str
 
 
@@ -160,11 +160,11 @@ class PlacementRequest:
     flavor: str
     count: int
     pod: Figure
-    wish: Wish = Wish()
+    wish: TopologyRequest = TopologyRequest()
     terms: NodeTerms = NodeTerms()
     group: str | None = None
-    repair: Repair | None = None
-    previous: Placement | None = None
+    repair: NodeReplacement | None = None
+    previous: TopologyPlacement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +173,4 @@ class PlacedPods:
 
     flavor: str
     pod: Figure
-    placement: Placement
+    placement: TopologyPlacement
