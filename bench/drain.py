@@ -339,10 +339,10 @@ def manage(arguments: list[str]) -> None:
     from pykueue import cli
     from pykueue.webhooks import webhook_server
 
-    async def nowhere(served: webhook_server.Served) -> None:
+    async def nowhere(served: webhook_server.WebhookServer) -> None:
         """Nobody is asked about anything."""
 
-    webhook_server.Served.register = nowhere  # type: ignore[assignment, method-assign]
+    webhook_server.WebhookServer.register = nowhere  # type: ignore[assignment, method-assign]
     cli.main(["manager", *arguments])
 
 
@@ -401,7 +401,7 @@ def real(cap: int, program: Program) -> Iterator[Engine]:
         for row in registry.KUEUE:
             while server.request("GET", row.path()).code != 200:
                 time.sleep(0.1)
-        kept = certificate.renewed(certificate.Kept(), ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+        kept = certificate.renewed(certificate.CertificateBundle(), ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
         for part, file in certificate.NAMES.items():
             (folder / file).write_bytes(getattr(kept, part))
         limit = {"qps": float(cap), "burst": cap} if cap else {"qps": -1.0}

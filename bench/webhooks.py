@@ -32,7 +32,7 @@ from kubemachinery.kinds import Kind
 from pykueue import app, settings
 from pykueue.api import kube, kueue
 from pykueue.webhooks import webhook_server
-from pykueue.webhooks.certificate import InMemory
+from pykueue.webhooks.certificate import InMemoryStore
 
 _REVIEWS: Final = 4000
 SMALLEST: Final = ("--reviews=64",)
@@ -105,7 +105,7 @@ async def serve() -> None:
 
     client = ApiClient(LocalTransport(nobody), random.Random(1))
     async with webhook_server.webhooks(
-        client, choices, Copies(), webhook_server.on_loopback(InMemory()), SystemClock(), "kueue-system"
+        client, choices, Copies(), webhook_server.on_loopback(InMemoryStore()), SystemClock(), "kueue-system"
     ) as served:
         app.calm_collector()
         print(served.port, flush=True)

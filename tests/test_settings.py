@@ -12,7 +12,7 @@ from kubemachinery.errors import ConfigurationError
 from pykueue import settings
 from pykueue.api import config
 from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
-from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.facts import LifecycleOptions
 
 
 def load(version: str = "v1beta2", **fields: Any) -> settings.Settings:
@@ -296,7 +296,7 @@ def test_any_json_at_all_is_loaded_or_refused_in_words(version: str, fields: dic
 def test_devices_that_nobody_counts_yet_are_refused_by_default() -> None:
     """The integration cannot be asked for before it is here, and what claims devices does not slip in uncounted."""
     loaded = settings.defaults()
-    options = Options.of(loaded.configuration, loaded.gates)
+    options = LifecycleOptions.of(loaded.configuration, loaded.gates)
     assert options.refuse_claims
     assert not options.dynamic_resources
     assert "KueueDRAIntegration" in findings(featureGates={"KueueDRAIntegration": True})[0]

@@ -13,7 +13,7 @@ from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Trans
 from kubemachinery.clock import SystemClock
 from pykueue import app, settings
 from pykueue.controllers.assembly import Manager
-from pykueue.lifecycle.workload_changes import Delete, RemoveFinalizer
+from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
 
 
 class Deaf:
@@ -43,7 +43,7 @@ async def test_a_workload_that_was_deleted_is_gone_though_the_watch_still_shows_
     async with manager.reading():
         before = manager.writer.current(key)
         assert before is not None
-        await manager.writer.workload(before, (RemoveFinalizer(), Delete()), "test", 0)
+        await manager.writer.workload(before, (RemoveFinalizer(), DeleteWorkload()), "test", 0)
         assert manager.informers.workloads.get("alpha", "default") is not None
         assert manager.writer.current(key) is None
         await env.workload("alpha")

@@ -17,10 +17,21 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason
 from pykueue.jobs import kinds
-from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Resize, Retry, Tell
-from pykueue.jobs.facts import Facts
-from pykueue.jobs.kinds import Row
-from pykueue.jobs.options import Options
+from pykueue.jobs.actions import (
+    Actions,
+    ChangeWorkload,
+    CreateWorkload,
+    DeleteObject,
+    EmitJobEvent,
+    PatchWorkload,
+    ReplaceObject,
+    RequeueAfter,
+    ResizeWorkload,
+    RetryWithBackoff,
+)
+from pykueue.jobs.facts import JobFacts
+from pykueue.jobs.kinds import JobIntegration
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
 from pykueue.lifecycle import eviction, reservation, states, workload_changes
@@ -29,7 +40,7 @@ NOW = meta.parse_time("2026-11-15T12:00:00Z")
 KINDS = kinds.JobKinds(kinds.BUILT_IN)
 JOB, POD = KINDS.enabled(("batch/job", "pod"))
 
-OPTIONS = Options(frameworks=("batch/job", "pod"))
+OPTIONS = IntegrationOptions(frameworks=("batch/job", "pod"))
 
 
 def batch_job(name: str = "alpha", **fields: Any) -> Tree:
@@ -87,14 +98,16 @@ def flavor(name: str = "default", **spec: Any) -> kueue.ResourceFlavor:
 class Stage:
     """The objects of one job or one group, its Workloads, and what was told."""
 
-    def __init__(self, *objects: Tree, options: Options = OPTIONS, row: Row | None = None, **facts: Any) -> None:
+    def __init__(
+        self, *objects: Tree, options: IntegrationOptions = OPTIONS, row: JobIntegration | None = None, **facts: Any
+    ) -> None:
         found = row or KINDS.of(objects[0])
         assert found is not None
         self.row = found
         self.objects = {unstructured.get(tree, "metadata", "name"): tree for tree in objects}
         self.options = options
         self.group = _group_of(objects[0])
-        self.facts = Facts(flavors={"default": flavor()}, **facts)
+        self.facts = JobFacts(flavors={"default": flavor()}, **facts)
         self.workloads: dict[str, kueue.Workload] = {}
         self.told: list[str] = []
         self.writes = 0
@@ -143,7 +156,13 @@ class Stage:
     def settle(self, passes: int = 12) -> Stage:
         for _ in range(passes):
             actions = self.decide()
-            if not any(isinstance(action, Create | Amend | Resize | Change | Replace | Delete) for action in actions):
+            if not any(
+                isinstance(
+                    action,
+                    CreateWorkload | PatchWorkload | ResizeWorkload | ChangeWorkload | ReplaceObject | DeleteObject,
+                )
+                for action in actions
+            ):
                 self._carry_out(actions)
                 return self
             self._carry_out(actions)
@@ -151,31 +170,33 @@ class Stage:
 
     def _carry_out(self, actions: Actions) -> None:
         for action in actions:
-            self.writes += isinstance(action, Create | Amend | Resize | Change | Replace | Delete)
+            self.writes += isinstance(
+                action, CreateWorkload | PatchWorkload | ResizeWorkload | ChangeWorkload | ReplaceObject | DeleteObject
+            )
             match action:
-                case Create(tree, _):
+                case CreateWorkload(tree, _):
                     self._store({**tree, "metadata": {**tree["metadata"], "uid": f"uid-{tree['metadata']['name']}"}})
-                case Amend(workload, patch):
+                case PatchWorkload(workload, patch):
                     stored = codec.to_tree(self.workloads[workload.metadata.name])
                     self._store(patches.merge(stored, patch))
-                case Resize(workload, counts):
+                case ResizeWorkload(workload, counts):
                     pod_sets = tuple(
                         structs.replace(pod_set, count=count)
                         for pod_set, count in zip(workload.spec.pod_sets, counts, strict=True)
                     )
                     spec = structs.replace(workload.spec, pod_sets=pod_sets)
                     self.workloads[workload.metadata.name] = structs.replace(workload, spec=spec)
-                case Change(workload, changes):
+                case ChangeWorkload(workload, changes):
                     self._changed(workload.metadata.name, changes)
-                case Replace(_, _, after, _):
+                case ReplaceObject(_, _, after, _):
                     self._put(after)
-                case Delete(_, tree):
+                case DeleteObject(_, tree):
                     self._delete(unstructured.get(tree, "metadata", "name"))
-                case Tell(_, reason, _, warning):
+                case EmitJobEvent(_, reason, _, warning):
                     self.told.append(f"Warning {reason}" if warning else reason)
-                case Again(after_nanoseconds):
+                case RequeueAfter(after_nanoseconds):
                     self.again = after_nanoseconds
-                case Retry(why):
+                case RetryWithBackoff(why):
                     self.retries.append(why)
 
     def _store(self, tree: Tree) -> None:
@@ -187,8 +208,8 @@ class Stage:
         after = workload_changes.apply_to(before, changes, self.now)
         states.check_move(before, after)
         self.workloads[name] = after
-        self.told += [each.reason for each in changes if isinstance(each, workload_changes.Tell)]
-        gone = any(isinstance(each, workload_changes.Delete) for each in changes)
+        self.told += [each.reason for each in changes if isinstance(each, workload_changes.EmitEvent)]
+        gone = any(isinstance(each, workload_changes.DeleteWorkload) for each in changes)
         if gone or (after.metadata.deletion_timestamp and not after.metadata.finalizers):
             del self.workloads[name]
 
@@ -249,7 +270,7 @@ class Stage:
         admission = kueue.Admission(cluster_queue="cq", pod_set_assignments=assignments)
         self._changed(
             workload.metadata.name,
-            reservation.reserve(workload, admission, checks, self.options.life, self.now),
+            reservation.reserve(workload, admission, checks, self.options.lifecycle, self.now),
         )
         self.told = [word for word in self.told if word not in ("QuotaReserved", "Admitted")]
         return self

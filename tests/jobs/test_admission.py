@@ -14,24 +14,26 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.jobs import admission
 from pykueue.jobs import pod as pods
-from pykueue.jobs.admission import AdmissionFacts
-from pykueue.jobs.options import Options
+from pykueue.jobs.admission import JobAdmissionFacts
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.selection import Ancestry
 
 PLAIN: dict[str, Any] = {"metadata": {"labels": {labels.QUEUE_NAME: None}}, "spec": {"suspend": None}}
 RAW_POD: Tree = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "main"}, "spec": {}}
 MANAGED_PARENT = Ancestry((thing("Job", "parent", queue="q"),))
-DEFAULT_QUEUE = AdmissionFacts(default_queue=True)
+DEFAULT_QUEUE = JobAdmissionFacts(default_queue=True)
 
 
-def new_job(facts: AdmissionFacts | None = None, options: Options = OPTIONS, **fields: Any) -> Tree:
+def new_job(facts: JobAdmissionFacts | None = None, options: IntegrationOptions = OPTIONS, **fields: Any) -> Tree:
     tree = patches.merge(batch_job(spec={"suspend": None}), fields)
-    return admission.default(JOB, tree, facts or AdmissionFacts(), KINDS, options)
+    return admission.default(JOB, tree, facts or JobAdmissionFacts(), KINDS, options)
 
 
-def new_pod(facts: AdmissionFacts | None = None, options: Options = OPTIONS, queue: str = "", **metadata: Any) -> Tree:
+def new_pod(
+    facts: JobAdmissionFacts | None = None, options: IntegrationOptions = OPTIONS, queue: str = "", **metadata: Any
+) -> Tree:
     tree = patches.merge(RAW_POD, {"metadata": metadata | ({"labels": {labels.QUEUE_NAME: queue}} if queue else {})})
-    return admission.default(POD, tree, facts or AdmissionFacts(), KINDS, options)
+    return admission.default(POD, tree, facts or JobAdmissionFacts(), KINDS, options)
 
 
 def is_suspended(tree: Tree) -> bool:
@@ -65,10 +67,10 @@ def test_a_pod_with_a_queue_is_gated_and_one_without_is_not() -> None:
     ],
 )
 def test_where_jobs_and_pods_are_held(
-    options: Options, namespace: dict[str, str], queue: str, job_held: bool, pod_held: bool
+    options: IntegrationOptions, namespace: dict[str, str], queue: str, job_held: bool, pod_held: bool
 ) -> None:
     """kep-3589/jobs, kep-3589/pods, kep-3589/selector-alone"""
-    facts = AdmissionFacts(namespace=namespace)
+    facts = JobAdmissionFacts(namespace=namespace)
     job = new_job(facts, options, metadata={"labels": {labels.QUEUE_NAME: queue or None}})
     assert is_suspended(job) is job_held
     assert pods.has_gate(new_pod(facts, options, queue)) is pod_held
@@ -76,7 +78,7 @@ def test_where_jobs_and_pods_are_held(
 
 def test_what_belongs_to_a_managed_job_is_not_held_a_second_time() -> None:
     """kep-3589/children"""
-    facts = AdmissionFacts(namespace=IN, ancestry=MANAGED_PARENT)
+    facts = JobAdmissionFacts(namespace=IN, ancestry=MANAGED_PARENT)
     assert not is_suspended(new_job(facts, ALL, **PLAIN))
     assert not is_suspended(new_job(facts, ALL))
     assert not pods.has_gate(new_pod(facts, ALL))
@@ -115,7 +117,7 @@ def test_where_there_is_a_default_queue_jobs_go_to_it() -> None:
 
 
 def test_the_default_queue_is_for_selected_namespaces() -> None:
-    facts = AdmissionFacts(namespace=OUT, default_queue=True)
+    facts = JobAdmissionFacts(namespace=OUT, default_queue=True)
     assert labels.QUEUE_NAME not in new_job(facts, ALONE, **PLAIN)["metadata"].get("labels", {})
 
 
@@ -123,7 +125,7 @@ def test_children_do_not_get_the_default_queue() -> None:
     """config/default-localqueue-child"""
     parent = thing("Job", "parent")
     child = thing("Job", "child", parent)
-    facts = AdmissionFacts(ancestry=Ancestry((parent,)), default_queue=True, default_priority_class=True)
+    facts = JobAdmissionFacts(ancestry=Ancestry((parent,)), default_queue=True, default_priority_class=True)
     references = child["metadata"]["ownerReferences"]
     tree = new_job(facts, metadata={"labels": {labels.QUEUE_NAME: None}, "ownerReferences": references})
     assert not tree["metadata"].get("labels")
@@ -131,7 +133,7 @@ def test_children_do_not_get_the_default_queue() -> None:
 
 def test_where_there_is_a_default_class_jobs_get_it() -> None:
     """config/default-priority-class"""
-    facts = AdmissionFacts(default_priority_class=True)
+    facts = JobAdmissionFacts(default_priority_class=True)
     assert new_job(facts)["metadata"]["labels"][labels.PRIORITY_CLASS] == "default"
     chosen = new_job(facts, metadata={"labels": {labels.PRIORITY_CLASS: "high"}})
     assert chosen["metadata"]["labels"][labels.PRIORITY_CLASS] == "high"
@@ -146,8 +148,8 @@ CLASS = f"metadata.labels[{labels.PRIORITY_CLASS}]"
 LIMIT = f"metadata.labels[{labels.MAX_EXEC_TIME_SECONDS}]"
 
 
-def refused(new: Tree, old: Tree | None = None, facts: AdmissionFacts | None = None) -> list[str]:
-    facts = facts or AdmissionFacts()
+def refused(new: Tree, old: Tree | None = None, facts: JobAdmissionFacts | None = None) -> list[str]:
+    facts = facts or JobAdmissionFacts()
     if old is None:
         verdict = admission.validate_create(JOB, new, facts, KINDS, OPTIONS)
     else:
@@ -188,7 +190,7 @@ def test_the_limit_of_a_job_that_runs_or_is_started_stays() -> None:
 
 def test_pods_cannot_be_elastic() -> None:
     tree = patches.merge(RAW_POD, {"metadata": {"annotations": {labels.ELASTIC_JOB: "true"}}})
-    verdict = admission.validate_create(POD, tree, AdmissionFacts(), KINDS, OPTIONS)
+    verdict = admission.validate_create(POD, tree, JobAdmissionFacts(), KINDS, OPTIONS)
     assert [error.path for error in verdict.errors] == [f"metadata.annotations[{labels.ELASTIC_JOB}]"]
 
 
@@ -196,8 +198,8 @@ def test_our_label_on_a_pod_of_a_managed_kind_is_warned_about() -> None:
     tree = thing("Pod", "p", thing("Job", "parent"))
     tree["metadata"]["labels"] = {labels.MANAGED: "true"}
     tree["spec"] = {}
-    assert admission.validate_create(POD, tree, AdmissionFacts(), KINDS, OPTIONS).warnings
-    assert not admission.validate_create(POD, RAW_POD, AdmissionFacts(), KINDS, OPTIONS).warnings
+    assert admission.validate_create(POD, tree, JobAdmissionFacts(), KINDS, OPTIONS).warnings
+    assert not admission.validate_create(POD, RAW_POD, JobAdmissionFacts(), KINDS, OPTIONS).warnings
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_our_label_on_a_pod_of_a_managed_kind_is_warned_about() -> None:
 )
 @pytest.mark.parametrize("row", [JOB, POD], ids=["job", "pod"])
 def test_whatever_is_sent_gets_an_answer(row: Any, tree: Tree) -> None:
-    facts = AdmissionFacts(default_queue=True, default_priority_class=True)
+    facts = JobAdmissionFacts(default_queue=True, default_priority_class=True)
     admission.default(row, tree, facts, KINDS, ALL)
     admission.validate_create(row, tree, facts, KINDS, OPTIONS)
     admission.validate_update(row, tree, {}, facts, KINDS, OPTIONS)

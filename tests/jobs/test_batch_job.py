@@ -10,7 +10,7 @@ import pytest
 from jobs.stage import JOB, NOW, OPTIONS, Stage, batch_job
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
-from pykueue.jobs.actions import Replace
+from pykueue.jobs.actions import ReplaceObject
 from pykueue.jobs.batch_job import BatchJob
 from pykueue.jobs.interface import Stop, StopReason
 
@@ -113,9 +113,9 @@ def test_pods_are_ready_when_all_run_or_have_succeeded(status: Tree, ready: bool
 # --- Stopping ---------------------------------------------------------------------------------------------------------
 
 
-def writes(found: BatchJob) -> list[Replace]:
+def writes(found: BatchJob) -> list[ReplaceObject]:
     order = Stop(StopReason.NOT_ADMITTED, "why", NOW)
-    return [action for action in found.stop(order) if isinstance(action, Replace)]
+    return [action for action in found.stop(order) if isinstance(action, ReplaceObject)]
 
 
 def test_a_stop_is_three_writes_of_which_each_is_safe_to_be_the_last() -> None:

@@ -24,8 +24,8 @@ from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, registry
 from pykueue.jobs import admission, kinds
-from pykueue.jobs.admission import AdmissionFacts
-from pykueue.jobs.kinds import Row
+from pykueue.jobs.admission import JobAdmissionFacts
+from pykueue.jobs.kinds import JobIntegration
 from started import Up
 from waiting import PATIENCE_SECONDS
 
@@ -41,8 +41,8 @@ def stored(tree: Tree, table: kinds.JobKinds = KINDS) -> Tree:
     """A job as the server keeps it, after our webhook."""
     row = table.of(tree)
     assert row is not None
-    tree = admission.default(row, tree, AdmissionFacts(), table, OPTIONS)
-    assert admission.validate_create(row, tree, AdmissionFacts(), table, OPTIONS).errors == ()
+    tree = admission.default(row, tree, JobAdmissionFacts(), table, OPTIONS)
+    assert admission.validate_create(row, tree, JobAdmissionFacts(), table, OPTIONS).errors == ()
     return unstructured.put(tree, ("metadata", "uid"), f"uid-{tree['metadata']['name']}")
 
 
@@ -62,18 +62,18 @@ def test_an_example_waits_is_admitted_and_runs(file: Path) -> None:
 
 
 @pytest.fixture
-def flow_row() -> Row:
+def flow_row() -> JobIntegration:
     source = EXAMPLES / "custom-kind" / "src" / "pykueue_flow" / "__init__.py"
     spec = importlib.util.spec_from_file_location("pykueue_flow", source)
     assert spec is not None
     assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    row: Row = module.ROW
+    row: JobIntegration = module.ROW
     return row
 
 
-def test_a_kind_that_another_package_brings_lives_like_any_other(flow_row: Row) -> None:
+def test_a_kind_that_another_package_brings_lives_like_any_other(flow_row: JobIntegration) -> None:
     table = kinds.JobKinds((*KINDS, flow_row))
     (tree,) = objects(EXAMPLES / "custom-kind" / "flow.yaml")
     options = replace(OPTIONS, frameworks=(*OPTIONS.frameworks, flow_row.framework))

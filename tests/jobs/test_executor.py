@@ -28,9 +28,9 @@ from pykueue import app
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.api.conditions import EvictedReason
 from pykueue.jobs import triggers
-from pykueue.jobs.actions import Again, Create, Replace, Retry
-from pykueue.jobs.executor import Executor, JobKey, NotYet
-from pykueue.jobs.kinds import Row
+from pykueue.jobs.actions import CreateWorkload, ReplaceObject, RequeueAfter, RetryWithBackoff
+from pykueue.jobs.executor import JobKey, JobReconciler, NotYet
+from pykueue.jobs.kinds import JobIntegration
 from pykueue.lifecycle import eviction, reservation, states, workload_changes
 from pykueue.lifecycle.workload_changes import Changes
 from waiting import eventually
@@ -55,7 +55,7 @@ class Reading:
             listing = await self.client.list(kind)
             self.objects[kind.kind] = [msgspec.json.decode(item, type=dict[str, Any]) for item in listing.items]
 
-    def job(self, row: Row, namespace: str, name: str) -> Tree | None:
+    def job(self, row: JobIntegration, namespace: str, name: str) -> Tree | None:
         found = [each for each in self.objects[row.kind.kind] if each["metadata"]["name"] == name]
         return found[0] if found else None
 
@@ -96,7 +96,7 @@ class Writing:
                 conditional = unstructured.put({part: patch}, ("metadata", "resourceVersion"), made)
                 answer = await self.client.patch(WORKLOAD, name, conditional, namespace, subresource=subresource)
                 made = answer["metadata"]["resourceVersion"]
-        if any(isinstance(each, workload_changes.Delete) for each in changes):
+        if any(isinstance(each, workload_changes.DeleteWorkload) for each in changes):
             await self.client.delete(WORKLOAD, name, namespace)
         return int(made)
 
@@ -108,7 +108,9 @@ class World:
         self.client = client
         self.sources = Reading(client)
         self.recorder = Recorder(client, SystemClock(), "test")
-        self.executor = Executor(client, Writing(client), self.recorder, self.sources, KINDS, OPTIONS, SystemClock())
+        self.executor = JobReconciler(
+            client, Writing(client), self.recorder, self.sources, KINDS, OPTIONS, SystemClock()
+        )
 
     async def settle(self, key: JobKey, passes: int = 8) -> None:
         """Pass after pass until a pass writes nothing."""
@@ -132,7 +134,7 @@ class World:
             for each in workload.spec.pod_sets
         )
         admission = kueue.Admission(cluster_queue="cq", pod_set_assignments=assignments)
-        changes = reservation.reserve(workload, admission, (), OPTIONS.life, NOW)
+        changes = reservation.reserve(workload, admission, (), OPTIONS.lifecycle, NOW)
         await self.executor.writer.workload(workload, changes, "test", NOW)
 
 
@@ -254,22 +256,22 @@ async def test_a_pod_that_is_stopped_says_why_and_goes(world: World) -> None:
 async def test_a_decision_about_an_old_object_is_refused_by_the_server(world: World) -> None:
     stored = await world.client.create(JOB.kind, fresh(batch_job()))
     await world.client.patch(JOB.kind, "alpha", {"metadata": {"labels": {"new": "yes"}}}, NAMESPACE)
-    stale = Replace(JOB.kind, stored, unstructured.put(stored, ("spec", "suspend"), False))
+    stale = ReplaceObject(JOB.kind, stored, unstructured.put(stored, ("spec", "suspend"), False))
     with pytest.raises(Conflict):
-        await world.executor.carry_out(JOB, (stale,))
+        await world.executor.apply(JOB, (stale,))
 
 
 async def test_nothing_is_sent_where_nothing_differs(world: World) -> None:
     stored = await world.client.create(JOB.kind, fresh(batch_job()))
     before = dict(world.client.sent)
-    await world.executor.carry_out(JOB, (Replace(JOB.kind, stored, dict(stored)),))
+    await world.executor.apply(JOB, (ReplaceObject(JOB.kind, stored, dict(stored)),))
     assert world.client.sent == before
 
 
 async def test_what_cannot_be_done_yet_is_an_error_that_the_loop_retries(world: World) -> None:
     with pytest.raises(NotYet, match="no class"):
-        await world.executor.carry_out(JOB, (Retry("no class"),))
-    assert await world.executor.carry_out(JOB, (Again(1_500_000_000),)) == 1.5
+        await world.executor.apply(JOB, (RetryWithBackoff("no class"),))
+    assert await world.executor.apply(JOB, (RequeueAfter(1_500_000_000),)) == 1.5
 
 
 async def test_a_slice_is_resized_without_touching_its_templates(world: World) -> None:
@@ -312,7 +314,7 @@ async def test_a_workload_that_the_server_refuses_is_told_of_its_job(world: Worl
         "spec": {"podSets": [{"name": "main", "count": -1, "template": {}}]},
     }
     with pytest.raises(Invalid):
-        await world.executor.carry_out(JOB, (Create(workload, job),))
+        await world.executor.apply(JOB, (CreateWorkload(workload, job),))
     writer = asyncio.create_task(world.recorder.run())
 
     async def events() -> list[msgspec.Raw]:
@@ -335,16 +337,16 @@ async def test_pod_finalizers_are_removed_under_a_resource_version_only_with_the
     held["metadata"]["finalizers"] = [labels.MANAGED]
     read = await world.client.create(POD.kind, held)
     await world.client.patch(POD.kind, "solo", {"metadata": {"labels": {"by": "another"}}}, NAMESPACE)
-    removal = Replace(POD.kind, read, {**read, "metadata": {**read["metadata"], "finalizers": []}})
+    removal = ReplaceObject(POD.kind, read, {**read, "metadata": {**read["metadata"], "finalizers": []}})
     if strict:
         with pytest.raises(Conflict):
-            await executor.carry_out(POD, (removal,))
+            await executor.apply(POD, (removal,))
     else:
-        await executor.carry_out(POD, (removal,))
+        await executor.apply(POD, (removal,))
     left = await world.client.find(POD.kind, "solo", NAMESPACE)
     assert left is not None
     assert left["metadata"].get("finalizers", []) == ([labels.MANAGED] if strict else [])
     assert left["metadata"]["labels"]["by"] == "another"
-    relabelled = Replace(POD.kind, read, unstructured.put(read, ("metadata", "labels", "more"), "1"))
+    relabelled = ReplaceObject(POD.kind, read, unstructured.put(read, ("metadata", "labels", "more"), "1"))
     with pytest.raises(Conflict):  # nothing but finalizers is ever removed without a condition
-        await executor.carry_out(POD, (relabelled,))
+        await executor.apply(POD, (relabelled,))

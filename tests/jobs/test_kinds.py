@@ -10,22 +10,22 @@ from jobs.stage import KINDS
 from kubemachinery.kinds import Kind, Version
 from kubemachinery.unstructured import Tree, get
 from pykueue.jobs import kinds
-from pykueue.jobs.interface import Job, Outcome, Template
-from pykueue.jobs.kinds import Row, UnknownFramework
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate
+from pykueue.jobs.kinds import JobIntegration, UnknownFramework
 
 
-class Flow(Job):
+class Flow(GenericJob):
     """A kind of somebody else: a flag, and a template per step."""
 
-    def templates(self) -> tuple[Template, ...]:
+    def templates(self) -> tuple[PodSetTemplate, ...]:
         steps = get(self.tree, "spec", "steps") or []
         return tuple(
-            Template(step["name"], ("spec", "steps", number, "template"), step.get("pods", 1))
+            PodSetTemplate(step["name"], ("spec", "steps", number, "template"), step.get("pods", 1))
             for number, step in enumerate(steps)
         )
 
-    def outcome(self) -> Outcome | None:
-        return Outcome("done", success=True) if get(self.tree, "status", "done") else None
+    def outcome(self) -> JobOutcome | None:
+        return JobOutcome("done", success=True) if get(self.tree, "status", "done") else None
 
     def is_active(self) -> bool:
         return bool(get(self.tree, "status", "running"))
@@ -34,7 +34,7 @@ class Flow(Job):
         return bool(get(self.tree, "status", "ready"))
 
 
-ROW = Row("example.com/flow", Kind("example.com", "Flow", "flows", (Version("v1", storage=True),)), Flow)
+ROW = JobIntegration("example.com/flow", Kind("example.com", "Flow", "flows", (Version("v1", storage=True),)), Flow)
 NOT_A_ROW = "flow"
 
 

@@ -12,7 +12,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.conditions import DeactivationReason
 from pykueue.jobs import pod as pods
-from pykueue.jobs.actions import Replace
+from pykueue.jobs.actions import ReplaceObject
 
 READY = [{"type": "Ready", "status": "True"}]
 
@@ -76,7 +76,7 @@ def test_an_evicted_pod_is_marked_and_deleted_and_its_quota_is_free_at_once() ->
     """pod/preempted, edge case 22"""
     stage = Stage(pod()).settle().admit().settle().status(phase="Running").settle().evict()
     marked, *_ = stage.decide()
-    assert isinstance(marked, Replace)
+    assert isinstance(marked, ReplaceObject)
     (condition,) = [
         each for each in unstructured.get(marked.after, "status", "conditions") if each["type"] == "TerminationTarget"
     ]

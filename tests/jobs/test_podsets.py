@@ -12,8 +12,8 @@ from kubemachinery import codec
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.jobs import podsets
-from pykueue.jobs.interface import Template
-from pykueue.jobs.podsets import Conflict, Missing, Placement, PodSetInfo
+from pykueue.jobs.interface import PodSetTemplate
+from pykueue.jobs.podsets import Missing, PodSetConflict, PodSetInfo, StartContext
 
 BLUE = flavor("blue", nodeLabels={"pool": "blue"}, tolerations=[{"key": "blue", "operator": "Exists"}])
 GREEN = flavor("green", nodeLabels={"arch": "arm"}, tolerations=[{"key": "green", "operator": "Exists"}])
@@ -34,7 +34,7 @@ def admitted(assignment: Tree, checks: tuple[Tree, ...] = (), cluster_queue: str
             ],
         },
     }
-    found = podsets.admitted(codec.from_tree(tree, kueue.Workload), Placement(FLAVORS))
+    found = podsets.admitted(codec.from_tree(tree, kueue.Workload), StartContext(FLAVORS))
     return found[0] if isinstance(found, tuple) else found
 
 
@@ -92,11 +92,11 @@ def test_assignments_belong_to_pod_sets_by_name_and_by_position_where_names_diff
         "spec": {"podSets": pod_sets},
         "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": entries}},
     }
-    infos = podsets.admitted(codec.from_tree(tree, kueue.Workload), Placement(FLAVORS))
+    infos = podsets.admitted(codec.from_tree(tree, kueue.Workload), StartContext(FLAVORS))
     assert isinstance(infos, tuple)
     assert [(info.name, info.node_selector) for info in infos] == list(zip(("a", "b"), pools, strict=True))
     del tree["status"]["admission"]["podSetAssignments"][1]
-    assert isinstance(podsets.admitted(codec.from_tree(tree, kueue.Workload), Placement(FLAVORS)), Conflict)
+    assert isinstance(podsets.admitted(codec.from_tree(tree, kueue.Workload), StartContext(FLAVORS)), PodSetConflict)
 
 
 def test_a_flavor_that_is_not_there_may_still_come() -> None:
@@ -110,7 +110,7 @@ def test_checks_may_agree_but_not_contradict_each_other(field: str) -> None:
     other = {"name": "main", field: {"k": "2"}}
     assert isinstance(admitted({"flavors": {"cpu": "blue"}}, (one, same)), PodSetInfo)
     found = admitted({"flavors": {"cpu": "blue"}}, (one, other))
-    assert isinstance(found, Conflict)
+    assert isinstance(found, PodSetConflict)
     assert "c1" in found.message
 
 
@@ -125,7 +125,7 @@ TEMPLATE: Tree = {
 def test_what_admission_says_is_added_to_what_the_user_said() -> None:
     info = PodSetInfo("main", 1, node_selector={"pool": "blue"}, tolerations=({"key": "t"}, {"key": "u"}))
     found = podsets.injected(TEMPLATE, info)
-    assert not isinstance(found, Conflict)
+    assert not isinstance(found, PodSetConflict)
     assert found["spec"]["nodeSelector"] == {"zone": "a", "pool": "blue"}
     assert found["spec"]["tolerations"] == [{"key": "t"}, {"key": "u"}]
     assert TEMPLATE["spec"]["nodeSelector"] == {"zone": "a"}
@@ -133,7 +133,7 @@ def test_what_admission_says_is_added_to_what_the_user_said() -> None:
 
 def test_a_value_of_the_user_is_never_overwritten() -> None:
     found = podsets.injected(TEMPLATE, PodSetInfo("main", 1, node_selector={"zone": "b"}))
-    assert isinstance(found, Conflict)
+    assert isinstance(found, PodSetConflict)
     assert "'a'" in found.message
     assert "'b'" in found.message
 
@@ -142,11 +142,11 @@ def test_the_mark_of_an_earlier_slice_gives_way() -> None:
     marked = podsets.injected(
         TEMPLATE, PodSetInfo("main", 1, annotations={labels.WORKLOAD_SLICE_NAME: "s", labels.WORKLOAD: "w1"})
     )
-    assert not isinstance(marked, Conflict)
+    assert not isinstance(marked, PodSetConflict)
     again = podsets.injected(
         marked, PodSetInfo("main", 1, annotations={labels.WORKLOAD_SLICE_NAME: "s", labels.WORKLOAD: "w2"})
     )
-    assert not isinstance(again, Conflict)
+    assert not isinstance(again, PodSetConflict)
     assert again["metadata"]["annotations"][labels.WORKLOAD] == "w2"
 
 
@@ -181,11 +181,11 @@ def test_restoring_replaces_and_keeps_the_labels_it_is_told_to() -> None:
 )
 def test_annotations_become_a_topology_request(annotations: Tree, request_: Tree) -> None:
     metadata = {"annotations": annotations}
-    assert podsets.topology_request(metadata, Template("main", (), 8)) == request_
+    assert podsets.topology_request(metadata, PodSetTemplate("main", (), 8)) == request_
 
 
 def test_without_the_gate_nobody_asks_for_a_place() -> None:
-    template = Template("main", ("spec", "template"), 1, pod_index_label="index")
+    template = PodSetTemplate("main", ("spec", "template"), 1, pod_index_label="index")
     job = {"spec": {"template": TEMPLATE}}
     assert podsets.build(job, template, OPTIONS)["topologyRequest"] == {"podIndexLabel": "index"}
     assert "topologyRequest" not in podsets.build(job, template, replace(OPTIONS, topology=False))

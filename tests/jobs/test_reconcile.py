@@ -17,7 +17,7 @@ from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason
 from pykueue.jobs import actions, reconcile
 from pykueue.jobs import pod as pods
-from pykueue.jobs.actions import Change, Create
+from pykueue.jobs.actions import ChangeWorkload, CreateWorkload
 from pykueue.jobs.reconcile import orphaned
 from pykueue.jobs.selection import Ancestry
 
@@ -93,7 +93,7 @@ def test_the_workload_of_a_deleted_job_ends_as_an_orphan() -> None:
 def test_orphans_that_wait_end_before_the_quota_of_others_is_offered_to_them() -> None:
     holds = Stage(batch_job()).settle().admit().workload
     waits = Stage(batch_job()).settle().workload
-    ended = [action.workload for action in orphaned((holds, waits), OPTIONS, NOW) if isinstance(action, Change)]
+    ended = [action.workload for action in orphaned((holds, waits), OPTIONS, NOW) if isinstance(action, ChangeWorkload)]
     assert ended[0] is waits
 
 
@@ -282,7 +282,7 @@ def test_a_job_without_a_queue_that_is_ours_gets_a_workload_without_one() -> Non
     tree = batch_job(metadata={"labels": {labels.QUEUE_NAME: None}})
     stage = Stage(tree, options=replace(OPTIONS, manage_without_queue=True))
     (create, *_) = stage.decide()
-    assert isinstance(create, Create)
+    assert isinstance(create, CreateWorkload)
     assert "queueName" not in create.workload["spec"]
     stage.settle().edit({"metadata": {"labels": {labels.QUEUE_NAME: "lq"}}}).settle()
     assert stage.workload.spec.queue_name == "lq"

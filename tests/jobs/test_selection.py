@@ -12,7 +12,7 @@ from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.jobs import selection
-from pykueue.jobs.options import Options
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.selection import Ancestry
 
 SELECTOR = selectors.compile(meta.LabelSelector(match_labels={"managed": "yes"}))
@@ -50,7 +50,7 @@ RESPECTED = replace(ALL, selector_always_respected=True)
         "gate: plain, selected",
     ],
 )
-def test_which_jobs_are_ours(options: Options, tree: Tree, namespace: dict[str, str], managed: bool) -> None:
+def test_which_jobs_are_ours(options: IntegrationOptions, tree: Tree, namespace: dict[str, str], managed: bool) -> None:
     assert selection.is_managed(JOB, tree, namespace, options) is managed
 
 
@@ -79,7 +79,7 @@ def thing(kind: str, name: str, owner: Tree | None = None, queue: str = "", api_
     return {"apiVersion": api_version or versions[kind], "kind": kind, "metadata": metadata}
 
 
-async def ancestor(tree: Tree, *owners: Tree, options: Options = OPTIONS) -> tuple[Ancestry, str | None]:
+async def ancestor(tree: Tree, *owners: Tree, options: IntegrationOptions = OPTIONS) -> tuple[Ancestry, str | None]:
     by_name = {owner["metadata"]["name"]: owner for owner in owners}
 
     async def find(kind: Kind, name: str, namespace: str) -> Tree | None:
@@ -96,7 +96,7 @@ WRAPPERS = replace(
 )
 
 
-async def chain(top: str, middle: str, bottom: str, options: Options = WRAPPERS) -> str | None:
+async def chain(top: str, middle: str, bottom: str, options: IntegrationOptions = WRAPPERS) -> str | None:
     wrapper = thing("AppWrapper", "wrapper", queue=top)
     job_set = thing("JobSet", "set", wrapper, middle)
     return (await ancestor(thing("Job", "job", job_set, bottom), job_set, wrapper, options=options))[1]

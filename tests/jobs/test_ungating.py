@@ -13,7 +13,7 @@ from kubemachinery import codec, patches
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.jobs import ungating
-from pykueue.jobs.actions import Replace
+from pykueue.jobs.actions import ReplaceObject
 from pykueue.lifecycle import reservation, states, workload_changes
 
 
@@ -36,8 +36,10 @@ def member(name: str, slice_: str, *, gated: bool = True, **fields: Any) -> Tree
 
 def names(slices: list[kueue.Workload], *members: Tree) -> list[str]:
     actions = ungating.released(slices, members)
-    assert all(isinstance(action, Replace) and not action.after["spec"].get("schedulingGates") for action in actions)
-    return [action.after["metadata"]["name"] for action in actions if isinstance(action, Replace)]
+    assert all(
+        isinstance(action, ReplaceObject) and not action.after["spec"].get("schedulingGates") for action in actions
+    )
+    return [action.after["metadata"]["name"] for action in actions if isinstance(action, ReplaceObject)]
 
 
 def test_as_many_pods_are_released_as_were_granted_the_first_by_name() -> None:
@@ -107,7 +109,7 @@ def test_no_pod_is_released_while_the_newest_slice_with_quota_waits_for_its_chec
     first, second = stage.workloads.values()
     assignment = kueue.PodSetAssignment(name="main", flavors={"cpu": "default"}, count=2)
     admission = kueue.Admission(cluster_queue="cq", pod_set_assignments=(assignment,))
-    changes = reservation.reserve(second, admission, ("check",), OPTIONS.life, NOW)
+    changes = reservation.reserve(second, admission, ("check",), OPTIONS.lifecycle, NOW)
     later = structs.replace(second.metadata, creation_timestamp="2026-11-15T12:30:00Z")
     held = structs.replace(workload_changes.apply_to(second, changes, NOW), metadata=later)
     assert states.is_reserved(held)

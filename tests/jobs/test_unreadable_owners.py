@@ -19,18 +19,18 @@ from pykueue.api import labels
 from pykueue.api.conditions import EvictedReason
 from pykueue.jobs import admission, selection, unreadable_owners
 from pykueue.jobs import pod as pods
-from pykueue.jobs.actions import Replace, Tell
-from pykueue.jobs.admission import AdmissionFacts
+from pykueue.jobs.actions import EmitJobEvent, ReplaceObject
+from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.jobs.executor import JobKey
-from pykueue.jobs.options import Options
-from pykueue.jobs.selection import Ancestry, Unread
+from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.selection import Ancestry, UnreadableOwner
 
 world = world_on_a_server
 
 REFERENCE: Tree = {
     "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "uid-set", "controller": True,
 }  # fmt: skip
-UNREAD = Ancestry(unread=Unread(REFERENCE, "jobsets is forbidden"))
+UNREAD = Ancestry(unread=UnreadableOwner(REFERENCE, "jobsets is forbidden"))
 OWNED: dict[str, Any] = {"metadata": {"ownerReferences": [REFERENCE]}}
 # With JobSet among the enabled kinds, so that one can be a managed ancestor.
 NESTED = replace(OPTIONS, frameworks=("batch/job", "pod", "jobset.x-k8s.io/jobset"))
@@ -82,11 +82,11 @@ def test_a_job_that_has_a_workload_goes_on_when_its_owner_cannot_be_read_any_mor
 # --- The mark ---------------------------------------------------------------------------------------------------------
 
 
-def held(tree: Tree, options: Options = OPTIONS) -> Tree:
+def held(tree: Tree, options: IntegrationOptions = OPTIONS) -> Tree:
     """An object as the webhook stores it while its owner cannot be read."""
     row = KINDS.of(tree)
     assert row is not None
-    made = admission.default(row, tree, AdmissionFacts(ancestry=UNREAD), KINDS, options)
+    made = admission.default(row, tree, JobAdmissionFacts(ancestry=UNREAD), KINDS, options)
     assert unreadable_owners.is_marked(made)
     return made
 
@@ -100,7 +100,7 @@ def raw_pod(**fields: Any) -> Tree:
 
 def test_the_default_queue_is_given_and_the_job_held_while_its_owner_cannot_be_read() -> None:
     plain = patches.merge(batch_job(**OWNED, spec={"suspend": None}), {"metadata": {"labels": None}})
-    made = admission.default(JOB, plain, AdmissionFacts(ancestry=UNREAD, default_queue=True), KINDS, OPTIONS)
+    made = admission.default(JOB, plain, JobAdmissionFacts(ancestry=UNREAD, default_queue=True), KINDS, OPTIONS)
     assert selection.queue_name(made) == "default"
     assert made["spec"]["suspend"] is True
     assert unreadable_owners.is_marked(made)
@@ -109,8 +109,8 @@ def test_the_default_queue_is_given_and_the_job_held_while_its_owner_cannot_be_r
 def test_a_marked_pod_of_a_managed_ancestor_gets_back_what_it_was_like() -> None:
     ancestor = thing("JobSet", "set", queue="q")
     (write, event) = unreadable_owners.settled(POD.job(held(raw_pod())), Ancestry((ancestor,)), ancestor, (), NESTED)
-    assert isinstance(write, Replace)
-    assert isinstance(event, Tell)
+    assert isinstance(write, ReplaceObject)
+    assert isinstance(event, EmitJobEvent)
     assert (write.after["spec"], write.after["metadata"]["labels"]) == (raw_pod()["spec"], {labels.QUEUE_NAME: "lq"})
     assert not write.after["metadata"].get("finalizers")
     assert not write.after["metadata"].get("annotations")
@@ -123,7 +123,7 @@ def test_the_topology_gate_of_an_admitted_template_stays_on_a_released_pod() -> 
     gated = unstructured.put(gated, ("spec", "schedulingGates"), [{"name": labels.TOPOLOGY_GATE}])
     ancestor = thing("JobSet", "set", queue="q")
     (write, _) = unreadable_owners.settled(POD.job(held(gated)), Ancestry((ancestor,)), ancestor, (), NESTED)
-    assert isinstance(write, Replace)
+    assert isinstance(write, ReplaceObject)
     assert pods.gates(write.after) == {labels.TOPOLOGY_GATE}
 
 

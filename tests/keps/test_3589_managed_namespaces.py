@@ -14,8 +14,8 @@ from kubemachinery.unstructured import get
 from pykueue import settings
 from pykueue.api import labels
 from pykueue.jobs import kinds, selection
-from pykueue.jobs.kinds import Row
-from pykueue.jobs.options import Options
+from pykueue.jobs.kinds import JobIntegration
+from pykueue.jobs.options import IntegrationOptions
 
 SELECTOR = {"managedJobsNamespaceSelector": {"matchLabels": {"managed": "yes"}}}
 FRAMEWORKS = {"integrations": {"frameworks": ["batch/job", "pod"]}}
@@ -120,7 +120,7 @@ EVERY_KIND = tuple(kinds.load())
     ids=["named in", "named out", "plain in", "plain out", "named out, switch off", "plain in, switch off"],
 )
 def test_the_rule_is_the_same_for_every_integration(
-    row: Row, configuration: dict[str, Any], named: bool, selected: bool, managed: bool
+    row: JobIntegration, configuration: dict[str, Any], named: bool, selected: bool, managed: bool
 ) -> None:
     """Implementation: all Job webhooks, and the reconciler, ask one function."""
     tree = {
@@ -132,9 +132,9 @@ def test_the_rule_is_the_same_for_every_integration(
     assert selection.is_managed(row, tree, namespace, options(**configuration)) is managed
 
 
-def options(version: str = "v1beta2", **configuration: Any) -> Options:
+def options(version: str = "v1beta2", **configuration: Any) -> IntegrationOptions:
     found = load(version, **configuration)
-    return Options.of(found.configuration, found.gates, found.pod_namespace_selector)
+    return IntegrationOptions.of(found.configuration, found.gates, found.pod_namespace_selector)
 
 
 def load(version: str = "v1beta2", **configuration: Any) -> settings.Settings:

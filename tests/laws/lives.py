@@ -13,11 +13,11 @@ from pykueue.api.kueue import CheckState, StopPolicy
 from pykueue.lifecycle.facts import (
     CheckFacts,
     ClusterQueueFacts,
-    Facts,
     KnownFailure,
+    LifecycleOptions,
     LocalQueueFacts,
-    Options,
     PodsReadyOptions,
+    WorkloadFacts,
 )
 
 NOW: Nanoseconds = meta.parse_time("2026-03-01T12:00:00Z") + 250_000_000
@@ -158,7 +158,7 @@ workloads = st.builds(
 stop_policies = st.sampled_from([StopPolicy.NONE, StopPolicy.NONE, *StopPolicy])
 
 facts = st.builds(
-    Facts,
+    WorkloadFacts,
     local_queue=st.none() | st.builds(LocalQueueFacts, is_deleting=st.booleans(), stop_policy=stop_policies),
     cluster_queue=st.none()
     | st.builds(
@@ -187,7 +187,7 @@ facts = st.builds(
 )
 
 options = st.builds(
-    Options,
+    LifecycleOptions,
     pods_ready=st.none()
     | st.builds(
         PodsReadyOptions,

@@ -19,20 +19,20 @@ from pykueue.lifecycle import (
     states,
     workload_changes,
 )
-from pykueue.lifecycle.facts import Facts, Options
+from pykueue.lifecycle.facts import LifecycleOptions, WorkloadFacts
 from pykueue.lifecycle.step import step
-from pykueue.lifecycle.workload_changes import Changes, Delete
+from pykueue.lifecycle.workload_changes import Changes, DeleteWorkload
 
 LIVES = settings(max_examples=100)
 # The wish to deactivate, the deactivation, the eviction it leads to; and an orphan that is finished, freed and deleted.
 MOST_WRITES = 4
 
 
-def at_rest(workload: kueue.Workload, facts: Facts, options: Options) -> kueue.Workload | None:
+def at_rest(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> kueue.Workload | None:
     """The Workload after as many writes as any life needs at one moment; None when it was deleted."""
     for _ in range(MOST_WRITES):
         changes = step(workload, facts, options, NOW).changes
-        if Delete() in changes:
+        if DeleteWorkload() in changes:
             return None
         workload = workload_changes.apply_to(workload, changes, NOW)
     return workload
@@ -40,7 +40,7 @@ def at_rest(workload: kueue.Workload, facts: Facts, options: Options) -> kueue.W
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_steps_come_to_rest(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+def test_steps_come_to_rest(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> None:
     """After a few writes nothing more is due: no two rules undo each other's work."""
     rested = at_rest(workload, facts, options)
     assert rested is None or step(rested, facts, options, NOW).changes == ()
@@ -48,7 +48,7 @@ def test_steps_come_to_rest(workload: kueue.Workload, facts: Facts, options: Opt
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_one_write_carries_a_step(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+def test_one_write_carries_a_step(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> None:
     """A step changes the status or the object, never both, and what changes the status leaves nothing due on it."""
     found = step(workload, facts, options, NOW)
     assert not (workload_changes.on_status(found.changes) and workload_changes.on_object(found.changes))
@@ -60,11 +60,13 @@ def test_one_write_carries_a_step(workload: kueue.Workload, facts: Facts, option
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_news_comes_only_with_a_change(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+def test_news_comes_only_with_a_change(
+    workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
+) -> None:
     """Otherwise every look at a Workload would tell the same again."""
     found = step(workload, facts, options, NOW)
     assert (
-        not workload_changes.news(found.changes)
+        not workload_changes.notifications(found.changes)
         or workload_changes.on_status(found.changes)
         or workload_changes.on_object(found.changes)
     )
@@ -72,13 +74,15 @@ def test_news_comes_only_with_a_change(workload: kueue.Workload, facts: Facts, o
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_the_next_look_is_in_the_future(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+def test_the_next_look_is_in_the_future(
+    workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
+) -> None:
     """A time to look again that has passed would make the controller spin."""
     found = step(workload, facts, options, NOW)
     assert found.wake_at is None or found.wake_at > NOW
 
 
-def _writes(workload: kueue.Workload, options: Options) -> list[Changes]:
+def _writes(workload: kueue.Workload, options: LifecycleOptions) -> list[Changes]:
     """What scheduler and job controllers might write for this Workload, whatever its state."""
     assigned = kueue.Admission(cluster_queue="cq", pod_set_assignments=(kueue.PodSetAssignment(name="main"),))
     waits = QuotaReservedReason.WAITING_FOR_QUOTA
@@ -97,7 +101,9 @@ def _writes(workload: kueue.Workload, options: Options) -> list[Changes]:
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_transition_times_move_only_with_the_status(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+def test_transition_times_move_only_with_the_status(
+    workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
+) -> None:
     """Whoever waits for a condition to have held for a while would otherwise wait for ever."""
     for changes in [*_writes(workload, options), step(workload, facts, options, NOW).changes]:
         for after in workload_changes.apply_to(workload, changes, NOW).status.conditions:
@@ -108,7 +114,9 @@ def test_transition_times_move_only_with_the_status(workload: kueue.Workload, fa
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options, st.sampled_from(FinishedReason))
-def test_finished_is_final(workload: kueue.Workload, facts: Facts, options: Options, reason: FinishedReason) -> None:
+def test_finished_is_final(
+    workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions, reason: FinishedReason
+) -> None:
     """Once over, no rule speaks but the one that deletes; and nobody finishes it a second time."""
     over = workload_changes.apply_to(workload, finishing.finish(workload, reason, "done", NOW), NOW)
     assert states.is_finished(over)
@@ -122,7 +130,7 @@ def test_finished_is_final(workload: kueue.Workload, facts: Facts, options: Opti
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_nobody_runs_without_quota(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+def test_nobody_runs_without_quota(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> None:
     """Once nothing is due, Admitted means that quota is reserved."""
     rested = at_rest(workload, facts, options)
     if rested is not None and not states.is_finished(rested) and rested.metadata.deletion_timestamp is None:
@@ -131,7 +139,9 @@ def test_nobody_runs_without_quota(workload: kueue.Workload, facts: Facts, optio
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_the_two_forms_of_an_answer_agree(workload: kueue.Workload, facts: Facts, options: Options) -> None:
+def test_the_two_forms_of_an_answer_agree(
+    workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
+) -> None:
     """Once nothing is due, every listed check has a condition that says the same."""
     rested = at_rest(workload, facts, options)
     is_refused = options.refuse_claims and not options.dynamic_resources and states.uses_claims(workload)

@@ -13,9 +13,9 @@ from pykueue.api import conditions, kueue
 from pykueue.api.conditions import Status, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import eviction, reservation, workload_changes
-from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, Facts, LocalQueueFacts, Options
-from pykueue.lifecycle.step import Step, step
-from pykueue.lifecycle.workload_changes import Changes, Tell
+from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, LifecycleOptions, LocalQueueFacts, WorkloadFacts
+from pykueue.lifecycle.step import LifecycleStep, step
+from pykueue.lifecycle.workload_changes import Changes, EmitEvent
 
 START: Nanoseconds = meta.parse_time("2026-03-01T12:00:00Z")
 
@@ -23,9 +23,9 @@ ONE_CHECK = (CheckFacts("c1", retry_delay_minutes=0),)
 TWO_CHECKS = (*ONE_CHECK, CheckFacts("c2", retry_delay_minutes=0))
 
 
-def world(*checks: CheckFacts, **queue: Any) -> Facts:
+def world(*checks: CheckFacts, **queue: Any) -> WorkloadFacts:
     """Queues that work, and reservations that hold."""
-    return Facts(
+    return WorkloadFacts(
         local_queue=LocalQueueFacts(),
         cluster_queue=ClusterQueueFacts("cq", flavors=frozenset({"default"}), checks=checks, **queue),
         reservation_holds=True,
@@ -52,16 +52,16 @@ class Life:
     """One Workload through time. Every method is something that somebody does."""
 
     workload: Workload = field(default_factory=workload)
-    facts: Facts = field(default_factory=world)
-    options: Options = field(default_factory=Options)
+    facts: WorkloadFacts = field(default_factory=world)
+    options: LifecycleOptions = field(default_factory=LifecycleOptions)
     now: Nanoseconds = START
-    news: list[workload_changes.News] = field(default_factory=list)
+    news: list[workload_changes.Notification] = field(default_factory=list)
 
     # What happens to it.
 
     def write(self, changes: Changes) -> Life:
         self.workload = workload_changes.apply_to(self.workload, changes, self.now)
-        self.news += workload_changes.news(changes)
+        self.news += workload_changes.notifications(changes)
         return self
 
     def after(self, seconds: float) -> Life:
@@ -101,14 +101,14 @@ class Life:
 
     # What the rules do with it.
 
-    def look(self, **jitter: float) -> Step:
+    def look(self, **jitter: float) -> LifecycleStep:
         return step(self.workload, self.facts, self.options, self.now, **jitter)
 
     def steps(self) -> Life:
         """Look, write, look again, until nothing is due."""
         for _ in range(6):
             found = self.look()
-            if not found.changes or workload_changes.Delete() in found.changes:
+            if not found.changes or workload_changes.DeleteWorkload() in found.changes:
                 return self
             self.write(found.changes)
         raise AssertionError("the steps do not come to rest")
@@ -134,7 +134,7 @@ class Life:
 
     @property
     def events(self) -> list[str]:
-        return [f"{one.type} {one.reason}" for one in self.news if isinstance(one, Tell)]
+        return [f"{one.type} {one.reason}" for one in self.news if isinstance(one, EmitEvent)]
 
     @property
     def evictions(self) -> dict[str, int]:

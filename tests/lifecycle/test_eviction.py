@@ -17,7 +17,7 @@ from pykueue.api.conditions import (
     WorkloadCondition,
 )
 from pykueue.lifecycle import eviction, workload_changes
-from pykueue.lifecycle.facts import Facts
+from pykueue.lifecycle.facts import WorkloadFacts
 
 
 def evicted(life: Life, reason: EvictedReason = EvictedReason.NODE_FAILURES) -> Life:
@@ -42,7 +42,7 @@ def test_quota_stays_taken_until_the_job_has_stopped() -> None:
 
 
 @pytest.mark.parametrize(("facts", "requeued"), [(world(), "False/Preempted"), (world(*TWO_CHECKS), "True/Preempted")])
-def test_a_lone_pod_comes_back_only_if_it_was_never_started(facts: Facts, requeued: str) -> None:
+def test_a_lone_pod_comes_back_only_if_it_was_never_started(facts: WorkloadFacts, requeued: str) -> None:
     """With checks still to pass, it has quota and stands at its gate."""
     pod = meta.OwnerReference(api_version="v1", kind="Pod", name="p", uid="u", controller=True)
     life = Life(facts=facts)

@@ -14,7 +14,7 @@ from pykueue.api.conditions import PreemptedReason, QuotaReservedReason, Status,
 from pykueue.api.kueue import AdmissionCheckState, CheckState, StopPolicy
 from pykueue.lifecycle import checks, eviction, queues
 from pykueue.lifecycle.facts import LocalQueueFacts
-from pykueue.lifecycle.workload_changes import Tell
+from pykueue.lifecycle.workload_changes import EmitEvent
 
 RESERVED = WorkloadCondition.QUOTA_RESERVED
 
@@ -53,7 +53,7 @@ def test_admission_states_queue_and_times() -> None:
     life = Life(facts=world()).reserved()
     assert life.message(RESERVED) == "Quota reserved in ClusterQueue cq"
     assert life.message(WorkloadCondition.ADMITTED) == "The workload is admitted"
-    notes = [news.note for news in life.news if isinstance(news, Tell)]
+    notes = [news.note for news in life.news if isinstance(news, EmitEvent)]
     assert "Quota reserved in ClusterQueue cq, wait time since queued was 0s" in notes
     assert "Admitted by ClusterQueue cq, wait time since reservation was 0s" in notes
 
@@ -95,7 +95,7 @@ def test_queue_that_blocks_a_workload_is_named(changed: dict[str, Any], text: st
 
 def status_message(spec: kueue.ClusterQueueSpec, **deleted: Any) -> str:
     queue = kueue.ClusterQueue(metadata=meta.ObjectMeta(name="cq", **deleted), spec=spec)
-    status = queues.cluster_queue_status(queue, queues.References(), queues.Counted(), 0)
+    status = queues.cluster_queue_status(queue, queues.References(), queues.QueueCounts(), 0)
     return status.conditions[0].message
 
 
@@ -115,7 +115,7 @@ def test_local_queue_states_whether_it_takes_workloads() -> None:
     def stated(stop: StopPolicy, cluster_queue: kueue.ClusterQueue | None) -> str:
         spec = kueue.LocalQueueSpec(cluster_queue="cq", stop_policy=stop)
         queue = kueue.LocalQueue(metadata=meta.ObjectMeta(name="lq", namespace="ns"), spec=spec)
-        return queues.local_queue_status(queue, cluster_queue, queues.Counted(), 0).conditions[0].message
+        return queues.local_queue_status(queue, cluster_queue, queues.QueueCounts(), 0).conditions[0].message
 
     active = meta.Condition(type="Active", status="True")
     admits = kueue.ClusterQueue(status=kueue.ClusterQueueStatus(conditions=(active,)))

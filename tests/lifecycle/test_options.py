@@ -6,17 +6,17 @@ from typing import Any
 
 from kubemachinery.meta import MINUTE, SECOND
 from pykueue import settings
-from pykueue.lifecycle.facts import GATES, Options, PodsReadyOptions
+from pykueue.lifecycle.facts import GATES, LifecycleOptions, PodsReadyOptions
 
 
-def options(gates: dict[str, bool] | None = None, **configuration: Any) -> Options:
+def options(gates: dict[str, bool] | None = None, **configuration: Any) -> LifecycleOptions:
     tree = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration}
     found = settings.load(tree)
-    return Options.of(found.configuration, {**found.gates, **(gates or {})})
+    return LifecycleOptions.of(found.configuration, {**found.gates, **(gates or {})})
 
 
 def test_an_operator_who_said_nothing_has_the_defaults() -> None:
-    assert options() == Options()
+    assert options() == LifecycleOptions()
 
 
 def test_timeouts_and_retention() -> None:
@@ -43,7 +43,7 @@ def test_readiness_can_be_switched_off() -> None:
 
 
 def test_each_gate_controls_its_field() -> None:
-    plain = Options()
+    plain = LifecycleOptions()
     for field, gate in GATES.items():
         value = not getattr(plain, field)
         assert getattr(options({gate: value}), field) is value, gate

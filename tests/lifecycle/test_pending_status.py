@@ -6,15 +6,17 @@ from lifecycle.stories import Life
 from pykueue.api import kueue
 from pykueue.api.conditions import QuotaReservedReason, WorkloadCondition
 from pykueue.lifecycle import pending_status, workload_changes
-from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.workload_changes import Changes
 
 REQUESTS = (kueue.PodSetRequest(name="main", resources={"cpu": "4"}),)
 
 
-def tried(life: Life, message: str = "cpu: 3 more needed", *, gated: bool = False, tell: bool = True) -> Changes:
+def tried(life: Life, message: str = "cpu: 3 more needed", *, gated: bool = False, emit_event: bool = True) -> Changes:
     reason = QuotaReservedReason.WAITING_FOR_QUOTA
-    return pending_status.wait(life.workload, reason, message, REQUESTS, life.options, life.now, gated=gated, tell=tell)
+    return pending_status.wait(
+        life.workload, reason, message, REQUESTS, life.options, life.now, gated=gated, emit_event=emit_event
+    )
 
 
 def test_the_reason_what_it_asks_for_and_a_warning() -> None:
@@ -42,13 +44,13 @@ def test_long_messages_are_cut_shorter_in_the_event() -> None:
     life = Life()
     life.write(tried(life, "x" * 50_000))
     assert len(life.message(WorkloadCondition.QUOTA_RESERVED)) == 32_768
-    (told,) = [one for one in life.news if isinstance(one, workload_changes.Tell)]
+    (told,) = [one for one in life.news if isinstance(one, workload_changes.EmitEvent)]
     assert len(told.note) == 1024
     assert told.note.endswith(" ...")
 
 
 def test_one_that_only_waits_for_the_pods_of_others_is_not_told() -> None:
-    assert workload_changes.news(tried(Life(), tell=False)) == ()
+    assert workload_changes.notifications(tried(Life(), emit_event=False)) == ()
 
 
 def test_closed_preemption_gates_are_shown() -> None:
@@ -57,7 +59,7 @@ def test_closed_preemption_gates_are_shown() -> None:
 
 
 def test_the_older_words_when_the_gate_is_off() -> None:
-    life = Life(options=Options(observability=False))
+    life = Life(options=LifecycleOptions(observability=False))
     life.write(tried(life))
     assert life.conditions == {"QuotaReserved": "False/Pending"}
     assert life.events == ["Warning Pending"]

@@ -10,7 +10,7 @@ from pykueue.api import conditions, kueue, names
 from pykueue.api.autoscaling import ProvisioningRequest, ProvisioningRequestSpec, ProvisioningRequestStatus
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.lifecycle import provisioning
-from pykueue.lifecycle.provisioning import Plan
+from pykueue.lifecycle.provisioning import ProvisioningPlan
 
 STRATEGY = kueue.ProvisioningRequestRetryStrategy(
     backoff_limit_count=3, backoff_base_seconds=60, backoff_max_seconds=200
@@ -32,7 +32,7 @@ def request(attempt: int, *said: str, name: str = "train", **spec: object) -> Pr
     )
 
 
-def due(life: Life, *requests: ProvisioningRequest, cleanup: bool = True) -> Plan:
+def due(life: Life, *requests: ProvisioningRequest, cleanup: bool = True) -> ProvisioningPlan:
     return provisioning.plan(life.workload, {"c1": CONFIG}, requests, life.now, cleanup=cleanup)
 
 
@@ -94,17 +94,17 @@ def test_a_plan_that_was_carried_out_has_nothing_left_to_do() -> None:
     for said in ("Failed", "Provisioned", "Accepted", "CapacityRevoked", "BookingExpired"):
         life = reserving()
         life.write(due(life, request(1, said)).changes)
-        assert due(life, request(1, said)) == Plan()
+        assert due(life, request(1, said)) == ProvisioningPlan()
 
 
 def test_an_evicted_workload_keeps_no_request_and_asks_for_none() -> None:
     life = reserving().told(WorkloadCondition.EVICTED, conditions.Status.TRUE, "Preempted")
-    assert due(life, request(1)) == Plan(unused=(request(1),))
-    assert due(life, request(1), cleanup=False) == Plan()
+    assert due(life, request(1)) == ProvisioningPlan(unused=(request(1),))
+    assert due(life, request(1), cleanup=False) == ProvisioningPlan()
 
 
 def test_without_quota_nothing_is_asked() -> None:
-    assert due(Life(facts=world(*ONE_CHECK)).steps()) == Plan()
+    assert due(Life(facts=world(*ONE_CHECK)).steps()) == ProvisioningPlan()
 
 
 def test_a_request_with_other_parameters_is_not_the_current_one() -> None:

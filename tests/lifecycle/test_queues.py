@@ -12,7 +12,7 @@ from kubemachinery.meta import SECOND, Condition, ObjectMeta
 from pykueue.api import kueue, labels
 from pykueue.api.kueue import ClusterQueue, LocalQueue
 from pykueue.lifecycle import queues
-from pykueue.lifecycle.queues import Counted, KnownCheck, References, Taken
+from pykueue.lifecycle.queues import KnownCheck, QueueCounts, QuotaUsage, References
 
 NOW = meta.parse_time("2026-03-01T12:00:00Z")
 IN_USE = labels.RESOURCE_IN_USE_FINALIZER
@@ -73,7 +73,7 @@ NOTHING = References()
 def test_why_a_cluster_queue_cannot_admit(queue: ClusterQueue, references: References, reasons: list[str]) -> None:
     """In their order; deletion beats everything, and where pods run elsewhere no topology is needed."""
     assert [blocker.reason for blocker in queues.blockers(queue, references)] == reasons
-    (active,) = queues.cluster_queue_status(queue, references, Counted(), NOW).conditions
+    (active,) = queues.cluster_queue_status(queue, references, QueueCounts(), NOW).conditions
     assert (active.status, active.reason) == (("False", reasons[0]) if reasons else ("True", "Ready"))
     assert active.observed_generation == 3
 
@@ -89,30 +89,32 @@ def test_without_its_gate_a_topology_is_not_missed(on: bool, reasons: list[str])
 
 
 def test_the_message_has_every_reason() -> None:
-    (active,) = queues.cluster_queue_status(cluster_queue(check("ok"), stop="Hold"), NOTHING, Counted(), NOW).conditions
+    (active,) = queues.cluster_queue_status(
+        cluster_queue(check("ok"), stop="Hold"), NOTHING, QueueCounts(), NOW
+    ).conditions
     for word in ("stopped", "fast,cheap", "references missing AdmissionCheck(s): ok"):
         assert word in active.message
 
 
 def test_a_status_computed_again_is_the_same_and_its_time_stays() -> None:
     queue = cluster_queue()
-    first = queues.cluster_queue_status(queue, KNOWN, Counted(pending=1), NOW)
-    again = queues.cluster_queue_status(replace(queue, status=first), KNOWN, Counted(pending=1), NOW + 60 * SECOND)
+    first = queues.cluster_queue_status(queue, KNOWN, QueueCounts(pending=1), NOW)
+    again = queues.cluster_queue_status(replace(queue, status=first), KNOWN, QueueCounts(pending=1), NOW + 60 * SECOND)
     assert again == first
 
 
 def test_conditions_of_others_stay() -> None:
     theirs = Condition(type="TheirOwn", status="True")
     queue = replace(cluster_queue(), status=kueue.ClusterQueueStatus(conditions=(theirs,)))
-    assert theirs in queues.cluster_queue_status(queue, KNOWN, Counted(), NOW).conditions
+    assert theirs in queues.cluster_queue_status(queue, KNOWN, QueueCounts(), NOW).conditions
 
 
-COUNTED = Counted(
+COUNTED = QueueCounts(
     pending=4,
     reserving=3,
     admitted=2,
-    reservation={("cheap", "cpu"): Taken("5", "2")},
-    usage={("cheap", "cpu"): Taken("4", "1")},
+    reservation={("cheap", "cpu"): QuotaUsage("5", "2")},
+    usage={("cheap", "cpu"): QuotaUsage("4", "1")},
 )
 
 
@@ -129,7 +131,7 @@ def test_every_flavor_is_listed_also_where_nothing_is_taken() -> None:
     ("share", "shown"), [(None, None), (0.0, 0), (12.2, 13), (math.inf, 2**63 - 1), (1e30, 2**63 - 1)]
 )
 def test_a_share_is_rounded_up_and_shown_only_with_fair_sharing(share: float | None, shown: int | None) -> None:
-    status = queues.cluster_queue_status(cluster_queue(), KNOWN, Counted(weighted_share=share), NOW)
+    status = queues.cluster_queue_status(cluster_queue(), KNOWN, QueueCounts(weighted_share=share), NOW)
     assert (status.fair_sharing.weighted_share if status.fair_sharing else None) == shown
     cohort = queues.cohort_status(share)
     assert (cohort.fair_sharing.weighted_share if cohort.fair_sharing else None) == shown
@@ -140,7 +142,7 @@ def local_queue(stop: str = "None") -> LocalQueue:
 
 
 def active(queue: ClusterQueue) -> ClusterQueue:
-    return replace(queue, status=queues.cluster_queue_status(queue, KNOWN, Counted(), NOW))
+    return replace(queue, status=queues.cluster_queue_status(queue, KNOWN, QueueCounts(), NOW))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def active(queue: ClusterQueue) -> ClusterQueue:
     ],
 )
 def test_whether_a_local_queue_takes_workloads(queue: LocalQueue, behind: ClusterQueue | None, said: str) -> None:
-    (found,) = queues.local_queue_status(queue, behind, Counted(), NOW).conditions
+    (found,) = queues.local_queue_status(queue, behind, QueueCounts(), NOW).conditions
     assert f"{found.status}/{found.reason}" == said
 
 

@@ -10,7 +10,7 @@ from lifecycle.stories import ONE_CHECK, START, Life, assigned, workload, world
 from pykueue.api import kueue
 from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
 from pykueue.lifecycle import eviction, reservation, workload_changes
-from pykueue.lifecycle.facts import CheckFacts, Options
+from pykueue.lifecycle.facts import CheckFacts, LifecycleOptions
 
 
 def test_without_checks_quota_and_admission_go_out_in_one_write() -> None:
@@ -127,12 +127,12 @@ def test_pods_that_get_a_place_later_keep_what_was_given_though_fewer_are_left()
     ],
 )
 def test_the_older_words_when_the_gate_is_off(reason: QuotaReservedReason, old: str) -> None:
-    assert reservation.word(reason, Options(observability=False)) == old
-    assert reservation.word(reason, Options()) == reason
+    assert reservation.word(reason, LifecycleOptions(observability=False)) == old
+    assert reservation.word(reason, LifecycleOptions()) == reason
 
 
 def test_with_the_gate_off_no_is_said_only_to_one_that_was_told_yes() -> None:
-    life = Life(options=Options(observability=False))
+    life = Life(options=LifecycleOptions(observability=False))
     life.write(reservation.clear(life.workload, QuotaReservedReason.SUSPENDED, "stopped", life.options, life.now))
     assert "Admitted" not in life.conditions
     life.reserved()
@@ -141,5 +141,5 @@ def test_with_the_gate_off_no_is_said_only_to_one_that_was_told_yes() -> None:
 
 
 def test_nothing_is_said_of_admission_before_anything_was_said_of_quota() -> None:
-    assert reservation.admitted(workload(), Options(), START) == ()
-    assert reservation.admitted(workload(), Options(explicit_status=True), START) != ()
+    assert reservation.admitted(workload(), LifecycleOptions(), START) == ()
+    assert reservation.admitted(workload(), LifecycleOptions(explicit_status=True), START) != ()

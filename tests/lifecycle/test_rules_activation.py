@@ -43,7 +43,7 @@ def test_a_deactivation_of_our_own_is_a_wish_first_then_done_then_an_eviction_wi
 ) -> None:
     life = Life().reserved().write((workload_changes.SetRequeue(3, None),))
     life.told(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, cause, "enough")
-    assert life.look().changes == (workload_changes.Deactivate(),)
+    assert life.look().changes == (workload_changes.DeactivateWorkload(),)
     life.steps()
     assert life.conditions["Evicted"] == f"True/DeactivatedDueTo{cause}"
     assert "DeactivationTarget" not in life.conditions

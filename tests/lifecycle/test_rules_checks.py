@@ -14,7 +14,7 @@ from pykueue.api import kueue
 from pykueue.api.conditions import EvictedReason, Status, WorkloadCondition
 from pykueue.api.kueue import CheckState, StopPolicy
 from pykueue.lifecycle import checks, eviction, states, workload_changes
-from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, Facts, LocalQueueFacts
+from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, LocalQueueFacts, WorkloadFacts
 
 BOTH = pytest.mark.parametrize("asked", [ONE_CHECK, TWO_CHECKS], ids=["one check", "two checks"])
 
@@ -357,7 +357,7 @@ def test_when_preemptions_may_be_issued(asked: tuple[CheckFacts, ...], answers: 
 
 def test_a_reservation_without_checks_is_admitted_as_it_stands() -> None:
     """As Kueue does for its importer: neither the queues nor the quota are looked at (decision 0015)."""
-    life = Life(facts=Facts(reservation_holds=None))
+    life = Life(facts=WorkloadFacts(reservation_holds=None))
     life.write(
         (
             workload_changes.SetAdmission(assigned()),

@@ -15,11 +15,17 @@ from pykueue.api import conditions, kueue, labels
 from pykueue.api.conditions import EvictedReason, Status, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import eviction, reservation, states, variants, workload_changes
-from pykueue.lifecycle.facts import Options
-from pykueue.lifecycle.variants import Apply, Create, FamilyPolicy, FamilyStep
-from pykueue.lifecycle.workload_changes import Activate, Deactivate, Delete, MarkParent, Tell
+from pykueue.lifecycle.facts import LifecycleOptions
+from pykueue.lifecycle.variants import ChangeMember, CreateVariant, FamilyPolicy, FamilyStep
+from pykueue.lifecycle.workload_changes import (
+    ActivateWorkload,
+    DeactivateWorkload,
+    DeleteWorkload,
+    EmitEvent,
+    MarkParent,
+)
 
-OPTIONS = Options(concurrent_admission=True)
+OPTIONS = LifecycleOptions(concurrent_admission=True)
 ABC = FamilyPolicy(("a", "b", "c"))
 GATE = labels.CONCURRENT_ADMISSION_PREEMPTION_GATE
 
@@ -62,7 +68,7 @@ def parent(**spec: Any) -> Workload:
 def family(of: Workload | None = None, policy: FamilyPolicy = ABC) -> list[Workload]:
     """The variants that are created for a parent, by preference."""
     found = variants.decide(of or parent(), (), policy, OPTIONS, START)
-    return [action.variant for action in found.actions if isinstance(action, Create)]
+    return [action.variant for action in found.actions if isinstance(action, CreateVariant)]
 
 
 def admitted(variant: Workload) -> Workload:
@@ -97,24 +103,24 @@ def turned(step: FamilyStep) -> dict[str, type]:
     return {
         variants.flavor_of(action.workload): type(one)
         for action in step.actions
-        if isinstance(action, Apply)
+        if isinstance(action, ChangeMember)
         for one in action.changes
-        if isinstance(one, Activate | Deactivate)
+        if isinstance(one, ActivateWorkload | DeactivateWorkload)
     }
 
 
 def after(step: FamilyStep, member: Workload) -> Workload:
     """A member as the step leaves it."""
     for action in step.actions:
-        if isinstance(action, Apply) and action.workload is member:
+        if isinstance(action, ChangeMember) and action.workload is member:
             return workload_changes.apply_to(member, action.changes, START)
     return member
 
 
 def events(step: FamilyStep) -> list[str]:
-    told = [action.told for action in step.actions if action.told is not None]
-    own = [one for action in step.actions if isinstance(action, Apply) for one in action.changes]
-    return [one.reason for one in (*told, *own) if isinstance(one, Tell)]
+    on_parent = [action.event for action in step.actions if action.event is not None]
+    own = [one for action in step.actions if isinstance(action, ChangeMember) for one in action.changes]
+    return [one.reason for one in (*on_parent, *own) if isinstance(one, EmitEvent)]
 
 
 def says(member: Workload, type: WorkloadCondition) -> str:
@@ -124,7 +130,7 @@ def says(member: Workload, type: WorkloadCondition) -> str:
 
 def test_each_flavor_gets_a_variant_that_the_parent_owns() -> None:
     step = due(parent(priority=7, preemption_gates=(kueue.PreemptionGate(name="g"),)), ())
-    made = [action.variant for action in step.actions if isinstance(action, Create)]
+    made = [action.variant for action in step.actions if isinstance(action, CreateVariant)]
     assert [variants.flavor_of(each) for each in made] == ["a", "b", "c"]
     assert events(step) == ["CreatedVariant"] * 3
     first = made[0]
@@ -144,9 +150,11 @@ def test_no_variant_is_created_while_the_admission_of_the_parent_is_gated() -> N
 
 def test_a_variant_whose_flavor_has_left_the_cluster_queue_is_deleted() -> None:
     step = due(parent(), family(), FamilyPolicy(("a", "c")))
-    assert [variants.flavor_of(a.workload) for a in step.actions if isinstance(a, Apply) and Delete() in a.changes] == [
-        "b"
-    ]
+    assert [
+        variants.flavor_of(a.workload)
+        for a in step.actions
+        if isinstance(a, ChangeMember) and DeleteWorkload() in a.changes
+    ] == ["b"]
     assert "DeletedVariant" in events(step)
 
 
@@ -154,13 +162,13 @@ def test_variants_in_a_local_queue_that_the_parent_has_left_are_deleted() -> Non
     moved = parent()
     moved = replace(moved, spec=replace(moved.spec, queue_name="other"))
     step = due(moved, family())
-    assert [Delete() in one.changes for one in step.actions if isinstance(one, Apply)] == [True] * 3
+    assert [DeleteWorkload() in one.changes for one in step.actions if isinstance(one, ChangeMember)] == [True] * 3
     assert {variant.spec.queue_name for variant in family(moved)} == {"other"}
 
 
 def test_a_parent_in_a_queue_without_policy_is_an_ordinary_workload_once_its_variants_are_gone() -> None:
     step = variants.decide(parent(), family(), None, OPTIONS, START)
-    assert [Delete() in one.changes for one in step.actions if isinstance(one, Apply)] == [True] * 3
+    assert [DeleteWorkload() in one.changes for one in step.actions if isinstance(one, ChangeMember)] == [True] * 3
     alone = parent()
     step = variants.decide(alone, (), None, OPTIONS, START)
     assert not variants.is_parent(after(step, alone))
@@ -171,20 +179,22 @@ def test_an_admitted_variant_admits_its_parent_and_worse_variants_are_deactivate
     of = parent()
     a, b, c = family(of)
     step = due(of, (a, admitted(b), c))
-    assert turned(step) == {"c": Deactivate}
+    assert turned(step) == {"c": DeactivateWorkload}
     became = after(step, of)
     assert says(became, WorkloadCondition.ADMITTED) == "True/Admitted"
     assert became.status.admission is not None
     assert became.status.admission.pod_set_assignments[0].flavors == {"cpu": "b"}
-    [adopted] = [action.changes for action in step.actions if isinstance(action, Apply) and action.workload is of]
-    assert workload_changes.news(adopted) == (), "the reservation was counted for the variant"
+    [adopted] = [
+        action.changes for action in step.actions if isinstance(action, ChangeMember) and action.workload is of
+    ]
+    assert workload_changes.notifications(adopted) == (), "the reservation was counted for the variant"
 
 
 def test_retain_first_admission_deactivates_every_other_variant() -> None:
     a, b, c = family()
     assert turned(due(parent(), (a, admitted(b), c), FamilyPolicy(ABC.flavors, retains_first=True))) == {
-        "a": Deactivate,
-        "c": Deactivate,
+        "a": DeactivateWorkload,
+        "c": DeactivateWorkload,
     }
     held = due(parent(), (inactive(a), admitted(b), inactive(c)), FamilyPolicy(ABC.flavors, retains_first=True))
     assert turned(held) == {}
@@ -193,24 +203,24 @@ def test_retain_first_admission_deactivates_every_other_variant() -> None:
 def test_with_a_last_acceptable_flavor_only_variants_up_to_it_stay_active() -> None:
     policy = FamilyPolicy(ABC.flavors, last_acceptable="a")
     a, b, c = family()
-    assert turned(due(parent(), (a, b, admitted(c)), policy)) == {"b": Deactivate}
-    assert turned(due(parent(), (inactive(a), inactive(b), admitted(c)), policy)) == {"a": Activate}
+    assert turned(due(parent(), (a, b, admitted(c)), policy)) == {"b": DeactivateWorkload}
+    assert turned(due(parent(), (inactive(a), inactive(b), admitted(c)), policy)) == {"a": ActivateWorkload}
 
 
 def test_better_variants_are_activated_while_a_worse_one_runs() -> None:
     a, b, c = family()
-    assert turned(due(parent(), (inactive(a), admitted(b), inactive(c)))) == {"a": Activate}
+    assert turned(due(parent(), (inactive(a), admitted(b), inactive(c)))) == {"a": ActivateWorkload}
 
 
 def test_without_an_admitted_variant_all_are_activated() -> None:
     a, b, c = family()
-    assert turned(due(parent(), (inactive(a), b, inactive(c)))) == {"a": Activate, "c": Activate}
+    assert turned(due(parent(), (inactive(a), b, inactive(c)))) == {"a": ActivateWorkload, "c": ActivateWorkload}
 
 
 def test_a_variant_that_was_deactivated_for_its_own_cause_stays_inactive() -> None:
     a, b, c = family()
     rejected = inactive(evicted(a, EvictedReason.DEACTIVATED_DUE_TO_ADMISSION_CHECK))
-    assert turned(due(parent(), (rejected, b, inactive(c)))) == {"c": Activate}
+    assert turned(due(parent(), (rejected, b, inactive(c)))) == {"c": ActivateWorkload}
 
 
 def rejected(variant: Workload) -> Workload:
@@ -225,7 +235,7 @@ def test_a_parent_is_deactivated_when_every_variant_was_rejected() -> None:
     for number in range(3):
         some = [each if at == number else rejected(each) for at, each in enumerate(family())]
         assert due(of, some).actions == ()
-    assert not any(isinstance(action, Apply) for action in due(of, members[:2]).actions)
+    assert not any(isinstance(action, ChangeMember) for action in due(of, members[:2]).actions)
 
 
 def test_rejected_variants_of_an_inactive_parent_are_deleted_and_created_on_activation() -> None:
@@ -234,23 +244,23 @@ def test_rejected_variants_of_an_inactive_parent_are_deleted_and_created_on_acti
     deleted = [
         variants.flavor_of(action.workload)
         for action in step.actions
-        if isinstance(action, Apply) and Delete() in action.changes
+        if isinstance(action, ChangeMember) and DeleteWorkload() in action.changes
     ]
     assert deleted == ["a", "c"]
     assert due(off, (inactive(b),)).actions == ()
     again = due(parent(), (inactive(b),)).actions
-    assert [variants.flavor_of(action.variant) for action in again if isinstance(action, Create)] == ["a", "c"]
+    assert [variants.flavor_of(action.variant) for action in again if isinstance(action, CreateVariant)] == ["a", "c"]
 
 
 def test_an_inactive_parent_deactivates_its_variants() -> None:
-    assert turned(due(parent(active=False), family())) == dict.fromkeys("abc", Deactivate)
+    assert turned(due(parent(active=False), family())) == dict.fromkeys("abc", DeactivateWorkload)
 
 
 def test_the_parent_of_an_evicted_variant_is_evicted_and_the_quota_waits_for_its_job() -> None:
     a, b, c = family()
     lost, of = evicted(admitted(b)), admitted(parent())
     step = due(of, (a, lost, c))
-    assert [action.workload for action in step.actions if isinstance(action, Apply)] == [of]
+    assert [action.workload for action in step.actions if isinstance(action, ChangeMember)] == [of]
     stopping = after(step, of)
     assert says(stopping, WorkloadCondition.EVICTED) == "True/VariantEvicted"
     assert due(stopping, (a, lost, c)).actions == ()  # its job still runs on the quota
@@ -306,14 +316,14 @@ def test_a_finished_parent_finishes_its_variants() -> None:
 def test_the_gate_of_the_best_blocked_variant_is_opened_and_the_next_after_five_minutes() -> None:
     a, b, c = (blocked(each) for each in family())
     step = due(parent(), (a, b, c))
-    assert [action.workload for action in step.actions if isinstance(action, Apply)] == [a]
+    assert [action.workload for action in step.actions if isinstance(action, ChangeMember)] == [a]
     assert events(step) == ["PreemptionUngatedVariant"]
     opened = after(step, a)
     assert [(gate.name, gate.position) for gate in opened.status.preemption_gates] == [(GATE, "Open")]
     early = due(parent(), (opened, b, c), seconds=299)
     assert (early.actions, early.wake_at) == ((), START + 5 * MINUTE)
     late = due(parent(), (opened, b, c), seconds=300)
-    assert [action.workload for action in late.actions if isinstance(action, Apply)] == [b]
+    assert [action.workload for action in late.actions if isinstance(action, ChangeMember)] == [b]
 
 
 def test_no_gate_is_opened_before_a_better_variant_was_evaluated() -> None:
@@ -321,4 +331,4 @@ def test_no_gate_is_opened_before_a_better_variant_was_evaluated() -> None:
     assert due(parent(), (a, blocked(b), c)).actions == ()
     waits = workload_changes.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "ExceedsMaxQuota", "")
     tried = workload_changes.apply_to(a, (waits,), START)
-    assert [one.workload for one in due(parent(), (tried, blocked(b), c)).actions if isinstance(one, Apply)]
+    assert [one.workload for one in due(parent(), (tried, blocked(b), c)).actions if isinstance(one, ChangeMember)]

@@ -15,10 +15,10 @@ from pykueue.api.conditions import EvictedReason, QuotaReservedReason, Status, W
 from pykueue.api.kueue import StopPolicy
 from pykueue.lifecycle.facts import (
     ClusterQueueFacts,
-    Facts,
     KnownFailure,
+    LifecycleOptions,
     LocalQueueFacts,
-    Options,
+    WorkloadFacts,
     cluster_queue_of,
 )
 from pykueue.lifecycle.pending_status import wait
@@ -27,16 +27,16 @@ RUNNING = world()
 WAITING_FOR_CHECKS = world(*ONE_CHECK)
 
 
-def local(facts: Facts, queue: LocalQueueFacts | None) -> Facts:
+def local(facts: WorkloadFacts, queue: LocalQueueFacts | None) -> WorkloadFacts:
     return with_(facts, local_queue=queue)
 
 
-def cluster(facts: Facts, **changed: Any) -> Facts:
+def cluster(facts: WorkloadFacts, **changed: Any) -> WorkloadFacts:
     assert facts.cluster_queue is not None
     return with_(facts, cluster_queue=with_(facts.cluster_queue, **changed))
 
 
-def stopped(facts: Facts, kind: str, policy: StopPolicy) -> Facts:
+def stopped(facts: WorkloadFacts, kind: str, policy: StopPolicy) -> WorkloadFacts:
     if kind == "LocalQueue":
         return local(facts, LocalQueueFacts(stop_policy=policy))
     return cluster(facts, stop_policy=policy, is_active=False)
@@ -136,7 +136,7 @@ def test_a_cluster_queue_that_starts_again_lets_nobody_back_whose_local_queue_is
 
 def test_of_a_new_workload_nothing_is_said_until_somebody_has_something_to_say() -> None:
     assert Life().look().changes == ()
-    assert Life(options=Options(explicit_status=True)).steps().conditions == {
+    assert Life(options=LifecycleOptions(explicit_status=True)).steps().conditions == {
         "QuotaReserved": "False/PendingEvaluation",
         "Admitted": "False/NoReservation",
     }
@@ -153,7 +153,7 @@ BLOCKERS = [
 
 @pytest.mark.parametrize(("facts", "reason"), BLOCKERS)
 def test_a_blocker_is_told_and_when_it_is_gone_the_workload_waits_to_be_evaluated(
-    facts: Facts, reason: QuotaReservedReason
+    facts: WorkloadFacts, reason: QuotaReservedReason
 ) -> None:
     life = Life(facts=facts).steps()
     assert life.conditions == {"QuotaReserved": f"False/{reason}", "Admitted": "False/NoReservation"}
@@ -192,14 +192,14 @@ def test_the_verdict_over_one_that_is_scheduled_alike_is_taken_over() -> None:
 
 
 def test_one_on_hold_is_left_alone_whatever_its_queues_are() -> None:
-    life = Life(facts=Facts()).told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.ON_HOLD)
+    life = Life(facts=WorkloadFacts()).told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.ON_HOLD)
     assert life.steps().conditions["QuotaReserved"] == "False/OnHold"
 
 
 def test_with_the_gate_off_only_queues_are_told_and_in_one_word() -> None:
-    life = Life(facts=BLOCKERS[0][0], options=Options(observability=False)).steps()
+    life = Life(facts=BLOCKERS[0][0], options=LifecycleOptions(observability=False)).steps()
     assert life.conditions == {"QuotaReserved": "False/Inadmissible"}
-    life = Life(facts=with_(RUNNING, problem="namespace"), options=Options(observability=False)).steps()
+    life = Life(facts=with_(RUNNING, problem="namespace"), options=LifecycleOptions(observability=False)).steps()
     assert life.conditions == {}
 
 
@@ -208,7 +208,11 @@ def test_with_the_gate_off_only_queues_are_told_and_in_one_word() -> None:
 
 @pytest.mark.parametrize("observability", [True, False])
 def test_a_gate_holds_it_back_until_it_is_emptied(observability: bool) -> None:
-    life = Life(options=Options(observability=observability)).annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).steps()
+    life = (
+        Life(options=LifecycleOptions(observability=observability))
+        .annotated(**{labels.ADMISSION_GATED_BY: "x/y"})
+        .steps()
+    )
     assert life.conditions["QuotaReserved"] == "False/AdmissionGated"
     assert life.events == ["Normal AdmissionGated"]
     life.annotated().steps()
@@ -237,7 +241,7 @@ def test_a_gate_takes_back_quota() -> None:
 
 
 def test_a_gate_that_is_switched_off_holds_nobody() -> None:
-    life = Life(options=Options(admission_gated_by=False)).annotated(**{labels.ADMISSION_GATED_BY: "x/y"})
+    life = Life(options=LifecycleOptions(admission_gated_by=False)).annotated(**{labels.ADMISSION_GATED_BY: "x/y"})
     assert life.look().changes == ()
 
 

@@ -12,14 +12,16 @@ from lifecycle.stories import START, Life, workload
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, FinishedReason, Status, WorkloadCondition
 from pykueue.lifecycle import backoff, finishing, readiness, states, workload_changes
-from pykueue.lifecycle.facts import Facts, Options, PodsReadyOptions
-from pykueue.lifecycle.workload_changes import Delete, RemoveFinalizer
+from pykueue.lifecycle.facts import LifecycleOptions, PodsReadyOptions, WorkloadFacts
+from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
 
-QUICK = Options(pods_ready=PodsReadyOptions(timeout=10 * SECOND, recovery_timeout=5 * SECOND, backoff_base_seconds=60))
+QUICK = LifecycleOptions(
+    pods_ready=PodsReadyOptions(timeout=10 * SECOND, recovery_timeout=5 * SECOND, backoff_base_seconds=60)
+)
 
 
-def limited(most: int | None) -> Options:
-    return Options(pods_ready=PodsReadyOptions(timeout=10 * SECOND, backoff_limit_count=most))
+def limited(most: int | None) -> LifecycleOptions:
+    return LifecycleOptions(pods_ready=PodsReadyOptions(timeout=10 * SECOND, backoff_limit_count=most))
 
 
 # --- pods_ready -------------------------------------------------------------------------------------------------------
@@ -58,7 +60,7 @@ def test_pods_that_do_not_come_back_in_time_cost_it_too_by_their_own_clock() -> 
 
 
 def test_no_recovery_timeout_means_that_recovery_may_take_for_ever() -> None:
-    life = Life(options=Options(pods_ready=PodsReadyOptions(recovery_timeout=0))).reserved()
+    life = Life(options=LifecycleOptions(pods_ready=PodsReadyOptions(recovery_timeout=0))).reserved()
     life.told(WorkloadCondition.PODS_READY, Status.FALSE, "WaitForRecovery").after(10**6)
     assert life.look().changes == ()
     assert life.look().wake_at is None
@@ -83,9 +85,9 @@ def test_a_time_to_come_back_that_is_later_already_stays() -> None:
 
 
 def test_a_variant_and_a_switched_off_timeout_wait_for_ever() -> None:
-    assert Life(options=Options(pods_ready=None)).reserved().look().wake_at is None
+    assert Life(options=LifecycleOptions(pods_ready=None)).reserved().look().wake_at is None
     variant = Life(options=QUICK).reserved().after(60)
-    variant.facts = Facts(variant.facts.local_queue, variant.facts.cluster_queue, is_variant=True)
+    variant.facts = WorkloadFacts(variant.facts.local_queue, variant.facts.cluster_queue, is_variant=True)
     assert variant.look().changes == ()
 
 
@@ -134,7 +136,7 @@ def test_one_that_is_not_admitted_waits_for_its_start() -> None:
     life.write(readiness.pods_ready(life.workload, True, life.options))
     assert life.conditions["PodsReady"] == "False/WaitForStart"
     assert readiness.pods_ready(life.workload, True, life.options) == ()
-    assert readiness.pods_ready(workload(), True, Options(pods_ready=None)) == ()
+    assert readiness.pods_ready(workload(), True, LifecycleOptions(pods_ready=None)) == ()
 
 
 def test_no_more_pods_are_reclaimed_than_there_are() -> None:
@@ -159,7 +161,7 @@ def test_what_was_given_back_stays_so_while_quota_is_held() -> None:
 
 
 def test_time_is_up_once_all_admissions_together_took_it() -> None:
-    life = Life(workload(maximum_execution_time_seconds=100), options=Options(pods_ready=None)).reserved()
+    life = Life(workload(maximum_execution_time_seconds=100), options=LifecycleOptions(pods_ready=None)).reserved()
     assert life.look().wake_at == START + 100 * SECOND
     life.after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED).released().after(
         1000
@@ -177,7 +179,11 @@ def test_time_is_up_once_all_admissions_together_took_it() -> None:
 
 def test_a_workload_that_is_activated_again_has_its_full_time() -> None:
     """S11: the account was closed when the time was up."""
-    life = Life(workload(maximum_execution_time_seconds=100), options=Options(pods_ready=None)).reserved().after(100)
+    life = (
+        Life(workload(maximum_execution_time_seconds=100), options=LifecycleOptions(pods_ready=None))
+        .reserved()
+        .after(100)
+    )
     life.steps().after(5).released().steps().activate(True).steps().reserved()
     assert life.look().wake_at == life.now + 100 * SECOND
 
@@ -197,7 +203,7 @@ def held(**metadata: object) -> Life:
 
 
 def finished(life: Life, keep: int | None) -> Life:
-    life.options = Options(keep_finished=keep)
+    life.options = LifecycleOptions(keep_finished=keep)
     return life.write(finishing.finish(life.workload, FinishedReason.SUCCEEDED, "done", life.now))
 
 
@@ -207,8 +213,8 @@ def test_finished_workloads_are_kept_for_ever_unless_the_operator_says_how_long(
     assert life.look().wake_at == START + HOUR
     assert life.look().changes == ()
     changes = life.after(3600).look().changes
-    assert changes[:2] == (RemoveFinalizer(), Delete())
-    assert [one.reason for one in changes[2:] if isinstance(one, workload_changes.Tell)] == ["Deleted"]
+    assert changes[:2] == (RemoveFinalizer(), DeleteWorkload())
+    assert [one.reason for one in changes[2:] if isinstance(one, workload_changes.EmitEvent)] == ["Deleted"]
 
 
 def test_one_that_is_going_already_is_not_deleted_twice() -> None:
@@ -237,7 +243,7 @@ def test_an_orphan_is_finished_and_let_go() -> None:
 def test_a_workload_made_by_hand_is_no_orphan_and_neither_is_one_with_the_gate_off() -> None:
     assert held(owner_references=()).look().changes == ()
     life = held(owner_references=(), labels={labels.JOB_UID: "u1"})
-    life.options = Options(finish_orphaned=False)
+    life.options = LifecycleOptions(finish_orphaned=False)
     assert life.look().changes == ()
 
 
@@ -257,14 +263,14 @@ def test_an_orphan_that_is_being_deleted_is_let_go_without_being_finished() -> N
 
 
 def test_claims_are_refused_while_nobody_counts_them() -> None:
-    life = Life(options=Options())
+    life = Life(options=LifecycleOptions())
     life.workload = replace(life.workload, spec=replace(life.workload.spec, pod_sets=(CLAIMING,)))
     assert life.steps().conditions == {
         "QuotaReserved": "False/Misconfigured",
         "Admitted": "False/NoReservation",
         "Requeued": "False/Inadmissible",
     }
-    for options in (Options(dynamic_resources=True), Options(refuse_claims=False)):
+    for options in (LifecycleOptions(dynamic_resources=True), LifecycleOptions(refuse_claims=False)):
         assert Life(replace(workload(), spec=life.workload.spec), options=options).look().changes == ()
 
 
@@ -274,7 +280,7 @@ def test_new_preemption_gates_are_closed_and_old_ones_go() -> None:
     stale = replace(opened, name="z")
     life = Life(workload(preemption_gates=gates)).write((workload_changes.SetPreemptionGates((stale, opened)),))
     assert life.look().changes == ()
-    life.options = Options(orchestrated_preemption=True)
+    life.options = LifecycleOptions(orchestrated_preemption=True)
     positions = [(gate.name, gate.position) for gate in life.steps().workload.status.preemption_gates]
     assert positions == [("a", "Closed"), ("b", "Open")]
 

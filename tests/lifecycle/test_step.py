@@ -9,9 +9,9 @@ from lifecycle.stories import ONE_CHECK, START, Life, workload, world
 from pykueue.api import kueue
 from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
 from pykueue.lifecycle import workload_changes
-from pykueue.lifecycle.facts import Options, PodsReadyOptions
-from pykueue.lifecycle.step import RULES, Step
-from pykueue.lifecycle.workload_changes import Deactivate, SetPreemptionGates
+from pykueue.lifecycle.facts import LifecycleOptions, PodsReadyOptions
+from pykueue.lifecycle.step import RULES, LifecycleStep
+from pykueue.lifecycle.workload_changes import DeactivateWorkload, SetPreemptionGates
 
 
 def test_each_rule_is_named_by_the_tests_that_show_it() -> None:
@@ -20,12 +20,12 @@ def test_each_rule_is_named_by_the_tests_that_show_it() -> None:
 
 
 def test_a_workload_with_which_all_is_well_is_left_alone() -> None:
-    assert Life().look() == Step()
-    assert Life(options=Options(pods_ready=None)).reserved().look() == Step()
+    assert Life().look() == LifecycleStep()
+    assert Life(options=LifecycleOptions(pods_ready=None)).reserved().look() == LifecycleStep()
 
 
 def test_the_earliest_of_the_times_to_look_again_counts() -> None:
-    options = Options(pods_ready=PodsReadyOptions(timeout=HOUR))
+    options = LifecycleOptions(pods_ready=PodsReadyOptions(timeout=HOUR))
     life = Life(workload(maximum_execution_time_seconds=60), options=options).reserved()
     assert life.look().wake_at == START + MINUTE
     life.write((workload_changes.SetRequeue(1, START + 5 * SECOND),))
@@ -49,16 +49,19 @@ def test_one_write_carries_what_would_be_a_chain() -> None:
 def test_the_object_is_changed_only_once_nothing_is_due_on_the_status() -> None:
     """Of two writes one can fail, and what is then missing must be the later one."""
     life = Life(
-        workload(preemption_gates=(kueue.PreemptionGate(name="g"),)), options=Options(orchestrated_preemption=True)
+        workload(preemption_gates=(kueue.PreemptionGate(name="g"),)),
+        options=LifecycleOptions(orchestrated_preemption=True),
     )
     life.reserved().told(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, DeactivationReason.ADMISSION_CHECK)
     first = life.look().changes
     assert [type(one) for one in first] == [SetPreemptionGates]
-    assert life.write(first).look().changes == (Deactivate(),)
+    assert life.write(first).look().changes == (DeactivateWorkload(),)
 
 
 def test_chance_moves_only_the_time_to_come_back() -> None:
-    options = Options(pods_ready=PodsReadyOptions(timeout=SECOND, backoff_base_seconds=100_000, backoff_max_seconds=0))
+    options = LifecycleOptions(
+        pods_ready=PodsReadyOptions(timeout=SECOND, backoff_base_seconds=100_000, backoff_max_seconds=0)
+    )
     life = Life(options=options).reserved().after(1)
     early, late = life.look().changes, life.look(jitter=0.95).changes
     assert [one for one in early if one not in late] == [workload_changes.SetRequeue(1, life.now + 100_000 * SECOND)]

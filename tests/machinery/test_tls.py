@@ -21,7 +21,7 @@ from kubeserver.protocol import authentication
 from pykueue import app, settings
 from pykueue.api.validation import configuration
 from pykueue.webhooks import facts, webhook_server
-from pykueue.webhooks.certificate import InMemory
+from pykueue.webhooks.certificate import InMemoryStore
 
 TLS12, TLS13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 ECDSA_GCM = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
@@ -165,7 +165,7 @@ async def test_every_server_of_up_and_of_a_manager_follows_the_configuration(tmp
     async with app.api_server(server, app.kueue_parts()) as serving:
         transport = LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN))
         there, choices = ApiClient(transport, random.Random(7)), app.webhook_choices(settings.defaults())
-        place, sources = webhook_server.on_loopback(InMemory()), facts.InformedSources(there, ())
+        place, sources = webhook_server.on_loopback(InMemoryStore()), facts.InformerSources(there, ())
         async with webhook_server.webhooks(
             there, choices, sources, place, SystemClock(), "kueue-system", profile
         ) as hooks:

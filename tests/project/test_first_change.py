@@ -11,7 +11,7 @@ import pytest
 
 from pykueue.core.policy import GATES, SchedulingPolicy
 from pykueue.features import GATES as ALL_GATES
-from pykueue.jobs.interface import Job
+from pykueue.jobs.interface import GenericJob
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/contributing/first-change.md").read_text(encoding="utf-8")
@@ -59,4 +59,4 @@ def test_the_gate_of_the_page_is_the_field_of_the_page() -> None:
 
 
 def test_the_page_names_every_question_that_a_job_kind_has_to_answer() -> None:
-    assert set(re.findall(r"interface:Job\.(\w+)", PAGE)) == Job.__abstractmethods__
+    assert set(re.findall(r"interface:Job\.(\w+)", PAGE)) == GenericJob.__abstractmethods__

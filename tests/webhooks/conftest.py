@@ -19,14 +19,14 @@ from kubemachinery.kinds import Kind
 from kubeserver.protocol import authentication
 from pykueue import app, settings
 from pykueue.api import registry
-from pykueue.webhooks.review import Choices
+from pykueue.webhooks.review import WebhookOptions
 
 Tree = dict[str, Any]
 
 GROUP = "kueue.x-k8s.io/v1beta2"
 
 
-def choices(**configuration: Any) -> Choices:
+def choices(**configuration: Any) -> WebhookOptions:
     """What webhooks are handed for a Configuration."""
     chosen = {"integrations": {"frameworks": ["batch/job", "pod"]}, **configuration}
     loaded = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **chosen})

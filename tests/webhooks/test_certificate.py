@@ -14,7 +14,7 @@ from kubemachinery.certificates import Authority
 from kubemachinery.client.client import ApiClient
 from kubemachinery.errors import UsageError
 from pykueue.webhooks import certificate
-from pykueue.webhooks.certificate import InFolder, InMemory, InSecret, Kept, renewed
+from pykueue.webhooks.certificate import CertificateBundle, DirectoryStore, InMemoryStore, SecretStore, renewed
 
 NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
 HOSTS = ("webhooks.example.svc", "127.0.0.1")
@@ -24,36 +24,36 @@ def later(days: float) -> datetime.datetime:
     return NOW + datetime.timedelta(days=days)
 
 
-def authorities(kept: Kept) -> int:
+def authorities(kept: CertificateBundle) -> int:
     return kept.ca.count(b"BEGIN CERTIFICATE")
 
 
 def test_what_is_good_is_kept() -> None:
-    made = renewed(Kept(), HOSTS, NOW)
+    made = renewed(CertificateBundle(), HOSTS, NOW)
     assert renewed(made, HOSTS, later(300)) is made
 
 
 def test_a_certificate_is_renewed_a_month_before_its_end_by_the_same_authority() -> None:
-    made = renewed(Kept(), HOSTS, NOW)
+    made = renewed(CertificateBundle(), HOSTS, NOW)
     new = renewed(made, HOSTS, later(certificates.CERTIFICATE_DAYS - 29))
     assert new.certificate != made.certificate
     assert (new.ca, new.ca_key) == (made.ca, made.ca_key)
 
 
 def test_a_certificate_for_other_hosts_is_made_anew() -> None:
-    made = renewed(Kept(), HOSTS, NOW)
+    made = renewed(CertificateBundle(), HOSTS, NOW)
     assert renewed(made, ("other.example.svc",), NOW).certificate != made.certificate
 
 
 def test_a_certificate_that_another_authority_signed_is_made_anew() -> None:
-    made, other = renewed(Kept(), HOSTS, NOW), renewed(Kept(), HOSTS, NOW)
-    mixed = Kept(made.ca, made.ca_key, other.certificate, other.key)
+    made, other = renewed(CertificateBundle(), HOSTS, NOW), renewed(CertificateBundle(), HOSTS, NOW)
+    mixed = CertificateBundle(made.ca, made.ca_key, other.certificate, other.key)
     assert renewed(mixed, HOSTS, NOW).certificate != other.certificate
 
 
 def test_an_authority_near_its_end_is_followed_by_another_and_believed_until_it_ends() -> None:
     """A replica that has not seen the new certificate yet still serves the old one."""
-    made = renewed(Kept(), HOSTS, NOW)
+    made = renewed(CertificateBundle(), HOSTS, NOW)
     soon = later(certificates.AUTHORITY_DAYS - certificates.CERTIFICATE_DAYS)
     second = renewed(made, HOSTS, soon)
     assert second.ca_key != made.ca_key
@@ -63,8 +63,10 @@ def test_an_authority_near_its_end_is_followed_by_another_and_believed_until_it_
     assert authorities(third) == 1
 
 
-@pytest.mark.parametrize("kept", [Kept(b"?", b"?", b"?", b"?"), Kept(ca=b"-----END CERTIFICATE-----\n")])
-def test_what_cannot_be_read_is_made_anew(kept: Kept) -> None:
+@pytest.mark.parametrize(
+    "kept", [CertificateBundle(b"?", b"?", b"?", b"?"), CertificateBundle(ca=b"-----END CERTIFICATE-----\n")]
+)
+def test_what_cannot_be_read_is_made_anew(kept: CertificateBundle) -> None:
     made = renewed(kept, HOSTS, NOW)
     assert renewed(made, HOSTS, NOW) is made
 
@@ -82,7 +84,7 @@ async def test_replicas_share_the_certificate_in_the_secret(client: ApiClient) -
     """Whoever comes first makes it; the Secret may be there already, empty, as it is installed."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cert", "namespace": "default"}}
     await client.create(certificate.SECRET, secret)
-    replicas = [InSecret(client, "default", "cert") for _ in range(5)]
+    replicas = [SecretStore(client, "default", "cert") for _ in range(5)]
     found = await asyncio.gather(*(replica.current(HOSTS, NOW) for replica in replicas))
     assert len(set(found)) == 1
     stored = await client.get(certificate.SECRET, "cert", "default")
@@ -90,15 +92,15 @@ async def test_replicas_share_the_certificate_in_the_secret(client: ApiClient) -
 
 
 async def test_a_secret_that_is_not_there_is_created(client: ApiClient) -> None:
-    made = await InSecret(client, "default", "cert").current(HOSTS, NOW)
-    assert await InSecret(client, "default", "cert").current(HOSTS, NOW) == made
+    made = await SecretStore(client, "default", "cert").current(HOSTS, NOW)
+    assert await SecretStore(client, "default", "cert").current(HOSTS, NOW) == made
 
 
 def test_a_folder_is_read_and_never_written(tmp_path: Path) -> None:
-    folder = InFolder(tmp_path)
+    folder = DirectoryStore(tmp_path)
     with pytest.raises(UsageError, match=r"webhook\.certDir: .*tls\.crt"):
         asyncio.run(folder.current(HOSTS, NOW))
-    made = renewed(Kept(), HOSTS, NOW)
+    made = renewed(CertificateBundle(), HOSTS, NOW)
     (tmp_path / "tls.crt").write_bytes(made.certificate)
     (tmp_path / "tls.key").write_bytes(made.key)
     assert asyncio.run(folder.current(HOSTS, NOW)).identity == made.identity
@@ -124,7 +126,7 @@ async def test_a_renewed_certificate_is_shown_to_the_next_connection() -> None:
     async def answer(request: http_server.Request) -> http_server.Response:
         return http_server.Response()
 
-    keeper, context = InMemory(), tls.Profile().server_context()
+    keeper, context = InMemoryStore(), tls.Profile().server_context()
     first = await keeper.current(HOSTS, NOW)
     certificates.load_into(context, first.identity)
     http = await http_server.serve(answer, "127.0.0.1", 0, tls=context)

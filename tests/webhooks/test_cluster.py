@@ -105,7 +105,7 @@ async def test_from_install_to_uninstall(cluster: client_config.Target) -> None:
             # Nobody answers yet, and nothing gets past that.
             await client.create(kind("ClusterQueue"), cluster_queue())
 
-        sources, configuration = facts.InformedSources(client, ()), settings.defaults().configuration
+        sources, configuration = facts.InformerSources(client, ()), settings.defaults().configuration
         async with webhook_server.webhooks(
             client,
             choices(),
@@ -174,7 +174,7 @@ async def test_an_older_installation_is_brought_up_to_date_under_what_people_mad
     async with connected(cluster) as client:
         await apply.install(client, older, lambda line: None)
         sources, configuration = (
-            facts.InformedSources(client, ()),
+            facts.InformerSources(client, ()),
             settings.defaults(namespace="batch-system").configuration,
         )
         async with webhook_server.webhooks(

@@ -18,7 +18,7 @@ from kubemachinery.clock import SystemClock
 from kubeserver.protocol import authentication
 from pykueue import app
 from pykueue.webhooks import facts, in_process, webhook_server
-from pykueue.webhooks.certificate import InMemory
+from pykueue.webhooks.certificate import InMemoryStore
 from webhooks.conftest import GROUP, choices, cluster_queue, job, kind
 
 Tree = dict[str, Any]
@@ -42,9 +42,9 @@ async def behind_webhooks(request: pytest.FixtureRequest, tmp_path: Path) -> Asy
         if inside:
             yield client
             return
-        sources = facts.InformedSources(client, ())
+        sources = facts.InformerSources(client, ())
         async with webhook_server.webhooks(
-            client, choices(), sources, webhook_server.on_loopback(InMemory()), SystemClock(), "kueue-system"
+            client, choices(), sources, webhook_server.on_loopback(InMemoryStore()), SystemClock(), "kueue-system"
         ) as served:
             await served.register()
             yield client

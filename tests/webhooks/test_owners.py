@@ -19,7 +19,7 @@ from pykueue.install import rbac
 from pykueue.jobs import selection
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.webhooks import facts, in_process
-from pykueue.webhooks.review import CREATE, AdmissionRequest, AdmissionResponse, Choices, Phase, review
+from pykueue.webhooks.review import CREATE, AdmissionRequest, AdmissionResponse, Phase, WebhookOptions, review
 from webhooks.conftest import DEFAULT_NAMESPACE, choices, job
 
 Tree = dict[str, Any]
@@ -87,9 +87,9 @@ def child(api_version: str, kind: str, *, queue: str = "", of: str = "Job") -> T
 
 
 async def decided(
-    server: Server, tree: Tree, chosen: Choices | None = None, phase: Phase = Phase.MUTATE
+    server: Server, tree: Tree, chosen: WebhookOptions | None = None, phase: Phase = Phase.MUTATE
 ) -> AdmissionResponse:
-    sources = facts.InformedSources(ApiClient(server, random.Random(1), attempts=1), ())
+    sources = facts.InformerSources(ApiClient(server, random.Random(1), attempts=1), ())
     request = AdmissionRequest(phase=phase, operation=CREATE, object=tree, namespace="default", name="child")
     chosen = chosen or choices()
     return review(request, await facts.gather(request, sources, chosen), chosen)
@@ -196,7 +196,7 @@ async def test_an_owner_is_read_in_the_version_that_its_reference_names(server: 
 async def test_a_failure_is_logged_once_with_its_reason(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pykueue.jobs.unreadable_owners")
     server.failures["/apis/ray.io"] = FORBIDDEN
-    sources = facts.InformedSources(ApiClient(server, random.Random(1), attempts=1), ())
+    sources = facts.InformerSources(ApiClient(server, random.Random(1), attempts=1), ())
     tree = child("ray.io/v1", "RayJob", queue="lq")
     for _ in range(3):
         request = AdmissionRequest(phase=Phase.MUTATE, operation=CREATE, object=tree, namespace="default", name="child")

@@ -10,21 +10,21 @@ import pytest
 
 from kubemachinery.client.client import ApiClient
 from pykueue.webhooks import registration
-from pykueue.webhooks.registration import CRD, KINDS, NAMES, Reach
+from pykueue.webhooks.registration import CRD, KINDS, NAMES, WebhookClientConfig
 from pykueue.webhooks.review import Phase
 from webhooks.conftest import choices, kind
 
 Tree = dict[str, Any]
 
 NAMESPACE = "kueue-system"
-SERVICE = Reach(namespace=NAMESPACE, service="kueue-webhook-service")
-BESIDE = Reach(url="https://127.0.0.1:9443", ca=b"believe me")
+SERVICE = WebhookClientConfig(namespace=NAMESPACE, service="kueue-webhook-service")
+BESIDE = WebhookClientConfig(url="https://127.0.0.1:9443", ca=b"believe me")
 
 BY_NAME = "kubernetes.io/metadata.name"
 SPARED = {"key": BY_NAME, "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
 
 
-def webhooks(reach: Reach = SERVICE, **configuration: Any) -> dict[str, Tree]:
+def webhooks(reach: WebhookClientConfig = SERVICE, **configuration: Any) -> dict[str, Tree]:
     made = registration.configurations(choices(**configuration), reach, NAMESPACE)
     return {webhook["name"]: webhook for one in made for webhook in one["webhooks"]}
 
@@ -95,7 +95,7 @@ def test_pods_are_looked_at_only_where_somebody_asked_for_that() -> None:
         ),
     ],
 )
-def test_in_a_cluster_a_service_leads_here_and_beside_it_a_url(reach: Reach, wanted: Tree) -> None:
+def test_in_a_cluster_a_service_leads_here_and_beside_it_a_url(reach: WebhookClientConfig, wanted: Tree) -> None:
     assert webhooks(reach)["mjob.kb.io"]["clientConfig"] == wanted
 
 

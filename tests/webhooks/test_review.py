@@ -9,16 +9,16 @@ import pytest
 
 from pykueue.api import defaults
 from pykueue.features import GATES
-from pykueue.jobs.admission import AdmissionFacts
+from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.webhooks import canonical_quantities
 from pykueue.webhooks.review import (
     ALLOWED,
     NO_FACTS,
+    AdmissionFacts,
     AdmissionRequest,
     AdmissionResponse,
-    Choices,
-    Facts,
     Phase,
+    WebhookOptions,
     review,
 )
 from webhooks.conftest import GROUP, choices, cluster_queue, job
@@ -29,7 +29,11 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def asked(
-    phase: Phase, tree: Tree, old: Tree | None = None, facts: Facts = NO_FACTS, chosen: Choices | None = None
+    phase: Phase,
+    tree: Tree,
+    old: Tree | None = None,
+    facts: AdmissionFacts = NO_FACTS,
+    chosen: WebhookOptions | None = None,
 ) -> AdmissionResponse:
     operation = "CREATE" if old is None else "UPDATE"
     request = AdmissionRequest(phase=phase, operation=operation, object=tree, old=old, namespace="default")
@@ -80,7 +84,7 @@ def test_an_update_is_held_against_the_object_before() -> None:
 
 def test_names_of_default_local_queues_are_compared_only_while_the_gate_is_on() -> None:
     tree = cluster_queue("one", defaultLocalQueue={"name": "default"})
-    facts = Facts(cluster_queues=(cluster_queue("two", defaultLocalQueue={"name": "default"}),))
+    facts = AdmissionFacts(cluster_queues=(cluster_queue("two", defaultLocalQueue={"name": "default"}),))
     off = asked(Phase.VALIDATE, tree, facts=facts, chosen=replace(choices(), default_local_queue=False))
     on = asked(Phase.VALIDATE, tree, facts=facts, chosen=replace(choices(), default_local_queue=True))
     assert off.refusal is None
@@ -107,7 +111,7 @@ def test_a_job_without_a_queue_is_left_alone() -> None:
 
 
 def test_a_job_without_a_queue_gets_the_default_one_where_there_is_one() -> None:
-    there = Facts(job=AdmissionFacts(default_queue=True))
+    there = AdmissionFacts(job=JobAdmissionFacts(default_queue=True))
     made = asked(Phase.MUTATE, job(), facts=there).object
     assert made is not None
     assert made["metadata"]["labels"][QUEUE] == "default"

@@ -245,7 +245,7 @@ async def test_slow_ordinary_bodies_take_no_place_from_others() -> None:
 
 async def test_decisions_run_beside_the_event_loop() -> None:
     """A review that is being decided about does not keep the event loop from running."""
-    lane = workers.Lane("test", 1)
+    lane = workers.WorkerPool("test", 1)
     begun, over = threading.Event(), threading.Event()
 
     def work() -> str:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pykueue.webhooks.table import Endpoint, endpoints
+from pykueue.webhooks.table import WebhookEndpoint, endpoints
 from webhooks.conftest import choices
 
 PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "reference" / "webhooks.tsv"
 
 
-def line(endpoint: Endpoint) -> str:
+def line(endpoint: WebhookEndpoint) -> str:
     group_version = f"{endpoint.kind.group}/{endpoint.kind.storage.name}"
     return f"{endpoint.name} {endpoint.path} {','.join(endpoint.operations)} {group_version}/{','.join(endpoint.resources)}"
 

@@ -20,8 +20,8 @@ from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
 from pykueue import settings
 from pykueue.webhooks import facts, registration, webhook_server
-from pykueue.webhooks.certificate import Kept, renewed
-from pykueue.webhooks.webhook_server import Place, Served
+from pykueue.webhooks.certificate import CertificateBundle, renewed
+from pykueue.webhooks.webhook_server import ServingOptions, WebhookServer
 from webhooks.conftest import admission_review, choices, cluster_queue, kind
 
 CONFIGURATION = settings.defaults().configuration
@@ -36,8 +36,8 @@ async def installed(client: ApiClient) -> ApiClient:
 
 
 @asynccontextmanager
-async def served(client: ApiClient, place: Place) -> AsyncIterator[Served]:
-    sources = facts.InformedSources(client, ())
+async def served(client: ApiClient, place: ServingOptions) -> AsyncIterator[WebhookServer]:
+    sources = facts.InformerSources(client, ())
     async with webhook_server.webhooks(client, choices(), sources, place, SystemClock(), NAMESPACE) as made:
         yield made
 
@@ -99,7 +99,7 @@ async def test_in_a_cluster_the_service_is_named_and_the_secret_shared(installed
         )
         is kept
     )
-    assert kept != Kept()
+    assert kept != CertificateBundle()
 
 
 async def test_client_without_the_required_certificate_is_not_answered(installed: ApiClient, tmp_path: Path) -> None:

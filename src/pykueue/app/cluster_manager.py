@@ -31,7 +31,7 @@ from pykueue.observe.visibility import SERVICE
 from pykueue.settings import Settings, notices_beside
 from pykueue.version import __version__
 from pykueue.webhooks import webhook_server
-from pykueue.webhooks.facts import InformedSources
+from pykueue.webhooks.facts import InformerSources
 
 log = logging.getLogger(__name__)
 
@@ -99,14 +99,14 @@ class _Term:
         chosen = options.for_manager(settings)
         self.manager = Manager(client, chosen, clock, rng, instance=identity, election=self._candidate)
         self.manager.metrics.role = Role.STANDALONE if self._leads_alone else Role.FOLLOWER
-        self._webhooks: webhook_server.Served | None = None
+        self._webhooks: webhook_server.WebhookServer | None = None
 
     async def serve(
         self, dashboard: Address | None, explain: Explain | None, webhook_client_authority: Path | None = None
     ) -> None:
         """Until the term is over."""
         settings, manager, in_pod = self._settings, self.manager, self._in_pod
-        sources = InformedSources(self._office, manager.informers.shaping, self._election.is_over)
+        sources = InformerSources(self._office, manager.informers.shaping, self._election.is_over)
         fenced = self._office if self._candidate is None else self._office.fenced(self._candidate.may_write)
         anywhere = ports.EVERYWHERE if in_pod else ports.LOOPBACK[0]
         async with (
@@ -128,7 +128,7 @@ class _Term:
                 self._webhooks = served
                 await (self._lead() if self._leads_alone else self._election.run(self._lead))
 
-    async def _place(self) -> webhook_server.Place:
+    async def _place(self) -> webhook_server.ServingOptions:
         """Where the API server finds the webhooks."""
         configuration = self._settings.configuration
         if self._in_pod:

@@ -13,10 +13,10 @@ from pykueue.controllers.topology import NodeFailureOptions
 from pykueue.core import requests
 from pykueue.core.topology import PlacementOptions
 from pykueue.jobs import kinds as job_kinds
-from pykueue.jobs.options import Options as JobOptions
+from pykueue.jobs.options import IntegrationOptions as JobOptions
 from pykueue.observe.metrics import Choices as MetricChoices
 from pykueue.settings import Settings
-from pykueue.webhooks.review import Choices as WebhookChoices
+from pykueue.webhooks.review import WebhookOptions as WebhookChoices
 
 # What a timeout of zero stands for, as in Kueue.
 _SYNC_TIMEOUT_SECONDS: Final = 120.0

@@ -67,7 +67,7 @@ async def profiling(manager: Manager, settings: Settings, anywhere: str = LOOPBA
 
 @asynccontextmanager
 async def metrics(
-    manager: Manager, settings: Settings, served: webhook_server.Served, door: Door, in_pod: bool
+    manager: Manager, settings: Settings, served: webhook_server.WebhookServer, door: Door, in_pod: bool
 ) -> AsyncIterator[None]:
     """Metrics on a port of their own while inside: open to who works on this machine, else for those who may."""
     address = metrics_address(settings, EVERYWHERE if in_pod else LOOPBACK[0])
@@ -83,7 +83,7 @@ async def metrics(
 
 @asynccontextmanager
 async def lists(
-    manager: Manager, settings: Settings, served: webhook_server.Served, door: Door, in_pod: bool
+    manager: Manager, settings: Settings, served: webhook_server.WebhookServer, door: Door, in_pod: bool
 ) -> AsyncIterator[None]:
     """Who waits where, for an API server that passes on what it is asked about it."""
     chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
@@ -107,7 +107,7 @@ async def lists(
 async def dashboard(
     manager: Manager,
     address: Address | None,
-    served: webhook_server.Served,
+    served: webhook_server.WebhookServer,
     door: Door,
     clock: Clock,
     explain: Explain | None,

@@ -42,10 +42,10 @@ from pykueue.controllers.workload_writer import Writer
 from pykueue.core import requests
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.topology import PlacementOptions
-from pykueue.jobs.executor import Executor
+from pykueue.jobs.executor import JobReconciler
 from pykueue.jobs.kinds import JobKinds
-from pykueue.jobs.options import Options
-from pykueue.lifecycle.facts import Options as LifeOptions
+from pykueue.jobs.options import IntegrationOptions
+from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.observe.events import Reporter
 from pykueue.observe.metrics import Choices as MetricChoices
 from pykueue.state.world import World
@@ -59,7 +59,7 @@ class ManagerOptions:
     accounting: requests.Accounting
     profile: PlacementOptions
     kinds: JobKinds
-    jobs: Options
+    jobs: IntegrationOptions
     nodes: NodeFailureOptions
     blocks_admission: bool
     default_local_queues: bool = False
@@ -71,8 +71,8 @@ class ManagerOptions:
     sync_timeout_seconds: float | None = None
 
     @property
-    def life(self) -> LifeOptions:
-        return self.jobs.life
+    def lifecycle(self) -> LifecycleOptions:
+        return self.jobs.lifecycle
 
     def empty_world(self) -> World:
         """A memory that knows nothing yet, and decides as the operator chose."""
@@ -104,7 +104,7 @@ class Manager:
         self.auditor = Auditor(self.informers, self.world, options.empty_world, clock, self.metrics.audited)
         self.scheduler = self._scheduler(options, clock)
         tools = _Tools(client, self.informers, self.writer, reporter, self.scheduler, measures, clock, rng)
-        workload = WorkloadController(self.informers, self.scheduler, self.writer, options.life, clock, rng)
+        workload = WorkloadController(self.informers, self.scheduler, self.writer, options.lifecycle, clock, rng)
         always = tuple(_always(options, tools))
         jobs = JobsController(
             client,
@@ -150,7 +150,7 @@ class Manager:
             self.world,
             self.informers.workloads,
             self.writer,
-            options.life,
+            options.lifecycle,
             clock,
             self.informers.cluster_queue_facts,
             blocks_admission=options.blocks_admission,
@@ -233,7 +233,7 @@ def _always(options: ManagerOptions, tools: _Tools) -> Iterator[Controller[Any]]
     yield PriorityClassController(client, informers, rng).loop
 
 
-def _as_chosen(options: ManagerOptions, tools: _Tools, executor: Executor) -> Iterator[_Part]:
+def _as_chosen(options: ManagerOptions, tools: _Tools, executor: JobReconciler) -> Iterator[_Part]:
     """What only some operators want."""
     client, informers, writer, rng = tools.client, tools.informers, tools.writer, tools.rng
     if options.default_local_queues:
@@ -245,7 +245,7 @@ def _as_chosen(options: ManagerOptions, tools: _Tools, executor: Executor) -> It
             informers,
             writer,
             tools.scheduler,
-            options.life,
+            options.lifecycle,
             tools.clock,
             rng,
             short_names=options.jobs.short_names,

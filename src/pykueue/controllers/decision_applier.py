@@ -25,8 +25,8 @@ from pykueue.api.conditions import EvictedReason, FinishedReason, QuotaReservedR
 from pykueue.controllers.workload_writer import Writer, revision
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, SecondPassFailed, TargetWorkload, Wait
 from pykueue.lifecycle import checks, eviction, finishing, pending_status, reservation, states
-from pykueue.lifecycle.facts import ClusterQueueFacts, Options
-from pykueue.lifecycle.workload_changes import Changes, EventType, Tell
+from pykueue.lifecycle.facts import ClusterQueueFacts, LifecycleOptions
+from pykueue.lifecycle.workload_changes import Changes, EmitEvent, EventType
 from pykueue.observe import decision_messages
 from pykueue.observe.events import SCHEDULER
 from pykueue.state import admission
@@ -60,7 +60,7 @@ class DecisionApplier:
         world: World,
         workloads: Informer[kueue.Workload],
         writer: Writer,
-        options: Options,
+        options: LifecycleOptions,
         clock: Clock,
         cluster_queue_facts: FactsOf,
         wake: Callable[[], None],
@@ -305,7 +305,7 @@ class DecisionApplier:
                 newer = self._writer.current(key_of(by))
                 message = f"{_replacement_message(newer)} due to workload slice aggregation"
                 changes = finishing.finish(replaced, FinishedReason.WORKLOAD_SLICE_REPLACED, message, self._clock.now())
-                told = Tell(EventType.NORMAL, "WorkloadSliceReplaced", message)
+                told = EmitEvent(EventType.NORMAL, "WorkloadSliceReplaced", message)
                 await self._writer.workload(replaced, (*changes, told), SCHEDULER, self._clock.now())
 
     # --- Evictions ----------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ class DecisionApplier:
                 uid = target.metadata.uid if target is not None else ""
                 what = f"Preempted workload {victim.key} (UID: {uid}) in ClusterQueue {victim.cluster_queue}"
                 note = f"{what}; {priorities}"
-                self._writer.tell(preemptor, Tell(EventType.NORMAL, "PreemptedWorkload", note), SCHEDULER)
+                self._writer.tell(preemptor, EmitEvent(EventType.NORMAL, "PreemptedWorkload", note), SCHEDULER)
         finally:
             self._evicting.discard(victim.key)
 
@@ -393,7 +393,7 @@ class DecisionApplier:
     def _emit_second_pass_failed(self, decision: SecondPassFailed) -> None:
         workload = self._writer.current(key_of(decision.workload))
         if workload is not None:
-            news = Tell(EventType.WARNING, "SecondPassFailed", decision_messages.sentence(decision))
+            news = EmitEvent(EventType.WARNING, "SecondPassFailed", decision_messages.sentence(decision))
             self._writer.tell(workload, news, SCHEDULER)
 
     # --- Waiting ------------------------------------------------------------------------------------------------------
@@ -414,7 +414,7 @@ class DecisionApplier:
         if before is None or workload is None or (isinstance(newer, Wait) and newer.reason is before.reason):
             return
         if before.reason is QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED:
-            news = pending_status.tried(
+            news = pending_status.failed_attempt_event(
                 before.reason, conditions.truncated(decision_messages.sentence(before)), self._options
             )
             self._writer.tell(workload, news, SCHEDULER)
@@ -488,7 +488,7 @@ class DecisionApplier:
                     "waiting for all admitted workloads to be in PodsReady condition",
                 )
                 asked = workload.status.resource_requests
-                changes = pending_status.wait(workload, reason, message, asked, self._options, now, tell=False)
+                changes = pending_status.wait(workload, reason, message, asked, self._options, now, emit_event=False)
                 await self._writer.workload(workload, changes, SCHEDULER, now)
 
 

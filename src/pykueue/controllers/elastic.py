@@ -15,8 +15,8 @@ from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import Writer
 from pykueue.jobs import pod as pods
 from pykueue.jobs import ungating
-from pykueue.jobs.executor import Executor
-from pykueue.jobs.kinds import Row
+from pykueue.jobs.executor import JobReconciler
+from pykueue.jobs.kinds import JobIntegration
 
 _SLICES: Final = "slices"
 
@@ -25,7 +25,13 @@ class ElasticController:
     """A key is the name of a line of slices, under which both their Workloads and their pods stand."""
 
     def __init__(
-        self, client: ApiClient, informers: Informers, writer: Writer, executor: Executor, row: Row, rng: random.Random
+        self,
+        client: ApiClient,
+        informers: Informers,
+        writer: Writer,
+        executor: JobReconciler,
+        row: JobIntegration,
+        rng: random.Random,
     ) -> None:
         self._informers = informers
         self._writer = writer
@@ -53,4 +59,4 @@ class ElasticController:
         slices = [self._writer.current(key) for key, _ in self._informers.workloads.under(_SLICES, word)]
         pods = [pod for _, pod in self.informer.under(_SLICES, word)]
         actions = ungating.released((each for each in slices if each is not None), pods)
-        return await self._executor.carry_out(self._row, actions)
+        return await self._executor.apply(self._row, actions)

@@ -20,9 +20,9 @@ from pykueue.api import kube, kueue, labels
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import Writer
 from pykueue.jobs import pod, triggers
-from pykueue.jobs.executor import Done, Executor, JobKey
-from pykueue.jobs.kinds import JobKinds, Row
-from pykueue.jobs.options import Options
+from pykueue.jobs.executor import Done, JobKey, JobReconciler
+from pykueue.jobs.kinds import JobIntegration, JobKinds
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.unreadable_owners import OwnerReader
 from pykueue.lifecycle import states
 from pykueue.lifecycle.workload_changes import Changes
@@ -43,7 +43,7 @@ class JobsController:
         writer: Writer,
         recorder: Recorder,
         kinds: JobKinds,
-        options: Options,
+        options: IntegrationOptions,
         clock: Clock,
         rng: random.Random,
         done: Done,
@@ -53,7 +53,7 @@ class JobsController:
         self._options = options
         self._copies: dict[str, Informer[Tree]] = {}
         sources = _Sources(client, informers, writer, self._copies)
-        self.executor = Executor(client, _Turns(writer), recorder, sources, kinds, options, clock, done)
+        self.executor = JobReconciler(client, _Turns(writer), recorder, sources, kinds, options, clock, done)
         self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, rng, workers=_WORKERS)
         for row in kinds.enabled(options.frameworks):
             self._copies[row.kind.name] = self._copy(client, row, rng)
@@ -64,7 +64,7 @@ class JobsController:
     def informers(self) -> tuple[Informer[Tree], ...]:
         return tuple(self._copies.values())
 
-    def _copy(self, client: ApiClient, row: Row, rng: random.Random) -> Informer[Tree]:
+    def _copy(self, client: ApiClient, row: JobIntegration, rng: random.Random) -> Informer[Tree]:
         # Pods that are none of ours are most of a cluster, and are never ours later: the webhook marks those that are.
         selector = f"{labels.MANAGED}=true" if row.framework == pod.FRAMEWORK else ""
         informer: Informer[Tree] = Informer(client, row.kind, codec.tree, rng, labels=selector)
@@ -77,7 +77,7 @@ class JobsController:
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
-    def _job_seen(self, row: Row, change: InformerEvent[Tree]) -> None:
+    def _job_seen(self, row: JobIntegration, change: InformerEvent[Tree]) -> None:
         if change.new is None and change.old is not None:
             self.executor.forget(change.old)
         for tree in (change.old, change.new):
@@ -107,7 +107,7 @@ class JobsController:
                     yield triggers.key_of(row, tree, self._options)
 
 
-def _group_words(tree: Tree, options: Options) -> tuple[str, ...]:
+def _group_words(tree: Tree, options: IntegrationOptions) -> tuple[str, ...]:
     group = pod.group_name(tree, options)
     return (f"{unstructured.text(unstructured.get(tree, 'metadata', 'namespace'))}/{group}",) if group else ()
 
@@ -138,7 +138,7 @@ class _Sources:
         copy = self._copies.get(kind.name)
         return copy.get(name, namespace) if copy is not None else None
 
-    def job(self, row: Row, namespace: str, name: str) -> Tree | None:
+    def job(self, row: JobIntegration, namespace: str, name: str) -> Tree | None:
         return self._copies[row.kind.name].get(name, namespace)
 
     def group(self, namespace: str, name: str) -> tuple[Tree, ...]:

@@ -15,8 +15,8 @@ from pykueue.api.conditions import FinishedReason, Status, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
 from pykueue.controllers.informers import Informers
 from pykueue.jobs import pod, triggers
-from pykueue.jobs.actions import Create, Replace
-from pykueue.jobs.kinds import Row
+from pykueue.jobs.actions import CreateWorkload, ReplaceObject
+from pykueue.jobs.kinds import JobIntegration
 from pykueue.lifecycle import finishing, states
 from pykueue.lifecycle.workload_changes import Admitted, Change, Finished, Released, Reserved
 from pykueue.observe.gauges import Gauges, Requests, Sources
@@ -50,14 +50,18 @@ class Measures:
         informers.local_queues.subscribe(self._local_queue_seen)
         informers.cohorts.subscribe(self._cohort_seen)
 
-    def job_action(self, row: Row, action: Create | Replace, after: Tree) -> None:
+    def job_action(self, row: JobIntegration, action: CreateWorkload | ReplaceObject, after: Tree) -> None:
         """What was done for a job: how long its Workload took to come, how long its pods stood at their gates."""
         match action:
-            case Create(_, job) if (unstructured.integer(unstructured.get(job, "metadata", "generation")) or 0) <= 1:
+            case CreateWorkload(_, job) if (
+                unstructured.integer(unstructured.get(job, "metadata", "generation")) or 0
+            ) <= 1:
                 namespace = unstructured.text(unstructured.get(after, "metadata", "namespace"))
                 queue = unstructured.text(unstructured.get(after, "spec", "queueName"))
                 self.metrics.workload_created(row.kind.kind, _created(after) - _created(job), namespace, queue)
-            case Replace(kind, before) if kind == pod.KIND and (workload := self._workload_of(before)) is not None:
+            case ReplaceObject(kind, before) if (
+                kind == pod.KIND and (workload := self._workload_of(before)) is not None
+            ):
                 for gate in sorted(pod.gates(before) - pod.gates(after)):
                     self.gate_removed(workload, gate)
 

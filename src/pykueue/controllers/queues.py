@@ -30,7 +30,7 @@ from pykueue.core import amounts, fair_sharing
 from pykueue.core.cohort import QuotaNode
 from pykueue.core.workload import Reservation
 from pykueue.lifecycle import queues
-from pykueue.lifecycle.queues import Counted, Taken, Usage
+from pykueue.lifecycle.queues import QueueCounts, QuotaUsage, Usage
 
 CLUSTER_QUEUE: Final = registry.KUEUE.of(kueue.ClusterQueue)
 LOCAL_QUEUE: Final = registry.KUEUE.of(kueue.LocalQueue)
@@ -187,7 +187,7 @@ class QueuesController:
 
     # --- Counting -----------------------------------------------------------------------------------------------------
 
-    def _counted(self, cluster_queue: kueue.ClusterQueue) -> Counted:
+    def _counted(self, cluster_queue: kueue.ClusterQueue) -> QueueCounts:
         name = cluster_queue.metadata.name
         held = list(self._world.structure.held(name))
         node = self._world.structure.node(name)
@@ -198,7 +198,7 @@ class QueuesController:
             weighted_share=self._share(node),
         )
 
-    def _counted_through(self, local_queue: kueue.LocalQueue) -> Counted:
+    def _counted_through(self, local_queue: kueue.LocalQueue) -> QueueCounts:
         key = ObjectKey(local_queue.metadata.namespace, local_queue.metadata.name)
         held = [
             reservation
@@ -218,11 +218,11 @@ def _said_by_people(queue: Queue) -> tuple[object, ...]:
     return queue.spec, queue.metadata.deletion_timestamp, queue.metadata.finalizers
 
 
-def _taken(held: Iterable[Reservation], node: QuotaNode | None) -> Counted:
+def _taken(held: Iterable[Reservation], node: QuotaNode | None) -> QueueCounts:
     """What reservations take, and what those that are admitted take; borrowed where a cohort lends it."""
     reservations = list(held)
     admitted = [reservation for reservation in reservations if reservation.admitted]
-    return Counted(
+    return QueueCounts(
         reserving=len(reservations),
         admitted=len(admitted),
         reservation=_usage(reservations, node),
@@ -236,7 +236,9 @@ def _usage(held: list[Reservation], node: QuotaNode | None) -> Usage:
         for pair, amount in reservation.usage:
             total[pair.flavor, pair.resource] = amounts.add(total.get((pair.flavor, pair.resource), 0), amount)
     return {
-        (flavor, resource): Taken(_text(resource, amount), _text(resource, _borrowed(node, flavor, resource, amount)))
+        (flavor, resource): QuotaUsage(
+            _text(resource, amount), _text(resource, _borrowed(node, flavor, resource, amount))
+        )
         for (flavor, resource), amount in total.items()
     }
 

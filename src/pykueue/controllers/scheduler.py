@@ -21,8 +21,8 @@ from pykueue.controllers.workload_writer import Writer
 from pykueue.core.decision import Admit, Decision, TargetWorkload
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.lifecycle import states
-from pykueue.lifecycle.facts import Options
-from pykueue.lifecycle.workload_changes import EventType, Tell
+from pykueue.lifecycle.facts import LifecycleOptions
+from pykueue.lifecycle.workload_changes import EmitEvent, EventType
 from pykueue.observe.events import SCHEDULER
 from pykueue.state.preemption_loops import PreemptionLoop
 from pykueue.state.world import World
@@ -47,7 +47,7 @@ class Scheduler:
         world: World,
         workloads: Informer[kueue.Workload],
         writer: Writer,
-        options: Options,
+        options: LifecycleOptions,
         clock: Clock,
         cluster_queue_facts: FactsOf,
         *,
@@ -238,10 +238,10 @@ class Scheduler:
             self.world.mark_evicted(victim.key)
 
 
-def loop_event(loop: PreemptionLoop) -> Tell:
+def loop_event(loop: PreemptionLoop) -> EmitEvent:
     """The Event on every member of a preemption loop. It names who preempts whom."""
     note = (
         f"Preemption loop: {loop.sentence()}; repeated {loop.rounds} times without any other change. "
         "A change of priorities, quota or preemption policy ends it"
     )
-    return Tell(EventType.WARNING, "EvictionLoop", note, important=True)
+    return EmitEvent(EventType.WARNING, "EvictionLoop", note, important=True)

@@ -19,8 +19,8 @@ from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.workload_writer import Writer, revision
 from pykueue.lifecycle import states, variants
-from pykueue.lifecycle.facts import Options
-from pykueue.lifecycle.variants import Apply, Create, FamilyPolicy
+from pykueue.lifecycle.facts import LifecycleOptions
+from pykueue.lifecycle.variants import ChangeMember, CreateVariant, FamilyPolicy
 from pykueue.observe.events import CONCURRENT_ADMISSION
 
 _WORKLOAD: Final = registry.KUEUE.of(kueue.Workload)
@@ -37,7 +37,7 @@ class VariantsController:
         informers: Informers,
         writer: Writer,
         scheduler: Scheduler,
-        options: Options,
+        options: LifecycleOptions,
         clock: Clock,
         rng: random.Random,
         *,
@@ -100,17 +100,17 @@ class VariantsController:
         is_behind = False
         for action in step.actions:
             match action:
-                case Create(variant, told):
+                case CreateVariant(variant, told):
                     with suppress(AlreadyExists):
                         await self._client.create(_WORKLOAD, codec.to_tree(variant))
                         self._writer.tell(parent, told, CONCURRENT_ADMISSION)
-                case Apply():
+                case ChangeMember():
                     is_behind = not await self._apply(parent, action) or is_behind
         if is_behind:
             return _BEHIND_SECONDS
         return None if step.wake_at is None else max(0.0, (step.wake_at - now) / SECOND)
 
-    async def _apply(self, parent: kueue.Workload, action: Apply) -> bool:
+    async def _apply(self, parent: kueue.Workload, action: ChangeMember) -> bool:
         """Write it, if the object is still the one that was decided on; whether it was."""
         decided_on = action.workload
         key = ObjectKey(decided_on.metadata.namespace, decided_on.metadata.name)
@@ -121,8 +121,8 @@ class VariantsController:
             if revision(current) != revision(decided_on) or states.key(current) in self._scheduler.world.ledger:
                 return False
             await self._writer.workload(current, action.changes, CONCURRENT_ADMISSION, self._clock.now())
-            if action.told is not None:
-                self._writer.tell(parent, action.told, CONCURRENT_ADMISSION)
+            if action.event is not None:
+                self._writer.tell(parent, action.event, CONCURRENT_ADMISSION)
             return True
 
 

@@ -20,8 +20,8 @@ from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.workload_writer import Writer
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.lifecycle import checks, states, variants
-from pykueue.lifecycle.facts import Facts, KnownFailure, Options
-from pykueue.lifecycle.step import Step, step
+from pykueue.lifecycle.facts import KnownFailure, LifecycleOptions, WorkloadFacts
+from pykueue.lifecycle.step import LifecycleStep, step
 from pykueue.observe.events import WORKLOADS
 
 _WORKERS: Final = 8
@@ -34,7 +34,7 @@ class WorkloadController:
         informers: Informers,
         scheduler: Scheduler,
         writer: Writer,
-        options: Options,
+        options: LifecycleOptions,
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -109,7 +109,7 @@ class WorkloadController:
                 return None
             return max(0.0, (due.wake_at - now) / SECOND)
 
-    def _due(self, key: ObjectKey, workload: kueue.Workload) -> Step:
+    def _due(self, key: ObjectKey, workload: kueue.Workload) -> LifecycleStep:
         facts = self._facts(key, workload)
         now, jitter = self._clock.now(), self._chance.random()
         due = step(workload, facts, self._options, now, jitter=jitter)
@@ -128,10 +128,10 @@ class WorkloadController:
         known = replace(facts, reservation_holds=isinstance(verdict, Holds), reservation_lost=lost)
         return step(workload, known, self._options, now, jitter=jitter)
 
-    def _facts(self, key: ObjectKey, workload: kueue.Workload) -> Facts:
+    def _facts(self, key: ObjectKey, workload: kueue.Workload) -> WorkloadFacts:
         world = self._scheduler.world
         known = world.inadmissible_class_reason(str(key)) if not states.is_reserved(workload) else None
-        return Facts(
+        return WorkloadFacts(
             local_queue=self._informers.local_queue_facts(workload),
             cluster_queue=self._informers.cluster_queue_facts(self._informers.cluster_queue_of(workload)),
             problem=world.problem(str(key)),
@@ -141,7 +141,7 @@ class WorkloadController:
         )
 
 
-def _preemptions_are_due(workload: kueue.Workload, facts: Facts) -> bool:
+def _preemptions_are_due(workload: kueue.Workload, facts: WorkloadFacts) -> bool:
     """Whether preemptions are due for a Workload that holds quota and waits for checks (KEP-993)."""
     queue = facts.cluster_queue
     waits = states.is_reserved(workload) and not states.is_admitted(workload) and not states.is_evicted(workload)

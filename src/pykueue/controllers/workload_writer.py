@@ -27,13 +27,13 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue, labels, registry
 from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.workload_changes import (
-    Activate,
+    ActivateWorkload,
     Changes,
-    Deactivate,
-    Delete,
+    DeactivateWorkload,
+    DeleteWorkload,
+    EmitEvent,
     MarkParent,
     RemoveFinalizer,
-    Tell,
     UnmarkParent,
 )
 from pykueue.observe.events import Reporter
@@ -120,9 +120,9 @@ class Writer:
             made = await self._patch(before, difference, "status", patient=patient)
         for each in workload_changes.on_object(changes):
             match each:
-                case Deactivate():
+                case DeactivateWorkload():
                     made = await self._patch(before, {"spec": {"active": False}})
-                case Activate():
+                case ActivateWorkload():
                     made = await self._patch(before, {"spec": {"active": True}})
                 case MarkParent():
                     marked = {labels.CONCURRENT_ADMISSION_PARENT: "true"}
@@ -132,7 +132,7 @@ class Writer:
                     made = await self._patch(before, {"metadata": {"labels": unmarked}})
                 case RemoveFinalizer():
                     made = await self._remove_finalizer(before, made)
-                case Delete():
+                case DeleteWorkload():
                     metadata = before.metadata
                     await self._client.delete(WORKLOAD, metadata.name, metadata.namespace, uid=metadata.uid)
                     if not after.metadata.finalizers and self._workloads.get(metadata.name, metadata.namespace):
@@ -142,7 +142,7 @@ class Writer:
         self._reporter.changes(after, changes, controller)
         return made
 
-    def tell(self, workload: kueue.Workload, news: Tell, controller: str) -> None:
+    def tell(self, workload: kueue.Workload, news: EmitEvent, controller: str) -> None:
         """Tell something that goes with no write."""
         self._reporter.changes(workload, (news,), controller)
 

@@ -13,13 +13,13 @@ from pykueue.install import manager_deployment, rbac
 from pykueue.install.names import LABELS, document
 from pykueue.jobs import kinds as job_kinds
 from pykueue.jobs.kinds import JobKinds
-from pykueue.jobs.options import Options
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.observe import visibility
 from pykueue.settings import Settings
 from pykueue.version import __version__
 from pykueue.webhooks import registration
-from pykueue.webhooks.registration import Reach
-from pykueue.webhooks.review import Choices
+from pykueue.webhooks.registration import WebhookClientConfig
+from pykueue.webhooks.review import WebhookOptions
 from pykueue.webhooks.table import CONVERT
 
 NAMESPACE: Final = config.DEFAULT_NAMESPACE
@@ -47,10 +47,10 @@ class Plan:
         return settings.load(self.written, self.source, namespace=self.namespace)
 
     @property
-    def choices(self) -> Choices:
+    def choices(self) -> WebhookOptions:
         found = self.settings
-        options = Options.of(found.configuration, found.gates, found.pod_namespace_selector)
-        return Choices.of(self.kinds, options, found.gates, only_declared=found.ignores_undeclared)
+        options = IntegrationOptions.of(found.configuration, found.gates, found.pod_namespace_selector)
+        return WebhookOptions.of(self.kinds, options, found.gates, only_declared=found.ignores_undeclared)
 
 
 def everything(plan: Plan) -> list[Tree]:
@@ -82,9 +82,9 @@ def superseded(plan: Plan) -> list[Tree]:
     return [one for one in leading if (one["kind"], one["metadata"]["name"]) not in wanted]
 
 
-def reach(plan: Plan) -> Reach:
+def reach(plan: Plan) -> WebhookClientConfig:
     own = plan.settings.configuration.internal_cert_management or config.InternalCertManagement()
-    return Reach(namespace=plan.namespace, service=own.webhook_service_name)
+    return WebhookClientConfig(namespace=plan.namespace, service=own.webhook_service_name)
 
 
 def crds(plan: Plan) -> Iterator[Tree]:

@@ -16,7 +16,7 @@ from pykueue.api import autoscaling, kube, kueue, labels, registry
 from pykueue.controllers import aggregation
 from pykueue.install.names import MANAGER, PREFIX, document
 from pykueue.jobs import selection
-from pykueue.jobs.kinds import REPLICA_SET, JobKinds, Row
+from pykueue.jobs.kinds import REPLICA_SET, JobIntegration, JobKinds
 from pykueue.observe import visibility
 from pykueue.webhooks import registration
 
@@ -134,7 +134,7 @@ def _regular_plural(kind: str) -> str:
     return f"{word.removesuffix('y')}ies" if word.endswith("y") else f"{word}s"
 
 
-def _runnable(kinds: JobKinds) -> list[Row]:
+def _runnable(kinds: JobKinds) -> list[JobIntegration]:
     return [row for row in kinds if row.implementation is not None]
 
 

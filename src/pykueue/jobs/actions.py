@@ -1,14 +1,14 @@
-"""What is to be done, as data, in order. The first thing that fails ends the pass; the next one decides again.
+"""What a reconcile pass does, as data, in order. An action that fails ends the pass; the next pass decides again.
 
-Create            a Workload
-Amend             a merge patch of a Workload
-Resize            the pod counts of a Workload, where no new slice is needed
-Change            what `lifecycle` wants of a Workload
-Replace           an object by another state of itself: sent as a merge patch under its resourceVersion
-Delete            an object, if it is still the one that was looked at
-Tell              an Event, told once everything before it has worked
-Again             look at the job once more after a while
-Retry             the pass did not get to its end, and why
+CreateWorkload    create a Workload
+PatchWorkload     a merge patch of a Workload
+ResizeWorkload    the pod counts of a Workload, where no new slice is needed
+ChangeWorkload    changes that `lifecycle` returned for a Workload
+ReplaceObject     an object by another state of itself: sent as a merge patch under its resourceVersion
+DeleteObject      an object, if it still has the UID that was read
+EmitJobEvent      an Event, emitted once every action before it has succeeded
+RequeueAfter      reconcile the job again after a duration
+RetryWithBackoff  the pass could not be completed, and why
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from pykueue.lifecycle.workload_changes import Changes
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class CreateWorkload:
     workload: Tree
     job: Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Amend:
+class PatchWorkload:
     workload: kueue.Workload
     patch: Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Resize:
+class ResizeWorkload:
     workload: kueue.Workload
     counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangeWorkload:
     workload: kueue.Workload
     changes: Changes
 
 
 @dataclass(frozen=True, slots=True)
-class Replace:
+class ReplaceObject:
     kind: Kind
     before: Tree
     after: Tree
@@ -56,13 +56,13 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteObject:
     kind: Kind
     tree: Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class EmitJobEvent:
     regarding: Tree
     reason: str
     note: str
@@ -71,14 +71,24 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RequeueAfter:
     after: Nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
-    why: str
+class RetryWithBackoff:
+    reason: str
 
 
-Action: TypeAlias = Create | Amend | Resize | Change | Replace | Delete | Tell | Again | Retry
+Action: TypeAlias = (
+    CreateWorkload
+    | PatchWorkload
+    | ResizeWorkload
+    | ChangeWorkload
+    | ReplaceObject
+    | DeleteObject
+    | EmitJobEvent
+    | RequeueAfter
+    | RetryWithBackoff
+)
 Actions: TypeAlias = tuple[Action, ...]

@@ -19,14 +19,14 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.validation import job_metadata
 from pykueue.jobs import selection, unreadable_owners
-from pykueue.jobs.interface import Job
-from pykueue.jobs.kinds import JobKinds, Row
-from pykueue.jobs.options import Options
+from pykueue.jobs.interface import GenericJob
+from pykueue.jobs.kinds import JobIntegration, JobKinds
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.selection import Ancestry
 
 
 @dataclass(frozen=True)
-class AdmissionFacts:
+class JobAdmissionFacts:
     """What the webhook needs to know beside the object."""
 
     # The labels of the namespace, which are always there when an object is created in it.
@@ -39,7 +39,7 @@ class AdmissionFacts:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AdmissionResult:
     errors: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -47,7 +47,9 @@ class Verdict:
 # --- Defaulting -------------------------------------------------------------------------------------------------------
 
 
-def default(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> Tree:
+def default(
+    row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
+) -> Tree:
     """A new job as it is stored. Asked on CREATE only."""
     if _is_parented(row, tree):
         # Everything else is the parent's business.
@@ -62,7 +64,9 @@ def default(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, option
     return held if unread is None else unreadable_owners.marked(held, unread)
 
 
-def asks_for_owners(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> bool:
+def asks_for_owners(
+    row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
+) -> bool:
     """Whether it matters to whom a new job belongs: without an ancestor it would be held, or a pod be changed at all.
     An ancestor only ever leads to fewer changes, so that everything else is decided without it."""
     if selection.controller(tree) is None or _is_parented(row, tree):
@@ -73,17 +77,17 @@ def asks_for_owners(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds
     return _is_held(row, _with_defaults(row, tree, facts, kinds, options), facts, options)
 
 
-def _is_parented(row: Row, tree: Tree) -> bool:
+def _is_parented(row: JobIntegration, tree: Tree) -> bool:
     return row.of_pods and labels.POD_SUSPENDING_PARENT in row.job(tree).annotations
 
 
-def _concerns(row: Row, tree: Tree, facts: AdmissionFacts, options: Options) -> bool:
+def _concerns(row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, options: IntegrationOptions) -> bool:
     """Whether a pod is looked at: it names a queue, or its namespace is selected."""
     named = selection.queue_name(tree) and not options.selector_always_respected
     return bool(named) or selection.selects(row, facts.namespace, options)
 
 
-def _is_held(row: Row, tree: Tree, facts: AdmissionFacts, options: Options) -> bool:
+def _is_held(row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, options: IntegrationOptions) -> bool:
     """Whether a new job must not start by itself.
 
     With the gate ManagedJobsNamespaceSelectorAlwaysRespected, a job outside that names a queue is held as well, and
@@ -94,7 +98,9 @@ def _is_held(row: Row, tree: Tree, facts: AdmissionFacts, options: Options) -> b
     return bool(selection.queue_name(tree)) or selection.is_managed(row, tree, facts.namespace, options)
 
 
-def _with_defaults(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> Tree:
+def _with_defaults(
+    row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
+) -> Tree:
     owner = selection.controller(tree)
     if owner is not None and selection.is_managed_kind(owner, kinds, options):
         return tree
@@ -115,16 +121,18 @@ def _labelled(tree: Tree, key: str, value: str) -> Tree:
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 
-def validate_create(row: Row, tree: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options) -> Verdict:
+def validate_create(
+    row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
+) -> AdmissionResult:
     """What is wrong with a new job, and what its author should know."""
     job = row.job(tree)
     found = [*_new(row, job, options), *job.validate_create(options), *job.validate_new(options)]
-    return Verdict(_once(found), _warnings(row, job, kinds, options))
+    return AdmissionResult(_once(found), _warnings(row, job, kinds, options))
 
 
 def validate_update(
-    row: Row, new: Tree, old: Tree, facts: AdmissionFacts, kinds: JobKinds, options: Options
-) -> Verdict:
+    row: JobIntegration, new: Tree, old: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
+) -> AdmissionResult:
     """What is wrong with `new` in place of `old`."""
     job, before = row.job(new), row.job(old)
     errors = job_metadata.validate_update(
@@ -139,10 +147,10 @@ def validate_update(
     repeated = _new(row, job, options) if row.repeats_rules else ()
     found = [*errors, *repeated, *job.validate_create(options), *job.validate_update(before, options)]
     parented = labels.POD_SUSPENDING_PARENT in job.annotations
-    return Verdict(_once(found), () if parented else _warnings(row, job, kinds, options))
+    return AdmissionResult(_once(found), () if parented else _warnings(row, job, kinds, options))
 
 
-def _new(row: Row, job: Job, options: Options) -> Iterator[FieldError]:
+def _new(row: JobIntegration, job: GenericJob, options: IntegrationOptions) -> Iterator[FieldError]:
     """The rules for a new job of any kind."""
     return job_metadata.validate_create(
         job.tree, options.validation, takes_prebuilt=row.takes_prebuilt, takes_elastic=row.takes_elastic
@@ -153,7 +161,7 @@ def _once(errors: list[FieldError]) -> tuple[FieldError, ...]:
     return tuple({(error.path, error.message): error for error in errors}.values())
 
 
-def _warnings(row: Row, job: Job, kinds: JobKinds, options: Options) -> tuple[str, ...]:
+def _warnings(row: JobIntegration, job: GenericJob, kinds: JobKinds, options: IntegrationOptions) -> tuple[str, ...]:
     warnings = list(job.warnings(options))
     if unreadable_owners.is_marked(job.tree):
         owner = job.annotations[labels.UNREAD_OWNER]

@@ -12,10 +12,10 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.validation import field_error, topology_annotations
 from pykueue.jobs import podsets
-from pykueue.jobs.actions import Actions, Replace, Tell
-from pykueue.jobs.interface import Job, Outcome, Stop, Template
-from pykueue.jobs.options import Options
-from pykueue.jobs.podsets import Conflict, PodSetInfo
+from pykueue.jobs.actions import Actions, EmitJobEvent, ReplaceObject
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop
+from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 
 _TEMPLATE: Final = ("spec", "template")
 _MIN: Final = f"metadata.annotations[{labels.JOB_MIN_PARALLELISM}]"
@@ -37,7 +37,7 @@ _TRUTHS: Final = {
 }
 
 
-class BatchJob(Job):
+class BatchJob(GenericJob):
     """A Job of Kubernetes."""
 
     # --- What it asks for ---------------------------------------------------------------------------------------------
@@ -65,9 +65,9 @@ class BatchJob(Job):
     def keeps_completions_equal(self) -> bool:
         return _TRUTHS.get(self.annotations.get(labels.JOB_COMPLETIONS_EQUAL_PARALLELISM, ""), False)
 
-    def templates(self) -> tuple[Template, ...]:
+    def templates(self) -> tuple[PodSetTemplate, ...]:
         return (
-            Template(
+            PodSetTemplate(
                 labels.DEFAULT_POD_SET,
                 _TEMPLATE,
                 self.pods,
@@ -76,7 +76,7 @@ class BatchJob(Job):
             ),
         )
 
-    def pod_sets(self, options: Options) -> tuple[Tree, ...]:
+    def pod_sets(self, options: IntegrationOptions) -> tuple[Tree, ...]:
         return tuple(_without_marks(pod_set) for pod_set in super().pod_sets(options))
 
     # --- How it stands ------------------------------------------------------------------------------------------------
@@ -91,12 +91,12 @@ class BatchJob(Job):
     def is_active(self) -> bool:
         return bool(self._count("active"))
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> JobOutcome | None:
         for _, condition in unstructured.entries(self.tree, "status", "conditions"):
             if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
                 success = condition["type"] == "Complete"
-                told = unstructured.text(condition.get("message"))
-                return Outcome(told or ("Job finished successfully" if success else "Job failed"), success)
+                message = unstructured.text(condition.get("message"))
+                return JobOutcome(message or ("Job finished successfully" if success else "Job failed"), success)
         return None
 
     def are_pods_ready(self) -> bool:
@@ -125,9 +125,9 @@ class BatchJob(Job):
 
     # --- Starting and stopping ----------------------------------------------------------------------------------------
 
-    def started(self, infos: Sequence[PodSetInfo]) -> Tree | Conflict:
+    def started(self, infos: Sequence[PodSetInfo]) -> Tree | PodSetConflict:
         tree = super().started(infos)
-        if isinstance(tree, Conflict) or self.min_parallelism is None:
+        if isinstance(tree, PodSetConflict) or self.min_parallelism is None:
             return tree
         return self._sized(tree, infos[0].count)
 
@@ -148,7 +148,7 @@ class BatchJob(Job):
         The API server lets nobody touch the template before the first two are stored. The annotation says that there
         is more to come, should the program end in between.
         """
-        actions: list[Replace] = []
+        actions: list[ReplaceObject] = []
         tree = self.tree
         if not self.is_suspended():
             before, tree = (
@@ -158,16 +158,16 @@ class BatchJob(Job):
                 ),
             )
             if tree != before:
-                actions.append(Replace(self.row.kind, before, tree))
+                actions.append(ReplaceObject(self.row.kind, before, tree))
         if unstructured.get(tree, "status", "startTime") is not None:
             before, tree = tree, unstructured.without(tree, ("status", "startTime"))
-            actions.append(Replace(self.row.kind, before, tree, "status"))
+            actions.append(ReplaceObject(self.row.kind, before, tree, "status"))
         before = tree
         if order.restore is not None:
             tree = self.with_tree(tree).restored(order.restore)
         tree = _without_stopping(tree)
         if tree != before:
-            actions.append(Replace(self.row.kind, before, tree))
+            actions.append(ReplaceObject(self.row.kind, before, tree))
         return (*actions, *self.stopped(order))
 
     # --- What is meant for another program ----------------------------------------------------------------------------
@@ -176,19 +176,19 @@ class BatchJob(Job):
     def is_for_multikueue(self) -> bool:
         return unstructured.text(unstructured.get(self.tree, "spec", "managedBy")) == labels.MULTIKUEUE_CONTROLLER
 
-    def warnings(self, options: Options) -> Iterator[str]:
+    def warnings(self, options: IntegrationOptions) -> Iterator[str]:
         if self.is_for_multikueue and (self.queue_name or options.manage_without_queue):
             yield _NO_MULTIKUEUE
 
-    def cautions(self) -> tuple[Tell, ...]:
+    def cautions(self) -> tuple[EmitJobEvent, ...]:
         """Any other value names a controller that runs the job here, which queueing does not concern."""
         if not self.is_for_multikueue:
             return ()
-        return (Tell(self.tree, "MultiKueueNotImplemented", f"The Job's {_NO_MULTIKUEUE}", warning=True),)
+        return (EmitJobEvent(self.tree, "MultiKueueNotImplemented", f"The Job's {_NO_MULTIKUEUE}", warning=True),)
 
     # --- What is refused ----------------------------------------------------------------------------------------------
 
-    def defaulted(self, options: Options) -> Tree:
+    def defaulted(self, options: IntegrationOptions) -> Tree:
         tree = self.suspended()
         if options.elastic and self.annotations.get(labels.ELASTIC_JOB) == "true":
             template = podsets.at(tree, _TEMPLATE)
@@ -198,11 +198,11 @@ class BatchJob(Job):
                 tree = podsets.put_at(tree, (*_TEMPLATE, "spec", "schedulingGates"), [*gates, gate])
         return tree
 
-    def validate_new(self, options: Options) -> Iterator[FieldError]:
+    def validate_new(self, options: IntegrationOptions) -> Iterator[FieldError]:
         if options.partial_admission:
             yield from self._partial_errors(options)
 
-    def validate_create(self, options: Options) -> Iterator[FieldError]:
+    def validate_create(self, options: IntegrationOptions) -> Iterator[FieldError]:
         yield from self._completions_errors()
         if options.topology:
             metadata = unstructured.get(self.tree, "spec", "template", "metadata")
@@ -214,10 +214,10 @@ class BatchJob(Job):
                     if unstructured.get(metadata, "annotations", key) is not None:
                         yield field_error.forbidden(f"{place}.annotations[{key}]", "does not go with an elastic job")
 
-    def _is_elastic(self, options: Options) -> bool:
+    def _is_elastic(self, options: IntegrationOptions) -> bool:
         return options.elastic and self.annotations.get(labels.ELASTIC_JOB) == "true"
 
-    def _partial_errors(self, options: Options) -> Iterator[FieldError]:
+    def _partial_errors(self, options: IntegrationOptions) -> Iterator[FieldError]:
         written = self.annotations.get(labels.JOB_MIN_PARALLELISM)
         if written is None:
             return
@@ -242,7 +242,7 @@ class BatchJob(Job):
             if self.completions != self.parallelism:
                 yield field_error.invalid("spec.completions", self.completions, "must be equal to spec.parallelism")
 
-    def validate_update(self, old: Job, options: Options) -> Iterator[FieldError]:
+    def validate_update(self, old: GenericJob, options: IntegrationOptions) -> Iterator[FieldError]:
         assert isinstance(old, BatchJob)
         # Not asked anew of one whose pods change: it may run with no more than its least.
         if self.annotations.get(labels.JOB_MIN_PARALLELISM) != old.annotations.get(labels.JOB_MIN_PARALLELISM):

@@ -22,11 +22,22 @@ from kubemachinery.meta import SECOND, Nanoseconds
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels
 from pykueue.jobs import pod, selection, unreadable_owners, workloads
-from pykueue.jobs.actions import Actions, Again, Amend, Change, Create, Delete, Replace, Resize, Retry, Tell
-from pykueue.jobs.facts import Facts
-from pykueue.jobs.interface import Job
-from pykueue.jobs.kinds import JobKinds, Row
-from pykueue.jobs.options import Options
+from pykueue.jobs.actions import (
+    Actions,
+    ChangeWorkload,
+    CreateWorkload,
+    DeleteObject,
+    EmitJobEvent,
+    PatchWorkload,
+    ReplaceObject,
+    RequeueAfter,
+    ResizeWorkload,
+    RetryWithBackoff,
+)
+from pykueue.jobs.facts import JobFacts
+from pykueue.jobs.interface import GenericJob
+from pykueue.jobs.kinds import JobIntegration, JobKinds
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
 from pykueue.lifecycle import workload_changes
@@ -55,10 +66,10 @@ class NotYet(KubeError):
     """Something that the job needs is not there. It is tried again."""
 
 
-class Sources(Protocol):
+class JobSources(Protocol):
     """Where facts are read: copies that informers keep. What is returned is never changed."""
 
-    def job(self, row: Row, namespace: str, name: str) -> Tree | None: ...
+    def job(self, row: JobIntegration, namespace: str, name: str) -> Tree | None: ...
 
     def group(self, namespace: str, name: str) -> tuple[Tree, ...]:
         """The pods of a group, by name."""
@@ -95,17 +106,17 @@ class WorkloadWriter(Protocol):
 
 
 # (the kind of job, what was done, the object as it is now)
-Done: TypeAlias = Callable[[Row, Create | Replace, Tree], None]
+Done: TypeAlias = Callable[[JobIntegration, CreateWorkload | ReplaceObject, Tree], None]
 
 
 @dataclass(frozen=True)
-class Executor:
+class JobReconciler:
     client: ApiClient
     writer: WorkloadWriter
     recorder: Recorder
-    sources: Sources
+    sources: JobSources
     kinds: JobKinds
-    options: Options
+    options: IntegrationOptions
     clock: Clock
     # Told of what was created or replaced, and how it is now, for whoever counts.
     done: Done = lambda row, action, answer: None
@@ -123,23 +134,23 @@ class Executor:
         job = self._job(row, key, now)
         if job is None:
             self._made.pop(key, None)
-            return await self.carry_out(row, self._gone(row, key, now))
+            return await self.apply(row, self._gone(row, key, now))
         if self._awaits(key) or any(self._is_behind(tree) for tree in job.objects):
             return _BEHIND_SECONDS
         marked = next(filter(unreadable_owners.is_marked, job.objects), None)
         if marked is not None and not pod.is_deleting(marked):
-            return await self.carry_out(row, await self._settled(row.job(marked)))
+            return await self.apply(row, await self._settled(row.job(marked)))
         facts = await self._facts(row, key, job)
         actions = reconcile(job, facts, self.options, now)
-        again = await self.carry_out(row, actions)
+        again = await self.apply(row, actions)
         for action in actions:
-            if isinstance(action, Create):
+            if isinstance(action, CreateWorkload):
                 self._made[key] = action.workload["metadata"]["name"], self.clock.monotonic() + _SHOWN_WITHIN_SECONDS
         return again
 
     # --- Gathering ----------------------------------------------------------------------------------------------------
 
-    def _job(self, row: Row, key: JobKey, now: Nanoseconds) -> Job | None:
+    def _job(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> GenericJob | None:
         if key.is_group:
             members = self.sources.group(key.namespace, key.name)
             return PodGroup(row, members, self.options, now) if members else None
@@ -167,7 +178,7 @@ class Executor:
         _, _, uid = _identity(tree)
         self._written.pop(uid, None)
 
-    def _gone(self, row: Row, key: JobKey, now: Nanoseconds) -> Actions:
+    def _gone(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> Actions:
         if not key.is_group:
             return orphaned(self.sources.owned(row.kind, key.namespace, key.name), self.options, now)
         found = self.sources.workload(key.namespace, key.name)
@@ -175,7 +186,7 @@ class Executor:
         foreign = found is not None and not _is_group_workload(found) and workloads.controller(found) is not None
         return () if found is None or foreign else orphaned((found,), self.options, now)
 
-    async def _facts(self, row: Row, key: JobKey, job: Job) -> Facts:
+    async def _facts(self, row: JobIntegration, key: JobKey, job: GenericJob) -> JobFacts:
         sources = self.sources
         namespace = sources.namespace_labels(key.namespace)
         named = key.name if key.is_group else workloads.prebuilt_name(job, self.options)
@@ -183,7 +194,7 @@ class Executor:
         if not row.top_level:
             ancestry = await selection.ancestry(job.tree, self.kinds, self.options, sources.find)
             ancestor = selection.ancestor(ancestry, namespace or {}, self.kinds, self.options)
-        return Facts(
+        return JobFacts(
             workloads=() if key.is_group else sources.owned(row.kind, key.namespace, key.name),
             named=sources.workload(key.namespace, named) if named else None,
             namespace=namespace,
@@ -195,7 +206,7 @@ class Executor:
             priority_classes=sources.priority_classes,
         )
 
-    async def _settled(self, job: Job) -> Actions:
+    async def _settled(self, job: GenericJob) -> Actions:
         """What is done for an object that was held because an owner of it could not be read."""
         found = await selection.ancestry(job.tree, self.kinds, self.options, self.sources.find)
         namespace = self.sources.namespace_labels(job.namespace) or {}
@@ -210,46 +221,46 @@ class Executor:
 
     # --- Carrying out -------------------------------------------------------------------------------------------------
 
-    async def carry_out(self, row: Row, actions: Actions) -> float | None:
+    async def apply(self, row: JobIntegration, actions: Actions) -> float | None:
         """Do what was decided, in order. What fails ends the pass, and whoever calls tries again."""
         written = _Written()
         again: float | None = None
         for action in actions:
             match action:
-                case Create():
+                case CreateWorkload():
                     self.done(row, action, await self._create(row, action))
-                case Amend(workload, patch):
+                case PatchWorkload(workload, patch):
                     before = written.newest(workload)
                     written.patched(before, await self._patch(workloads.KIND, before, patch))
-                case Resize(workload, counts):
+                case ResizeWorkload(workload, counts):
                     before = written.newest(workload)
                     written.patched(before, await self._resize(before, counts))
-                case Change(workload, changes):
+                case ChangeWorkload(workload, changes):
                     before = written.newest(workload)
                     now = self.clock.now()
                     made = await self.writer.workload(before, changes, row.controller, now)
                     written.changed(workload_changes.apply_to(before, changes, now), made)
-                case Replace(kind, tree, after, subresource):
+                case ReplaceObject(kind, tree, after, subresource):
                     await self._replace(kind, tree, after, subresource, written)
                     self.done(row, action, after)
-                case Delete(kind, tree):
+                case DeleteObject(kind, tree):
                     name, namespace, uid = _identity(tree)
                     await self.client.delete(kind, name, namespace, uid=uid)
-                case Tell():
+                case EmitJobEvent():
                     self.recorder.tell(_note(action, row))
-                case Again(after_nanoseconds):
+                case RequeueAfter(after_nanoseconds):
                     again = after_nanoseconds / SECOND
-                case Retry(why):
+                case RetryWithBackoff(why):
                     raise NotYet(why)
         return again
 
-    async def _create(self, row: Row, action: Create) -> Tree:
+    async def _create(self, row: JobIntegration, action: CreateWorkload) -> Tree:
         try:
             return await self.client.create(workloads.KIND, action.workload)
         except ApiError as error:
             if error.code in _REFUSED:
                 why = f"The Workload of the job was refused: {error}"
-                self.recorder.tell(_note(Tell(action.job, "ErrWorkloadCompose", why, warning=True), row))
+                self.recorder.tell(_note(EmitJobEvent(action.job, "ErrWorkloadCompose", why, warning=True), row))
             raise
 
     async def _patch(self, kind: Kind, before: kueue.Workload, patch: Tree) -> str:
@@ -317,12 +328,12 @@ def _identity(tree: Tree) -> tuple[str, str, str]:
     )
 
 
-def _note(told: Tell, row: Row) -> Note:
-    name, namespace, uid = _identity(told.regarding)
-    revision = unstructured.text(unstructured.get(told.regarding, "metadata", "resourceVersion"))
+def _note(event: EmitJobEvent, row: JobIntegration) -> Note:
+    name, namespace, uid = _identity(event.regarding)
+    revision = unstructured.text(unstructured.get(event.regarding, "metadata", "resourceVersion"))
     regarding = Reference(row.kind.api_version, row.kind.kind, name, namespace, uid, revision)
-    kind = WARNING if told.warning else NORMAL
-    return Note(regarding, kind, told.reason, told.note, row.controller, told.action or told.reason)
+    kind = WARNING if event.warning else NORMAL
+    return Note(regarding, kind, event.reason, event.note, row.controller, event.action or event.reason)
 
 
 def _is_group_workload(workload: kueue.Workload) -> bool:

@@ -11,7 +11,7 @@ from pykueue.jobs.selection import Ancestry
 
 
 @dataclass(frozen=True)
-class Facts:
+class JobFacts:
     # The Workloads that a job of this kind and name owns, whatever their UID says; the oldest first.
     workloads: tuple[kueue.Workload, ...] = ()
     # The Workload that the job names: one made beforehand, or the one that is called like the pod group.

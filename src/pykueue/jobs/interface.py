@@ -23,16 +23,16 @@ from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.jobs import podsets
-from pykueue.jobs.actions import Actions, Delete, Replace, Tell
-from pykueue.jobs.options import Options
-from pykueue.jobs.podsets import Conflict, PodSetInfo, Template
+from pykueue.jobs.actions import Actions, DeleteObject, EmitJobEvent, ReplaceObject
+from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.podsets import PodSetConflict, PodSetInfo, PodSetTemplate
 from pykueue.lifecycle.workload_changes import Changes
 
-__all__ = ["Job", "Outcome", "Row", "Stop", "StopReason", "Template", "UnknownFramework"]
+__all__ = ["GenericJob", "JobIntegration", "JobOutcome", "PodSetTemplate", "Stop", "StopReason", "UnknownFramework"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """How a job ended."""
 
     message: str
@@ -60,14 +60,14 @@ class Stop:
     eviction: str = ""
 
 
-class Job(ABC):
+class GenericJob(ABC):
     """One job."""
 
     suspend_path: ClassVar[unstructured.Path] = ("spec", "suspend")
     # Made of several objects, which share one Workload and of which none controls it.
     is_group: ClassVar[bool] = False
 
-    def __init__(self, row: Row, tree: Tree) -> None:
+    def __init__(self, row: JobIntegration, tree: Tree) -> None:
         self.row: Final = row
         self.tree: Final = tree
 
@@ -119,11 +119,11 @@ class Job(ABC):
     # --- Questions every kind answers ---------------------------------------------------------------------------------
 
     @abstractmethod
-    def templates(self) -> tuple[Template, ...]:
+    def templates(self) -> tuple[PodSetTemplate, ...]:
         """The pod templates, always in the same order."""
 
     @abstractmethod
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> JobOutcome | None:
         """How it ended; None while it has not."""
 
     @abstractmethod
@@ -143,7 +143,7 @@ class Job(ABC):
         """Whether a stop was begun and has more to write; only kinds that need several writes for it know of that."""
         return False
 
-    def is_skipped(self, options: Options) -> bool:
+    def is_skipped(self, options: IntegrationOptions) -> bool:
         """Whether this object is none of our business although its kind is."""
         return False
 
@@ -175,34 +175,34 @@ class Job(ABC):
         """Annotations that the Workload gets beside the usual ones."""
         return {}
 
-    def validate_create(self, options: Options) -> Iterator[FieldError]:
+    def validate_create(self, options: IntegrationOptions) -> Iterator[FieldError]:
         """What is wrong with the job beyond what is wrong with any."""
         return iter(())
 
-    def validate_new(self, options: Options) -> Iterator[FieldError]:
+    def validate_new(self, options: IntegrationOptions) -> Iterator[FieldError]:
         """What is wrong with a new job, and not asked again whenever it changes."""
         return iter(())
 
-    def validate_update(self, old: Job, options: Options) -> Iterator[FieldError]:
+    def validate_update(self, old: GenericJob, options: IntegrationOptions) -> Iterator[FieldError]:
         """What is wrong with this job in place of `old`. `validate_create` is asked as well."""
         return iter(())
 
-    def warnings(self, options: Options) -> Iterator[str]:
+    def warnings(self, options: IntegrationOptions) -> Iterator[str]:
         return iter(())
 
-    def cautions(self) -> tuple[Tell, ...]:
+    def cautions(self) -> tuple[EmitJobEvent, ...]:
         """Events that go with the creation of its Workload and with its start: why it will not do what was meant."""
         return ()
 
     # --- Pod sets -----------------------------------------------------------------------------------------------------
 
-    def pod_sets(self, options: Options) -> tuple[Tree, ...]:
+    def pod_sets(self, options: IntegrationOptions) -> tuple[Tree, ...]:
         """The pod sets of its Workload."""
         return tuple(podsets.build(self.tree, template, options) for template in self.templates())
 
     # --- Changes in memory --------------------------------------------------------------------------------------------
 
-    def defaulted(self, options: Options) -> Tree:
+    def defaulted(self, options: IntegrationOptions) -> Tree:
         """What the kind adds to a new job of ours that is being suspended."""
         return self.suspended()
 
@@ -212,16 +212,16 @@ class Job(ABC):
     def resumed(self) -> Tree:
         return unstructured.put(self.tree, self.suspend_path, False)
 
-    def started(self, infos: Sequence[PodSetInfo]) -> Tree | Conflict:
+    def started(self, infos: Sequence[PodSetInfo]) -> Tree | PodSetConflict:
         """The job with what its pods need, and running. A conflict is for good: trying again changes nothing."""
         templates = self.templates()
         if len(infos) != len(templates):
-            return Conflict(f"there are {len(infos)} assignments for {len(templates)} pod sets")
+            return PodSetConflict(f"there are {len(infos)} assignments for {len(templates)} pod sets")
         tree = self.resumed()
         for template, info in zip(templates, infos, strict=True):
             found = podsets.injected(podsets.at(tree, template.spot), info)
-            if isinstance(found, Conflict):
-                return Conflict(f"pod set {template.name}: {found.message}")
+            if isinstance(found, PodSetConflict):
+                return PodSetConflict(f"pod set {template.name}: {found.message}")
             tree = podsets.put_at(tree, template.spot, found)
         return tree
 
@@ -237,42 +237,42 @@ class Job(ABC):
 
     # --- Changes to carry out -----------------------------------------------------------------------------------------
 
-    def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | Conflict:
+    def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | PodSetConflict:
         after = self.started(infos)
-        if isinstance(after, Conflict):
+        if isinstance(after, PodSetConflict):
             return after
-        return (Replace(self.row.kind, self.tree, after), Tell(self.tree, "Started", note))
+        return (ReplaceObject(self.row.kind, self.tree, after), EmitJobEvent(self.tree, "Started", note))
 
     def stop(self, order: Stop) -> Actions:
         """Suspend it, and put back what it was like."""
         after = self.with_tree(self.suspended())
         tree = after.restored(order.restore) if order.restore is not None else after.tree
-        writes = () if tree == self.tree else (Replace(self.row.kind, self.tree, tree),)
+        writes = () if tree == self.tree else (ReplaceObject(self.row.kind, self.tree, tree),)
         return writes + self.stopped(order)
 
     def stopped(self, order: Stop) -> Actions:
         """The Event about a stop; a job that had not been running does not tell it."""
-        return () if self.is_suspended() else (Tell(self.tree, "Stopped", order.message),)
+        return () if self.is_suspended() else (EmitJobEvent(self.tree, "Stopped", order.message),)
 
     def delete(self) -> Actions:
-        return (Delete(self.row.kind, self.tree),)
+        return (DeleteObject(self.row.kind, self.tree),)
 
     def finalize(self) -> Actions:
         """Let go of the job, which is over or whose Workload is."""
         return ()
 
-    def with_tree(self, tree: Tree) -> Job:
+    def with_tree(self, tree: Tree) -> GenericJob:
         return type(self)(self.row, tree)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JobIntegration:
     """One kind of job."""
 
     framework: str  # as `integrations.frameworks` names it
     kind: Kind
     # None: the kind is known as an owner of others, and nothing of this program runs it.
-    implementation: type[Job] | None = None
+    implementation: type[GenericJob] | None = None
     takes_prebuilt: bool = False
     takes_elastic: bool = False
     # Whether the rules that all new jobs obey are asked again when one of this kind is changed.
@@ -287,7 +287,7 @@ class Row:
         """Who reports Events: `batch/job-kueue-controller`."""
         return f"{self.framework}-kueue-controller"
 
-    def job(self, tree: Tree) -> Job:
+    def job(self, tree: Tree) -> GenericJob:
         if self.implementation is None:
             raise UnknownFramework(f"the framework {self.framework} is not implemented")
         return self.implementation(self, tree)

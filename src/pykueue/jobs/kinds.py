@@ -13,10 +13,19 @@ from kubemachinery import unstructured
 from kubemachinery.kinds import Kind, Version
 from pykueue.api import kube, registry
 from pykueue.jobs.batch_job import BatchJob
-from pykueue.jobs.interface import Row, UnknownFramework
-from pykueue.jobs.pod import Pod
+from pykueue.jobs.interface import JobIntegration, UnknownFramework
+from pykueue.jobs.pod import PodJob
 
-__all__ = ["BUILT_IN", "ENTRY_POINTS", "REPLICA_SET", "JobKinds", "Row", "UnknownFramework", "load", "not_implemented"]
+__all__ = [
+    "BUILT_IN",
+    "ENTRY_POINTS",
+    "REPLICA_SET",
+    "JobIntegration",
+    "JobKinds",
+    "UnknownFramework",
+    "load",
+    "not_implemented",
+]
 
 ENTRY_POINTS: Final = "pykueue.job_kinds"
 
@@ -24,7 +33,7 @@ ENTRY_POINTS: Final = "pykueue.job_kinds"
 class JobKinds:
     """The rows, and the ways to find one."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[JobIntegration]) -> None:
         self.rows: Final = tuple(rows)
         self._by_framework: Final = {row.framework: row for row in self.rows}
         self._by_type: Final = {(row.kind.api_version, row.kind.kind): row for row in self.rows}
@@ -32,18 +41,18 @@ class JobKinds:
         if len(self._by_framework) != len(self.rows):
             raise UnknownFramework("two job kinds have the same framework name")
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[JobIntegration]:
         return iter(self.rows)
 
-    def framework(self, name: str) -> Row | None:
+    def framework(self, name: str) -> JobIntegration | None:
         return self._by_framework.get(name)
 
-    def of(self, tree: object) -> Row | None:
+    def of(self, tree: object) -> JobIntegration | None:
         """The kind of an object, or of an owner reference. The version does not matter."""
         group, _, _ = unstructured.text(unstructured.get(tree, "apiVersion")).rpartition("/")
         return self._by_group.get((group, unstructured.text(unstructured.get(tree, "kind"))))
 
-    def enabled(self, frameworks: Iterable[str]) -> tuple[Row, ...]:
+    def enabled(self, frameworks: Iterable[str]) -> tuple[JobIntegration, ...]:
         """The rows that an operator asks for. Raises `UnknownFramework` with every name that is not implemented."""
         asked = tuple(frameworks)
         if missing := self.missing(asked):
@@ -62,24 +71,24 @@ def not_implemented(frameworks: Sequence[str]) -> str:
     return f"integrations.frameworks: {', '.join(frameworks)} {verb} not implemented in this version"
 
 
-def _named(framework: str, api_version: str, kind: str, plural: str, *, of_pods: bool = False) -> Row:
+def _named(framework: str, api_version: str, kind: str, plural: str, *, of_pods: bool = False) -> JobIntegration:
     """A kind that is known by its name alone."""
     group, _, version = api_version.rpartition("/")
-    return Row(framework, Kind(group, kind, plural, (Version(version, storage=True),)), of_pods=of_pods)
+    return JobIntegration(framework, Kind(group, kind, plural, (Version(version, storage=True),)), of_pods=of_pods)
 
 
 BUILT_IN: Final = (
-    Row(
+    JobIntegration(
         "batch/job",
         registry.KUBERNETES.of(kube.Job),
         BatchJob,
         takes_prebuilt=True,
         takes_elastic=True,
     ),
-    Row(
+    JobIntegration(
         "pod",
         registry.KUBERNETES.of(kube.Pod),
-        Pod,
+        PodJob,
         takes_prebuilt=True,
         repeats_rules=False,
         top_level=True,
@@ -123,11 +132,11 @@ def load(points: Iterable[metadata.EntryPoint] | None = None) -> JobKinds:
     return JobKinds((*BUILT_IN, *map(_brought, sorted(found, key=lambda point: point.name))))
 
 
-def _brought(point: metadata.EntryPoint) -> Row:
+def _brought(point: metadata.EntryPoint) -> JobIntegration:
     try:
         row = point.load()
     except Exception as error:  # whatever is wrong with a package of others, this one goes on to say which it is
         raise UnknownFramework(f"the entry point {point.name} of {ENTRY_POINTS} cannot be loaded: {error}") from error
-    if not isinstance(row, Row):
+    if not isinstance(row, JobIntegration):
         raise UnknownFramework(f"the entry points of {ENTRY_POINTS} must name rows, and {row!r} is none")
     return row

@@ -11,19 +11,19 @@ from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels
 from pykueue.jobs import admission, kinds, pod, pod_group, selection, workloads
-from pykueue.jobs.actions import Tell
-from pykueue.jobs.admission import AdmissionFacts
-from pykueue.jobs.facts import Facts
-from pykueue.jobs.interface import Job
-from pykueue.jobs.kinds import JobKinds, Row
-from pykueue.jobs.options import Options
+from pykueue.jobs.actions import EmitJobEvent
+from pykueue.jobs.admission import JobAdmissionFacts
+from pykueue.jobs.facts import JobFacts
+from pykueue.jobs.interface import GenericJob
+from pykueue.jobs.kinds import JobIntegration, JobKinds
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.workload_sync import Matched
 from pykueue.jobs.workloads import MissingClass
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class OfflineContext:
     """What else decides about it."""
 
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # their labels
@@ -32,7 +32,7 @@ class Surroundings:
     priority_classes: Mapping[str, kube.PriorityClass] = field(default_factory=dict)
 
 
-def row_of(tree: Tree) -> Row | None:
+def row_of(tree: Tree) -> JobIntegration | None:
     """The kind of a job that can be queued. Pods that name no queue count as what they are: they hold room on their
     nodes; and so do those that have one already, or belong to something larger."""
     row = _known().of(tree)
@@ -62,20 +62,22 @@ def _known() -> JobKinds:
     return kinds.load()
 
 
-def unit(row: Row, tree: Tree, options: Options) -> tuple[str, str, str]:
+def unit(row: JobIntegration, tree: Tree, options: IntegrationOptions) -> tuple[str, str, str]:
     """What gets one Workload: a job, or all pods of a group."""
     job = row.job(tree)
     group = pod.group_name(tree, options) if row.of_pods else ""
     return (f"group of {row.kind.plural}" if group else row.kind.kind, job.namespace, group or job.name)
 
 
-def workload(row: Row, members: Sequence[Tree], around: Surroundings, options: Options, now: Nanoseconds) -> Tree | str:
+def workload(
+    row: JobIntegration, members: Sequence[Tree], around: OfflineContext, options: IntegrationOptions, now: Nanoseconds
+) -> Tree | str:
     """The Workload of a job, or of the pods of a group; or why it gets none."""
     if row.framework not in options.frameworks:
         return f"is not queued: integrations.frameworks of the Configuration does not name {row.framework}"
     namespace = row.job(members[0]).namespace
     marks = around.namespaces.get(namespace, {})
-    facts = AdmissionFacts(
+    facts = JobAdmissionFacts(
         namespace=marks,
         default_queue=namespace in around.default_queues,
         default_priority_class=labels.DEFAULT_PRIORITY_CLASS in around.workload_priority_classes,
@@ -91,19 +93,21 @@ def workload(row: Row, members: Sequence[Tree], around: Surroundings, options: O
     if trouble := _incomplete(job, options, now):
         return trouble
     pod_sets = job.pod_sets(options)
-    known = Facts(workload_priority_classes=around.workload_priority_classes, priority_classes=around.priority_classes)
+    known = JobFacts(
+        workload_priority_classes=around.workload_priority_classes, priority_classes=around.priority_classes
+    )
     rank = workloads.priority(job, pod_sets, known)
     if isinstance(rank, MissingClass):
         return f"waits for {rank}, which is not there"
     return workloads.build(job, pod_sets, rank, options)
 
 
-def _incomplete(job: Job, options: Options, now: Nanoseconds) -> str:
+def _incomplete(job: GenericJob, options: IntegrationOptions, now: Nanoseconds) -> str:
     """Why no Workload would be made for a group as it is."""
     if not isinstance(job, PodGroup):
         return ""
-    found = pod_group.find(job, Facts(), options, now)
+    found = pod_group.find(job, JobFacts(), options, now)
     if isinstance(found, Matched):
         return ""
-    notes = [action.note for action in found if isinstance(action, Tell)]
+    notes = [action.note for action in found if isinstance(action, EmitJobEvent)]
     return f"is in a group that waits: {notes[0]}" if notes else "is in a group that no Workload is made for"

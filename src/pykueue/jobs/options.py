@@ -13,7 +13,7 @@ from kubemachinery.meta import Nanoseconds
 from kubemachinery.selectors import Selector
 from pykueue.api import config
 from pykueue.api.validation import Gates
-from pykueue.lifecycle.facts import Options as LifeOptions
+from pykueue.lifecycle.facts import LifecycleOptions
 
 GATES: Final[Mapping[str, str]] = {
     "assign_queue_labels": "AssignQueueLabelsForPods",
@@ -34,7 +34,7 @@ GATES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Options:
+class IntegrationOptions:
     frameworks: tuple[str, ...] = ("batch/job",)
     # Kinds of other controllers that count as owners, each as (apiVersion, kind).
     external: frozenset[tuple[str, str]] = frozenset()
@@ -44,7 +44,7 @@ class Options:
     pod_namespaces: Selector | None = None
     label_keys_to_copy: tuple[str, ...] = ()
     keep_deactivated: Nanoseconds | None = None  # None: for ever
-    life: LifeOptions = field(default_factory=LifeOptions)
+    lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
     validation: Gates = field(default_factory=Gates)
 
     assign_queue_labels: bool = True
@@ -68,7 +68,7 @@ class Options:
         configuration: config.Configuration,
         gates: Mapping[str, bool],
         pod_namespaces: meta.LabelSelector | None = None,
-    ) -> Options:
+    ) -> IntegrationOptions:
         integrations = configuration.integrations or config.Integrations()
         retention = configuration.object_retention_policies
         kept = retention.workloads.after_deactivated_by_kueue if retention and retention.workloads else None
@@ -80,7 +80,7 @@ class Options:
             pod_namespaces=None if pod_namespaces is None else selectors.compile(pod_namespaces),
             label_keys_to_copy=integrations.label_keys_to_copy,
             keep_deactivated=None if kept is None else meta.parse_duration(kept),
-            life=LifeOptions.of(configuration, gates),
+            lifecycle=LifecycleOptions.of(configuration, gates),
             validation=msgspec.convert(dict(gates), Gates),
             **{name: gates[gate] for name, gate in GATES.items()},
         )

@@ -22,10 +22,10 @@ from pykueue.api import kube, labels, registry
 from pykueue.api.conditions import PodCondition
 from pykueue.api.validation import field_error, job_metadata, topology_annotations
 from pykueue.jobs import podsets
-from pykueue.jobs.actions import Actions, Delete, Replace, Tell
-from pykueue.jobs.interface import Job, Outcome, Stop, StopReason, Template
-from pykueue.jobs.options import Options
-from pykueue.jobs.podsets import Conflict, PodSetInfo
+from pykueue.jobs.actions import Actions, DeleteObject, EmitJobEvent, ReplaceObject
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop, StopReason
+from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 
 FRAMEWORK: Final = "pod"
 KIND: Final = registry.KUBERNETES.of(kube.Pod)
@@ -71,7 +71,7 @@ def annotation(pod: Tree, key: str) -> str:
     return unstructured.text(unstructured.get(pod, "metadata", "annotations", key))
 
 
-def group_name(pod: Tree, options: Options) -> str:
+def group_name(pod: Tree, options: IntegrationOptions) -> str:
     """The group that a pod belongs to; empty for a pod of its own."""
     annotated = annotation(pod, labels.POD_GROUP_NAME) if options.identifier_annotations else ""
     return annotated or unstructured.text(unstructured.get(pod, "metadata", "labels", labels.POD_GROUP_NAME))
@@ -164,10 +164,10 @@ def without_gates(pod: Tree, *names: str) -> Tree:
     return unstructured.put(pod, path, kept) if kept else unstructured.without(pod, path)
 
 
-def released(pod: Tree, info: PodSetInfo) -> Tree | Conflict:
+def released(pod: Tree, info: PodSetInfo) -> Tree | PodSetConflict:
     """The pod as it may run. Its topology gate stays only if a place was assigned that it has to wait for."""
     found = podsets.injected(pod, info)
-    if isinstance(found, Conflict):
+    if isinstance(found, PodSetConflict):
         return found
     waits = any(gate.get("name") == labels.TOPOLOGY_GATE for gate in info.scheduling_gates)
     return without_gates(found, labels.ADMISSION_GATE, *(() if waits else (labels.TOPOLOGY_GATE,)))
@@ -182,12 +182,12 @@ def without_finalizer(pod: Tree) -> Tree:
     return unstructured.put(pod, path, kept) if kept else unstructured.without(pod, path)
 
 
-def pod_set(pod: Tree, name: str, count: int, options: Options) -> Tree:
+def pod_set(pod: Tree, name: str, count: int, options: IntegrationOptions) -> Tree:
     """The pod set of pods like this one. Labels and annotations are each pod's own and stay out of it."""
     spec = podsets.with_single_variables(dict(unstructured.mapping(pod.get("spec"))))
     found: Tree = {"name": name, "count": count, "template": {"metadata": {}, "spec": spec}}
     if options.topology:
-        template = Template(name, (), count, pod_index_label=labels.POD_GROUP_POD_INDEX)
+        template = PodSetTemplate(name, (), count, pod_index_label=labels.POD_GROUP_POD_INDEX)
         found["topologyRequest"] = podsets.topology_request(pod.get("metadata"), template)
     return found
 
@@ -195,13 +195,13 @@ def pod_set(pod: Tree, name: str, count: int, options: Options) -> Tree:
 # --- Actions on a pod -------------------------------------------------------------------------------------------------
 
 
-def let_go(job: Job, pods: Sequence[Tree]) -> Actions:
+def let_go(job: GenericJob, pods: Sequence[Tree]) -> Actions:
     """Take our finalizer off pods that have it."""
     changed = ((pod, without_finalizer(pod)) for pod in pods)
-    return tuple(Replace(job.row.kind, pod, after) for pod, after in changed if after is not pod)
+    return tuple(ReplaceObject(job.row.kind, pod, after) for pod, after in changed if after is not pod)
 
 
-def stop(job: Job, pod: Tree, order: Stop) -> Actions:
+def stop(job: GenericJob, pod: Tree, order: Stop) -> Actions:
     """End a pod: say why on the pod itself, then delete it. With its Workload gone, nothing holds it any longer."""
     over = order.reason is StopReason.WORKLOAD_DELETED
     if is_deleting(pod):
@@ -210,10 +210,10 @@ def stop(job: Job, pod: Tree, order: Stop) -> Actions:
         return ()
     marked = _marked(pod, order)
     return (
-        Replace(job.row.kind, pod, marked, "status"),
+        ReplaceObject(job.row.kind, pod, marked, "status"),
         *(let_go(job, (marked,)) if over else ()),
-        Delete(job.row.kind, pod),
-        Tell(pod, "Stopped", order.message),
+        DeleteObject(job.row.kind, pod),
+        EmitJobEvent(pod, "Stopped", order.message),
     )
 
 
@@ -237,16 +237,16 @@ def _marked(pod: Tree, order: Stop) -> Tree:
 # --- The kind ---------------------------------------------------------------------------------------------------------
 
 
-class Pod(Job):
+class PodJob(GenericJob):
     """A single pod."""
 
-    def templates(self) -> tuple[Template, ...]:
-        return (Template(labels.DEFAULT_POD_SET, (), 1, pod_index_label=labels.POD_GROUP_POD_INDEX),)
+    def templates(self) -> tuple[PodSetTemplate, ...]:
+        return (PodSetTemplate(labels.DEFAULT_POD_SET, (), 1, pod_index_label=labels.POD_GROUP_POD_INDEX),)
 
-    def pod_sets(self, options: Options) -> tuple[Tree, ...]:
+    def pod_sets(self, options: IntegrationOptions) -> tuple[Tree, ...]:
         return (pod_set(self.tree, labels.DEFAULT_POD_SET, 1, options),)
 
-    def is_skipped(self, options: Options) -> bool:
+    def is_skipped(self, options: IntegrationOptions) -> bool:
         if self.labels.get(labels.MANAGED) != "true":
             return True
         return FRAMEWORK not in options.frameworks and labels.POD_SUSPENDING_PARENT not in self.annotations
@@ -258,25 +258,25 @@ class Pod(Job):
         """Never: a pod that is evicted is deleted, and its quota is free at once."""
         return False
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> JobOutcome | None:
         if not is_over(self.tree):
             return None
-        return Outcome(
+        return JobOutcome(
             unstructured.text(unstructured.get(self.tree, "status", "message")), phase(self.tree) == "Succeeded"
         )
 
     def are_pods_ready(self) -> bool:
         return is_ready(self.tree)
 
-    def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | Conflict:
+    def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | PodSetConflict:
         if len(infos) != 1:
-            return Conflict(f"there are {len(infos)} assignments for one pod")
+            return PodSetConflict(f"there are {len(infos)} assignments for one pod")
         if not has_gate(self.tree):
             return ()
         after = released(self.tree, infos[0])
-        if isinstance(after, Conflict):
+        if isinstance(after, PodSetConflict):
             return after
-        return (Replace(self.row.kind, self.tree, after), Tell(self.tree, "Started", note))
+        return (ReplaceObject(self.row.kind, self.tree, after), EmitJobEvent(self.tree, "Started", note))
 
     def stop(self, order: Stop) -> Actions:
         return stop(self, self.tree, order)
@@ -286,7 +286,7 @@ class Pod(Job):
 
     # --- The webhook --------------------------------------------------------------------------------------------------
 
-    def defaulted(self, options: Options) -> Tree:
+    def defaulted(self, options: IntegrationOptions) -> Tree:
         tree = self.tree
         if labels.POD_SUSPENDING_PARENT not in self.annotations:
             tree = unstructured.put(tree, ("metadata", "labels"), {**self.labels, labels.MANAGED: "true"})
@@ -308,7 +308,7 @@ class Pod(Job):
             return tree
         return unstructured.put(tree, ("metadata", "annotations", labels.ROLE_HASH), role(self.tree))
 
-    def validate_create(self, options: Options) -> Iterator[FieldError]:
+    def validate_create(self, options: IntegrationOptions) -> Iterator[FieldError]:
         managed = self.labels.get(labels.MANAGED)
         if managed not in (None, "true"):
             yield field_error.forbidden(job_metadata.label_path(labels.MANAGED), 'may only be "true"')
@@ -321,7 +321,7 @@ class Pod(Job):
             path = job_metadata.prebuilt_path(self.tree, options.validation)
             yield field_error.invalid(path, prebuilt, "must be the name of the pod group")
 
-    def _group_errors(self, options: Options) -> Iterator[FieldError]:
+    def _group_errors(self, options: IntegrationOptions) -> Iterator[FieldError]:
         group, written = group_name(self.tree, options), self.annotations.get(labels.POD_GROUP_TOTAL_COUNT)
         count_path = job_metadata.annotation_path(labels.POD_GROUP_TOTAL_COUNT)
         annotated = options.identifier_annotations and self.annotations.get(labels.POD_GROUP_NAME)
@@ -339,12 +339,12 @@ class Pod(Job):
         elif written is not None and total_count(self.tree) is None:
             yield field_error.invalid(count_path, written, "must be a whole number of at least 1")
 
-    def _group_path(self, options: Options) -> str:
+    def _group_path(self, options: IntegrationOptions) -> str:
         annotated = options.identifier_annotations and self.annotations.get(labels.POD_GROUP_NAME)
         path = job_metadata.annotation_path if annotated else job_metadata.label_path
         return path(labels.POD_GROUP_NAME)
 
-    def validate_update(self, old: Job, options: Options) -> Iterator[FieldError]:
+    def validate_update(self, old: GenericJob, options: IntegrationOptions) -> Iterator[FieldError]:
         group, before = group_name(self.tree, options), group_name(old.tree, options)
         if group and not is_retriable(old.tree) and is_retriable(self.tree):
             path = job_metadata.annotation_path(labels.RETRIABLE_IN_GROUP)

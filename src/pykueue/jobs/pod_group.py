@@ -20,12 +20,20 @@ from pykueue.api import conditions, kueue, labels
 from pykueue.api.conditions import Status, WorkloadCondition
 from pykueue.jobs import pod as pods
 from pykueue.jobs import workload_matching, workload_sync, workloads
-from pykueue.jobs.actions import Action, Actions, Amend, Change, Delete, Replace, Tell
-from pykueue.jobs.facts import Facts
-from pykueue.jobs.interface import Job, Outcome, Stop, Template
-from pykueue.jobs.kinds import Row
-from pykueue.jobs.options import Options
-from pykueue.jobs.podsets import Conflict, PodSetInfo
+from pykueue.jobs.actions import (
+    Action,
+    Actions,
+    ChangeWorkload,
+    DeleteObject,
+    EmitJobEvent,
+    PatchWorkload,
+    ReplaceObject,
+)
+from pykueue.jobs.facts import JobFacts
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop
+from pykueue.jobs.kinds import JobIntegration
+from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 from pykueue.jobs.workload_sync import Matched
 from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.workload_changes import Changes, SetCondition
@@ -36,16 +44,16 @@ PODS_FAILED: Final = "PodsFailed"
 PODS_READY: Final = "PodsReady"
 
 
-class PodGroup(Job):
+class PodGroup(GenericJob):
     """The pods of one group, as they are now. There is at least one."""
 
     is_group = True
 
     def __init__(
         self,
-        row: Row,
+        row: JobIntegration,
         members: Sequence[Tree],
-        options: Options,
+        options: IntegrationOptions,
         now: Nanoseconds,
         *,
         absent: int = 0,
@@ -108,10 +116,10 @@ class PodGroup(Job):
     def workload_annotations(self) -> Mapping[str, str]:
         return {labels.IS_GROUP_WORKLOAD: "true"}
 
-    def templates(self) -> tuple[Template, ...]:
+    def templates(self) -> tuple[PodSetTemplate, ...]:
         return ()
 
-    def pod_sets(self, options: Options) -> tuple[Tree, ...]:
+    def pod_sets(self, options: IntegrationOptions) -> tuple[Tree, ...]:
         runnable = [pod for pod in self.members if is_active(pod)]
         if self.is_fast and runnable:
             return (pods.pod_set(runnable[0], pods.role(runnable[0]), self.total or 1, options),)
@@ -122,8 +130,8 @@ class PodGroup(Job):
 
     # --- How it stands ------------------------------------------------------------------------------------------------
 
-    def is_skipped(self, options: Options) -> bool:
-        return pods.Pod(self.row, self.tree).is_skipped(options)
+    def is_skipped(self, options: IntegrationOptions) -> bool:
+        return pods.PodJob(self.row, self.tree).is_skipped(options)
 
     def is_suspended(self) -> bool:
         return any(pods.is_over(pod) or pods.has_gate(pod) for pod in self.members)
@@ -143,7 +151,7 @@ class PodGroup(Job):
         grace = unstructured.integer(unstructured.get(pod, "metadata", "deletionGracePeriodSeconds"))
         return since is None or grace is None or self._now <= since + grace * SECOND
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> JobOutcome | None:
         """A group that is over has always succeeded; the message says with how many pods."""
         if self.is_serving or self.total is None:
             return None
@@ -151,7 +159,7 @@ class PodGroup(Job):
         given_up = all(map(pods.is_over, self.members)) and not all(map(pods.is_retriable, self.members))
         if succeeded != self.total and not given_up:
             return None
-        return Outcome(f"Pods succeeded: {succeeded}/{self.total}.", success=True)
+        return JobOutcome(f"Pods succeeded: {succeeded}/{self.total}.", success=True)
 
     def are_pods_ready(self) -> bool:
         """A pod that has succeeded counts: it was ready, and will never be again."""
@@ -183,7 +191,7 @@ class PodGroup(Job):
 
     # --- Starting and stopping ----------------------------------------------------------------------------------------
 
-    def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | Conflict:
+    def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | PodSetConflict:
         by_role = {info.name: info for info in infos}
         actions: list[Action] = []
         for pod in () if self._gathers else self.members:
@@ -191,11 +199,11 @@ class PodGroup(Job):
                 continue
             role = pods.role(pod)
             if role not in by_role:
-                return Conflict(f"nothing is assigned to the role {role}")
+                return PodSetConflict(f"nothing is assigned to the role {role}")
             after = pods.released(pod, by_role[role])
-            if isinstance(after, Conflict):
+            if isinstance(after, PodSetConflict):
                 return after
-            actions += (Replace(self.row.kind, pod, after), Tell(pod, "Started", note))
+            actions += (ReplaceObject(self.row.kind, pod, after), EmitJobEvent(pod, "Started", note))
         return tuple(actions)
 
     def stop(self, order: Stop) -> Actions:
@@ -218,7 +226,7 @@ def is_active(pod: Tree) -> bool:
 # --- Its Workload -----------------------------------------------------------------------------------------------------
 
 
-def find(group: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+def find(group: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions:
     """The Workload of a group with the pods that count for it, or what has to be done before there is one."""
     assert isinstance(group, PodGroup)
     found = facts.named
@@ -242,7 +250,7 @@ def find(group: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matche
     return cleanup or workload_sync.synced(group, found, facts, options) or Matched(found, group)
 
 
-def _composed(group: PodGroup, options: Options, now: Nanoseconds) -> Matched | Actions:
+def _composed(group: PodGroup, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions:
     """A group without a Workload: complete, or not yet."""
     active = [pod for pod in group.members if is_active(pod)]
     let_go = pods.let_go(group, [pod for pod in group.members if not is_active(pod)])
@@ -255,7 +263,7 @@ def _composed(group: PodGroup, options: Options, now: Nanoseconds) -> Matched | 
         return workload_matching.unmade(group, name, now)
     problem = _problem(group, active, options)
     if problem:
-        return (Tell(group.tree, "ErrWorkloadCompose", problem, warning=True),)
+        return (EmitJobEvent(group.tree, "ErrWorkloadCompose", problem, warning=True),)
     surplus = _by_worth(active)[group.total :]
     if surplus:
         return _removed(group, surplus)
@@ -264,7 +272,7 @@ def _composed(group: PodGroup, options: Options, now: Nanoseconds) -> Matched | 
     return Matched(None, group)
 
 
-def _problem(group: PodGroup, active: Sequence[Tree], options: Options) -> str:
+def _problem(group: PodGroup, active: Sequence[Tree], options: IntegrationOptions) -> str:
     """Why the group cannot be admitted yet. Another pod, or a change to one, may settle it."""
     if group.total is None:
         return f"The annotation {labels.POD_GROUP_TOTAL_COUNT} is not a number above 0"
@@ -292,7 +300,7 @@ def _refused(group: PodGroup) -> Actions:
     note = f'A Workload named "{group.group}" already exists but is not of a pod group; the group cannot be admitted'
     inactive = [pod for pod in group.members if not is_active(pod)]
     return (
-        Tell(group.tree, "WorkloadNameConflict", note, warning=True, action="Admission"),
+        EmitJobEvent(group.tree, "WorkloadNameConflict", note, warning=True, action="Admission"),
         *pods.let_go(group, inactive),
     )
 
@@ -375,7 +383,7 @@ def _removed(group: PodGroup, excess: Sequence[Tree]) -> Actions:
     for pod in excess:
         actions += pods.let_go(group, (pod,))
         if not pods.is_deleting(pod):
-            actions += (Delete(group.row.kind, pod), Tell(pod, "ExcessPodDeleted", "Excess pod deleted"))
+            actions += (DeleteObject(group.row.kind, pod), EmitJobEvent(pod, "ExcessPodDeleted", "Excess pod deleted"))
     return tuple(actions)
 
 
@@ -389,6 +397,6 @@ def _adopted(group: PodGroup, workload: kueue.Workload) -> Actions:
     references = [*map(codec.to_tree, owners), *(workloads.owner_reference(group, pod) for pod in missing)]
     note = f"Added {len(missing)} owner reference(s)"
     return (
-        Amend(workload, {"metadata": {"ownerReferences": references}}),
-        Change(workload, (workload_changes.normal("OwnerReferencesAdded", note),)),
+        PatchWorkload(workload, {"metadata": {"ownerReferences": references}}),
+        ChangeWorkload(workload, (workload_changes.normal("OwnerReferencesAdded", note),)),
     )

@@ -16,14 +16,14 @@ from kubemachinery import codec, meta, quantity, unstructured
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels
 from pykueue.api.validation import topology_annotations
-from pykueue.jobs.options import Options
+from pykueue.jobs.options import IntegrationOptions
 
 # Where something stands in a tree, lists included: ("spec", "replicatedJobs", 0, "template").
 Spot: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class PodSetTemplate:
     """A pod template of a job, and how many pods are made of it."""
 
     name: str
@@ -36,7 +36,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class PodSetConflict:
     """Two parties want different things of the same pods. Nobody but them can settle it."""
 
     message: str
@@ -92,7 +92,7 @@ def put_at(tree: Any, spot: Spot, value: Any) -> Any:
 # --- Building ---------------------------------------------------------------------------------------------------------
 
 
-def build(job: Tree, template: Template, options: Options) -> Tree:
+def build(job: Tree, template: PodSetTemplate, options: IntegrationOptions) -> Tree:
     """The pod set of a template: what the user wrote, each variable of the environment once."""
     written = at(job, template.spot)
     kept = {key: unstructured.get(written, "metadata", key) for key in ("labels", "annotations")}
@@ -127,7 +127,7 @@ def _with_single_variables(container: Any) -> Any:
     return container if len(last) == len(variables) else {**container, "env": list(last.values())}
 
 
-def topology_request(metadata: object, template: Template) -> Tree:
+def topology_request(metadata: object, template: PodSetTemplate) -> Tree:
     """How close together the pods want to be, from the annotations of their template."""
     said = unstructured.texts(unstructured.get(metadata, "annotations"))
     request: Tree = {}
@@ -157,7 +157,7 @@ def topology_request(metadata: object, template: Template) -> Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class StartContext:
     """What is needed beside the Workload itself to say how its pods are started."""
 
     flavors: Mapping[str, kueue.ResourceFlavor]
@@ -165,7 +165,7 @@ class Placement:
     assign_queue_labels: bool = True
 
 
-def admitted(workload: kueue.Workload, placement: Placement) -> tuple[PodSetInfo, ...] | Conflict | Missing:
+def admitted(workload: kueue.Workload, placement: StartContext) -> tuple[PodSetInfo, ...] | PodSetConflict | Missing:
     """How the pods of an admitted Workload are started, a set at a time.
 
     An assignment belongs to the pod set of its name, wherever it stands. Where the names differ, which webhooks refuse
@@ -173,11 +173,11 @@ def admitted(workload: kueue.Workload, placement: Placement) -> tuple[PodSetInfo
     """
     admission = workload.status.admission
     if admission is None:
-        return Conflict("nothing is assigned")
+        return PodSetConflict("nothing is assigned")
     assigned = {assignment.name: assignment for assignment in admission.pod_set_assignments}
     names = [pod_set.name for pod_set in workload.spec.pod_sets]
     if len(admission.pod_set_assignments) != len(names):
-        return Conflict(f"there are assignments for {', '.join(sorted(assigned))}, which are not the pod sets")
+        return PodSetConflict(f"there are assignments for {', '.join(sorted(assigned))}, which are not the pod sets")
     if assigned.keys() != set(names):
         assigned = dict(zip(names, admission.pod_set_assignments, strict=True))
     infos: list[PodSetInfo] = []
@@ -191,15 +191,15 @@ def admitted(workload: kueue.Workload, placement: Placement) -> tuple[PodSetInfo
                 if update.name != info.name:
                     continue
                 merged = _merged(info, _of_update(update))
-                if isinstance(merged, Conflict):
-                    return Conflict(f"check {check.name}, pod set {info.name}: {merged.message}")
+                if isinstance(merged, PodSetConflict):
+                    return PodSetConflict(f"check {check.name}, pod set {info.name}: {merged.message}")
                 info = merged
         infos.append(info)
     return tuple(infos)
 
 
 def _assigned(
-    workload: kueue.Workload, pod_set: kueue.PodSet, assignment: kueue.PodSetAssignment, placement: Placement
+    workload: kueue.Workload, pod_set: kueue.PodSet, assignment: kueue.PodSetAssignment, placement: StartContext
 ) -> PodSetInfo | Missing:
     admission = workload.status.admission
     assert admission is not None
@@ -250,11 +250,11 @@ def _of_update(update: kueue.PodSetUpdate) -> PodSetInfo:
     )
 
 
-def _merged(info: PodSetInfo, more: PodSetInfo) -> PodSetInfo | Conflict:
+def _merged(info: PodSetInfo, more: PodSetInfo) -> PodSetInfo | PodSetConflict:
     maps: dict[str, Mapping[str, str]] = {}
     for what in ("labels", "annotations", "node_selector"):
         found = _united(getattr(info, what), getattr(more, what), what)
-        if isinstance(found, Conflict):
+        if isinstance(found, PodSetConflict):
             return found
         maps[what] = found
     return replace(
@@ -271,7 +271,7 @@ def _merged(info: PodSetInfo, more: PodSetInfo) -> PodSetInfo | Conflict:
 _REPLACEABLE: Final = frozenset({labels.WORKLOAD_SLICE_NAME})
 
 
-def injected(template: Tree, info: PodSetInfo) -> Tree | Conflict:
+def injected(template: Tree, info: PodSetInfo) -> Tree | PodSetConflict:
     """The template with what admission adds to it; a pod itself counts as one."""
     metadata = dict(unstructured.mapping(template.get("metadata")))
     spec = dict(unstructured.mapping(template.get("spec")))
@@ -282,7 +282,7 @@ def injected(template: Tree, info: PodSetInfo) -> Tree | Conflict:
     ):
         replaceable = _REPLACEABLE | ({labels.WORKLOAD} if labels.WORKLOAD_SLICE_NAME in more else frozenset())
         found = _united(unstructured.texts(holder.get(key)), more, key, replaceable)
-        if isinstance(found, Conflict):
+        if isinstance(found, PodSetConflict):
             return found
         if found:
             holder[key] = dict(found)
@@ -338,10 +338,10 @@ def _with(template: Tree, metadata: Tree, spec: Tree) -> Tree:
 
 def _united(
     ours: Mapping[str, str], more: Mapping[str, str], what: str, replaceable: frozenset[str] = frozenset()
-) -> dict[str, str] | Conflict:
+) -> dict[str, str] | PodSetConflict:
     for key, value in more.items():
         if ours.get(key, value) != value and key not in replaceable:
-            return Conflict(f"{what}: {key} would have to be both {ours[key]!r} and {value!r}")
+            return PodSetConflict(f"{what}: {key} would have to be both {ours[key]!r} and {value!r}")
     return {**ours, **more}
 
 

@@ -23,8 +23,8 @@ from kubemachinery.client.errors import KubeError, NoSuchKind
 from kubemachinery.kinds import Kind, Version
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels, registry
-from pykueue.jobs.kinds import REPLICA_SET, JobKinds, Row
-from pykueue.jobs.options import Options
+from pykueue.jobs.kinds import REPLICA_SET, JobIntegration, JobKinds
+from pykueue.jobs.options import IntegrationOptions
 
 DEEPEST: Final = 10
 
@@ -34,14 +34,14 @@ Labels: TypeAlias = Mapping[str, str]
 # --- The namespace ----------------------------------------------------------------------------------------------------
 
 
-def selects(row: Row, namespace: Labels, options: Options) -> bool:
+def selects(row: JobIntegration, namespace: Labels, options: IntegrationOptions) -> bool:
     """Whether the selectors of the configuration take in this namespace for jobs of this kind."""
     if row.of_pods and options.pod_namespaces is not None and not options.pod_namespaces.matches(namespace):
         return False
     return options.namespaces.matches(namespace)
 
 
-def is_managed(row: Row, tree: Tree, namespace: Labels, options: Options) -> bool:
+def is_managed(row: JobIntegration, tree: Tree, namespace: Labels, options: IntegrationOptions) -> bool:
     """Whether an object is ours by its queue name and its namespace; its ancestors are not asked."""
     if queue_name(tree):
         return not options.selector_always_respected or selects(row, namespace, options)
@@ -56,7 +56,7 @@ def queue_name(tree: Tree) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadableOwner:
     """An owner that exists according to a reference, and could not be read; with the reason."""
 
     reference: Tree
@@ -76,17 +76,17 @@ class Ancestry:
     problem: str = ""
     too_deep: bool = False
     # The owner at which the walk ended because it could not be read; what is above it is not known either.
-    unread: Unread | None = None
+    unread: UnreadableOwner | None = None
 
 
-class Find(Protocol):
+class OwnerLookup(Protocol):
     """Where objects are looked up: the object, or None where there is none. A `KubeError` means that it is not known;
     `NoSuchKind` that the server does not serve the kind in this version."""
 
     def __call__(self, kind: Kind, name: str, namespace: str) -> Awaitable[Tree | None]: ...
 
 
-async def ancestry(tree: Tree, kinds: JobKinds, options: Options, find: Find) -> Ancestry:
+async def ancestry(tree: Tree, kinds: JobKinds, options: IntegrationOptions, find: OwnerLookup) -> Ancestry:
     """Walk up the controllers of an object. An owner that cannot be read is part of the result, never an error."""
     namespace = unstructured.text(unstructured.get(tree, "metadata", "namespace"))
     seen = {unstructured.text(unstructured.get(tree, "metadata", "uid"))}
@@ -102,7 +102,7 @@ async def ancestry(tree: Tree, kinds: JobKinds, options: Options, find: Find) ->
         except NoSuchKind:
             break  # no controller acts on an object of a kind that is not served, so nothing above admits this one
         except KubeError as error:
-            return Ancestry(tuple(owners), unread=Unread(reference, str(error)))
+            return Ancestry(tuple(owners), unread=UnreadableOwner(reference, str(error)))
         if owner is None:
             return Ancestry(tuple(owners), f"its owner {known[0].kind} {name} does not exist")
         if unstructured.get(owner, "metadata", "uid") != uid:
@@ -114,7 +114,7 @@ async def ancestry(tree: Tree, kinds: JobKinds, options: Options, find: Find) ->
     return Ancestry(tuple(owners))
 
 
-async def _found(known: tuple[Kind, ...], name: str, namespace: str, find: Find) -> Tree | None:
+async def _found(known: tuple[Kind, ...], name: str, namespace: str, find: OwnerLookup) -> Tree | None:
     """The owner, in the first of the versions that the server serves."""
     for kind in known[:-1]:
         try:
@@ -132,7 +132,7 @@ def controller(tree: object) -> Tree | None:
     return None
 
 
-def owner_kind(reference: Tree, kinds: JobKinds, options: Options) -> Kind | None:
+def owner_kind(reference: Tree, kinds: JobKinds, options: IntegrationOptions) -> Kind | None:
     """The kind of an owner that is walked through; its plural is empty where only the API server knows it.
 
     The tables know the plural of every integration and of the built-in kinds. The one of an external framework cannot
@@ -156,7 +156,7 @@ def external_kind(api_version: str, kind: str) -> Kind:
     return Kind(group, kind, "", (Version(version, storage=True),))
 
 
-def owner_kinds(reference: Tree, kinds: JobKinds, options: Options) -> tuple[Kind, ...]:
+def owner_kinds(reference: Tree, kinds: JobKinds, options: IntegrationOptions) -> tuple[Kind, ...]:
     """The versions in which an owner is looked for: the one that its reference names, then the one of the table. An
     operator that moved on serves the first only, and references written before that name a version that is gone."""
     kind = owner_kind(reference, kinds, options)
@@ -168,7 +168,7 @@ def owner_kinds(reference: Tree, kinds: JobKinds, options: Options) -> tuple[Kin
     return (replace(kind, versions=(Version(version, storage=True),)), kind)
 
 
-def is_managed_kind(reference: Tree, kinds: JobKinds, options: Options) -> bool:
+def is_managed_kind(reference: Tree, kinds: JobKinds, options: IntegrationOptions) -> bool:
     """Whether objects of an owner's kind can be ours: an enabled integration, or one of another controller."""
     row = kinds.of(reference)
     external = (
@@ -178,7 +178,7 @@ def is_managed_kind(reference: Tree, kinds: JobKinds, options: Options) -> bool:
     return external or (row is not None and row.framework in options.frameworks)
 
 
-def ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: Options) -> Tree | None:
+def ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> Tree | None:
     """The topmost owner that is ours."""
     for owner in reversed(found.owners):
         if is_managed_kind(owner, kinds, options) and _is_ours(owner, namespace, kinds, options):
@@ -186,7 +186,7 @@ def ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: Optio
     return None
 
 
-def belongs(found: Ancestry, namespace: Labels, kinds: JobKinds, options: Options) -> bool:
+def belongs(found: Ancestry, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> bool:
     """Whether an ancestor is certainly ours. An owner that could not be read is, where it is of a managed kind and
     objects of that kind are ours in this namespace with or without a queue name."""
     if ancestor(found, namespace, kinds, options) is not None:
@@ -197,7 +197,7 @@ def belongs(found: Ancestry, namespace: Labels, kinds: JobKinds, options: Option
     return is_managed_kind(owner, kinds, options) and _is_ours(owner, namespace, kinds, options)
 
 
-def _is_ours(owner: Tree, namespace: Labels, kinds: JobKinds, options: Options) -> bool:
+def _is_ours(owner: Tree, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> bool:
     """Whether an owner is ours. One that names a queue is, even where the gate keeps us from running it."""
     row = kinds.of(owner)
     if queue_name(owner) or row is None:

@@ -19,20 +19,20 @@ from pykueue.api import labels
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.jobs import podsets, workload_sync, workloads
-from pykueue.jobs.actions import Actions, Change, Create, Resize, Tell
-from pykueue.jobs.facts import Facts
-from pykueue.jobs.interface import Job
-from pykueue.jobs.options import Options
+from pykueue.jobs.actions import Actions, ChangeWorkload, CreateWorkload, EmitJobEvent, ResizeWorkload
+from pykueue.jobs.facts import JobFacts
+from pykueue.jobs.interface import GenericJob
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.workload_sync import Matched
 from pykueue.lifecycle import finishing, states
 from pykueue.lifecycle.workload_changes import Changes, RemoveFinalizer
 
 
-def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions | None:
+def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions | None:
     """The slice that speaks for the job, or what has to be done first; None where slices are not the answer."""
     done = [workload for workload in facts.workloads if states.is_finished(workload)]
     let_go = tuple(
-        Change(each, (RemoveFinalizer(),)) for each in done if _is_held(each) and workloads.is_deleting(each)
+        ChangeWorkload(each, (RemoveFinalizer(),)) for each in done if _is_held(each) and workloads.is_deleting(each)
     )
     if let_go:
         return let_go
@@ -41,7 +41,9 @@ def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched 
         return _after_the_last(job, done)
     kept = _kept(living)
     ended = tuple(
-        Change(workload, _ended(workload, living, now)) for workload in living if all(workload is not k for k in kept)
+        ChangeWorkload(workload, _ended(workload, living, now))
+        for workload in living
+        if all(workload is not k for k in kept)
     )
     if ended:
         return ended
@@ -50,7 +52,7 @@ def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched 
     if outcome is not None:
         # The job ended before the larger slice was let in: the one with the quota is over as well.
         reason = FinishedReason.SUCCEEDED if outcome.success else FinishedReason.FAILED
-        over = tuple(Change(each, finishing.finish(each, reason, outcome.message, now)) for each in kept[:-1])
+        over = tuple(ChangeWorkload(each, finishing.finish(each, reason, outcome.message, now)) for each in kept[:-1])
         return over or Matched(newest)
     asked = {pod_set["name"]: pod_set["count"] for pod_set in job.pod_sets(options)}
     if list(asked) != [pod_set.name for pod_set in newest.spec.pod_sets]:
@@ -67,10 +69,10 @@ def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched 
     grows = any(after > count for after, count in zip(counts, before, strict=True))
     if states.is_reserved(newest) and grows:
         return _grown(job, newest, facts, options)
-    return (Resize(newest, counts),)
+    return (ResizeWorkload(newest, counts),)
 
 
-def _after_the_last(job: Job, done: list[Workload]) -> Matched | None:
+def _after_the_last(job: GenericJob, done: list[Workload]) -> Matched | None:
     """All slices are over. One that was not replaced by another was the end of the job."""
     for workload in reversed(done):
         finished = [each for each in workload.status.conditions if each.type == WorkloadCondition.FINISHED]
@@ -106,7 +108,7 @@ def _ended(workload: Workload, living: list[Workload], now: Nanoseconds) -> Chan
     return finishing.finish(workload, reason, "Another slice of the job stands for it now", now)
 
 
-def _grown(job: Job, old: Workload, facts: Facts, options: Options) -> Actions:
+def _grown(job: GenericJob, old: Workload, facts: JobFacts, options: IntegrationOptions) -> Actions:
     """A larger slice. Its pods are those of the job as it was before anything was injected, but for the name of the
     slices: as in Kueue, the pod template of every slice but the first keeps the annotation with it. A job that is
     stopped gets it back with its template, and the first slice of a new line overwrites it when the job starts."""
@@ -124,7 +126,10 @@ def _grown(job: Job, old: Workload, facts: Facts, options: Options) -> Actions:
     marks = {labels.WORKLOAD_SLICE_REPLACEMENT_FOR: states.key(old), labels.WORKLOAD_SLICE_NAME: first}
     tree = unstructured.put(tree, ("metadata", "annotations"), {**notes, **marks})
     name = unstructured.get(tree, "metadata", "name")
-    return (Create(tree, job.tree), Tell(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}"))
+    return (
+        CreateWorkload(tree, job.tree),
+        EmitJobEvent(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}"),
+    )
 
 
 def _with_slice_name(pod_set: Tree, running: Tree) -> Tree:

@@ -17,8 +17,8 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.jobs import pod, selection, workloads
 from pykueue.jobs.executor import JobKey
-from pykueue.jobs.kinds import JobKinds, Row
-from pykueue.jobs.options import Options
+from pykueue.jobs.kinds import JobIntegration, JobKinds
+from pykueue.jobs.options import IntegrationOptions
 
 # The index of Workloads under the words of their owners.
 OWNER: Final = "owner"
@@ -26,7 +26,7 @@ OWNER: Final = "owner"
 GROUP_DELAY_SECONDS: Final = 0.2
 
 
-def key_of(row: Row, tree: Tree, options: Options) -> JobKey:
+def key_of(row: JobIntegration, tree: Tree, options: IntegrationOptions) -> JobKey:
     """The key under which an object is reconciled."""
     namespace = unstructured.text(unstructured.get(tree, "metadata", "namespace"))
     group = pod.group_name(tree, options) if row.framework == pod.FRAMEWORK else ""
@@ -82,7 +82,7 @@ def parent_words(tree: Tree) -> tuple[str, ...]:
     return (f"{group}/{unstructured.text(reference.get('kind'))}/{namespace}/{name}",)
 
 
-def named_words(row: Row, tree: Tree, options: Options) -> tuple[str, ...]:
+def named_words(row: JobIntegration, tree: Tree, options: IntegrationOptions) -> tuple[str, ...]:
     """Under these words, `namespace/name` of a Workload, stand jobs that name it."""
     name = workloads.prebuilt_name(row.job(tree), options)
     return (f"{unstructured.text(unstructured.get(tree, 'metadata', 'namespace'))}/{name}",) if name else ()

@@ -15,7 +15,7 @@ from kubemachinery import unstructured
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.jobs import pod as pods
-from pykueue.jobs.actions import Actions, Replace
+from pykueue.jobs.actions import Actions, ReplaceObject
 from pykueue.lifecycle import states
 
 
@@ -53,7 +53,7 @@ def released(slices: Iterable[kueue.Workload], members: Sequence[Tree]) -> Actio
         room = (assignment.count or 0) - (len(alike) - len(waiting))
         fitting = [pod for pod in waiting if _agrees(pod, newest, assignment.name)]
         chosen += sorted(fitting, key=_name)[: max(room, 0)]
-    return tuple(Replace(pods.KIND, pod, pods.without_gates(pod, labels.ELASTIC_JOB_GATE)) for pod in chosen)
+    return tuple(ReplaceObject(pods.KIND, pod, pods.without_gates(pod, labels.ELASTIC_JOB_GATE)) for pod in chosen)
 
 
 def _agrees(pod: Tree, workload: kueue.Workload, pod_set: str) -> bool:

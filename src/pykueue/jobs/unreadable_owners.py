@@ -33,10 +33,10 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.kueue import Workload
 from pykueue.jobs import pod
-from pykueue.jobs.actions import Actions, Again, Replace, Tell
-from pykueue.jobs.interface import Job
-from pykueue.jobs.options import Options
-from pykueue.jobs.selection import Ancestry, Unread
+from pykueue.jobs.actions import Actions, EmitJobEvent, ReplaceObject, RequeueAfter
+from pykueue.jobs.interface import GenericJob
+from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.selection import Ancestry, UnreadableOwner
 from pykueue.lifecycle import states
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ def is_marked(tree: Tree) -> bool:
     return bool(unstructured.get(tree, "metadata", "annotations", labels.UNREAD_OWNER))
 
 
-def marked(tree: Tree, unread: Unread) -> Tree:
+def marked(tree: Tree, unread: UnreadableOwner) -> Tree:
     notes = unstructured.texts(unstructured.get(tree, "metadata", "annotations"))
     return unstructured.put(tree, ("metadata", "annotations"), {**notes, labels.UNREAD_OWNER: unread.title})
 
@@ -135,14 +135,18 @@ def unmarked(tree: Tree) -> Tree:
 # --- Deciding ---------------------------------------------------------------------------------------------------------
 
 
-def undecided(job: Job, unread: Unread) -> Actions:
+def undecided(job: GenericJob, unread: UnreadableOwner) -> Actions:
     """What is done for a job whose owner cannot be read: the reason is published, and the owner is read again."""
     note = f"The owner {unread.title} cannot be read, so the job gets no Workload for now: {unread.reason}"
-    return (Tell(job.tree, "OwnerNotReadable", note, warning=True), Again(AGAIN))
+    return (EmitJobEvent(job.tree, "OwnerNotReadable", note, warning=True), RequeueAfter(AGAIN))
 
 
 def settled(
-    job: Job, found: Ancestry, ancestor: Tree | None, workloads: tuple[Workload, ...], options: Options
+    job: GenericJob,
+    found: Ancestry,
+    ancestor: Tree | None,
+    workloads: tuple[Workload, ...],
+    options: IntegrationOptions,
 ) -> Actions:
     """What is done for a marked object, now that its owners were looked for once more.
 
@@ -153,18 +157,20 @@ def settled(
     if found.unread is not None:
         return undecided(job, found.unread)
     if found.problem:
-        return undecided(job, Unread({"kind": job.row.kind.kind, "name": job.name}, f"the job {found.problem}"))
+        return undecided(
+            job, UnreadableOwner({"kind": job.row.kind.kind, "name": job.name}, f"the job {found.problem}")
+        )
     if ancestor is None:
-        return (Replace(job.row.kind, job.tree, unmarked(job.tree)),)
+        return (ReplaceObject(job.row.kind, job.tree, unmarked(job.tree)),)
     title = (
         f"{unstructured.text(ancestor.get('kind'))} {unstructured.text(unstructured.get(ancestor, 'metadata', 'name'))}"
     )
     note = f"Released, since it belongs to the {title}"
     if job.row.of_pods:
-        return (Replace(job.row.kind, job.tree, _freed(job.tree)), Tell(job.tree, "Resumed", note))
+        return (ReplaceObject(job.row.kind, job.tree, _freed(job.tree)), EmitJobEvent(job.tree, "Resumed", note))
     if not is_admitted(ancestor, workloads, job.tree, options):
-        return (Again(AGAIN),)
-    return (Replace(job.row.kind, job.tree, unmarked(job.resumed())), Tell(job.tree, "Resumed", note))
+        return (RequeueAfter(AGAIN),)
+    return (ReplaceObject(job.row.kind, job.tree, unmarked(job.resumed())), EmitJobEvent(job.tree, "Resumed", note))
 
 
 def _freed(tree: Tree) -> Tree:
@@ -181,7 +187,7 @@ def _freed(tree: Tree) -> Tree:
     return unstructured.put(tree, ("metadata", "labels"), {k: v for k, v in marks.items() if k != labels.MANAGED})
 
 
-def is_admitted(ancestor: Tree, workloads: tuple[Workload, ...], child: Tree, options: Options) -> bool:
+def is_admitted(ancestor: Tree, workloads: tuple[Workload, ...], child: Tree, options: IntegrationOptions) -> bool:
     """Whether a child of an ancestor may run: the newest unfinished Workload of the ancestor is admitted. Where the
     ancestor or the child is elastic, it is enough that this Workload is not evicted."""
     living = [workload for workload in workloads if not states.is_finished(workload)]

@@ -15,19 +15,19 @@ from pykueue.api import conditions
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.jobs import podsets, slices, workload_sync, workloads
-from pykueue.jobs.actions import Actions, Amend, Change, Tell
-from pykueue.jobs.facts import Facts
-from pykueue.jobs.interface import Job, Stop, StopReason
-from pykueue.jobs.options import Options
+from pykueue.jobs.actions import Actions, ChangeWorkload, EmitJobEvent, PatchWorkload
+from pykueue.jobs.facts import JobFacts
+from pykueue.jobs.interface import GenericJob, Stop, StopReason
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.workload_sync import Matched
 from pykueue.lifecycle import finishing, states
-from pykueue.lifecycle.workload_changes import Delete, RemoveFinalizer
+from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
 
 _UNMATCHED: Final = "No matching Workload; restoring pod templates according to existent Workload"
 _MISSING: Final = "Missing Workload; unable to restore pod templates"
 
 
-def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions:
     """The Workload of a job, or what has to be done before there is one."""
     name = workloads.prebuilt_name(job, options)
     if name:
@@ -43,33 +43,38 @@ def find(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched 
     return _ordinary(job, facts, options, now)
 
 
-def discard(job: Job, workload: Workload) -> Actions:
+def discard(job: GenericJob, workload: Workload) -> Actions:
     """Delete a Workload that stands for nothing any more."""
     note = f"Deleted not matching Workload: {states.key(workload)}"
-    return (Change(workload, (RemoveFinalizer(), Delete())), Tell(job.tree, "DeletedWorkload", note))
+    return (
+        ChangeWorkload(workload, (RemoveFinalizer(), DeleteWorkload())),
+        EmitJobEvent(job.tree, "DeletedWorkload", note),
+    )
 
 
 # --- A Workload made beforehand ---------------------------------------------------------------------------------------
 
 
-def _prebuilt(job: Job, name: str, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+def _prebuilt(
+    job: GenericJob, name: str, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds
+) -> Matched | Actions:
     found = facts.named
     owner = None if found is None else workloads.controller(found)
     if found is None or (owner is not None and owner.uid != job.uid):
         return unmade(job, name, now)
     if owner is None:
-        return (Amend(found, _adoption(job, found)),)
+        return (PatchWorkload(found, _adoption(job, found)),)
     if workloads.is_equivalent(job, found, options):
         return Matched(found)
     return out_of_sync(job, found, now)
 
 
-def unmade(job: Job, name: str, now: Nanoseconds) -> Actions:
+def unmade(job: GenericJob, name: str, now: Nanoseconds) -> Actions:
     """A job for which somebody else makes the Workload, and has not yet, or not for it."""
     return _stopped(job, "missing workload", None, now)
 
 
-def out_of_sync(job: Job, found: Workload, now: Nanoseconds) -> Matched | Actions:
+def out_of_sync(job: GenericJob, found: Workload, now: Nanoseconds) -> Matched | Actions:
     """A Workload made beforehand that does not say what its job says. It is not ours to delete, and never starts it."""
     end = conditions.find(found.status.conditions, WorkloadCondition.FINISHED)
     if states.is_finished(found) and end is not None and end.reason != FinishedReason.OUT_OF_SYNC:
@@ -78,17 +83,17 @@ def out_of_sync(job: Job, found: Workload, now: Nanoseconds) -> Matched | Action
     over = finishing.finish(found, FinishedReason.OUT_OF_SYNC, why, now)
     if not over and job.outcome() is not None:
         return Matched(None)
-    return (*_stopped(job, why, found, now), *((Change(found, over),) if over else ()))
+    return (*_stopped(job, why, found, now), *((ChangeWorkload(found, over),) if over else ()))
 
 
-def _adoption(job: Job, workload: Workload) -> Tree:
+def _adoption(job: GenericJob, workload: Workload) -> Tree:
     owners = [codec.to_tree(owner) for owner in workload.metadata.owner_references]
     metadata: Tree = {"ownerReferences": [*owners, workloads.owner_reference(job, job.tree)]}
     marks = workloads.uid_label(job.uid)
     return {"metadata": metadata | ({"labels": marks} if marks else {})}
 
 
-def _stopped(job: Job, message: str, restore: Workload | None, now: Nanoseconds) -> Actions:
+def _stopped(job: GenericJob, message: str, restore: Workload | None, now: Nanoseconds) -> Actions:
     if job.is_suspended() or job.outcome() is not None:
         return ()
     infos = None if restore is None else podsets.original(restore)
@@ -98,7 +103,7 @@ def _stopped(job: Job, message: str, restore: Workload | None, now: Nanoseconds)
 # --- A Workload of ours -----------------------------------------------------------------------------------------------
 
 
-def _ordinary(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Matched | Actions:
+def _ordinary(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions:
     match = next(
         (
             workload
@@ -114,7 +119,7 @@ def _ordinary(job: Job, facts: Facts, options: Options, now: Nanoseconds) -> Mat
 
 
 def unmatched(
-    job: Job, found: tuple[Workload, ...], facts: Facts, options: Options, now: Nanoseconds
+    job: GenericJob, found: tuple[Workload, ...], facts: JobFacts, options: IntegrationOptions, now: Nanoseconds
 ) -> Matched | Actions:
     """A job of whose Workloads none says what it says."""
     discarded = [discard(job, workload) for workload in found]
@@ -135,7 +140,7 @@ def unmatched(
     return (*_rewritten(job, first, facts, options), *others)
 
 
-def _rewritten(job: Job, workload: Workload, facts: Facts, options: Options) -> Actions:
+def _rewritten(job: GenericJob, workload: Workload, facts: JobFacts, options: IntegrationOptions) -> Actions:
     """A Workload that waits is brought up to date in place; whether it is active stays."""
     pod_sets = job.pod_sets(options)
     rank = workloads.priority(job, pod_sets, facts)
@@ -144,4 +149,4 @@ def _rewritten(job: Job, workload: Workload, facts: Facts, options: Options) -> 
     spec: Tree = {"queueName": None, "priorityClassRef": None, "maximumExecutionTimeSeconds": None}
     spec |= workloads.spec(job, pod_sets, rank)
     del spec["active"]
-    return (Amend(workload, {"spec": spec}), workload_sync.updated(job, workload))
+    return (PatchWorkload(workload, {"spec": spec}), workload_sync.updated(job, workload))

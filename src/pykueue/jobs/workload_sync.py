@@ -8,10 +8,10 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.kueue import PriorityClassKind, Workload
 from pykueue.jobs import workloads
-from pykueue.jobs.actions import Actions, Amend, Retry, Tell
-from pykueue.jobs.facts import Facts
-from pykueue.jobs.interface import Job
-from pykueue.jobs.options import Options
+from pykueue.jobs.actions import Actions, EmitJobEvent, PatchWorkload, RetryWithBackoff
+from pykueue.jobs.facts import JobFacts
+from pykueue.jobs.interface import GenericJob
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.lifecycle import states
 
 
@@ -21,36 +21,40 @@ class Matched:
 
     workload: Workload | None
     # The job as far as it counts for the Workload, where that is not all of it.
-    job: Job | None = None
+    job: GenericJob | None = None
 
 
-def missing_class(job: Job, missing: workloads.MissingClass) -> Actions:
+def missing_class(job: GenericJob, missing: workloads.MissingClass) -> Actions:
     """Of a missing class of pods nobody is told, as with Kueue: that it is missing can be seen."""
     why = f'{missing.kind} "{missing.name}" not found'
     if missing.kind is PriorityClassKind.PRIORITY_CLASS:
-        return (Retry(why),)
-    return (Tell(job.tree, f"{missing.kind}NotFound", why, warning=True), Retry(why))
+        return (RetryWithBackoff(why),)
+    return (EmitJobEvent(job.tree, f"{missing.kind}NotFound", why, warning=True), RetryWithBackoff(why))
 
 
-def updated(job: Job, workload: Workload) -> Tell:
-    return Tell(job.tree, "UpdatedWorkload", f"Updated not matching Workload for suspended job: {states.key(workload)}")
+def updated(job: GenericJob, workload: Workload) -> EmitJobEvent:
+    return EmitJobEvent(
+        job.tree, "UpdatedWorkload", f"Updated not matching Workload for suspended job: {states.key(workload)}"
+    )
 
 
-def synced(job: Job, workload: Workload, facts: Facts, options: Options) -> Actions:
+def synced(job: GenericJob, workload: Workload, facts: JobFacts, options: IntegrationOptions) -> Actions:
     """What a job may change while its Workload stays: who holds it back, and its class."""
     patch: Tree = {}
-    told = workload.metadata.annotations.get(labels.ADMISSION_GATED_BY)
-    if options.life.admission_gated_by and job.gated_by != told:
+    copied = workload.metadata.annotations.get(labels.ADMISSION_GATED_BY)
+    if options.lifecycle.admission_gated_by and job.gated_by != copied:
         patch["metadata"] = {"annotations": {labels.ADMISSION_GATED_BY: job.gated_by}}
     rank = _new_class(job, workload, facts)
     if isinstance(rank, workloads.MissingClass):
         return missing_class(job, rank)
     if rank is not None:
         patch["spec"] = {"priorityClassRef": rank.source, "priority": rank.value}
-    return (Amend(workload, patch), updated(job, workload)) if patch else ()
+    return (PatchWorkload(workload, patch), updated(job, workload)) if patch else ()
 
 
-def _new_class(job: Job, workload: Workload, facts: Facts) -> workloads.Priority | workloads.MissingClass | None:
+def _new_class(
+    job: GenericJob, workload: Workload, facts: JobFacts
+) -> workloads.Priority | workloads.MissingClass | None:
     """The class that the job's label names now, if the Workload may take it over."""
     asked, reference = job.labels.get(labels.PRIORITY_CLASS, ""), workload.spec.priority_class_ref
     if not asked or states.is_finished(workload):

@@ -12,9 +12,9 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels, names, registry
 from pykueue.api.validation import job_metadata
 from pykueue.jobs import podsets
-from pykueue.jobs.facts import Facts
-from pykueue.jobs.interface import Job
-from pykueue.jobs.options import Options
+from pykueue.jobs.facts import JobFacts
+from pykueue.jobs.interface import GenericJob
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.lifecycle import states
 
 KIND: Final = registry.KUEUE.of(kueue.Workload)
@@ -26,19 +26,19 @@ _SECONDS: Final = re.compile(r"[+]?[0-9]{1,10}")
 # --- What a job says --------------------------------------------------------------------------------------------------
 
 
-def maximum_execution_time(job: Job) -> int | None:
+def maximum_execution_time(job: GenericJob) -> int | None:
     """The limit that the job asks for; one that cannot be read counts as none."""
     written = job.labels.get(labels.MAX_EXEC_TIME_SECONDS, "")
     seconds = int(written) if _SECONDS.fullmatch(written) else 0
     return seconds if 0 < seconds <= _INT32_MAX else None
 
 
-def prebuilt_name(job: Job, options: Options) -> str:
+def prebuilt_name(job: GenericJob, options: IntegrationOptions) -> str:
     """The Workload that somebody made for the job beforehand."""
     return job_metadata.prebuilt_name(job.tree, options.validation) if job.row.takes_prebuilt else ""
 
 
-def is_elastic(job: Job, options: Options) -> bool:
+def is_elastic(job: GenericJob, options: IntegrationOptions) -> bool:
     return options.elastic and job.row.takes_elastic and job.annotations.get(labels.ELASTIC_JOB) == "true"
 
 
@@ -63,7 +63,7 @@ class MissingClass:
         return f"{self.kind} {self.name}"
 
 
-def priority(job: Job, pod_sets: tuple[Tree, ...], facts: Facts) -> Priority | MissingClass:
+def priority(job: GenericJob, pod_sets: tuple[Tree, ...], facts: JobFacts) -> Priority | MissingClass:
     """The class named for the Workload, else the one of the pods, else the cluster's default, else 0."""
     asked = job.labels.get(labels.PRIORITY_CLASS, "")
     if asked:
@@ -108,7 +108,7 @@ def _reference(group: str, kind: str, name: str) -> Tree:
 # --- Building ---------------------------------------------------------------------------------------------------------
 
 
-def build(job: Job, pod_sets: tuple[Tree, ...], rank: Priority, options: Options) -> Tree:
+def build(job: GenericJob, pod_sets: tuple[Tree, ...], rank: Priority, options: IntegrationOptions) -> Tree:
     """A new Workload."""
     elastic = is_elastic(job, options)
     row = job.row.kind
@@ -138,7 +138,7 @@ def build(job: Job, pod_sets: tuple[Tree, ...], rank: Priority, options: Options
     }
 
 
-def spec(job: Job, pod_sets: tuple[Tree, ...], rank: Priority) -> Tree:
+def spec(job: GenericJob, pod_sets: tuple[Tree, ...], rank: Priority) -> Tree:
     found: Tree = {"podSets": list(pod_sets), "priority": rank.value, "active": True}
     if job.queue_name:
         found["queueName"] = job.queue_name
@@ -150,7 +150,7 @@ def spec(job: Job, pod_sets: tuple[Tree, ...], rank: Priority) -> Tree:
     return found
 
 
-def copied_labels(job: Job, options: Options) -> dict[str, str]:
+def copied_labels(job: GenericJob, options: IntegrationOptions) -> dict[str, str]:
     """The labels that the operator wants on Workloads too. Of a group, the pods agree on them."""
     found: dict[str, str] = {}
     for tree in reversed(job.objects):
@@ -164,16 +164,16 @@ def uid_label(uid: str) -> dict[str, str]:
     return {} if not uid or meta.check_label_value(uid) else {labels.JOB_UID: uid}
 
 
-def copied_annotations(job: Job, options: Options) -> dict[str, str]:
+def copied_annotations(job: GenericJob, options: IntegrationOptions) -> dict[str, str]:
     notes = {key: value for key, value in job.annotations.items() if key.startswith(labels.PROVISIONING_PREFIX)}
-    if options.life.admission_gated_by and job.gated_by is not None:
+    if options.lifecycle.admission_gated_by and job.gated_by is not None:
         notes[labels.ADMISSION_GATED_BY] = job.gated_by
     if is_elastic(job, options):
         notes[labels.ELASTIC_JOB] = "true"
     return notes | dict(job.workload_annotations())
 
 
-def owner_reference(job: Job, tree: Tree) -> Tree:
+def owner_reference(job: GenericJob, tree: Tree) -> Tree:
     """A job controls its Workload; the pods of a group own theirs together, and none of them controls it."""
     metadata = unstructured.mapping(unstructured.get(tree, "metadata"))
     reference: Tree = {
@@ -188,7 +188,7 @@ def owner_reference(job: Job, tree: Tree) -> Tree:
 # --- Comparing --------------------------------------------------------------------------------------------------------
 
 
-def is_equivalent(job: Job, workload: kueue.Workload, options: Options) -> bool:
+def is_equivalent(job: GenericJob, workload: kueue.Workload, options: IntegrationOptions) -> bool:
     """Whether a Workload asks for what its job asks for.
 
     A job that runs with fewer pods than it asked for is as large as it was granted to be; a suspended one may be
@@ -226,7 +226,7 @@ def controller(workload: kueue.Workload) -> meta.OwnerReference | None:
     return next((owner for owner in workload.metadata.owner_references if owner.controller), None)
 
 
-def is_owned(job: Job, workload: kueue.Workload, options: Options) -> bool:
+def is_owned(job: GenericJob, workload: kueue.Workload, options: IntegrationOptions) -> bool:
     """Whether the job is the controller of the Workload: by name, and by UID where orphans are told apart."""
     owner = controller(workload)
     return owner is not None and owner.name == job.name and (not options.finish_orphaned or owner.uid == job.uid)

@@ -24,7 +24,7 @@ from pykueue.api.conditions import (
 )
 from pykueue.api.kueue import PreemptionGatePosition, Workload
 from pykueue.lifecycle import checks, reservation, states, workload_changes
-from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.workload_changes import (
     Cause,
     Changes,
@@ -142,7 +142,7 @@ def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nano
     )
 
 
-def release(workload: Workload, options: Options, now: Nanoseconds) -> Changes:
+def release(workload: Workload, options: LifecycleOptions, now: Nanoseconds) -> Changes:
     """The job of an evicted Workload has stopped: give the quota back and say whether it may be queued at once.
 
     One that held no quota gives none back, and its way into the queue is open as it was.

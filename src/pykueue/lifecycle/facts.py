@@ -112,7 +112,7 @@ class KnownFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class WorkloadFacts:
     """The world as it concerns one Workload."""
 
     local_queue: LocalQueueFacts | None = None
@@ -145,7 +145,7 @@ class PodsReadyOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LifecycleOptions:
     """What the operator chose. A field that is a feature gate is filled by the gate's name."""
 
     pods_ready: PodsReadyOptions | None = field(default_factory=PodsReadyOptions)
@@ -165,7 +165,7 @@ class Options:
     encode_by_hostname_prefix: bool = True
 
     @classmethod
-    def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> Options:
+    def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> LifecycleOptions:
         """The choices that a complete Configuration and its gates stand for."""
         retention = configuration.object_retention_policies
         kept = retention.workloads.after_finished if retention and retention.workloads else None

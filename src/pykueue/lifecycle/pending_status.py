@@ -11,8 +11,8 @@ from pykueue.api.conditions import (
 )
 from pykueue.api.kueue import PodSetRequest, Workload
 from pykueue.lifecycle import reservation, workload_changes
-from pykueue.lifecycle.facts import Options
-from pykueue.lifecycle.workload_changes import Changes, SetCondition, SetRequests
+from pykueue.lifecycle.facts import LifecycleOptions
+from pykueue.lifecycle.workload_changes import Changes, EmitEvent, SetCondition, SetRequests
 
 
 def wait(
@@ -20,23 +20,23 @@ def wait(
     reason: QuotaReservedReason,
     message: str,
     requests: tuple[PodSetRequest, ...],
-    options: Options,
+    options: LifecycleOptions,
     now: Nanoseconds,
     *,
     gated: bool = False,
-    tell: bool = True,
+    emit_event: bool = True,
 ) -> Changes:
     """The end of a cycle that did not admit it. `gated`: closed preemption gates were what stood in the way.
 
     The Event is told every time, though nothing be written: it is how people see that the Workload was tried.
-    `tell` is off for a head that only waits for the pods of others and goes on in the same cycle.
+    `emit_event` is off for a head that only waits for the pods of others and goes on in the same cycle.
     """
     return (
         *reservation.clear(workload, reason, message, options, now),
         *((SetRequests(requests),) if requests != workload.status.resource_requests else ()),
         *((_gated(message),) if gated else ()),
         *reservation.ungated(workload),
-        *((tried(reason, message, options),) if tell else ()),
+        *((failed_attempt_event(reason, message, options),) if emit_event else ()),
     )
 
 
@@ -49,7 +49,7 @@ def _gated(message: str) -> SetCondition:
     )
 
 
-def tried(reason: QuotaReservedReason, message: str, options: Options) -> workload_changes.Tell:
+def failed_attempt_event(reason: QuotaReservedReason, message: str, options: LifecycleOptions) -> EmitEvent:
     """What is told of an attempt that did not succeed, whether or not it is written down."""
     said = reason if options.observability else QuotaReservedReason.PENDING
     return workload_changes.warning(said, message)

@@ -41,7 +41,7 @@ _NOT_NEEDED: Final = "No nodes have to be provided: nothing is asked of what the
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ProvisioningAttempt:
     """A request to make."""
 
     check: str
@@ -51,12 +51,12 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProvisioningPlan:
     """What is due for one Workload: the answers of its checks, requests that nobody needs, and those to make."""
 
     changes: Changes = ()
     unused: tuple[ProvisioningRequest, ...] = ()
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[ProvisioningAttempt, ...] = ()
 
 
 def plan(
@@ -66,14 +66,14 @@ def plan(
     now: Nanoseconds,
     *,
     cleanup: bool = True,
-) -> Plan:
+) -> ProvisioningPlan:
     """`configs` has the checks of this controller, with None where the settings are missing; `requests` are the
     Workload's own. `cleanup` is the gate CleanupProvisioningRequestsOnEviction.
     """
     if states.is_finished(workload) or (states.is_evicted(workload) and cleanup):
-        return Plan(unused=tuple(requests))
+        return ProvisioningPlan(unused=tuple(requests))
     if states.is_evicted(workload) or not states.is_reserved(workload):
-        return Plan()
+        return ProvisioningPlan()
     current = {
         name: request
         for name, config in configs.items()
@@ -84,7 +84,7 @@ def plan(
         for check in workload.status.admission_checks
     )
     kept = {request.metadata.uid for request in current.values()}
-    return Plan(
+    return ProvisioningPlan(
         changes=_changes(workload, answers, now),
         unused=tuple(request for request in requests if request.metadata.uid not in kept),
         attempts=tuple(_attempts(workload, answers, configs, current)),
@@ -176,7 +176,7 @@ def _attempts(
     answers: Iterable[AdmissionCheckState],
     configs: Mapping[str, ProvisioningRequestConfigSpec | None],
     current: Mapping[str, ProvisioningRequest],
-) -> Iterable[Attempt]:
+) -> Iterable[ProvisioningAttempt]:
     """A check without an answer asks: for the first time, or once more after an attempt that came to nothing.
 
     One that says Retry asks again when its delay is over, and it is Pending once more.
@@ -193,7 +193,7 @@ def _attempts(
         else:
             continue
         name = names.provisioning_request_name(workload.metadata.name, check.name, number)
-        yield Attempt(check.name, name, config, parameters(workload, config))
+        yield ProvisioningAttempt(check.name, name, config, parameters(workload, config))
 
 
 # --- The answer -------------------------------------------------------------------------------------------------------
@@ -308,6 +308,6 @@ def _changes(workload: Workload, answers: tuple[AdmissionCheckState, ...], now: 
     return (SetChecks(answers), *checks.synced(written, None, now), *news)
 
 
-def _news(before: AdmissionCheckState, after: AdmissionCheckState) -> workload_changes.Tell:
+def _news(before: AdmissionCheckState, after: AdmissionCheckState) -> workload_changes.EmitEvent:
     note = f"Check {after.name} went from {before.state} to {after.state}"
     return workload_changes.normal("AdmissionCheckUpdated", f"{note}: {after.message}" if after.message else note)

@@ -41,18 +41,18 @@ _NOT_INTO_CLUSTER_QUEUE: Final = "Can't submit new workloads to clusterQueue"
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class QuotaUsage:
     """How much of one resource of one flavor is taken, and what of it is borrowed, as quantities are written."""
 
     total: QuantityText = "0"
     borrowed: QuantityText = "0"
 
 
-Usage: TypeAlias = Mapping[tuple[Flavor, Resource], Taken]
+Usage: TypeAlias = Mapping[tuple[Flavor, Resource], QuotaUsage]
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class QueueCounts:
     """What the memory knows of one queue."""
 
     pending: int = 0
@@ -166,7 +166,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def cluster_queue_status(
-    cluster_queue: ClusterQueue, references: References, counted: Counted, now: Nanoseconds
+    cluster_queue: ClusterQueue, references: References, counted: QueueCounts, now: Nanoseconds
 ) -> ClusterQueueStatus:
     """Whether it takes Workloads, what is taken of it, and how many wait."""
     found = blockers(cluster_queue, references)
@@ -209,7 +209,7 @@ def _flavors(cluster_queue: ClusterQueue, usage: Usage) -> tuple[FlavorUsage, ..
             resources=tuple(
                 ResourceUsage(name=name, total=taken.total, borrowed=taken.borrowed)
                 for name in sorted(group.covered_resources)
-                for taken in (usage.get((flavor.name, name), Taken()),)
+                for taken in (usage.get((flavor.name, name), QuotaUsage()),)
             ),
         )
         for group in cluster_queue.spec.resource_groups
@@ -227,7 +227,7 @@ def _whole(share: float) -> int:
 def local_queue_status(
     local_queue: LocalQueue,
     cluster_queue: ClusterQueue | None,
-    counted: Counted,
+    counted: QueueCounts,
     now: Nanoseconds,
     *,
     consumed: AdmissionFairSharingStatus | None = None,
@@ -238,7 +238,7 @@ def local_queue_status(
     """
     status, reason, message = _local_queue_active(local_queue, cluster_queue)
     if cluster_queue is None:
-        counted = Counted(pending=counted.pending)
+        counted = QueueCounts(pending=counted.pending)
     return LocalQueueStatus(
         conditions=_active(local_queue.status.conditions, local_queue.metadata, status, reason, message, now),
         pending_workloads=0 if reason is LocalReason.STOPPED else counted.pending,

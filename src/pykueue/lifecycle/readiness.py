@@ -9,7 +9,7 @@ from pykueue.api import conditions
 from pykueue.api.conditions import PodsReadyReason, Status, WorkloadCondition
 from pykueue.api.kueue import ReclaimablePod, Workload
 from pykueue.lifecycle import states, workload_changes
-from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.workload_changes import Changes, SetCondition, SetReclaimable
 
 _RECOVERING: Final = frozenset({PodsReadyReason.WAIT_FOR_RECOVERY, PodsReadyReason.RECOVERED})
@@ -22,7 +22,7 @@ _WORDS: Final[Mapping[PodsReadyReason, tuple[Status, str]]] = {
 }
 
 
-def pods_ready(workload: Workload, is_ready: bool, options: Options) -> Changes:
+def pods_ready(workload: Workload, is_ready: bool, options: LifecycleOptions) -> Changes:
     """`PodsReady` for a job whose pods are, or are not, all ready now. Nothing where waitForPodsReady is off."""
     if options.pods_ready is None:
         return workload_changes.NOTHING

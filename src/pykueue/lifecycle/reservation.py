@@ -12,7 +12,7 @@ from pykueue.api import conditions
 from pykueue.api.conditions import AdmittedReason, EvictedReason, QuotaReservedReason, Status, WorkloadCondition
 from pykueue.api.kueue import Admission, Workload
 from pykueue.lifecycle import checks, states, workload_changes
-from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.workload_changes import (
     Admitted,
     Changes,
@@ -43,7 +43,7 @@ _OLD_WORDS: Final[Mapping[QuotaReservedReason, QuotaReservedReason]] = {
 }
 
 
-def word(reason: QuotaReservedReason, options: Options) -> QuotaReservedReason:
+def word(reason: QuotaReservedReason, options: LifecycleOptions) -> QuotaReservedReason:
     """The reason as it is written: with the gate off, in the older and fewer words."""
     return reason if options.observability else _OLD_WORDS.get(reason, QuotaReservedReason.PENDING)
 
@@ -55,7 +55,7 @@ def reserve(
     workload: Workload,
     admission: Admission,
     required_checks: Iterable[str],
-    options: Options,
+    options: LifecycleOptions,
     now: Nanoseconds,
     *,
     note: str = "",
@@ -77,11 +77,11 @@ def reserve(
         *((SetRequests(()),) if workload.status.resource_requests else ()),
         *checks.synced(workload, tuple(sorted(set(required_checks))), now),
     )
-    told = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {_seconds(waited)}s"
+    text = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {_seconds(waited)}s"
     news: Changes = (
         *ungated(workload),
         Reserved(queue, waited),
-        workload_changes.normal("QuotaReserved", f"{told}; {note}" if note else told),
+        workload_changes.normal("QuotaReserved", f"{text}; {note}" if note else text),
     )
     return (*made, *news, *admitted(workload_changes.apply_to(workload, made, now), options, now))
 
@@ -139,14 +139,16 @@ def repair(workload: Workload, found: Admission) -> Changes:
 # --- Given back -------------------------------------------------------------------------------------------------------
 
 
-def clear(workload: Workload, reason: QuotaReservedReason, message: str, options: Options, now: Nanoseconds) -> Changes:
+def clear(
+    workload: Workload, reason: QuotaReservedReason, message: str, options: LifecycleOptions, now: Nanoseconds
+) -> Changes:
     """Without quota, for this reason; what it held is given back, without an eviction."""
     said = SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, word(reason, options), message)
     made: Changes = (said, *((SetAdmission(None),) if workload.status.admission else ()))
     return (*made, *admitted(workload_changes.apply_to(workload, made, now), options, now))
 
 
-def give_up(workload: Workload, message: str, options: Options, now: Nanoseconds) -> Changes:
+def give_up(workload: Workload, message: str, options: LifecycleOptions, now: Nanoseconds) -> Changes:
     """A reservation that no longer holds when the last check turns Ready: back to the queue, the checks asked anew."""
     anew = checks.with_checks(workload, checks.reset(workload.status.admission_checks, now))
     after = workload_changes.apply_to(workload, anew, now)
@@ -156,7 +158,7 @@ def give_up(workload: Workload, message: str, options: Options, now: Nanoseconds
 # --- Admitted ---------------------------------------------------------------------------------------------------------
 
 
-def admitted(workload: Workload, options: Options, now: Nanoseconds) -> Changes:
+def admitted(workload: Workload, options: LifecycleOptions, now: Nanoseconds) -> Changes:
     """`Admitted` as it follows from the rest of the status, with the time banked when it ends."""
     status, reason, message = _verdict(workload, options)
     before = conditions.find(workload.status.conditions, WorkloadCondition.ADMITTED)
@@ -171,7 +173,7 @@ def admitted(workload: Workload, options: Options, now: Nanoseconds) -> Changes:
     return (*said, *_banked(workload, now)) if was and not becomes else said
 
 
-def _verdict(workload: Workload, options: Options) -> tuple[Status, AdmittedReason, str]:
+def _verdict(workload: Workload, options: LifecycleOptions) -> tuple[Status, AdmittedReason, str]:
     ready = states.are_checks_ready(workload)
     if not states.is_reserved(workload):
         if not options.observability and not ready:
@@ -193,7 +195,7 @@ def _verdict(workload: Workload, options: Options) -> tuple[Status, AdmittedReas
     return Status.TRUE, AdmittedReason.ADMITTED, "The workload is admitted"
 
 
-def _may_say_no(workload: Workload, options: Options) -> bool:
+def _may_say_no(workload: Workload, options: LifecycleOptions) -> bool:
     """A Workload of which nothing was ever said is not given a No, unless people asked for it."""
     said = conditions.find(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED) is not None
     return options.observability and (said or options.explicit_status)

@@ -57,7 +57,7 @@ class IllegalMove(Exception):
         self.before, self.after = before, after
         super().__init__(
             f"Workload {key(before)} cannot go from {state(before)} to {state(after)}; it was"
-            f" {story(before)}, and would be {story(after)}"
+            f" {condition_summary(before)}, and would be {condition_summary(after)}"
         )
 
 
@@ -103,10 +103,10 @@ def check_move(before: Workload, after: Workload) -> None:
         raise IllegalMove(before, after)
 
 
-def story(workload: Workload) -> str:
+def condition_summary(workload: Workload) -> str:
     """The conditions in one line, as people read them: `QuotaReserved=True/QuotaReserved since …`."""
-    told = [f"{c.type}={c.status}/{c.reason} since {c.last_transition_time}" for c in workload.status.conditions]
-    return ", ".join(told) or "without any condition"
+    summary = [f"{c.type}={c.status}/{c.reason} since {c.last_transition_time}" for c in workload.status.conditions]
+    return ", ".join(summary) or "without any condition"
 
 
 def key(workload: Workload) -> str:

@@ -14,8 +14,8 @@ from typing import Final
 from kubemachinery.meta import Nanoseconds
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import states, workload_changes
-from pykueue.lifecycle.facts import Facts, Options
-from pykueue.lifecycle.rules import Rule, View
+from pykueue.lifecycle.facts import LifecycleOptions, WorkloadFacts
+from pykueue.lifecycle.rules import Rule, RuleContext
 from pykueue.lifecycle.rules.activation import deactivation_target, inactive, reactivated
 from pykueue.lifecycle.rules.admission_gate import admission_gate
 from pykueue.lifecycle.rules.admitted import admitted
@@ -63,14 +63,16 @@ _MOST_PASSES: Final = 2 * len(RULES)
 
 
 class Unsettled(Exception):
-    """Two rules undo each other's work: a fault in the rules, told with the Workload's story."""
+    """Two rules undo each other's work: a fault in the rules. The message has the Workload's conditions."""
 
     def __init__(self, workload: Workload) -> None:
-        super().__init__(f"the rules do not settle for Workload {states.key(workload)}: {states.story(workload)}")
+        super().__init__(
+            f"the rules do not settle for Workload {states.key(workload)}: {states.condition_summary(workload)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LifecycleStep:
     """What to write and tell now, when to look again, and whether the scheduler has to look at the reservation.
 
     All changes are on the status, or all are on the object: one write carries them.
@@ -81,46 +83,48 @@ class Step:
     recheck: bool = False
 
 
-def step(workload: Workload, facts: Facts, options: Options, now: Nanoseconds, *, jitter: float = 0.0) -> Step:
+def step(
+    workload: Workload, facts: WorkloadFacts, options: LifecycleOptions, now: Nanoseconds, *, jitter: float = 0.0
+) -> LifecycleStep:
     """What is due now. `jitter`, from 0 up to 1, spreads those that were put back together."""
     made: Changes = ()
     current = workload
     for _ in range(_MOST_PASSES):
-        passed = _pass(View(current, facts, options, now, jitter))
+        passed = _pass(RuleContext(current, facts, options, now, jitter))
         on_status = workload_changes.on_status(passed.changes)
         if not on_status:
             if not made:
                 return passed
             states.check_move(workload, current)
-            return Step(made, passed.wake_at, passed.recheck)
-        made = (*made, *on_status, *workload_changes.news(passed.changes))
+            return LifecycleStep(made, passed.wake_at, passed.recheck)
+        made = (*made, *on_status, *workload_changes.notifications(passed.changes))
         current = workload_changes.apply_to(current, on_status, now)
     raise Unsettled(current)
 
 
-def _pass(view: View) -> Step:
+def _pass(context: RuleContext) -> LifecycleStep:
     """The first rule that has something to change, with the earliest of the times to look again before it."""
     wake_at: Nanoseconds | None = None
     recheck = False
     for rule in RULES:
-        verdict = rule(view)
-        if verdict is None:
+        result = rule(context)
+        if result is None:
             continue
-        recheck = recheck or verdict.recheck
-        if verdict.wake_at is not None:
-            wake_at = verdict.wake_at if wake_at is None else min(wake_at, verdict.wake_at)
-        if verdict.changes and (effective := _effective(view, verdict.changes)):
-            return Step(effective, wake_at, recheck)
-        if verdict.ends:
+        recheck = recheck or result.recheck
+        if result.wake_at is not None:
+            wake_at = result.wake_at if wake_at is None else min(wake_at, result.wake_at)
+        if result.changes and (effective := _effective(context, result.changes)):
+            return LifecycleStep(effective, wake_at, recheck)
+        if result.ends:
             break
-    return Step((), wake_at, recheck)
+    return LifecycleStep((), wake_at, recheck)
 
 
-def _effective(view: View, changes: Changes) -> Changes:
+def _effective(context: RuleContext, changes: Changes) -> Changes:
     """The changes, unless they leave everything as it is. Of both sorts, those on the status come first."""
     if workload_changes.on_status(changes):
-        after = workload_changes.apply_to(view.workload, workload_changes.on_status(changes), view.now)
-        if after.status != view.workload.status:
-            return (*workload_changes.on_status(changes), *workload_changes.news(changes))
+        after = workload_changes.apply_to(context.workload, workload_changes.on_status(changes), context.now)
+        if after.status != context.workload.status:
+            return (*workload_changes.on_status(changes), *workload_changes.notifications(changes))
     objective = workload_changes.on_object(changes)
-    return (*objective, *workload_changes.news(changes)) if objective else ()
+    return (*objective, *workload_changes.notifications(changes)) if objective else ()

@@ -29,16 +29,16 @@ from pykueue.api import conditions, kueue, labels, names
 from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import eviction, reservation, states, workload_changes
-from pykueue.lifecycle.facts import Options
+from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.workload_changes import (
-    Activate,
+    ActivateWorkload,
     Changes,
-    Deactivate,
-    Delete,
+    DeactivateWorkload,
+    DeleteWorkload,
+    EmitEvent,
     RemoveFinalizer,
     SetCondition,
     SetPreemptionGates,
-    Tell,
     UnmarkParent,
 )
 
@@ -109,30 +109,30 @@ class FamilyPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class CreateVariant:
     """A new variant, and the Event about it on the parent."""
 
     variant: Workload
-    told: Tell
+    event: EmitEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
-    """Changes of one member of the family. `told` is an Event on the parent."""
+class ChangeMember:
+    """Changes of one member of the family. `event` is emitted on the parent."""
 
     workload: Workload
     changes: Changes
-    told: Tell | None = None
+    event: EmitEvent | None = None
 
 
-Action: TypeAlias = Create | Apply
+FamilyAction: TypeAlias = CreateVariant | ChangeMember
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyStep:
     """What to write now, at most one action for each object, and when to look again."""
 
-    actions: tuple[Action, ...] = ()
+    actions: tuple[FamilyAction, ...] = ()
     wake_at: Nanoseconds | None = None
 
 
@@ -140,7 +140,7 @@ def decide(
     parent: Workload,
     variants: Sequence[Workload],
     policy: FamilyPolicy | None,
-    options: Options,
+    options: LifecycleOptions,
     now: Nanoseconds,
     *,
     short_names: bool = False,
@@ -174,33 +174,33 @@ def decide(
     return FamilyStep(actions, min(times, default=None))
 
 
-def _once(actions: Sequence[Action]) -> tuple[Action, ...]:
+def _once(actions: Sequence[FamilyAction]) -> tuple[FamilyAction, ...]:
     """The first action for each object: the next is decided on what that one leaves."""
-    kept: list[Action] = []
+    kept: list[FamilyAction] = []
     seen: set[str] = set()
     for action in actions:
-        key = states.key(action.workload if isinstance(action, Apply) else action.variant)
+        key = states.key(action.workload if isinstance(action, ChangeMember) else action.variant)
         if key not in seen:
             seen.add(key)
             kept.append(action)
     return tuple(kept)
 
 
-def _finished(parent: Workload, variants: Sequence[Workload]) -> Iterator[Apply]:
+def _finished(parent: Workload, variants: Sequence[Workload]) -> Iterator[ChangeMember]:
     end = conditions.find(parent.status.conditions, WorkloadCondition.FINISHED)
     assert end is not None, "a finished Workload has the condition"
     for variant in variants:
         if not states.is_finished(variant):
             said = SetCondition(WorkloadCondition.FINISHED, Status.TRUE, end.reason, end.message)
-            yield Apply(variant, (said,))
+            yield ChangeMember(variant, (said,))
 
 
 # --- Which variants there are -----------------------------------------------------------------------------------------
 
 
 def _created(
-    parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy, options: Options, short_names: bool
-) -> Iterator[Create]:
+    parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy, options: LifecycleOptions, short_names: bool
+) -> Iterator[CreateVariant]:
     """A variant copies the annotations of its parent, so none is created while one of them gates the admission; nor is
     one created for a parent that is not active."""
     if states.is_gated(parent, gates_count=options.admission_gated_by) or not states.is_active(parent):
@@ -209,7 +209,7 @@ def _created(
     for flavor in policy.flavors:
         if flavor not in known:
             variant = _variant(parent, flavor, short_names)
-            yield Create(
+            yield CreateVariant(
                 variant, workload_changes.normal("CreatedVariant", f'Variant Workload "{states.key(variant)}" created')
             )
 
@@ -240,7 +240,7 @@ def _variant(parent: Workload, flavor: str, short_names: bool) -> Workload:
     )
 
 
-def _stale(parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy) -> Iterator[Apply]:
+def _stale(parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy) -> Iterator[ChangeMember]:
     """Variants of flavors that the ClusterQueue has no longer; those that wait in a LocalQueue that the parent has
     left, which are created again in the new one; and rejected ones of an inactive parent, which are created again when
     the parent is activated."""
@@ -254,40 +254,44 @@ def _stale(parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy)
             yield from _deleted(variant, "its parent is not active")
 
 
-def _dissolved(parent: Workload, variants: Sequence[Workload]) -> Iterator[Apply]:
+def _dissolved(parent: Workload, variants: Sequence[Workload]) -> Iterator[ChangeMember]:
     """A parent that moved to a ClusterQueue without policy competes itself, once its variants are gone."""
     if states.is_reserved(parent):
         return
     for variant in variants:
         yield from _deleted(variant, "its ClusterQueue has no concurrentAdmissionPolicy")
     if not variants:
-        yield Apply(parent, (UnmarkParent(),))
+        yield ChangeMember(parent, (UnmarkParent(),))
 
 
-def _deleted(variant: Workload, why: str) -> Iterator[Apply]:
+def _deleted(variant: Workload, why: str) -> Iterator[ChangeMember]:
     if variant.metadata.deletion_timestamp is None:
         note = f'Variant Workload "{states.key(variant)}" deleted; {why}'
-        yield Apply(variant, (RemoveFinalizer(), Delete()), workload_changes.normal("DeletedVariant", note))
+        yield ChangeMember(
+            variant, (RemoveFinalizer(), DeleteWorkload()), workload_changes.normal("DeletedVariant", note)
+        )
 
 
 # --- Evictions --------------------------------------------------------------------------------------------------------
 
 
 def _evicted(
-    parent: Workload, family: Sequence[Workload], options: Options, now: Nanoseconds
-) -> tuple[Apply, ...] | None:
+    parent: Workload, family: Sequence[Workload], options: LifecycleOptions, now: Nanoseconds
+) -> tuple[ChangeMember, ...] | None:
     """What follows from variants that were evicted and still hold quota; None while the job of one is stopping.
 
     The quota of a variant that runs is held until the parent has lost its own, because its pods run until then. A
     variant that never ran gives its quota back at once.
     """
-    released: list[Apply] = []
+    released: list[ChangeMember] = []
     for variant in family:
         if not states.is_evicted(variant) or not states.is_reserved(variant):
             continue
         if states.is_admitted(variant) and states.is_reserved(parent):
-            return None if states.is_evicted(parent) else (Apply(parent, _evict_parent("VariantEvicted", _LOST)),)
-        released.append(Apply(variant, eviction.release(variant, options, now)))
+            return (
+                None if states.is_evicted(parent) else (ChangeMember(parent, _evict_parent("VariantEvicted", _LOST)),)
+            )
+        released.append(ChangeMember(variant, eviction.release(variant, options, now)))
     return tuple(released)
 
 
@@ -304,16 +308,16 @@ def _evict_parent(reason: str, message: str) -> Changes:
 
 def _turned(
     parent: Workload, family: Sequence[Workload], running: Workload | None, policy: FamilyPolicy
-) -> Iterator[Apply]:
+) -> Iterator[ChangeMember]:
     """Variants that have to be deactivated, or activated, each with the reason in an Event."""
     for variant in family:
         is_active = states.is_active(variant)
         if is_active and (why := _against(variant, parent, running, policy)):
             note = f"Variant Workload deactivated due to {why}"
-            yield Apply(variant, (Deactivate(), workload_changes.normal("DeactivatedVariant", note)))
+            yield ChangeMember(variant, (DeactivateWorkload(), workload_changes.normal("DeactivatedVariant", note)))
         elif not is_active and (why := _for(variant, parent, running, policy)):
             note = f"Variant Workload activated due to {why}"
-            yield Apply(variant, (Activate(), workload_changes.normal("ActivatedVariant", note)))
+            yield ChangeMember(variant, (ActivateWorkload(), workload_changes.normal("ActivatedVariant", note)))
 
 
 def _against(variant: Workload, parent: Workload, running: Workload | None, policy: FamilyPolicy) -> str:
@@ -363,7 +367,7 @@ def _own_cause(variant: Workload) -> tuple[DeactivationReason, str] | None:
     return (cause, evicted.message) if cause is not None else None
 
 
-def _rejected(parent: Workload, family: Sequence[Workload], policy: FamilyPolicy) -> Iterator[Apply]:
+def _rejected(parent: Workload, family: Sequence[Workload], policy: FamilyPolicy) -> Iterator[ChangeMember]:
     """A parent without a variant left to try is deactivated, for the cause of its most favorable variant."""
     causes = [_own_cause(variant) for variant in family]
     if len(family) < len(policy.flavors) or None in causes or not causes or not states.is_active(parent):
@@ -372,26 +376,28 @@ def _rejected(parent: Workload, family: Sequence[Workload], policy: FamilyPolicy
     assert first is not None, "every variant has a cause"
     if not states.has(parent, WorkloadCondition.DEACTIVATION_TARGET):
         message = f"every variant was deactivated; flavor {flavor_of(family[0])}: {first[1]}"
-        yield Apply(parent, (SetCondition(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, first[0], message),))
+        yield ChangeMember(
+            parent, (SetCondition(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, first[0], message),)
+        )
 
 
 # --- The parent -------------------------------------------------------------------------------------------------------
 
 
 def _synced(
-    parent: Workload, running: Workload | None, options: Options, now: Nanoseconds
-) -> tuple[tuple[Apply, ...], Nanoseconds | None]:
+    parent: Workload, running: Workload | None, options: LifecycleOptions, now: Nanoseconds
+) -> tuple[tuple[ChangeMember, ...], Nanoseconds | None]:
     """The parent follows the variant that runs, which in turn has the readiness of the parent's pods."""
     if running is None:
         lost = states.is_admitted(parent) and not states.is_evicted(parent)
-        return ((Apply(parent, _evict_parent("ConcurrentAdmission", _NONE_RUNS)),) if lost else ()), None
+        return ((ChangeMember(parent, _evict_parent("ConcurrentAdmission", _NONE_RUNS)),) if lost else ()), None
     ready = _pods_ready(parent, running)
     if states.is_admitted(parent) or states.is_reserved(parent) or not states.is_active(parent):
         return ready, None
     again = _backs_off_until(parent)
     if again is not None and again > now:
         return ready, again
-    return (*ready, Apply(parent, _adopted(parent, running, options, now))), None
+    return (*ready, ChangeMember(parent, _adopted(parent, running, options, now))), None
 
 
 def _backs_off_until(parent: Workload) -> Nanoseconds | None:
@@ -400,7 +406,7 @@ def _backs_off_until(parent: Workload) -> Nanoseconds | None:
     return states.moment(state.requeue_at) if state is not None and state.requeue_at else None
 
 
-def _adopted(parent: Workload, running: Workload, options: Options, now: Nanoseconds) -> Changes:
+def _adopted(parent: Workload, running: Workload, options: LifecycleOptions, now: Nanoseconds) -> Changes:
     """The admission of the variant becomes that of the parent. News of a reservation was told about the variant."""
     assert running.status.admission is not None, "an admitted variant has an admission"
     made = workload_changes.on_status(reservation.reserve(parent, running.status.admission, (), options, now))
@@ -408,7 +414,7 @@ def _adopted(parent: Workload, running: Workload, options: Options, now: Nanosec
     return (*made, SetCondition(WorkloadCondition.ADMITTED, Status.TRUE, "Admitted", message))
 
 
-def _pods_ready(parent: Workload, running: Workload) -> tuple[Apply, ...]:
+def _pods_ready(parent: Workload, running: Workload) -> tuple[ChangeMember, ...]:
     said = conditions.find(parent.status.conditions, WorkloadCondition.PODS_READY)
     if said is None:
         return ()
@@ -419,13 +425,13 @@ def _pods_ready(parent: Workload, running: Workload) -> tuple[Apply, ...]:
         said.reason,
         said.message,
     )
-    return () if is_same else (Apply(running, (copied,)),)
+    return () if is_same else (ChangeMember(running, (copied,)),)
 
 
 # --- Preemption gates -------------------------------------------------------------------------------------------------
 
 
-def _opened(family: Sequence[Workload], now: Nanoseconds) -> tuple[tuple[Apply, ...], Nanoseconds | None]:
+def _opened(family: Sequence[Workload], now: Nanoseconds) -> tuple[tuple[ChangeMember, ...], Nanoseconds | None]:
     """One variant at a time may preempt: the most favorable that needs to, another one only after a pause."""
     competing = [each for each in family if _competes(each)]
     candidate = _candidate(competing)
@@ -444,7 +450,7 @@ def _opened(family: Sequence[Workload], now: Nanoseconds) -> tuple[tuple[Apply, 
         SetPreemptionGates((*others, opened)),
         workload_changes.normal("PreemptionUngatedVariant", note),
     )
-    return (Apply(candidate, changes),), now + _GATE_PAUSE
+    return (ChangeMember(candidate, changes),), now + _GATE_PAUSE
 
 
 def _candidate(competing: Sequence[Workload]) -> Workload | None:

@@ -127,12 +127,12 @@ class CountEviction:
 
 
 @dataclass(frozen=True, slots=True)
-class Deactivate:
+class DeactivateWorkload:
     """Set `spec.active` to false."""
 
 
 @dataclass(frozen=True, slots=True)
-class Activate:
+class ActivateWorkload:
     """Set `spec.active` to true."""
 
 
@@ -152,7 +152,7 @@ class RemoveFinalizer:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteWorkload:
     """Delete the object, if it is still the one that was looked at."""
 
 
@@ -165,7 +165,7 @@ class EventType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class EmitEvent:
     """An Event about the Workload. Who reports it is the caller's name."""
 
     type: EventType
@@ -174,12 +174,12 @@ class Tell:
     important: bool = False  # written before other Events, and never left out
 
 
-def normal(reason: str, note: str) -> Tell:
-    return Tell(EventType.NORMAL, str(reason), conditions.truncated(note, conditions.LONGEST_EVENT_MESSAGE))
+def normal(reason: str, note: str) -> EmitEvent:
+    return EmitEvent(EventType.NORMAL, str(reason), conditions.truncated(note, conditions.LONGEST_EVENT_MESSAGE))
 
 
-def warning(reason: str, note: str) -> Tell:
-    return Tell(EventType.WARNING, str(reason), conditions.truncated(note, conditions.LONGEST_EVENT_MESSAGE))
+def warning(reason: str, note: str) -> EmitEvent:
+    return EmitEvent(EventType.WARNING, str(reason), conditions.truncated(note, conditions.LONGEST_EVENT_MESSAGE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +244,11 @@ StatusChange: TypeAlias = (
     | SetPreemptionGates
     | CountEviction
 )
-ObjectChange: TypeAlias = Deactivate | Activate | MarkParent | UnmarkParent | RemoveFinalizer | Delete
-News: TypeAlias = Tell | Reserved | Admitted | Evicted | Released | Finished
-Change: TypeAlias = StatusChange | ObjectChange | News
+ObjectChange: TypeAlias = (
+    DeactivateWorkload | ActivateWorkload | MarkParent | UnmarkParent | RemoveFinalizer | DeleteWorkload
+)
+Notification: TypeAlias = EmitEvent | Reserved | Admitted | Evicted | Released | Finished
+Change: TypeAlias = StatusChange | ObjectChange | Notification
 Changes: TypeAlias = tuple[Change, ...]
 
 NOTHING: Final[Changes] = ()
@@ -268,7 +270,7 @@ _ON_STATUS: Final = (
     SetPreemptionGates,
     CountEviction,
 )
-_ON_OBJECT: Final = (Deactivate, Activate, MarkParent, UnmarkParent, RemoveFinalizer, Delete)
+_ON_OBJECT: Final = (DeactivateWorkload, ActivateWorkload, MarkParent, UnmarkParent, RemoveFinalizer, DeleteWorkload)
 
 
 def on_status(changes: Changes) -> tuple[StatusChange, ...]:
@@ -281,7 +283,7 @@ def on_object(changes: Changes) -> tuple[ObjectChange, ...]:
     return tuple(change for change in changes if isinstance(change, _ON_OBJECT))
 
 
-def news(changes: Changes) -> tuple[News, ...]:
+def notifications(changes: Changes) -> tuple[Notification, ...]:
     """What to tell once the writes have worked."""
     return tuple(change for change in changes if not isinstance(change, _ON_STATUS + _ON_OBJECT))
 
@@ -294,9 +296,9 @@ def apply_to(workload: kueue.Workload, changes: Iterable[Change], now: Nanosecon
     status, spec, metadata = workload.status, workload.spec, workload.metadata
     for change in changes:
         match change:
-            case Deactivate():
+            case DeactivateWorkload():
                 spec = replace(spec, active=False)
-            case Activate():
+            case ActivateWorkload():
                 spec = replace(spec, active=True)
             case MarkParent():
                 metadata = replace(metadata, labels={**metadata.labels, labels.CONCURRENT_ADMISSION_PARENT: "true"})
@@ -306,7 +308,7 @@ def apply_to(workload: kueue.Workload, changes: Iterable[Change], now: Nanosecon
             case RemoveFinalizer():
                 kept = tuple(name for name in metadata.finalizers if name != labels.RESOURCE_IN_USE_FINALIZER)
                 metadata = replace(metadata, finalizers=kept)
-            case Delete() | Tell() | Reserved() | Admitted() | Evicted() | Released() | Finished():
+            case DeleteWorkload() | EmitEvent() | Reserved() | Admitted() | Evicted() | Released() | Finished():
                 pass
             case _:
                 status = _with(status, change, metadata.generation, now)

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeAlias
 from kubemachinery import meta
 from kubemachinery.client.event_recorder import Note, Recorder, Reference
 from pykueue.api import kueue
-from pykueue.lifecycle.workload_changes import Change, EventType, Tell
+from pykueue.lifecycle.workload_changes import Change, EmitEvent, EventType
 
 # The names under which the public system reports; dashboards and people filter by them.
 SCHEDULER: Final = "kueue-admission"
@@ -57,7 +57,7 @@ class Reporter:
     def changes(self, workload: kueue.Workload, changes: Sequence[Change], controller: str) -> None:
         """Tell what was written about a Workload."""
         self._count(workload, changes)
-        told = [change for change in changes if isinstance(change, Tell)]
+        told = [change for change in changes if isinstance(change, EmitEvent)]
         follows_admission = any(change.reason == "Admitted" for change in told)
         for change in told:
             redundant = change.reason == "QuotaReserved" and follows_admission
@@ -75,12 +75,12 @@ class Reporter:
         """Emit an Event on any object. Events with different `related` objects are never merged into one series, so
         an Event whose note matters for each of them names it."""
         second = reference(related) if related is not None else None
-        self._tell(reference(thing), Tell(type_, reason, note), controller, related=second)
+        self._tell(reference(thing), EmitEvent(type_, reason, note), controller, related=second)
 
     def _tell(
         self,
         about: Reference,
-        change: Tell,
+        change: EmitEvent,
         controller: str,
         *,
         redundant: bool = False,

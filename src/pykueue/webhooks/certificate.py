@@ -35,7 +35,7 @@ _ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CertificateBundle:
     """What is kept, under the names that public tools use. `ca` may hold several authorities, the signing one first."""
 
     ca: bytes = b""
@@ -52,7 +52,7 @@ class Kept:
 NAMES: Final[Mapping[str, str]] = {"ca": "ca.crt", "ca_key": "ca.key", "certificate": "tls.crt", "key": "tls.key"}
 
 
-def renewed(kept: Kept, hosts: Sequence[str], now: datetime.datetime) -> Kept:
+def renewed(kept: CertificateBundle, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
     """What to keep from now on: the same while it is good, else a new certificate, and a new authority where needed."""
     signing, *others = _authorities(kept.ca) or [b""]
     authority = Authority.load(signing, kept.ca_key)
@@ -63,7 +63,7 @@ def renewed(kept: Kept, hosts: Sequence[str], now: datetime.datetime) -> Kept:
         return kept
     made = authority.issue(hosts[0], (), now, hosts=hosts)
     believed = [old for old in others if still_good(old, now, renew_days=0)]
-    return Kept(
+    return CertificateBundle(
         ca=b"".join([authority.identity.certificate, *believed]),
         ca_key=authority.identity.key,
         certificate=made.certificate,
@@ -75,32 +75,32 @@ def _authorities(ca: bytes) -> list[bytes]:
     return [pem.lstrip() + _END for pem in ca.split(_END)[:-1]]
 
 
-class Keeper(Protocol):
+class CertificateStore(Protocol):
     """Where the certificate is kept."""
 
-    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> Kept:
+    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
         """The certificate to serve with now. Asked every now and then; renews what is about to end."""
         ...
 
 
 @dataclass
-class InMemory:
-    kept: Kept = Kept()
+class InMemoryStore:
+    kept: CertificateBundle = CertificateBundle()
 
-    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> Kept:
+    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
         self.kept = renewed(self.kept, hosts, now)
         return self.kept
 
 
 @dataclass(frozen=True)
-class InSecret:
+class SecretStore:
     """Shared by all replicas: whoever comes first renews it, the others find it renewed."""
 
     client: ApiClient
     namespace: str
     name: str
 
-    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> Kept:
+    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
         for _ in range(_ATTEMPTS):
             secret = await self.client.find(SECRET, self.name, self.namespace)
             before = _unpacked(unstructured.get(secret, "data"))
@@ -114,7 +114,7 @@ class InSecret:
                 continue  # another replica was faster: its certificate is as good as ours
         raise errors.Unanswered(f"Secret {self.namespace}/{self.name} changes faster than it can be written")
 
-    async def _write(self, secret: unstructured.Tree | None, kept: Kept) -> None:
+    async def _write(self, secret: unstructured.Tree | None, kept: CertificateBundle) -> None:
         packed = {name: base64.b64encode(getattr(kept, field)).decode() for field, name in NAMES.items()}
         if secret is None:
             named = {"name": self.name, "namespace": self.namespace}
@@ -126,27 +126,27 @@ class InSecret:
             await self.client.replace(SECRET, {**secret, "data": data})
 
 
-def _unpacked(data: object) -> Kept:
+def _unpacked(data: object) -> CertificateBundle:
     def part(name: str) -> bytes:
         try:
             return base64.b64decode(unstructured.text(unstructured.get(data, name)), validate=True)
         except ValueError:
             return b""
 
-    return Kept(**{field: part(name) for field, name in NAMES.items()})
+    return CertificateBundle(**{field: part(name) for field, name in NAMES.items()})
 
 
 @dataclass(frozen=True)
-class InFolder:
+class DirectoryStore:
     """Somebody else makes the certificate and puts it there; we notice when it is another one."""
 
     folder: Path
 
-    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> Kept:
+    async def current(self, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
         certificate, key = self.folder / NAMES["certificate"], self.folder / NAMES["key"]
         ca = self.folder / NAMES["ca"]
         try:
-            return Kept(
+            return CertificateBundle(
                 ca=ca.read_bytes() if ca.is_file() else b"",
                 certificate=certificate.read_bytes(),
                 key=key.read_bytes(),

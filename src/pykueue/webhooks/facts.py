@@ -18,15 +18,15 @@ from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, registry
 from pykueue.jobs import admission, selection
-from pykueue.jobs.admission import AdmissionFacts
-from pykueue.jobs.kinds import Row
+from pykueue.jobs.admission import JobAdmissionFacts
+from pykueue.jobs.kinds import JobIntegration
 from pykueue.jobs.unreadable_owners import OwnerReader
 from pykueue.webhooks.review import (
     NO_FACTS,
+    AdmissionFacts,
     AdmissionRequest,
-    Choices,
-    Facts,
     Phase,
+    WebhookOptions,
     asks_for_local_queues,
     gives_quota,
     job_kind,
@@ -41,7 +41,7 @@ PRIORITY_CLASS: Final = registry.KUEUE.of(kueue.WorkloadPriorityClass)
 DEFAULT: Final = "default"
 
 
-class Sources(Protocol):
+class AdmissionSources(Protocol):
     """Where objects are read."""
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
@@ -61,28 +61,30 @@ class Sources(Protocol):
         ...
 
 
-async def gather(request: AdmissionRequest, sources: Sources, choices: Choices) -> Facts:
+async def gather(request: AdmissionRequest, sources: AdmissionSources, choices: WebhookOptions) -> AdmissionFacts:
     """The facts that a request needs; most need none."""
     row = job_kind(request.object, choices)
     if row is not None:
-        return Facts(job=await _about_job(request, row, sources, choices))
+        return AdmissionFacts(job=await _about_job(request, row, sources, choices))
     if asks_for_local_queues(request, choices):
-        return Facts(
+        return AdmissionFacts(
             cluster_queues=tuple(await sources.objects(CLUSTER_QUEUE)),
             namespaces=tuple(await sources.objects(NAMESPACE)),
             local_queues=tuple(await sources.objects(LOCAL_QUEUE)),
         )
     if gives_quota(request) and sources.is_over(request.manager):
-        return Facts(is_late=True)
+        return AdmissionFacts(is_late=True)
     return NO_FACTS
 
 
-async def _about_job(request: AdmissionRequest, row: Row, sources: Sources, choices: Choices) -> AdmissionFacts:
+async def _about_job(
+    request: AdmissionRequest, row: JobIntegration, sources: AdmissionSources, choices: WebhookOptions
+) -> JobAdmissionFacts:
     namespace = await sources.find(NAMESPACE, request.namespace, "")
     queue = await sources.find(LOCAL_QUEUE, DEFAULT, request.namespace)
     # While an object is created, only the request knows where.
     tree = unstructured.put(request.object, ("metadata", "namespace"), request.namespace)
-    found = AdmissionFacts(
+    found = JobAdmissionFacts(
         namespace=unstructured.texts(unstructured.get(namespace, "metadata", "labels")),
         default_queue=queue is not None
         and unstructured.get(queue, "spec", "stopPolicy") in (None, kueue.StopPolicy.NONE),
@@ -94,7 +96,7 @@ async def _about_job(request: AdmissionRequest, row: Row, sources: Sources, choi
     return found
 
 
-class InformedSources:
+class InformerSources:
     """The copies that informers keep, and a request for what nobody keeps a copy of."""
 
     # What is asked for because it must be there: a copy that does not have it yet is behind.

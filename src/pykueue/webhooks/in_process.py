@@ -13,19 +13,19 @@ from kubeserver.admission.chain import ACCEPTED, Hook, Review, Verdict, refused_
 from kubeserver.assembly import Find
 from pykueue.webhooks import facts
 from pykueue.webhooks.registration import CRD
-from pykueue.webhooks.review import AdmissionRequest, AdmissionResponse, Choices, Phase, review
-from pykueue.webhooks.table import Endpoint, endpoints
+from pykueue.webhooks.review import AdmissionRequest, AdmissionResponse, Phase, WebhookOptions, review
+from pykueue.webhooks.table import WebhookEndpoint, endpoints
 
 T = TypeVar("T")
 
 
-def hooks(choices: Choices, find: Find) -> tuple[Hook, ...]:
+def hooks(choices: WebhookOptions, find: Find) -> tuple[Hook, ...]:
     """Our webhooks as functions of this process; `Parts.plugins` of the server is where they go, after its own."""
     sources = _StoreSources(find)
     return tuple(_hook(endpoint, choices, sources) for endpoint in endpoints(choices))
 
 
-def _hook(endpoint: Endpoint, choices: Choices, sources: facts.Sources) -> Hook:
+def _hook(endpoint: WebhookEndpoint, choices: WebhookOptions, sources: facts.AdmissionSources) -> Hook:
     def decide(asked: Review) -> AdmissionResponse:
         request = _request(endpoint.phase, asked)
         response = review(request, _now(facts.gather(request, sources, choices)), choices)

@@ -22,10 +22,10 @@ from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.selectors import Operator, Requirement, Selector
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels, registry
-from pykueue.jobs.kinds import Row
-from pykueue.jobs.options import Options
-from pykueue.webhooks.review import Choices, Phase
-from pykueue.webhooks.table import CONVERT, Endpoint, endpoints
+from pykueue.jobs.kinds import JobIntegration
+from pykueue.jobs.options import IntegrationOptions
+from pykueue.webhooks.review import Phase, WebhookOptions
+from pykueue.webhooks.table import CONVERT, WebhookEndpoint, endpoints
 
 NAMES: Final = {
     Phase.MUTATE: "kueue-mutating-webhook-configuration",
@@ -52,7 +52,7 @@ CRD: Final = _kind("apiextensions.k8s.io", "CustomResourceDefinition")
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class WebhookClientConfig:
     """How an API server reaches us: through a Service in its cluster, or at an address of its own machine."""
 
     namespace: str = ""
@@ -72,7 +72,7 @@ class Reach:
 # --- The documents ----------------------------------------------------------------------------------------------------
 
 
-def configurations(choices: Choices, reach: Reach, own_namespace: str) -> list[Tree]:
+def configurations(choices: WebhookOptions, reach: WebhookClientConfig, own_namespace: str) -> list[Tree]:
     """Both webhook configurations."""
     rows = endpoints(choices)
     return [
@@ -91,7 +91,9 @@ def configurations(choices: Choices, reach: Reach, own_namespace: str) -> list[T
     ]
 
 
-def _webhooks(endpoint: Endpoint, choices: Choices, reach: Reach, own_namespace: str) -> Iterator[Tree]:
+def _webhooks(
+    endpoint: WebhookEndpoint, choices: WebhookOptions, reach: WebhookClientConfig, own_namespace: str
+) -> Iterator[Tree]:
     if endpoint.job is None:
         yield _webhook(endpoint, endpoint.name, reach)
         return
@@ -107,7 +109,7 @@ def _webhooks(endpoint: Endpoint, choices: Choices, reach: Reach, own_namespace:
         yield _webhook(endpoint, f"{word}-named.{domain}", reach, namespaces=[spared], objects=[named])
 
 
-def _managed(row: Row, options: Options) -> Selector:
+def _managed(row: JobIntegration, options: IntegrationOptions) -> Selector:
     """The namespaces in which jobs of a kind are looked at whatever they say."""
     laid_over = options.pod_namespaces if row.of_pods and options.pod_namespaces is not None else selectors.EVERYTHING
     return Selector(
@@ -122,9 +124,9 @@ def _follows(demand: Requirement, known: Requirement) -> bool:
 
 
 def _webhook(
-    endpoint: Endpoint,
+    endpoint: WebhookEndpoint,
     name: str,
-    reach: Reach,
+    reach: WebhookClientConfig,
     *,
     namespaces: Iterable[Requirement] = (),
     objects: Iterable[Requirement] = (),
@@ -165,7 +167,9 @@ def _selector(requirements: Iterable[Requirement]) -> Tree:
 # --- Making them known ------------------------------------------------------------------------------------------------
 
 
-async def register(client: ApiClient, choices: Choices, reach: Reach, own_namespace: str) -> list[str]:
+async def register(
+    client: ApiClient, choices: WebhookOptions, reach: WebhookClientConfig, own_namespace: str
+) -> list[str]:
     """Lead the API server to us; names what had to be changed for that. Does nothing where all is as it should be.
 
     Webhooks come last: until they answer, nobody can write our kinds, and so nobody meets a storage that is being set
@@ -200,7 +204,7 @@ async def _wait_for_storage(client: ApiClient, rows: Iterable[Kind]) -> None:
         await until_done(partial(client.list, row))
 
 
-async def _convert_here(client: ApiClient, row: Kind, reach: Reach) -> bool:
+async def _convert_here(client: ApiClient, row: Kind, reach: WebhookClientConfig) -> bool:
     """Whether the CRD of a kind had to learn where its objects are converted."""
     found = await client.get(CRD, row.name)
     wanted = {

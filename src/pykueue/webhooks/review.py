@@ -20,9 +20,9 @@ from pykueue import features
 from pykueue.api import defaults, effects, kueue, validation
 from pykueue.api.validation import Gates
 from pykueue.jobs import admission
-from pykueue.jobs.admission import AdmissionFacts
-from pykueue.jobs.kinds import JobKinds, Row
-from pykueue.jobs.options import Options
+from pykueue.jobs.admission import JobAdmissionFacts
+from pykueue.jobs.kinds import JobIntegration, JobKinds
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.webhooks import canonical_quantities, limits
 
 CREATE: Final = "CREATE"
@@ -52,10 +52,10 @@ class AdmissionRequest:
 
 
 @dataclass(frozen=True)
-class Facts:
+class AdmissionFacts:
     """What a decision rests on beside the object; filled in as far as it matters for the request."""
 
-    job: AdmissionFacts = field(default_factory=AdmissionFacts)
+    job: JobAdmissionFacts = field(default_factory=JobAdmissionFacts)
     # For the default LocalQueues of a ClusterQueue (KEP-7610), while the gate is on.
     cluster_queues: tuple[Tree, ...] = ()
     namespaces: tuple[Tree, ...] = ()
@@ -64,15 +64,15 @@ class Facts:
     is_late: bool = False
 
 
-NO_FACTS: Final = Facts()
+NO_FACTS: Final = AdmissionFacts()
 
 
 @dataclass(frozen=True)
-class Choices:
+class WebhookOptions:
     """What the operator chose, as far as webhooks are concerned."""
 
     kinds: JobKinds
-    jobs: Options = field(default_factory=Options)
+    jobs: IntegrationOptions = field(default_factory=IntegrationOptions)
     # Quota is asked only for what a ClusterQueue declares (KEP-7513).
     only_declared: bool = False
     # The gate DefaultLocalQueue: names of LocalQueues that get into each other's way are refused.
@@ -85,18 +85,20 @@ class Choices:
         return self.jobs.validation
 
     @classmethod
-    def of(cls, kinds: JobKinds, jobs: Options, gates: Mapping[str, bool], *, only_declared: bool) -> Choices:
+    def of(
+        cls, kinds: JobKinds, jobs: IntegrationOptions, gates: Mapping[str, bool], *, only_declared: bool
+    ) -> WebhookOptions:
         on = frozenset(name for name, is_on in gates.items() if is_on)
         return cls(kinds, jobs, only_declared, gates["DefaultLocalQueue"], on)
 
     @property
-    def job_kinds(self) -> tuple[Row, ...]:
+    def job_kinds(self) -> tuple[JobIntegration, ...]:
         """The kinds of jobs that the operator wants looked at."""
         return self.kinds.enabled(self.jobs.frameworks)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AdmissionRefusal:
     """Why a write does not happen. The code and the reason are for programs, the message is for people."""
 
     code: int
@@ -115,16 +117,16 @@ class AdmissionResponse:
     """What comes of a request: the object to go on with where it changed, or a refusal; and warnings either way."""
 
     object: Tree | None = None
-    refusal: Refusal | None = None
+    refusal: AdmissionRefusal | None = None
     warnings: tuple[str, ...] = ()
 
 
 ALLOWED: Final = AdmissionResponse()
 
-_Decide: TypeAlias = Callable[[AdmissionRequest, Facts, Choices], AdmissionResponse]
+_Decide: TypeAlias = Callable[[AdmissionRequest, AdmissionFacts, WebhookOptions], AdmissionResponse]
 
 
-def review(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
+def review(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOptions) -> AdmissionResponse:
     """What becomes of one write in one of the two rounds."""
     if request.operation not in (CREATE, UPDATE):
         return ALLOWED
@@ -138,12 +140,12 @@ def review(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admissi
 
 
 def unreadable(why: str) -> AdmissionResponse:
-    return AdmissionResponse(refusal=Refusal(400, "BadRequest", why))
+    return AdmissionResponse(refusal=AdmissionRefusal(400, "BadRequest", why))
 
 
 def excessive(error: FieldError) -> AdmissionResponse:
     """The refusal of an object with an absurdly long list: what schema validation would answer, without its cost."""
-    return AdmissionResponse(refusal=Refusal(422, "Invalid", str(error), (error,)))
+    return AdmissionResponse(refusal=AdmissionRefusal(422, "Invalid", str(error), (error,)))
 
 
 def refused(errors: Sequence[FieldError], warnings: Sequence[str] = ()) -> AdmissionResponse:
@@ -152,13 +154,13 @@ def refused(errors: Sequence[FieldError], warnings: Sequence[str] = ()) -> Admis
     if not found:
         return AdmissionResponse(warnings=tuple(warnings)) if warnings else ALLOWED
     message = str(found[0]) if len(found) == 1 else f"[{', '.join(map(str, found))}]"
-    return AdmissionResponse(refusal=Refusal(403, "Forbidden", message, found), warnings=tuple(warnings))
+    return AdmissionResponse(refusal=AdmissionRefusal(403, "Forbidden", message, found), warnings=tuple(warnings))
 
 
 # --- Our own kinds ----------------------------------------------------------------------------------------------------
 
 
-def _default(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
+def _default(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOptions) -> AdmissionResponse:
     tree, why = request.object, validation.unreadable(request.object)
     if why is not None:
         tree = validation.filled(tree)
@@ -167,11 +169,11 @@ def _default(request: AdmissionRequest, facts: Facts, choices: Choices) -> Admis
     return _changed(request.object, canonical_quantities.canonical(defaults.webhook_defaults(tree, choices.gates)))
 
 
-def _validate(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
+def _validate(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOptions) -> AdmissionResponse:
     tree, gates = request.object, choices.gates
     if facts.is_late:
         why = f"{request.manager} is not in office any more: quota is given by whoever leads now"
-        return AdmissionResponse(refusal=Refusal(403, "Forbidden", why))
+        return AdmissionResponse(refusal=AdmissionRefusal(403, "Forbidden", why))
     if request.old is None:
         errors = validation.validate_create(tree, gates)
     else:
@@ -194,7 +196,7 @@ def gives_quota(request: AdmissionRequest) -> bool:
     return given is not None and given != unstructured.get(request.old, "status", "admission")
 
 
-def asks_for_local_queues(request: AdmissionRequest, choices: Choices) -> bool:
+def asks_for_local_queues(request: AdmissionRequest, choices: WebhookOptions) -> bool:
     """Whether a ClusterQueue asks for default LocalQueues that could be in somebody's way (KEP-7610)."""
     return (
         choices.default_local_queue
@@ -206,25 +208,25 @@ def asks_for_local_queues(request: AdmissionRequest, choices: Choices) -> bool:
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
-def _default_job(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
+def _default_job(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOptions) -> AdmissionResponse:
     row = job_kind(request.object, choices)
     if row is None:
         return ALLOWED
     return _changed(request.object, admission.default(row, request.object, facts.job, choices.kinds, choices.jobs))
 
 
-def _validate_job(request: AdmissionRequest, facts: Facts, choices: Choices) -> AdmissionResponse:
+def _validate_job(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOptions) -> AdmissionResponse:
     row = job_kind(request.object, choices)
     if row is None:
         return ALLOWED
     if request.old is None:
-        verdict = admission.validate_create(row, request.object, facts.job, choices.kinds, choices.jobs)
+        result = admission.validate_create(row, request.object, facts.job, choices.kinds, choices.jobs)
     else:
-        verdict = admission.validate_update(row, request.object, request.old, facts.job, choices.kinds, choices.jobs)
-    return refused(verdict.errors, verdict.warnings)
+        result = admission.validate_update(row, request.object, request.old, facts.job, choices.kinds, choices.jobs)
+    return refused(result.errors, result.warnings)
 
 
-def job_kind(tree: Tree, choices: Choices) -> Row | None:
+def job_kind(tree: Tree, choices: WebhookOptions) -> JobIntegration | None:
     """The kind of a job, where the operator wants jobs of that kind looked at."""
     row = choices.kinds.of(tree)
     return row if row is not None and row.framework in choices.jobs.frameworks else None

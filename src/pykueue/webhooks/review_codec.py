@@ -13,17 +13,17 @@ from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
 from pykueue.api import conversion
 from pykueue.webhooks import limits
-from pykueue.webhooks.review import AdmissionRequest, AdmissionResponse, Phase, Refusal
+from pykueue.webhooks.review import AdmissionRefusal, AdmissionRequest, AdmissionResponse, Phase
 
 ADMISSION: Final = "admission.k8s.io/v1"
 CONVERSION: Final = "apiextensions.k8s.io/v1"
 
 
-class Unreadable(ValueError):
+class MalformedReview(ValueError):
     """The body is not a review of the kind that the path is for. The message says what is wrong with it."""
 
 
-class Excessive(ValueError):
+class OversizedReview(ValueError):
     """The object under review has a list that is absurdly long."""
 
     def __init__(self, uid: str, error: FieldError) -> None:
@@ -70,7 +70,7 @@ def read_admission(body: bytes, phase: Phase) -> tuple[str, AdmissionRequest]:
     asked = found.request
     for encoded in (asked.object, asked.old_object):
         if (error := limits.excess_in_json(encoded)) is not None:
-            raise Excessive(asked.uid, error)
+            raise OversizedReview(asked.uid, error)
     return asked.uid, AdmissionRequest(
         phase=phase,
         operation=asked.operation,
@@ -87,7 +87,7 @@ def _object(encoded: msgspec.Raw) -> Tree | None:
     try:
         decoded: Tree | None = _read_object(encoded)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(f"the object under review is not an object: {error}") from None
+        raise MalformedReview(f"the object under review is not an object: {error}") from None
     return decoded
 
 
@@ -103,7 +103,7 @@ def admission_answer(uid: str, before: Tree, response: AdmissionResponse) -> byt
     return msgspec.json.encode({"apiVersion": ADMISSION, "kind": "AdmissionReview", "response": answer})
 
 
-def _status(refusal: Refusal) -> Tree:
+def _status(refusal: AdmissionRefusal) -> Tree:
     status: Tree = {
         "metadata": {},
         "status": "Failure",
@@ -156,7 +156,7 @@ def _decoded(read: Callable[[bytes], Any], body: bytes, api_version: str, kind: 
     try:
         found = read(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(f"the body is not a {kind}: {error}") from None
+        raise MalformedReview(f"the body is not a {kind}: {error}") from None
     if (found.api_version, found.kind) != (api_version, kind):
-        raise Unreadable(f"the body is a {found.api_version} {found.kind}, not a {api_version} {kind}")
+        raise MalformedReview(f"the body is a {found.api_version} {found.kind}, not a {api_version} {kind}")
     return found

@@ -9,17 +9,17 @@ from typing import Final
 from kubemachinery import http_server
 from pykueue.webhooks import facts, limits, review_codec
 from pykueue.webhooks.review import (
+    AdmissionFacts,
+    AdmissionRefusal,
     AdmissionRequest,
     AdmissionResponse,
-    Choices,
-    Facts,
     Phase,
-    Refusal,
+    WebhookOptions,
     excessive,
     review,
 )
 from pykueue.webhooks.table import CONVERT, endpoints
-from pykueue.webhooks.workers import Full, Lane, Lanes
+from pykueue.webhooks.workers import AtCapacity, WorkerPool, WorkerPools
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ BODY_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1
 
 
-def handler(choices: Choices, sources: facts.Sources) -> http_server.Handler:
+def handler(choices: WebhookOptions, sources: facts.AdmissionSources) -> http_server.Handler:
     """Answers reviews for every kind of the table, and conversions.
 
     The event loop reads requests and facts; bodies are decoded, decided about and answered in the threads of `lanes`.
     """
     phases: Final[dict[str, Phase]] = {endpoint.path: endpoint.phase for endpoint in endpoints(choices)}
-    lanes: Final = Lanes()
+    lanes: Final = WorkerPools()
 
     async def answer(request: http_server.Request) -> http_server.Response:
         phase = phases.get(request.path)
@@ -55,23 +55,23 @@ def handler(choices: Choices, sources: facts.Sources) -> http_server.Handler:
                     return http_server.Response(body=await reviewed(body, phase, lane))
             with lane.place():
                 return http_server.Response(body=await reviewed(await _body(request, most), phase, lane))
-        except Full:
+        except AtCapacity:
             busy = _plainly(429, "too many reviews are in flight")
             busy.headers["Retry-After"] = str(RETRY_SECONDS)
             return busy
-        except review_codec.Unreadable as why:
+        except review_codec.MalformedReview as why:
             return _plainly(400, str(why))
         except http_server.BodyTooLarge:
             return _plainly(413, f"the review has more than {most} bytes, which is what is read at most")
         except (http_server.BodyTooSlow, TimeoutError):
             return _plainly(408, "the review did not arrive in time")
 
-    async def reviewed(body: bytes, phase: Phase | None, lane: Lane) -> bytes:
+    async def reviewed(body: bytes, phase: Phase | None, lane: WorkerPool) -> bytes:
         if phase is None:
             return await lane.run(review_codec.convert, body)
         try:
             uid, asked = await lane.run(review_codec.read_admission, body, phase)
-        except review_codec.Excessive as found:
+        except review_codec.OversizedReview as found:
             return review_codec.admission_answer(found.uid, {}, excessive(found.error))
         try:
             # Facts are read from the copies of the informers, which belong to the event loop.
@@ -81,13 +81,13 @@ def handler(choices: Choices, sources: facts.Sources) -> http_server.Handler:
             # What goes wrong here refuses this one write, and is logged.
             what = f"{asked.object.get('kind')} {asked.namespace}/{asked.name}"
             log.exception("the webhook could not decide about %s", what)
-            refusal = Refusal(500, "InternalError", f"no decision about {what}: {error!r}")
+            refusal = AdmissionRefusal(500, "InternalError", f"no decision about {what}: {error!r}")
             return review_codec.admission_answer(uid, {}, AdmissionResponse(refusal=refusal))
 
     return answer
 
 
-def _decision(uid: str, asked: AdmissionRequest, known: Facts, choices: Choices) -> bytes:
+def _decision(uid: str, asked: AdmissionRequest, known: AdmissionFacts, choices: WebhookOptions) -> bytes:
     return review_codec.admission_answer(uid, asked.object, review(asked, known, choices))
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from kubemachinery.kinds import Kind
 from pykueue.api import kueue, registry
-from pykueue.jobs.kinds import Row
-from pykueue.webhooks.review import CREATE, UPDATE, Choices, Phase
+from pykueue.jobs.kinds import JobIntegration
+from pykueue.webhooks.review import CREATE, UPDATE, Phase, WebhookOptions
 
 CONVERT: Final = "/convert"
 
@@ -20,7 +20,7 @@ _PREFIX: Final = {Phase.MUTATE: "m", Phase.VALIDATE: "v"}
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class WebhookEndpoint:
     """One kind, in one of the two rounds."""
 
     phase: Phase
@@ -28,7 +28,7 @@ class Endpoint:
     operations: tuple[str, ...]
     subresources: tuple[str, ...] = ("",)
     # The kind of job; None for our own kinds.
-    job: Row | None = None
+    job: JobIntegration | None = None
     # Whether this webhook refuses nothing: Kueue has none for the kind. An API server goes on where it gets no answer.
     only_warns: bool = False
 
@@ -47,16 +47,16 @@ class Endpoint:
         return [f"{self.kind.plural}/{sub}" if sub else self.kind.plural for sub in self.subresources]
 
 
-def _validated(type_: type, *subresources: str) -> Endpoint:
-    return Endpoint(Phase.VALIDATE, registry.KUEUE.of(type_), (CREATE, UPDATE), ("", *subresources))
+def _validated(type_: type, *subresources: str) -> WebhookEndpoint:
+    return WebhookEndpoint(Phase.VALIDATE, registry.KUEUE.of(type_), (CREATE, UPDATE), ("", *subresources))
 
 
-def _warned_about(type_: type) -> Endpoint:
-    return Endpoint(Phase.VALIDATE, registry.KUEUE.of(type_), (CREATE, UPDATE), only_warns=True)
+def _warned_about(type_: type) -> WebhookEndpoint:
+    return WebhookEndpoint(Phase.VALIDATE, registry.KUEUE.of(type_), (CREATE, UPDATE), only_warns=True)
 
 
-def _defaulted(type_: type) -> Endpoint:
-    return Endpoint(Phase.MUTATE, registry.KUEUE.of(type_), (CREATE,))
+def _defaulted(type_: type) -> WebhookEndpoint:
+    return WebhookEndpoint(Phase.MUTATE, registry.KUEUE.of(type_), (CREATE,))
 
 
 OWN: Final = (
@@ -73,13 +73,13 @@ OWN: Final = (
 )
 
 
-def endpoints(choices: Choices) -> tuple[Endpoint, ...]:
+def endpoints(choices: WebhookOptions) -> tuple[WebhookEndpoint, ...]:
     """The rows that hold under the operator's choices."""
     return (*OWN, *(endpoint for row in choices.job_kinds for endpoint in _of_jobs(row)))
 
 
-def _of_jobs(row: Row) -> tuple[Endpoint, ...]:
+def _of_jobs(row: JobIntegration) -> tuple[WebhookEndpoint, ...]:
     return (
-        Endpoint(Phase.MUTATE, row.kind, (CREATE,), job=row),
-        Endpoint(Phase.VALIDATE, row.kind, (CREATE, UPDATE), job=row),
+        WebhookEndpoint(Phase.MUTATE, row.kind, (CREATE,), job=row),
+        WebhookEndpoint(Phase.VALIDATE, row.kind, (CREATE, UPDATE), job=row),
     )

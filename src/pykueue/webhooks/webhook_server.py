@@ -28,10 +28,10 @@ from kubemachinery.errors import PykueueError, UsageError
 from pykueue.api import config
 from pykueue.webhooks import certificate, registration
 from pykueue.webhooks import review_handler as service
-from pykueue.webhooks.certificate import InFolder, InSecret, Keeper
-from pykueue.webhooks.facts import Sources
-from pykueue.webhooks.registration import Reach
-from pykueue.webhooks.review import Choices
+from pykueue.webhooks.certificate import CertificateStore, DirectoryStore, SecretStore
+from pykueue.webhooks.facts import AdmissionSources
+from pykueue.webhooks.registration import WebhookClientConfig
+from pykueue.webhooks.review import WebhookOptions
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +41,14 @@ UPKEEP_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
-class Place:
+class ServingOptions:
     """Where webhooks are served, how they are reached, and who looks after the certificate."""
 
     host: str
     port: int
     hosts: tuple[str, ...]
-    reach: Reach
-    keeper: Keeper
+    reach: WebhookClientConfig
+    keeper: CertificateStore
     # False where somebody else makes the certificate known, as cert-manager does.
     registers: bool = True
     # Whether another port will do where this one is taken.
@@ -56,33 +56,35 @@ class Place:
     # The authority of the certificates that clients of webhooks, the API server that is, have to present.
     client_authority: Path | None = None
 
-    def reach_at(self, port: int, ca: bytes) -> Reach:
+    def reach_at(self, port: int, ca: bytes) -> WebhookClientConfig:
         """How the API server is to reach us, now that the port and the authority are known."""
         return replace(self.reach, ca=ca, url="" if self.reach.service else f"https://{LOOPBACK}:{port}")
 
 
-def in_cluster(client: ApiClient, configuration: config.Configuration, services: Sequence[str] = ()) -> Place:
+def in_cluster(client: ApiClient, configuration: config.Configuration, services: Sequence[str] = ()) -> ServingOptions:
     """A place in a pod, behind the Service that was installed with it; `services` lead to its companions."""
     served = configuration.webhook or config.ControllerWebhook()
     own = configuration.internal_cert_management or config.InternalCertManagement()
     namespace = configuration.namespace or config.DEFAULT_NAMESPACE
     name = own.webhook_service_name
-    keeper: Keeper = InFolder(Path(served.cert_dir))
+    keeper: CertificateStore = DirectoryStore(Path(served.cert_dir))
     if own.enable:
-        keeper = InSecret(client, namespace, own.webhook_secret_name)
-    return Place(
+        keeper = SecretStore(client, namespace, own.webhook_secret_name)
+    return ServingOptions(
         host=served.host or "0.0.0.0",
         port=served.port if served.port is not None else 9443,
         hosts=tuple(
             f"{service}.{namespace}.svc{domain}" for service in (name, *services) for domain in ("", ".cluster.local")
         ),
-        reach=Reach(namespace=namespace, service=name),
+        reach=WebhookClientConfig(namespace=namespace, service=name),
         keeper=keeper,
         registers=bool(own.enable),
     )
 
 
-async def beside(client: ApiClient, configuration: config.Configuration, services: Sequence[str] = ()) -> Place:
+async def beside(
+    client: ApiClient, configuration: config.Configuration, services: Sequence[str] = ()
+) -> ServingOptions:
     """A place on the machine of the API server, outside of its cluster.
 
     Certificate and port are those of last time, where they can be had: each change of how conversion is reached makes
@@ -90,13 +92,13 @@ async def beside(client: ApiClient, configuration: config.Configuration, service
     """
     own = configuration.internal_cert_management or config.InternalCertManagement()
     namespace = configuration.namespace or config.DEFAULT_NAMESPACE
-    keeper = InSecret(client, namespace, own.webhook_secret_name)
+    keeper = SecretStore(client, namespace, own.webhook_secret_name)
     hosts = tuple(f"{service}.{namespace}.svc" for service in services)
     return on_loopback(keeper, await registration.registered_port(client, LOOPBACK), hosts)
 
 
-def on_loopback(keeper: Keeper, port: int = 0, hosts: Sequence[str] = ()) -> Place:
-    return Place(LOOPBACK, port, (LOOPBACK, "localhost", *hosts), Reach(), keeper, any_port=True)
+def on_loopback(keeper: CertificateStore, port: int = 0, hosts: Sequence[str] = ()) -> ServingOptions:
+    return ServingOptions(LOOPBACK, port, (LOOPBACK, "localhost", *hosts), WebhookClientConfig(), keeper, any_port=True)
 
 
 class Companion(Protocol):
@@ -109,18 +111,24 @@ class Companion(Protocol):
         ...
 
 
-class Served:
+class WebhookServer:
     """Webhooks that are being served. Made by `webhooks`."""
 
     def __init__(
-        self, client: ApiClient, choices: Choices, place: Place, clock: Clock, own_namespace: str, profile: tls.Profile
+        self,
+        client: ApiClient,
+        choices: WebhookOptions,
+        place: ServingOptions,
+        clock: Clock,
+        own_namespace: str,
+        profile: tls.Profile,
     ) -> None:
         self._client = client
         self._choices = choices
         self._place = place
         self._clock = clock
         self._own_namespace = own_namespace
-        self._kept = certificate.Kept()
+        self._kept = certificate.CertificateBundle()
         self._is_registered = False
         self._profile = profile
         # The certificate comes with `certificates.load_into`, now and whenever it is renewed.
@@ -184,15 +192,15 @@ class Served:
 @asynccontextmanager
 async def webhooks(
     client: ApiClient,
-    choices: Choices,
-    sources: Sources,
-    place: Place,
+    choices: WebhookOptions,
+    sources: AdmissionSources,
+    place: ServingOptions,
     clock: Clock,
     own_namespace: str,
     profile: tls.Profile = tls.DEFAULT,
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[WebhookServer]:
     """Serve until the end of the block. Inside of it, connections are taken; `register` makes the API server come."""
-    served = Served(client, choices, place, clock, own_namespace, profile)
+    served = WebhookServer(client, choices, place, clock, own_namespace, profile)
     await until_done(served.renew)
     http = await _listening(service.handler(choices, sources), place, served.tls)
     served.port = http.port
@@ -206,7 +214,9 @@ async def webhooks(
         await http.close()
 
 
-async def _listening(handler: http_server.Handler, place: Place, context: ssl.SSLContext) -> http_server.HttpServer:
+async def _listening(
+    handler: http_server.Handler, place: ServingOptions, context: ssl.SSLContext
+) -> http_server.HttpServer:
     try:
         return await http_server.serve(handler, place.host, place.port, tls=context)
     except OSError as error:

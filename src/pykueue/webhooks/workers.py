@@ -29,11 +29,11 @@ ORDINARY_MAX: Final = 400
 LARGE_MAX: Final = 4
 
 
-class Full(Exception):
+class AtCapacity(Exception):
     """As many reviews are in flight as may be."""
 
 
-class Lane:
+class WorkerPool:
     """One thread, and a bound on the reviews that it has or that wait for it."""
 
     def __init__(self, name: str, in_flight_max: int) -> None:
@@ -46,7 +46,7 @@ class Lane:
     def place(self) -> Iterator[None]:
         """A place in the lane while inside. Raises Full."""
         if self._in_flight >= self._in_flight_max:
-            raise Full
+            raise AtCapacity
         self._in_flight += 1
         try:
             yield
@@ -59,13 +59,13 @@ class Lane:
         return await loop.run_in_executor(self._executor, lambda: work(*args, **kwargs))
 
 
-class Lanes:
+class WorkerPools:
     """The lane of ordinary reviews and the lane of large ones."""
 
     def __init__(self) -> None:
-        self.ordinary = Lane("ordinary", ORDINARY_MAX)
-        self.large = Lane("large", LARGE_MAX)
+        self.ordinary = WorkerPool("ordinary", ORDINARY_MAX)
+        self.large = WorkerPool("large", LARGE_MAX)
 
-    def of(self, size: int | None) -> Lane:
+    def of(self, size: int | None) -> WorkerPool:
         """The lane of a review of that many bytes; one of unknown size counts as large."""
         return self.large if size is None or size > LARGE_BYTES else self.ordinary

@@ -16,10 +16,10 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.validation import validate
 from pykueue.jobs import admission, podsets, workloads
-from pykueue.jobs.actions import Replace
-from pykueue.jobs.interface import Job, Stop, StopReason
-from pykueue.jobs.kinds import Row
-from pykueue.jobs.podsets import Conflict, PodSetInfo
+from pykueue.jobs.actions import ReplaceObject
+from pykueue.jobs.interface import GenericJob, Stop, StopReason
+from pykueue.jobs.kinds import JobIntegration
+from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 
 EXAMPLES: dict[str, Callable[..., Tree]] = {"batch/job": batch_job, "pod": pod}
 """By framework, a suspended job of the kind as the server stores it."""
@@ -28,17 +28,17 @@ ROWS = [row for row in KINDS if row.implementation is not None]
 
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.framework)
-def row(request: pytest.FixtureRequest) -> Row:
-    found: Row = request.param
+def row(request: pytest.FixtureRequest) -> JobIntegration:
+    found: JobIntegration = request.param
     return found
 
 
 @pytest.fixture
-def job(row: Row) -> Job:
+def job(row: JobIntegration) -> GenericJob:
     return row.job(EXAMPLES[row.framework]())
 
 
-def infos(job: Job, **more: Any) -> tuple[PodSetInfo, ...]:
+def infos(job: GenericJob, **more: Any) -> tuple[PodSetInfo, ...]:
     """What admission would say about the job's pods."""
     return tuple(
         PodSetInfo(name=pod_set["name"], count=pod_set["count"], node_selector={"pool": "blue"}, **more)
@@ -46,68 +46,68 @@ def infos(job: Job, **more: Any) -> tuple[PodSetInfo, ...]:
     )
 
 
-def test_every_row_has_an_example(row: Row) -> None:
+def test_every_row_has_an_example(row: JobIntegration) -> None:
     tree = EXAMPLES[row.framework]()
     assert KINDS.of(tree) is row
 
 
-def test_a_new_job_is_held_and_stays_as_it_is_when_asked_again(job: Job) -> None:
+def test_a_new_job_is_held_and_stays_as_it_is_when_asked_again(job: GenericJob) -> None:
     once = job.with_tree(job.defaulted(OPTIONS))
     assert once.is_suspended()
     assert once.defaulted(OPTIONS) == once.tree
 
 
-def test_asking_changes_nothing(job: Job) -> None:
+def test_asking_changes_nothing(job: GenericJob) -> None:
     before = codec.without_nulls(job.tree)
     job.pod_sets(OPTIONS), job.outcome(), job.is_active(), job.are_pods_ready(), job.reclaimable()
     job.start(infos(job), "note"), job.stop(Stop(StopReason.NOT_ADMITTED, "why", NOW, infos(job)))
     assert job.tree == before
 
 
-def test_pod_sets_come_in_one_order_with_lower_case_names(job: Job) -> None:
+def test_pod_sets_come_in_one_order_with_lower_case_names(job: GenericJob) -> None:
     first, second = job.pod_sets(OPTIONS), job.pod_sets(OPTIONS)
     assert first == second
     assert all(pod_set["name"] == pod_set["name"].lower() for pod_set in first)
     assert len({pod_set["name"] for pod_set in first}) == len(first)
 
 
-def test_the_workload_of_a_job_is_one_that_a_server_accepts(job: Job) -> None:
+def test_the_workload_of_a_job_is_one_that_a_server_accepts(job: GenericJob) -> None:
     tree = workloads.build(job, job.pod_sets(OPTIONS), workloads.Priority(0), OPTIONS)
     assert validate(tree) == []
     assert len(tree["spec"]["podSets"]) <= 18
 
 
-def test_a_job_is_equivalent_to_the_workload_made_of_it(job: Job) -> None:
+def test_a_job_is_equivalent_to_the_workload_made_of_it(job: GenericJob) -> None:
     tree = workloads.build(job, job.pod_sets(OPTIONS), workloads.Priority(0), OPTIONS)
     workload = codec.from_tree(tree, kueue.Workload)
     assert workloads.is_owned(job, workload, OPTIONS)
     assert workloads.is_equivalent(job, workload, OPTIONS)
 
 
-def test_a_started_job_is_not_suspended_and_has_what_admission_says(job: Job) -> None:
+def test_a_started_job_is_not_suspended_and_has_what_admission_says(job: GenericJob) -> None:
     started = job.start(infos(job), "note")
-    assert not isinstance(started, Conflict)
-    (write,) = [action for action in started if isinstance(action, Replace)]
+    assert not isinstance(started, PodSetConflict)
+    (write,) = [action for action in started if isinstance(action, ReplaceObject)]
     assert not job.with_tree(write.after).is_suspended()
     assert "blue" in str(write.after)
 
 
-def test_a_job_refuses_a_number_of_pod_sets_that_is_not_its_own(job: Job) -> None:
-    assert isinstance(job.start((*infos(job), *infos(job)), "note"), Conflict)
+def test_a_job_refuses_a_number_of_pod_sets_that_is_not_its_own(job: GenericJob) -> None:
+    assert isinstance(job.start((*infos(job), *infos(job)), "note"), PodSetConflict)
 
 
-def test_what_contradicts_the_job_is_a_conflict_and_not_a_choice(job: Job) -> None:
+def test_what_contradicts_the_job_is_a_conflict_and_not_a_choice(job: GenericJob) -> None:
     spots = [template.spot for template in job.templates()]
     tree = job.tree
     for spot in spots:
         template = podsets.at(tree, spot)
         tree = podsets.put_at(tree, spot, patches.merge(template, {"spec": {"nodeSelector": {"pool": "red"}}}))
-    assert isinstance(job.with_tree(tree).start(infos(job), "note"), Conflict)
+    assert isinstance(job.with_tree(tree).start(infos(job), "note"), PodSetConflict)
 
 
-def test_starting_and_restoring_are_opposites(job: Job) -> None:
+def test_starting_and_restoring_are_opposites(job: GenericJob) -> None:
     started = job.started(infos(job))
-    assert not isinstance(started, Conflict)
+    assert not isinstance(started, PodSetConflict)
     tree = workloads.build(job, job.pod_sets(OPTIONS), workloads.Priority(0), OPTIONS)
     original = podsets.original(codec.from_tree(tree, kueue.Workload))
     for template in job.templates():
@@ -115,7 +115,7 @@ def test_starting_and_restoring_are_opposites(job: Job) -> None:
         assert unstructured.get(back, "spec", "nodeSelector") is None
 
 
-def test_variables_named_twice_count_once_with_the_last_value(job: Job) -> None:
+def test_variables_named_twice_count_once_with_the_last_value(job: GenericJob) -> None:
     twice = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
     tree = job.tree
     for template in job.templates():
@@ -127,7 +127,7 @@ def test_variables_named_twice_count_once_with_the_last_value(job: Job) -> None:
         assert env == [{"name": "A", "value": "3"}, {"name": "B", "value": "2"}]
 
 
-def test_topology_is_asked_for_by_the_annotations_of_the_pods(job: Job) -> None:
+def test_topology_is_asked_for_by_the_annotations_of_the_pods(job: GenericJob) -> None:
     asked = {"metadata": {"annotations": {labels.PODSET_REQUIRED_TOPOLOGY: "rack"}}}
     tree = job.tree
     for template in job.templates():
@@ -136,11 +136,11 @@ def test_topology_is_asked_for_by_the_annotations_of_the_pods(job: Job) -> None:
         assert pod_set["topologyRequest"]["required"] == "rack"
 
 
-def test_a_queue_that_cannot_exist_is_refused(row: Row) -> None:
+def test_a_queue_that_cannot_exist_is_refused(row: JobIntegration) -> None:
     tree = patches.merge(EXAMPLES[row.framework](), {"metadata": {"labels": {labels.QUEUE_NAME: "No Name"}}})
-    verdict = admission.validate_create(row, tree, admission.AdmissionFacts(), KINDS, OPTIONS)
+    verdict = admission.validate_create(row, tree, admission.JobAdmissionFacts(), KINDS, OPTIONS)
     assert [error.path for error in verdict.errors] == [f"metadata.labels[{labels.QUEUE_NAME}]"]
 
 
-def test_events_are_told_in_the_name_of_the_framework(row: Row) -> None:
+def test_events_are_told_in_the_name_of_the_framework(row: JobIntegration) -> None:
     assert row.controller == f"{row.framework}-kueue-controller"

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from kubemachinery import unstructured
 from kubemachinery.kinds import Kind, Version
-from pykueue.jobs.interface import Job, Outcome, Template
-from pykueue.jobs.kinds import Row
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate
+from pykueue.jobs.kinds import JobIntegration
 
 
-class Flow(Job):
+class Flow(GenericJob):
     """A number of steps, each with its own pods, that run side by side. `spec.suspend` holds them all back."""
 
-    def templates(self) -> tuple[Template, ...]:
+    def templates(self) -> tuple[PodSetTemplate, ...]:
         return tuple(
-            Template(
+            PodSetTemplate(
                 name=unstructured.text(step.get("name")),
                 spot=("spec", "steps", number, "template"),
                 count=unstructured.integer(step.get("replicas")) or 1,
@@ -25,9 +25,9 @@ class Flow(Job):
             for number, step in unstructured.entries(self.tree, "spec", "steps")
         )
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> JobOutcome | None:
         phase = unstructured.text(unstructured.get(self.tree, "status", "phase"))
-        return Outcome(f"The flow has {phase.lower()}", phase == "Succeeded") if phase in _ENDS else None
+        return JobOutcome(f"The flow has {phase.lower()}", phase == "Succeeded") if phase in _ENDS else None
 
     def is_active(self) -> bool:
         return bool(unstructured.integer(unstructured.get(self.tree, "status", "active")))
@@ -39,7 +39,7 @@ class Flow(Job):
 
 _ENDS = ("Succeeded", "Failed")
 
-ROW = Row(
+ROW = JobIntegration(
     framework="example.com/flow",
     kind=Kind("example.com", "Flow", "flows", (Version("v1", storage=True),)),
     implementation=Flow,

@@ -19,7 +19,7 @@ from pykueue.core import requests
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.topology import PlacementOptions
 from pykueue.jobs import offline
-from pykueue.jobs.options import Options
+from pykueue.jobs.options import IntegrationOptions
 
 # The kinds that have a part in scheduling. What others refer to comes before what refers to it, so that every Workload
 # is read under the rules that hold for it.
@@ -49,7 +49,7 @@ class Configured:
     policy: SchedulingPolicy
     accounting: requests.Accounting
     profile: PlacementOptions
-    jobs: Options = field(default_factory=Options)
+    jobs: IntegrationOptions = field(default_factory=IntegrationOptions)
     # The gates that are on.
     on: frozenset[str] = frozenset()
 
@@ -195,7 +195,7 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
         ),
         accounting=accounting,
         profile=PlacementOptions.of(loaded.gates),
-        jobs=Options.of(loaded.configuration, loaded.gates, loaded.pod_namespace_selector),
+        jobs=IntegrationOptions.of(loaded.configuration, loaded.gates, loaded.pod_namespace_selector),
         on=frozenset(name for name, is_on in {**loaded.gates, **extra}.items() if is_on),
     )
 

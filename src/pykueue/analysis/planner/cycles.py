@@ -111,7 +111,7 @@ def settle(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = _always
 def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> Plan:
     """A plan before its first cycle."""
     workloads = {states.key(thing): thing for thing in case.objects if isinstance(thing, kueue.Workload)}
-    by_prefix = case.configured.jobs.life.encode_by_hostname_prefix
+    by_prefix = case.configured.jobs.lifecycle.encode_by_hostname_prefix
     made = Plan(world_of(case, now, departures=departures), workloads, by_hostname_prefix=by_prefix)
     for key, workload in workloads.items():
         if workload.status.admission is not None and workload_info.holds_quota(workload):

@@ -13,8 +13,8 @@ from kubemachinery.yaml_documents import Document
 from pykueue.analysis.planner.case import Case, place_of, typed_of
 from pykueue.api import kube, kueue, labels
 from pykueue.jobs import offline
-from pykueue.jobs.offline import Surroundings
-from pykueue.jobs.options import Options
+from pykueue.jobs.offline import OfflineContext
+from pykueue.jobs.options import IntegrationOptions
 
 
 def queued(case: Case, jobs: Iterable[Document], now: Nanoseconds) -> Case:
@@ -49,7 +49,7 @@ def queued(case: Case, jobs: Iterable[Document], now: Nanoseconds) -> Case:
     return replace(case.with_objects([*case.objects, *made]), passed_over=tuple(passed_over))
 
 
-def _units(jobs: Iterable[Document], options: Options) -> Iterable[list[Document]]:
+def _units(jobs: Iterable[Document], options: IntegrationOptions) -> Iterable[list[Document]]:
     """What gets one Workload each, in the order in which they are named first."""
     found: dict[tuple[str, str, str], list[Document]] = {}
     for document in jobs:
@@ -59,8 +59,8 @@ def _units(jobs: Iterable[Document], options: Options) -> Iterable[list[Document
     return found.values()
 
 
-def _surroundings(case: Case) -> Surroundings:
-    return Surroundings(
+def _surroundings(case: Case) -> OfflineContext:
+    return OfflineContext(
         namespaces={t.metadata.name: t.metadata.labels for t in case.objects if isinstance(t, kube.Namespace)},
         default_queues={
             t.metadata.namespace

@@ -11,7 +11,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kueue
 from pykueue.api.kueue import ProvisioningRequestConfigPodSetMergePolicy as MergePolicy
 from pykueue.jobs import podsets
-from pykueue.jobs.podsets import Conflict, Missing, Placement
+from pykueue.jobs.podsets import Missing, PodSetConflict, StartContext
 from pykueue.lifecycle import provisioning
 
 
@@ -29,10 +29,10 @@ def asked(
     tree: Tree,
     config: kueue.ProvisioningRequestConfigSpec,
     flavors: Mapping[str, kueue.ResourceFlavor],
-) -> tuple[Asked, ...] | Conflict | Missing:
+) -> tuple[Asked, ...] | PodSetConflict | Missing:
     """`tree` is the same Workload as it is stored: a typed copy does not keep all of a pod's template."""
-    placed = podsets.admitted(workload, Placement(flavors, topology=False, assign_queue_labels=False))
-    if isinstance(placed, Conflict | Missing):
+    placed = podsets.admitted(workload, StartContext(flavors, topology=False, assign_queue_labels=False))
+    if isinstance(placed, PodSetConflict | Missing):
         return placed
     infos = {info.name: info for info in placed}
     written = {
@@ -44,8 +44,8 @@ def asked(
         # Only where it runs matters: marks and gates are put on pods when they are made.
         info = replace(infos[pod_set.name], labels={}, annotations={}, scheduling_gates=())
         template = podsets.injected(podsets.at(written.get(pod_set.name), ("template",)), info)
-        if isinstance(template, Conflict):
-            return Conflict(f"pod set {pod_set.name}: {template.message}")
+        if isinstance(template, PodSetConflict):
+            return PodSetConflict(f"pod set {pod_set.name}: {template.message}")
         template = _with_requests(template)
         for place, other in enumerate(found):
             if alike is not None and alike(other.template) == alike(template):

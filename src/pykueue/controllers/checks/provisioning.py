@@ -29,7 +29,7 @@ from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WORKLOAD, Writer
 from pykueue.lifecycle import provisioning
 from pykueue.lifecycle import workload_changes as change
-from pykueue.lifecycle.provisioning import Attempt
+from pykueue.lifecycle.provisioning import ProvisioningAttempt
 from pykueue.observe.events import PROVISIONING
 
 log = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ class ProvisioningController:
         config = self._config(check)
         return None if config is None else provisioning.without_excluded(config, self._excluded(workload))
 
-    async def _ask(self, key: ObjectKey, workload: kueue.Workload, attempt: Attempt) -> None:
+    async def _ask(self, key: ObjectKey, workload: kueue.Workload, attempt: ProvisioningAttempt) -> None:
         """Make a request. What keeps it from being made is told, and it is tried again."""
         try:
             made = await self._asking.make(workload, attempt)
@@ -239,7 +239,7 @@ class ProvisioningController:
             note = f"Made ProvisioningRequest {attempt.name}"
             self._writer.tell(workload, change.normal("ProvisioningRequestCreated", note), PROVISIONING)
 
-    async def _tell_failure(self, key: ObjectKey, attempt: Attempt, why: str) -> None:
+    async def _tell_failure(self, key: ObjectKey, attempt: ProvisioningAttempt, why: str) -> None:
         async with self._writer.turn(key):
             workload = self._writer.current(key)
             if workload is not None:

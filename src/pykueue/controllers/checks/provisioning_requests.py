@@ -14,8 +14,8 @@ from pykueue.api import kube, kueue, labels, names, registry
 from pykueue.api.autoscaling import ProvisioningRequest
 from pykueue.controllers.checks import pod_templates
 from pykueue.controllers.workload_writer import WORKLOAD
-from pykueue.jobs.podsets import Conflict, Missing
-from pykueue.lifecycle.provisioning import Attempt
+from pykueue.jobs.podsets import Missing, PodSetConflict
+from pykueue.lifecycle.provisioning import ProvisioningAttempt
 
 REQUEST: Final = registry.AUTOSCALING.of(ProvisioningRequest)
 _TEMPLATE: Final = registry.KUBERNETES.of(kube.PodTemplate)
@@ -45,12 +45,12 @@ class Asking:
         await self._client.delete(REQUEST, metadata.name, metadata.namespace, uid=metadata.uid)
         self._deleted.add(metadata.uid)
 
-    async def make(self, workload: kueue.Workload, attempt: Attempt) -> bool:
+    async def make(self, workload: kueue.Workload, attempt: ProvisioningAttempt) -> bool:
         """Make a request, after what it refers to. Whether it was made; not so where it is there already."""
         # A copy does not keep all of a pod's template, and a PodTemplate has to have it all.
         tree = await self._client.get(WORKLOAD, workload.metadata.name, workload.metadata.namespace)
         asked = pod_templates.asked(workload, tree, attempt.config, self._flavors())
-        if isinstance(asked, Conflict | Missing):
+        if isinstance(asked, PodSetConflict | Missing):
             raise CannotAsk(asked.message)
         pod_sets = []
         for each in asked:

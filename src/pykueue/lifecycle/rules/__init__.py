@@ -13,17 +13,17 @@ from typing import Final, TypeAlias
 from kubemachinery.meta import Nanoseconds
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import states
-from pykueue.lifecycle.facts import ClusterQueueFacts, Facts, Options
+from pykueue.lifecycle.facts import ClusterQueueFacts, LifecycleOptions, WorkloadFacts
 from pykueue.lifecycle.workload_changes import Changes
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RuleContext:
     """What a rule sees."""
 
     workload: Workload
-    facts: Facts
-    options: Options
+    facts: WorkloadFacts
+    options: LifecycleOptions
     now: Nanoseconds
     jitter: float = 0.0
 
@@ -37,7 +37,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RuleResult:
     """What a rule says: what to change, when to look again, and whether that is the last word in this pass."""
 
     changes: Changes = ()
@@ -46,6 +46,6 @@ class Verdict:
     ends: bool = False
 
 
-Rule: TypeAlias = Callable[[View], Verdict | None]
+Rule: TypeAlias = Callable[[RuleContext], RuleResult | None]
 
-END: Final = Verdict(ends=True)
+END: Final = RuleResult(ends=True)

@@ -14,25 +14,25 @@ from pykueue.api.conditions import (
     WorkloadCondition,
 )
 from pykueue.lifecycle import eviction, states
-from pykueue.lifecycle.rules import Verdict, View
-from pykueue.lifecycle.workload_changes import Changes, Deactivate, DropCondition, SetCondition, SetRequeue
+from pykueue.lifecycle.rules import RuleContext, RuleResult
+from pykueue.lifecycle.workload_changes import Changes, DeactivateWorkload, DropCondition, SetCondition, SetRequeue
 
 _TARGET: Final = WorkloadCondition.DEACTIVATION_TARGET
 _CAUSES: Final = frozenset(DeactivationReason)
 
 
-def deactivation_target(view: View) -> Verdict | None:
+def deactivation_target(context: RuleContext) -> RuleResult | None:
     """The wish is written; make it so."""
-    if states.is_active(view.workload) and states.has(view.workload, _TARGET):
-        return Verdict((Deactivate(),), ends=True)
+    if states.is_active(context.workload) and states.has(context.workload, _TARGET):
+        return RuleResult((DeactivateWorkload(),), ends=True)
     return None
 
 
-def reactivated(view: View) -> Verdict | None:
+def reactivated(context: RuleContext) -> RuleResult | None:
     """Active again after a deactivation, whatever its cause was: it may be queued."""
-    requeued = conditions.find(view.workload.status.conditions, WorkloadCondition.REQUEUED)
+    requeued = conditions.find(context.workload.status.conditions, WorkloadCondition.REQUEUED)
     if (
-        not states.is_active(view.workload)
+        not states.is_active(context.workload)
         or requeued is None
         or requeued.status != Status.FALSE
         or not eviction.is_deactivation(requeued.reason)
@@ -41,12 +41,12 @@ def reactivated(view: View) -> Verdict | None:
     said = SetCondition(
         WorkloadCondition.REQUEUED, Status.TRUE, RequeuedReason.REACTIVATED, "The workload was reactivated"
     )
-    return Verdict((said,))
+    return RuleResult((said,))
 
 
-def inactive(view: View) -> Verdict | None:
+def inactive(context: RuleContext) -> RuleResult | None:
     """An inactive Workload is evicted, also one that holds nothing; a reason that it was evicted for already stays."""
-    workload = view.workload
+    workload = context.workload
     if states.is_active(workload):
         return None
     target = conditions.find(workload.status.conditions, _TARGET)
@@ -55,13 +55,13 @@ def inactive(view: View) -> Verdict | None:
         *((DropCondition(_TARGET),) if target else ()),
     )
     if states.is_evicted(workload):
-        return Verdict(forgotten)
-    return Verdict((*forgotten, *_evicted(view, target)))
+        return RuleResult(forgotten)
+    return RuleResult((*forgotten, *_evicted(context, target)))
 
 
-def _evicted(view: View, target: Condition | None) -> Changes:
+def _evicted(context: RuleContext, target: Condition | None) -> Changes:
     message = "The workload is deactivated"
     if target is None or target.reason not in _CAUSES:
-        return eviction.evict(view.workload, EvictedReason.DEACTIVATED, message, view.now)
+        return eviction.evict(context.workload, EvictedReason.DEACTIVATED, message, context.now)
     cause, message = DeactivationReason(target.reason), f"{message} due to {target.message}"
-    return eviction.evict(view.workload, cause.evicted, message, view.now, cause=cause)
+    return eviction.evict(context.workload, cause.evicted, message, context.now, cause=cause)

@@ -6,8 +6,8 @@ from pykueue.api import labels
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import reservation, states, workload_changes
-from pykueue.lifecycle.rules import Verdict, View
-from pykueue.lifecycle.workload_changes import Tell
+from pykueue.lifecycle.rules import RuleContext, RuleResult
+from pykueue.lifecycle.workload_changes import EmitEvent
 
 
 def message(workload: Workload) -> str:
@@ -15,7 +15,7 @@ def message(workload: Workload) -> str:
     return f"Admission is gated by: {_gates(workload)}"
 
 
-def event(workload: Workload) -> Tell:
+def event(workload: Workload) -> EmitEvent:
     return workload_changes.normal("AdmissionGated", f"Workload admission is gated by: {_gates(workload)}")
 
 
@@ -23,13 +23,13 @@ def _gates(workload: Workload) -> str:
     return workload.metadata.annotations.get(labels.ADMISSION_GATED_BY, "")
 
 
-def admission_gate(view: View) -> Verdict | None:
-    workload = view.workload
+def admission_gate(context: RuleContext) -> RuleResult | None:
+    workload = context.workload
     if not states.is_reserved(workload) or states.is_evicted(workload):
         return None
-    if not states.is_gated(workload, gates_count=view.options.admission_gated_by):
+    if not states.is_gated(workload, gates_count=context.options.admission_gated_by):
         return None
     cleared = reservation.clear(
-        workload, QuotaReservedReason.ADMISSION_GATED, message(workload), view.options, view.now
+        workload, QuotaReservedReason.ADMISSION_GATED, message(workload), context.options, context.now
     )
-    return Verdict((*cleared, event(workload)))
+    return RuleResult((*cleared, event(workload)))

@@ -5,28 +5,32 @@ writes both at once, and a reservation that another client wrote is admitted as 
 from __future__ import annotations
 
 from pykueue.lifecycle import reservation, states
-from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.rules import RuleContext, RuleResult
 
 
-def admitted(view: View) -> Verdict | None:
-    workload = view.workload
-    if view.facts.is_parent and states.is_reserved(workload):
+def admitted(context: RuleContext) -> RuleResult | None:
+    workload = context.workload
+    if context.facts.is_parent and states.is_reserved(workload):
         return None  # it follows its variant
     if states.is_admitted(workload):
         # It ends where quota is given back, not here; without quota it cannot go on.
-        return None if states.is_reserved(workload) else Verdict(reservation.admitted(workload, view.options, view.now))
+        return (
+            None
+            if states.is_reserved(workload)
+            else RuleResult(reservation.admitted(workload, context.options, context.now))
+        )
     passed = (
         states.is_reserved(workload) and states.are_checks_ready(workload) and not states.is_topology_pending(workload)
     )
     if passed and states.is_evicted(workload):
         return None
     if passed and workload.status.admission_checks:
-        if view.facts.reservation_holds is None:
-            return Verdict(recheck=True)
-        if not view.facts.reservation_holds:
-            why = view.facts.reservation_lost
+        if context.facts.reservation_holds is None:
+            return RuleResult(recheck=True)
+        if not context.facts.reservation_holds:
+            why = context.facts.reservation_lost
             message = "The reservation did not hold any more when the last check was passed" + (
                 f": {why}" if why else ""
             )
-            return Verdict(reservation.give_up(workload, message, view.options, view.now))
-    return Verdict(reservation.admitted(workload, view.options, view.now))
+            return RuleResult(reservation.give_up(workload, message, context.options, context.now))
+    return RuleResult(reservation.admitted(workload, context.options, context.now))

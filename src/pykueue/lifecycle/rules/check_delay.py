@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from pykueue.api.kueue import CheckState
 from pykueue.lifecycle import backoff, checks, states
-from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.rules import RuleContext, RuleResult
 from pykueue.lifecycle.workload_changes import SetRequeue
 
 
-def check_delay(view: View) -> Verdict | None:
-    workload = view.workload
+def check_delay(context: RuleContext) -> RuleResult | None:
+    workload = context.workload
     retrying = checks.with_answer(workload, CheckState.RETRY)
     if not retrying or not states.is_active(workload):
         return None
-    end = backoff.written(max(checks.retry_ends(check, view.facts.cluster_queue) for check in retrying))
-    if end > view.now:
+    end = backoff.written(max(checks.retry_ends(check, context.facts.cluster_queue) for check in retrying))
+    if end > context.now:
         if end <= (states.requeue_at(workload) or 0):
             return None
-        return Verdict((SetRequeue(states.requeue_count(workload), end),))
+        return RuleResult((SetRequeue(states.requeue_count(workload), end),))
     if states.is_reserved(workload):
         return None
     anew = tuple(
-        checks.reset((check,), view.now)[0] if check in retrying else check
+        checks.reset((check,), context.now)[0] if check in retrying else check
         for check in workload.status.admission_checks
     )
-    return Verdict(checks.with_checks(workload, anew))
+    return RuleResult(checks.with_checks(workload, anew))

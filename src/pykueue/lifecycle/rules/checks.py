@@ -8,43 +8,45 @@ from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api.conditions import DeactivationReason, EvictedReason, Status, WorkloadCondition
 from pykueue.api.kueue import CheckState
 from pykueue.lifecycle import checks, eviction, states, workload_changes
-from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.rules import RuleContext, RuleResult
 from pykueue.lifecycle.workload_changes import SetCondition
 
 # How long a Workload keeps the checks of the flavor that it had, should it get quota again at once.
 _KEPT: Final = 2 * SECOND
 
 
-def check_list(view: View) -> Verdict | None:
+def check_list(context: RuleContext) -> RuleResult | None:
     """The checks that the ClusterQueue asks for, each in both forms."""
-    workload, queue = view.workload, view.cluster_queue
-    if view.facts.is_parent:
+    workload, queue = context.workload, context.cluster_queue
+    if context.facts.is_parent:
         return None  # the checks are those of its variants
     if queue is None:
-        return Verdict(checks.synced(workload, None, view.now))
+        return RuleResult(checks.synced(workload, None, context.now))
     names = set(checks.required(queue, workload.status.admission))
-    until, kept = _kept_until(view), set[str]()
+    until, kept = _kept_until(context), set[str]()
     if until is not None:
         listed = {check.name for check in workload.status.admission_checks}
         kept = listed & {check.name for check in queue.checks} - names
-    return Verdict(checks.synced(workload, tuple(sorted(names | kept)), view.now), wake_at=until if kept else None)
+    return RuleResult(
+        checks.synced(workload, tuple(sorted(names | kept)), context.now), wake_at=until if kept else None
+    )
 
 
-def _kept_until(view: View) -> Nanoseconds | None:
-    released = states.since(view.workload, WorkloadCondition.QUOTA_RESERVED)
-    if released is None or states.is_reserved(view.workload) or view.now >= released + _KEPT:
+def _kept_until(context: RuleContext) -> Nanoseconds | None:
+    released = states.since(context.workload, WorkloadCondition.QUOTA_RESERVED)
+    if released is None or states.is_reserved(context.workload) or context.now >= released + _KEPT:
         return None
     return released + _KEPT
 
 
-def rejected(view: View) -> Verdict | None:
+def rejected(context: RuleContext) -> RuleResult | None:
     """One No for ever is enough, whatever the others say: deactivate."""
-    workload = view.workload
+    workload = context.workload
     against = checks.with_answer(workload, CheckState.REJECTED)
     if not against or not states.is_reserved(workload) or not states.is_active(workload):
         return None
     message = checks.stated(against, CheckState.REJECTED)
-    return Verdict(
+    return RuleResult(
         (
             SetCondition(
                 WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, DeactivationReason.ADMISSION_CHECK, message
@@ -54,11 +56,11 @@ def rejected(view: View) -> Verdict | None:
     )
 
 
-def retry(view: View) -> Verdict | None:
+def retry(context: RuleContext) -> RuleResult | None:
     """Not now: the quota goes back at once, though the Workload stays out for the delay (`rules/check_delay.py`)."""
-    workload = view.workload
+    workload = context.workload
     against = checks.with_answer(workload, CheckState.RETRY)
     if not against or not states.is_reserved(workload) or states.is_evicted(workload):
         return None
     message = f"Evicted due to {checks.stated(against, CheckState.RETRY)}"
-    return Verdict(eviction.evict(workload, EvictedReason.ADMISSION_CHECK, message, view.now))
+    return RuleResult(eviction.evict(workload, EvictedReason.ADMISSION_CHECK, message, context.now))

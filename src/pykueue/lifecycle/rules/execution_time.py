@@ -5,12 +5,12 @@ from __future__ import annotations
 from kubemachinery.meta import SECOND
 from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
 from pykueue.lifecycle import states, workload_changes
-from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.rules import RuleContext, RuleResult
 from pykueue.lifecycle.workload_changes import SetCondition, SetPastExecution
 
 
-def execution_time(view: View) -> Verdict | None:
-    workload = view.workload
+def execution_time(context: RuleContext) -> RuleResult | None:
+    workload = context.workload
     most, began = workload.spec.maximum_execution_time_seconds, states.since(workload, WorkloadCondition.ADMITTED)
     if most is None or began is None or not states.is_admitted(workload) or not states.is_reserved(workload):
         return None
@@ -18,10 +18,10 @@ def execution_time(view: View) -> Verdict | None:
         return None
     past = workload.status.accumulated_past_execution_time_seconds
     end = began + (most - (past or 0)) * SECOND
-    if view.now < end:
-        return Verdict(wake_at=end)
+    if context.now < end:
+        return RuleResult(wake_at=end)
     message = "exceeding the maximum execution time"
-    return Verdict(
+    return RuleResult(
         (
             SetCondition(
                 WorkloadCondition.DEACTIVATION_TARGET,

@@ -12,7 +12,7 @@ from kubemachinery.meta import Condition
 from pykueue.api import conditions
 from pykueue.api.conditions import QuotaReservedReason, Status, WorkloadCondition
 from pykueue.lifecycle import reservation, states
-from pykueue.lifecycle.rules import Verdict, View, admission_gate
+from pykueue.lifecycle.rules import RuleContext, RuleResult, admission_gate
 from pykueue.lifecycle.workload_changes import Changes, SetAdmission, SetCondition
 
 _R = QuotaReservedReason
@@ -38,48 +38,48 @@ _GATE_CLEARED: Final = "AdmissionGatedBy cleared, waiting for quota reservation"
 _HAS_VARIANTS: Final = "The variants of the Workload compete for quota in its place"
 
 
-def waiting(view: View) -> Verdict | None:
-    workload = view.workload
+def waiting(context: RuleContext) -> RuleResult | None:
+    workload = context.workload
     if states.is_reserved(workload) or states.is_on_hold(workload):
         return None
     before = conditions.find(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED)
-    found = _reason(view, before) if view.options.observability else _old_reason(view, before)
+    found = _reason(context, before) if context.options.observability else _old_reason(context, before)
     if found is None:
         return None
     reason, message = found
     said = SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, reason, message)
     back: Changes = (SetAdmission(None),) if workload.status.admission else ()
-    return Verdict((said, *back, *_gate_news(view, before, reason)))
+    return RuleResult((said, *back, *_gate_news(context, before, reason)))
 
 
-def _reason(view: View, before: Condition | None) -> tuple[QuotaReservedReason, str] | None:
+def _reason(context: RuleContext, before: Condition | None) -> tuple[QuotaReservedReason, str] | None:
     """The reason and its message; None when nothing is to be said, or what was said stays."""
-    workload, options = view.workload, view.options
+    workload, options = context.workload, context.options
     current = before.reason if before else ""
     if not states.is_active(workload):
         # Whoever gave the quota back may have said more than this.
         return None if current == _R.DEACTIVATED else (_R.DEACTIVATED, "The workload is deactivated")
-    if blocked := _blocked(view):
+    if blocked := _blocked(context):
         return blocked
-    if view.facts.problem:
-        return _R.MISCONFIGURED, view.facts.problem
+    if context.facts.problem:
+        return _R.MISCONFIGURED, context.facts.problem
     if states.is_gated(workload, gates_count=options.admission_gated_by):
-        return _R.ADMISSION_GATED, admission_gate.message(view.workload)
-    if view.facts.is_parent:
+        return _R.ADMISSION_GATED, admission_gate.message(context.workload)
+    if context.facts.is_parent:
         return _R.PENDING_EVALUATION, _HAS_VARIANTS
-    known = view.facts.known_failure
+    known = context.facts.known_failure
     speaks = before is not None or options.explicit_status
     if speaks and options.equivalence_hashing and known is not None and current in _REPLACEABLE:
         return known.reason, _BYPASSED
-    if current in _KEPT or _is_held_by_preemption_gates(view, current) or not speaks:
+    if current in _KEPT or _is_held_by_preemption_gates(context, current) or not speaks:
         return None
     return _R.PENDING_EVALUATION, _GATE_CLEARED if current == _R.ADMISSION_GATED else _NOT_YET
 
 
-def _blocked(view: View) -> tuple[QuotaReservedReason, str] | None:
+def _blocked(context: RuleContext) -> tuple[QuotaReservedReason, str] | None:
     """What is wrong with the queues."""
-    local_queue, cluster_queue = view.facts.local_queue, view.facts.cluster_queue
-    name = view.workload.spec.queue_name
+    local_queue, cluster_queue = context.facts.local_queue, context.facts.cluster_queue
+    name = context.workload.spec.queue_name
     if local_queue is None or local_queue.is_deleting:
         return _R.MISCONFIGURED, f"LocalQueue {name or ''} doesn't exist"
     if local_queue.is_stopped:
@@ -91,27 +91,27 @@ def _blocked(view: View) -> tuple[QuotaReservedReason, str] | None:
     return None
 
 
-def _old_reason(view: View, before: Condition | None) -> tuple[QuotaReservedReason, str] | None:
+def _old_reason(context: RuleContext, before: Condition | None) -> tuple[QuotaReservedReason, str] | None:
     """With the gate UnadmittedWorkloadsObservability off: queues, and the admission gate."""
-    if blocked := _blocked(view):
-        return reservation.word(blocked[0], view.options), blocked[1]
-    if states.is_gated(view.workload, gates_count=view.options.admission_gated_by):
-        return _R.ADMISSION_GATED, admission_gate.message(view.workload)
-    if view.facts.is_parent:
+    if blocked := _blocked(context):
+        return reservation.word(blocked[0], context.options), blocked[1]
+    if states.is_gated(context.workload, gates_count=context.options.admission_gated_by):
+        return _R.ADMISSION_GATED, admission_gate.message(context.workload)
+    if context.facts.is_parent:
         return _R.PENDING, _HAS_VARIANTS
     current = before.reason if before else ""
-    if current == _R.ADMISSION_GATED and not _is_held_by_preemption_gates(view, current):
+    if current == _R.ADMISSION_GATED and not _is_held_by_preemption_gates(context, current):
         return _R.PENDING, _GATE_CLEARED
     return None
 
 
-def _is_held_by_preemption_gates(view: View, current: str) -> bool:
+def _is_held_by_preemption_gates(context: RuleContext, current: str) -> bool:
     """The scheduler uses the same word for gates of another sort."""
-    return current == _R.ADMISSION_GATED and states.has(view.workload, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES)
+    return current == _R.ADMISSION_GATED and states.has(context.workload, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES)
 
 
-def _gate_news(view: View, before: Condition | None, reason: QuotaReservedReason) -> Changes:
+def _gate_news(context: RuleContext, before: Condition | None, reason: QuotaReservedReason) -> Changes:
     current = before.reason if before else ""
     if reason == _R.ADMISSION_GATED != current:
-        return (admission_gate.event(view.workload),)
-    return reservation.ungated(view.workload) if reason != _R.ADMISSION_GATED else ()
+        return (admission_gate.event(context.workload),)
+    return reservation.ungated(context.workload) if reason != _R.ADMISSION_GATED else ()

@@ -14,15 +14,15 @@ from pykueue.api.conditions import (
 )
 from pykueue.lifecycle import backoff, eviction, states
 from pykueue.lifecycle.facts import PodsReadyOptions
-from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.rules import RuleContext, RuleResult
 from pykueue.lifecycle.workload_changes import SetCondition, SetRequeue
 
 
-def pods_ready(view: View) -> Verdict | None:
-    workload, options = view.workload, view.options.pods_ready
+def pods_ready(context: RuleContext) -> RuleResult | None:
+    workload, options = context.workload, context.options.pods_ready
     if (
         options is None
-        or view.facts.is_variant
+        or context.facts.is_variant
         or not states.is_reserved(workload)
         or not states.is_admitted(workload)
         or not states.is_active(workload)
@@ -30,36 +30,38 @@ def pods_ready(view: View) -> Verdict | None:
         or states.has(workload, WorkloadCondition.PODS_READY)
     ):
         return None
-    cause, began, limit = _clock(view, options)
+    cause, began, limit = _clock(context, options)
     if began is None or limit is None:
         return None
-    if view.now < began + limit:
-        return Verdict(wake_at=began + limit)
-    return _expired(view, options, cause)
+    if context.now < began + limit:
+        return RuleResult(wake_at=began + limit)
+    return _expired(context, options, cause)
 
 
-def _clock(view: View, options: PodsReadyOptions) -> tuple[UnderlyingCause, Nanoseconds | None, Nanoseconds | None]:
+def _clock(
+    context: RuleContext, options: PodsReadyOptions
+) -> tuple[UnderlyingCause, Nanoseconds | None, Nanoseconds | None]:
     """What is being waited for, since when, and how long at most."""
-    found = conditions.find(view.workload.status.conditions, WorkloadCondition.PODS_READY)
+    found = conditions.find(context.workload.status.conditions, WorkloadCondition.PODS_READY)
     if found is not None and found.reason == PodsReadyReason.WAIT_FOR_RECOVERY:
-        since = states.since(view.workload, WorkloadCondition.PODS_READY)
+        since = states.since(context.workload, WorkloadCondition.PODS_READY)
         return UnderlyingCause.WAIT_FOR_RECOVERY, since, options.recovery_timeout or None
-    return UnderlyingCause.WAIT_FOR_START, states.since(view.workload, WorkloadCondition.ADMITTED), options.timeout
+    return UnderlyingCause.WAIT_FOR_START, states.since(context.workload, WorkloadCondition.ADMITTED), options.timeout
 
 
-def _expired(view: View, options: PodsReadyOptions, cause: UnderlyingCause) -> Verdict:
-    workload, most = view.workload, options.backoff_limit_count
+def _expired(context: RuleContext, options: PodsReadyOptions, cause: UnderlyingCause) -> RuleResult:
+    workload, most = context.workload, options.backoff_limit_count
     count = (states.requeue_count(workload) or 0) + 1
     if most is not None and count > most:
         message = "exceeding the maximum number of re-queuing retries"
         reason = DeactivationReason.REQUEUING_LIMIT_EXCEEDED
-        return Verdict((SetCondition(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, reason, message),))
-    wait = backoff.delay_seconds(count, options.backoff_base_seconds, options.backoff_max_seconds, view.jitter)
-    at = backoff.later(backoff.written(view.now + int(wait * SECOND)), states.requeue_at(workload))
+        return RuleResult((SetCondition(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, reason, message),))
+    wait = backoff.delay_seconds(count, options.backoff_base_seconds, options.backoff_max_seconds, context.jitter)
+    at = backoff.later(backoff.written(context.now + int(wait * SECOND)), states.requeue_at(workload))
     message = f"Exceeded the PodsReady timeout {states.key(workload)}"
-    return Verdict(
+    return RuleResult(
         (
             SetRequeue(count, at),
-            *eviction.evict(workload, EvictedReason.PODS_READY_TIMEOUT, message, view.now, cause=cause),
+            *eviction.evict(workload, EvictedReason.PODS_READY_TIMEOUT, message, context.now, cause=cause),
         )
     )

@@ -13,27 +13,27 @@ from pykueue.api.conditions import EvictedReason, QuotaReservedReason
 from pykueue.api.kueue import StopPolicy
 from pykueue.lifecycle import eviction, reservation, states
 from pykueue.lifecycle.facts import ClusterQueueFacts, LocalQueueFacts
-from pykueue.lifecycle.rules import Verdict, View
+from pykueue.lifecycle.rules import RuleContext, RuleResult
 
 
-def local_queue_stopped(view: View) -> Verdict | None:
-    return _stopped(view, "LocalQueue", view.facts.local_queue, EvictedReason.LOCAL_QUEUE_STOPPED)
+def local_queue_stopped(context: RuleContext) -> RuleResult | None:
+    return _stopped(context, "LocalQueue", context.facts.local_queue, EvictedReason.LOCAL_QUEUE_STOPPED)
 
 
-def cluster_queue_stopped(view: View) -> Verdict | None:
-    return _stopped(view, "ClusterQueue", view.facts.cluster_queue, EvictedReason.CLUSTER_QUEUE_STOPPED)
+def cluster_queue_stopped(context: RuleContext) -> RuleResult | None:
+    return _stopped(context, "ClusterQueue", context.facts.cluster_queue, EvictedReason.CLUSTER_QUEUE_STOPPED)
 
 
 def _stopped(
-    view: View, kind: str, queue: LocalQueueFacts | ClusterQueueFacts | None, drained: EvictedReason
-) -> Verdict | None:
-    workload = view.workload
+    context: RuleContext, kind: str, queue: LocalQueueFacts | ClusterQueueFacts | None, drained: EvictedReason
+) -> RuleResult | None:
+    workload = context.workload
     if not states.is_reserved(workload) or states.is_evicted(workload):
         return None
     if states.is_admitted(workload):
         if queue is None or queue.stop_policy != StopPolicy.HOLD_AND_DRAIN:
             return None
-        return Verdict(eviction.evict(workload, drained, f"The {kind} is stopped", view.now))
+        return RuleResult(eviction.evict(workload, drained, f"The {kind} is stopped", context.now))
     name = workload.spec.queue_name if kind == "LocalQueue" else states.cluster_queue(workload)
     if queue is None or queue.is_deleting:
         reason, message = QuotaReservedReason.MISCONFIGURED, f"{kind} {name} is terminating or missing"
@@ -41,4 +41,4 @@ def _stopped(
         reason, message = QuotaReservedReason.SUSPENDED, f"{kind} {name} is stopped"
     else:
         return None
-    return Verdict(reservation.clear(workload, reason, message, view.options, view.now))
+    return RuleResult(reservation.clear(workload, reason, message, context.options, context.now))
