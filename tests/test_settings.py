@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubemachinery.errors import ConfigurationError
 from pykueue import settings
 from pykueue.api import config
 from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
+from pykueue.errors import ConfigurationError
 from pykueue.lifecycle.facts import LifecycleOptions
 
 

@@ -18,7 +18,6 @@ from typing import Any, Final
 import msgspec
 
 from kubemachinery import meta, selectors, structural, tls, unstructured
-from kubemachinery.errors import ConfigurationError
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.unstructured import Tree
@@ -28,6 +27,7 @@ from pykueue.api.validation import configuration as rules
 from pykueue.api.validation.nearest import did_you_mean
 from pykueue.controllers import concurrency
 from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy, UsageHistory
+from pykueue.errors import ConfigurationError
 from pykueue.jobs import kinds
 
 ROW: Final = Kind(

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kubemachinery.errors import AnswerIsNo, UsageError
+from kubemachinery.errors import UsageError
 from pykueue.cli import explain
 from pykueue.client.client import AsyncClient
+from pykueue.errors import NegativeResult
 from pykueue.testing import Kueue
 
 
@@ -28,7 +29,7 @@ def test_whoever_waits_for_a_job_that_is_cancelled_is_told_so(
         asked = asyncio.ensure_future(wait(kueue._client, waiting))
         await asyncio.sleep(5)
         await kueue._client.cancel(waiting)
-        with pytest.raises(AnswerIsNo, match=f"^job {waiting} was deleted while it was waited for$"):
+        with pytest.raises(NegativeResult, match=f"^job {waiting} was deleted while it was waited for$"):
             await asked
 
     kueue._run(cancelled_meanwhile())

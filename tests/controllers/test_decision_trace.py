@@ -16,12 +16,13 @@ from click.testing import CliRunner
 
 from controllers.conftest import Environment
 from kubemachinery.clock import SystemClock
-from kubemachinery.errors import AnswerIsNo, UsageError
+from kubemachinery.errors import UsageError
 from pykueue import app, settings
 from pykueue.cli import replay as door
 from pykueue.controllers import decision_trace, scheduler
 from pykueue.controllers.assembly import Manager
 from pykueue.core import cycle
+from pykueue.errors import NegativeResult
 
 Tree = dict[str, Any]
 
@@ -101,7 +102,7 @@ async def test_a_cycle_that_broke_off_is_part_of_the_trace(
             await env.until_quiet(manager)
             assert await env.admitted() == ["even", "odd"]
         assert replayed(path).startswith("equal:")
-    with pytest.raises(AnswerIsNo, match="another decision"):
+    with pytest.raises(NegativeResult, match="another decision"):
         replayed(path)
 
 
@@ -111,7 +112,7 @@ async def test_another_decision_is_shown_with_its_line(env: Environment, tmp_pat
         await lived(env, manager)
     # As if somebody had given more quota than the manager saw.
     path.write_text(path.read_text().replace('"nominalQuota":"3"', '"nominalQuota":"4"'))
-    with pytest.raises(AnswerIsNo, match=r"trace: line \d+: another decision"):
+    with pytest.raises(NegativeResult, match=r"trace: line \d+: another decision"):
         replayed(path)
 
 

@@ -9,10 +9,10 @@ import pytest
 from controllers.conftest import template
 from keps.engines import Engine
 from keps.system import System, gates, system
-from kubemachinery.errors import ConfigurationError
 from kubemachinery.unstructured import get
 from pykueue import settings
 from pykueue.api import labels
+from pykueue.errors import ConfigurationError
 from pykueue.jobs import kinds, selection
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.jobs.options import IntegrationOptions

@@ -9,10 +9,10 @@ import pytest
 
 from keps.engines import Engine
 from keps.system import gates, system
-from kubemachinery.errors import ConfigurationError
 from kubemachinery.unstructured import get
 from pykueue import settings
 from pykueue.cli import explain
+from pykueue.errors import ConfigurationError
 from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
 from webhooks.conftest import choices, cluster_queue
 

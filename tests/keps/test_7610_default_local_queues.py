@@ -13,12 +13,12 @@ from keps.system import System, gates, system
 from kubemachinery.client.errors import ApiError, Invalid
 from kubemachinery.client.informer import ObjectKey
 from kubemachinery.clock import SystemClock
-from kubemachinery.errors import ConfigurationError
 from kubemachinery.unstructured import get
 from pykueue import app, settings
 from pykueue.api import registry
 from pykueue.controllers import populator
 from pykueue.controllers.assembly import Manager
+from pykueue.errors import ConfigurationError
 
 ON = gates("DefaultLocalQueue")
 RED: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "red"}}}

@@ -16,10 +16,10 @@ from kubemachinery import certificates, tls
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import SystemClock
-from kubemachinery.errors import ConfigurationError
 from kubeserver.protocol import authentication
 from pykueue import app, settings
 from pykueue.api.validation import configuration
+from pykueue.errors import ConfigurationError
 from pykueue.webhooks import facts, webhook_server
 from pykueue.webhooks.certificate import InMemoryStore
 

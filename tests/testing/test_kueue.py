@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kubemachinery.errors import AnswerIsNo, PykueueError, UsageError
+from kubemachinery.errors import UsageError
+from pykueue.errors import NegativeResult, PykueueError
 from pykueue.testing import Kueue
 
 
@@ -30,7 +31,7 @@ def test_one_that_waits_can_be_asked_why(kueue: Kueue) -> None:
     assert (waiting.way, waiting.caveat) == ("waiting", "")
     assert "raise nominalQuota of cpu" in others[0].sentence()
     assert "until pods of other Workloads end: no node fits" in others[0].caveat
-    with pytest.raises(AnswerIsNo, match="has not finished after 5 s"):
+    with pytest.raises(NegativeResult, match="has not finished after 5 s"):
         kueue.wait(second, timeout_seconds=5)
 
 

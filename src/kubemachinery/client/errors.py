@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import msgspec
 
-from kubemachinery.errors import PykueueError
+from kubemachinery.errors import ProgramError
 
 
-class KubeError(PykueueError):
+class KubeError(ProgramError):
     """A request that did not do what it was meant to do."""
 
 

@@ -21,7 +21,7 @@ from kubemachinery.client import errors
 from kubemachinery.client.client import METADATA_OF_ALL, ApiClient
 from kubemachinery.client.errors import Expired, KubeError
 from kubemachinery.client.transport import Lines
-from kubemachinery.errors import PykueueError
+from kubemachinery.errors import ProgramError
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import ObjectMeta
 
@@ -346,7 +346,7 @@ def typed(type_: type[Any]) -> Decode[Any]:
     return lambda data: decode(data)
 
 
-class NotSynced(PykueueError):
+class NotSynced(ProgramError):
     """Copies were not complete in time. The message names their kinds."""
 
 

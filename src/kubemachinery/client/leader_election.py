@@ -29,7 +29,7 @@ from kubemachinery import meta
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import AlreadyExists, Conflict, KubeError
 from kubemachinery.clock import Clock
-from kubemachinery.errors import PykueueError
+from kubemachinery.errors import ProgramError
 from kubemachinery.kinds import Kind, Scope, Version
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ class Election:
                 elif found is not None:
                     log.error("%s leads now: no longer leading", (found.get("spec") or {}).get("holderIdentity"))
                     return
-            except (PykueueError, TimeoutError) as error:
+            except (ProgramError, TimeoutError) as error:
                 log.warning("the lease was not renewed: %s", error)
 
     async def _reread(self, client: ApiClient) -> dict[str, Any] | None:

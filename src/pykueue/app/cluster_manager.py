@@ -16,7 +16,6 @@ from kubemachinery.client.delegated_auth import Door
 from kubemachinery.client.leader_election import Election
 from kubemachinery.client.transport import Transport
 from kubemachinery.clock import Clock, SystemClock
-from kubemachinery.errors import AnswerIsNo
 from pykueue.api import config
 from pykueue.app import options, ports
 from pykueue.app.ports import Address
@@ -25,6 +24,7 @@ from pykueue.controllers.assembly import Manager
 from pykueue.controllers.populator import Configuration as PopulatorConfiguration
 from pykueue.controllers.populator import Populator
 from pykueue.dashboard.summaries import Explain
+from pykueue.errors import NegativeResult
 from pykueue.install.names import METRICS_SERVICE
 from pykueue.observe.metrics import Role
 from pykueue.observe.visibility import SERVICE
@@ -68,7 +68,7 @@ async def manage(
         await term.serve(dashboard, explain, webhook_client_authority)
     finally:
         await transport.close()
-    raise AnswerIsNo("the lease was lost: another manager may lead now")
+    raise NegativeResult("the lease was lost: another manager may lead now")
 
 
 class _Term:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from kubemachinery.errors import AnswerIsNo, PykueueError
+from pykueue.errors import NegativeResult, PykueueError
 from pykueue.version import __version__
 
 
@@ -173,7 +173,7 @@ def _main(arguments: Sequence[str] | None) -> None:
     except click.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)
-    except AnswerIsNo as answer:
+    except NegativeResult as answer:
         if str(answer):
             click.echo(str(answer), err=True)
         sys.exit(1)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
-from kubemachinery.errors import PykueueError
 from pykueue import paths
 from pykueue.cli.connection_flags import Reach
+from pykueue.errors import PykueueError
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient

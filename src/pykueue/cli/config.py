@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from kubemachinery import kubectl_yaml, yaml_documents
-from kubemachinery.errors import AnswerIsNo, ConfigurationError, UsageError
+from kubemachinery.errors import UsageError
 from pykueue import settings
+from pykueue.errors import ConfigurationError, NegativeResult
 
 
 @click.group(name="config")
@@ -40,7 +41,7 @@ def check(file: Path, output: str, namespace: str) -> None:
         for finding in error.findings:
             click.echo(f"{file}: {finding}", err=True)
         count = len(error.findings)
-        raise AnswerIsNo(f"{file}: {count} error{'s' if count > 1 else ''}, not usable") from None
+        raise NegativeResult(f"{file}: {count} error{'s' if count > 1 else ''}, not usable") from None
     for notice in effective.notices:
         click.echo(f"{file}: notice: {notice}", err=True)
     if output == "json":

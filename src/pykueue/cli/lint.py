@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from kubemachinery.errors import AnswerIsNo
 from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
+from pykueue.errors import NegativeResult
 
 
 @click.command("lint")
@@ -39,4 +39,4 @@ def command(connection: Connection, files: tuple[str, ...], output: str) -> None
             click.echo("nothing to complain about")
     hopeless = sum(finding.severity is lint.Severity.NEVER for finding in findings)
     if hopeless:
-        raise AnswerIsNo(f"{hopeless} of {len(findings)} can never work")
+        raise NegativeResult(f"{hopeless} of {len(findings)} can never work")

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from kubemachinery import meta, yaml_documents
-from kubemachinery.errors import AnswerIsNo, UsageError
+from kubemachinery.errors import UsageError
 from kubemachinery.yaml_documents import Document
 from pykueue.analysis import planner
 from pykueue.analysis.planner import Case, Plan
@@ -22,6 +22,7 @@ from pykueue.cli import flags
 from pykueue.cli.progress import progress
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, SecondPassFailed, Wait
 from pykueue.core.messages import of_decision
+from pykueue.errors import NegativeResult
 
 _FILES: Final = (".yaml", ".yml", ".json")
 
@@ -109,7 +110,7 @@ def command(
     tell_left_out(case)
     _print(made, output, explain=explain)
     if until_stable and made.unstable_because:
-        raise AnswerIsNo(f"not stable: {made.unstable_because}")
+        raise NegativeResult(f"not stable: {made.unstable_because}")
 
 
 def _print(made: Plan, output: str, *, explain: bool) -> None:

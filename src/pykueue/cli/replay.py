@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from kubemachinery.errors import AnswerIsNo, UsageError
+from kubemachinery.errors import UsageError
 from pykueue.cli.progress import progress
+from pykueue.errors import NegativeResult
 
 
 @click.command("replay")
@@ -46,5 +47,5 @@ def command(trace: Path) -> None:
         click.echo(shown.decode())
         written_by = header.get("pykueue", "")
         by = "" if written_by == __version__ else f"; it was written by {written_by}, and this is {__version__}"
-        raise AnswerIsNo(f"{trace}: line {found.difference.line}: another decision{by}")
+        raise NegativeResult(f"{trace}: line {found.difference.line}: another decision{by}")
     click.echo(f"equal: {found.calls} calls, {found.cycles} cycles, {found.decisions} decisions")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kubemachinery.errors import AnswerIsNo, UsageError
+from kubemachinery.errors import UsageError
 from pykueue.cli import completion_candidates, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import Form
 from pykueue.cli.progress import aside, progress
+from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
@@ -236,4 +237,4 @@ async def _watch(clerk: Desk, job: kube.Job, timeout_seconds: int | None, *, fol
                 await clerk.logs(name, pod_logs.Wish(follow=True), say, told)
             over = await clerk.finished(name, told)
     if over.word is not job_status.Word.SUCCEEDED:
-        raise AnswerIsNo(f"job {name} {over.end}")
+        raise NegativeResult(f"job {name} {over.end}")

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kubemachinery.errors import ConfigurationError, UsageError
+from kubemachinery.errors import UsageError
 from pykueue import paths
 from pykueue.cli import signals
 from pykueue.cli.log_options import Log, log_options
+from pykueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pykueue import app

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubemachinery.errors import PykueueError
 from pykueue.cli.connection import reaches
 from pykueue.cli.connection_flags import Reach
+from pykueue.errors import PykueueError
 from pykueue.version import __version__
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubemachinery.errors import AnswerIsNo
 from pykueue.cli import completion_candidates
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import aside, progress
+from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
@@ -44,7 +44,7 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
         return failed
 
     if connection.talk(work):
-        raise AnswerIsNo("")
+        raise NegativeResult("")
 
 
 async def say_if_nobody_runs_pods(clerk: Desk) -> None:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kubemachinery.errors import AnswerIsNo, UsageError
+from kubemachinery.errors import UsageError
 from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
+from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
     from pykueue.analysis.whatif import Difference
@@ -72,7 +73,7 @@ def command(
     if difference.before.unstable_because:
         click.echo(f"as things are there is no stable state: {difference.before.unstable_because}", err=True)
     if difference.after.unstable_because:
-        raise AnswerIsNo(f"with the change there is no stable state: {difference.after.unstable_because}")
+        raise NegativeResult(f"with the change there is no stable state: {difference.after.unstable_because}")
 
 
 def _named(text: str, namespace: str) -> tuple[type, str, str]:

@@ -142,7 +142,7 @@ class AsyncClient:
         return await self._desk.standing(job)
 
     async def wait(self, job: str, *, timeout_seconds: float | None = None) -> Standing:
-        """How the job ended. Raises AnswerIsNo when it is not over in time."""
+        """How the job ended. Raises NegativeResult when it is not over in time."""
         return await self._desk.finished(job, lambda _: None, timeout_seconds)
 
     async def logs(self, job: str, *, follow: bool = False) -> str:
@@ -253,7 +253,7 @@ class Client:
         return self._run(self._client.standing(job))
 
     def wait(self, job: str, *, timeout_seconds: float | None = None) -> Standing:
-        """How the job ended. Raises AnswerIsNo when it is not over in time."""
+        """How the job ended. Raises NegativeResult when it is not over in time."""
         return self._run(self._client.wait(job, timeout_seconds=timeout_seconds))
 
     def logs(self, job: str, *, follow: bool = False) -> str:

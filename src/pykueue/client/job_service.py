@@ -18,7 +18,7 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubemachinery.client.retry import Outlasting, passes
 from kubemachinery.client.transport import ApiRequest
-from kubemachinery.errors import AnswerIsNo, UsageError
+from kubemachinery.errors import UsageError
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.client import job_request, listing, pod_logs, unqueued
@@ -26,6 +26,7 @@ from pykueue.client import job_status as standing
 from pykueue.client.job_status import Standing, Word
 from pykueue.client.pod_logs import PODS
 from pykueue.client.unqueued import JOBS, Unqueued
+from pykueue.errors import NegativeResult
 from pykueue.runner import job_completion
 
 log = logging.getLogger(__name__)
@@ -176,7 +177,7 @@ class Desk:
         try:
             return await self.standing(name)
         except UsageError:
-            raise AnswerIsNo(f"job {name} was deleted while it was waited for") from None
+            raise NegativeResult(f"job {name} was deleted while it was waited for") from None
 
     async def outlast(self, error: KubeError) -> None:
         """Return when the server answers again. What will not pass by waiting is raised."""
@@ -202,7 +203,7 @@ class Desk:
                 await pod_logs.Reader(self._client, pod, wish, say).read()
             now = None if begun else now
         if now is not None:
-            raise AnswerIsNo(f"job {name} has no log: {now}")
+            raise NegativeResult(f"job {name} has no log: {now}")
 
     async def _follow(
         self, job: kube.Job, wish: pod_logs.Wish, say: Callable[[pod_logs.Line], None], told: Told
@@ -247,7 +248,7 @@ async def within(name: str, timeout_seconds: float | None) -> AsyncIterator[None
         async with asyncio.timeout(timeout_seconds):
             yield
     except TimeoutError:
-        raise AnswerIsNo(f"job {name} has not finished after {timeout_seconds:g} s") from None
+        raise NegativeResult(f"job {name} has not finished after {timeout_seconds:g} s") from None
 
 
 def _is_held(lease: kube.Lease, now: Nanoseconds) -> bool:

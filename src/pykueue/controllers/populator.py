@@ -18,11 +18,11 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.event_recorder import Recorder
 from kubemachinery.client.informer import Informer, kept_up
 from kubemachinery.clock import Clock
-from kubemachinery.errors import ConfigurationError
 from kubemachinery.meta import LabelSelector, LabelSelectorRequirement
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.api.validation.nearest import did_you_mean
 from pykueue.controllers.default_local_queues import DefaultLocalQueues, Wish
+from pykueue.errors import ConfigurationError
 from pykueue.observe.events import Reporter
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -17,11 +17,12 @@ from kubemachinery import unstructured
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.retry import until_done
-from kubemachinery.errors import AnswerIsNo, UsageError
+from kubemachinery.errors import UsageError
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels, registry
 from pykueue.controllers import aggregation
+from pykueue.errors import NegativeResult
 from pykueue.install.names import MANAGED_BY, MANAGER, OWNER
 from pykueue.webhooks import registration
 
@@ -153,7 +154,9 @@ async def _wait_for_deletions(client: ApiClient, definitions: Sequence[Tree]) ->
                 if going:
                     await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
-        raise AnswerIsNo(f"{', '.join(going)}: being deleted, and not gone after {GONE_SECONDS:.0f} seconds") from None
+        raise NegativeResult(
+            f"{', '.join(going)}: being deleted, and not gone after {GONE_SECONDS:.0f} seconds"
+        ) from None
 
 
 async def _wait_for_kinds(client: ApiClient, definitions: Sequence[Tree]) -> None:
@@ -166,7 +169,7 @@ async def _wait_for_kinds(client: ApiClient, definitions: Sequence[Tree]) -> Non
                 if waiting:
                     await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
-        raise AnswerIsNo(f"{', '.join(waiting)}: not served after {ESTABLISHED_SECONDS:.0f} seconds") from None
+        raise NegativeResult(f"{', '.join(waiting)}: not served after {ESTABLISHED_SECONDS:.0f} seconds") from None
 
 
 def _is_established(definition: Tree) -> bool:

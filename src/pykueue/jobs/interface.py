@@ -17,11 +17,11 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 from kubemachinery import meta, unstructured
-from kubemachinery.errors import PykueueError
 from kubemachinery.field_errors import FieldError
 from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
+from pykueue.errors import PykueueError
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, DeleteObject, EmitJobEvent, ReplaceObject
 from pykueue.jobs.options import IntegrationOptions

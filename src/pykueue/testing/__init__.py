@@ -26,7 +26,7 @@ import msgspec
 from kubemachinery import kinds, yaml_documents
 from kubemachinery.client.client import ApiClient as Caller
 from kubemachinery.client.transport import LocalTransport
-from kubemachinery.errors import PykueueError, UsageError
+from kubemachinery.errors import UsageError
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.http.health import About
 from kubeserver.protocol import authentication
@@ -38,6 +38,7 @@ from pykueue.client.client import AsyncClient, Wishes
 from pykueue.client.job_service import Entry
 from pykueue.client.job_status import Standing
 from pykueue.controllers.assembly import Manager
+from pykueue.errors import PykueueError
 from pykueue.runner.machine import Machine
 from pykueue.testing.installed_server import installed
 from pykueue.testing.virtual_loop import Stuck, VirtualClock, VirtualLoop

@@ -24,8 +24,9 @@ from kubemachinery import certificates, http_server, tls
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.retry import until_done
 from kubemachinery.clock import Clock
-from kubemachinery.errors import PykueueError, UsageError
+from kubemachinery.errors import UsageError
 from pykueue.api import config
+from pykueue.errors import PykueueError
 from pykueue.webhooks import certificate, registration
 from pykueue.webhooks import review_handler as service
 from pykueue.webhooks.certificate import CertificateStore, DirectoryStore, SecretStore
